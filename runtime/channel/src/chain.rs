@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A message in one-sided writes: one, or where either end has large blocks one for each stretch that both have in one piece.
+//! A message as one-sided writes: one, or, if either end has large blocks, one for each segment that is contiguous on
+//! both sides.
 //!
-//! Writes may be made again when a way breaks, so a receiver must not hear of the last one before all others have ended: that
-//! one is posted alone.
+//! Writes may be repeated when a path breaks, so the receiver must not be notified of the last one before all others
+//! have completed: the last write is posted alone.
 
 use crate::handle::{ChannelEnd, ChannelPhase};
 use crate::layout::{CopySegment, RemoteBlocks, StridedBlocks, segments};
@@ -11,44 +12,51 @@ use crate::memory::UserBlocks;
 use crate::{ChannelError, Channels, OWNER, wire};
 use transport::{Fabric, Lease, LocalKey, RemoteKey, WorkId, WorkOutcome};
 
-/// Where a message goes.
+/// Destination of a message.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Aim {
-    /// The place of the gate.
+pub(crate) struct WriteTarget {
+    /// The memory of the gate.
     pub(crate) key: RemoteKey,
     pub(crate) bytes: u64,
-    /// From there the receiver copies.
-    pub(crate) is_landing: bool,
-    /// The owner of the blocks to write to instead.
+    /// It is a staging buffer of the receiver.
+    pub(crate) is_staging: bool,
+    /// Owner of the block layout to write to instead.
     pub(crate) layout: Option<u32>,
-    /// What the receiver hears at the end, where it has no line.
+    /// Token for the immediate data, if the receive has no gate line.
     pub(crate) token: Option<u32>,
 }
 
 impl Channels {
     /// Begins to write a message. `false`: the transport has no room for the next write.
-    pub(crate) fn begin_chain(&mut self, fabric: &mut Fabric, index: u32, aim: Aim) -> bool {
+    pub(crate) fn begin_chain(
+        &mut self,
+        fabric: &mut Fabric,
+        index: u32,
+        target: WriteTarget,
+    ) -> bool {
         let handle = self.handles.at_mut(index);
         let bytes = handle.memory.bytes() as u64;
         if handle.is_packed() {
             handle.pack();
             self.counters.packed_bytes.add(bytes);
         }
-        handle.aim = Some(aim);
-        handle.under_way = 0;
+        handle.target = Some(target);
+        handle.outstanding = 0;
         handle.has_failed = false;
         self.chain(fabric, index, 0)
     }
 
-    /// Goes on where so many bytes were posted. `false`: progress has to come back to it.
+    /// Continues after the first `gone` bytes. `false`: to be continued by `progress`.
     pub(crate) fn chain(&mut self, fabric: &mut Fabric, index: u32, gone: usize) -> bool {
         let handle = self.handles.at_mut(index);
         let layouts = &self.classes[handle.class as usize].out.layouts;
-        let Some(aim) = handle.aim else { return true };
-        let whole = [aim.place()];
-        let blocks = aim
+        let Some(target) = handle.target else {
+            return true;
+        };
+        let whole = [target.place()];
+        let blocks = target
             .layout
-            .map(|owner| layouts.of(owner, aim.bytes).unwrap_or_default());
+            .map(|owner| layouts.of(owner, target.bytes).unwrap_or_default());
         let peer = self.classes[handle.class as usize].peer;
         let mut post = |lease, to: (RemoteKey, u64), token: Option<u32>| {
             let token = token.map(|token| OWNER.immediate(token));
@@ -57,21 +65,21 @@ impl Channels {
                 .post_write(peer, lease, to.0, to.1, work, token)
                 .is_ok()
         };
-        let before = handle.under_way;
-        let end = handle.post_segments(&aim, blocks.unwrap_or(&whole), gone, &mut post);
+        let before = handle.outstanding;
+        let end = handle.post_segments(&target, blocks.unwrap_or(&whole), gone, &mut post);
         self.counters
             .writes
-            .add(u64::from(handle.under_way - before));
+            .add(u64::from(handle.outstanding - before));
         match end {
             PostedWrites::All => handle.phase = ChannelPhase::Writing,
             PostedWrites::NoRoom(gone) | PostedWrites::Waits(gone) => {
                 handle.phase = ChannelPhase::Chained(gone)
             }
             PostedWrites::Lost => {
-                // The blocks are not known any more.
+                // The layout was withdrawn.
                 handle.has_failed = true;
                 handle.phase = ChannelPhase::Writing;
-                if handle.under_way == 0 {
+                if handle.outstanding == 0 {
                     self.begin_stream(index);
                     return false;
                 }
@@ -80,10 +88,10 @@ impl Channels {
         !matches!(end, PostedWrites::NoRoom(_))
     }
 
-    /// The message goes in frames.
+    /// Sends the message in frames.
     pub(crate) fn begin_stream(&mut self, index: u32) {
         let handle = self.handles.at_mut(index);
-        if handle.landing.is_some() {
+        if handle.staging.is_some() {
             handle.pack();
             self.counters.packed_bytes.add(handle.memory.bytes() as u64);
         }
@@ -91,7 +99,7 @@ impl Channels {
         handle.phase = ChannelPhase::Streaming(0);
     }
 
-    /// A write has ended. What could not be written goes in frames.
+    /// Handles the completion of a write. A message that could not be written is sent in frames.
     pub(crate) fn end_write(&mut self, fabric: &mut Fabric, index: u32, outcome: WorkOutcome) {
         let Some(handle) = self.handles.get_mut(index) else {
             return;
@@ -100,17 +108,17 @@ impl Channels {
         if !matches!(
             handle.phase,
             ChannelPhase::Writing | ChannelPhase::Chained(_)
-        ) || handle.under_way == 0
+        ) || handle.outstanding == 0
         {
             return;
         }
-        handle.under_way -= 1;
+        handle.outstanding -= 1;
         handle.has_failed |= outcome != WorkOutcome::Done;
         let is_dead = self.dead.contains(&peer);
         if outcome == WorkOutcome::Unreachable && !is_dead && !self.unwritable.contains(&peer) {
             self.unwritable.push(peer);
         }
-        if handle.under_way > 0 {
+        if handle.outstanding > 0 {
             return;
         }
         match handle.phase {
@@ -120,12 +128,12 @@ impl Channels {
                 self.await_turn(index);
             }
             ChannelPhase::Chained(gone) => {
-                if !self.pended.contains(&index) && !self.chain(fabric, index, gone) {
+                if !self.pending.contains(&index) && !self.chain(fabric, index, gone) {
                     self.await_turn(index);
                 }
             }
             _ => {
-                handle.tell_written();
+                handle.publish_written();
                 fabric.nudge(peer);
                 handle.finish(Ok(()));
                 if handle.is_direct() {
@@ -135,16 +143,16 @@ impl Channels {
         }
     }
 
-    /// Progress looks at it.
+    /// Queues it for `progress`.
     fn await_turn(&mut self, index: u32) {
-        if !self.pended.contains(&index) {
-            self.pended.push(index);
+        if !self.pending.contains(&index) {
+            self.pending.push(index);
         }
     }
 }
 
-impl Aim {
-    /// The place of the gate, as blocks.
+impl WriteTarget {
+    /// The memory of the gate, as blocks.
     fn place(&self) -> RemoteBlocks {
         RemoteBlocks {
             owner: 0,
@@ -155,36 +163,36 @@ impl Aim {
     }
 }
 
-/// How many writes of a message were posted.
+/// How far the writes of a message were posted.
 enum PostedWrites {
     All,
-    /// There is no room for the next one, or it waits for others to end.
+    /// There is no room for the next write, or it waits for others to complete.
     NoRoom(usize),
     Waits(usize),
-    /// There is no place for what is left.
+    /// The rest has no destination.
     Lost,
 }
 
 impl ChannelEnd {
-    /// Posts writes from where `gone` bytes were posted, as far as they go.
+    /// Posts writes after the first `gone` bytes, as many as possible.
     fn post_segments(
         &mut self,
-        aim: &Aim,
+        target: &WriteTarget,
         to: &[RemoteBlocks],
         mut gone: usize,
         post: &mut impl FnMut(Lease, (RemoteKey, u64), Option<u32>) -> bool,
     ) -> PostedWrites {
         let bytes = self.memory.bytes();
-        let direct = if aim.layout.is_some() {
+        let direct = if target.layout.is_some() {
             wire::DIRECT
         } else {
             0
         };
         if bytes == 0 {
-            // It is told too: also that nothing lies in the place of the gate, where older bytes may.
-            let token = aim.token.map(|token| token | direct);
-            let posted = post(self.span.lease(0), (aim.key, 0), token);
-            self.under_way += u32::from(posted);
+            // An empty message is written too: the receiver must also know that the staging buffer has no new bytes.
+            let token = target.token.map(|token| token | direct);
+            let posted = post(self.span.lease(0), (target.key, 0), token);
+            self.outstanding += u32::from(posted);
             return if posted {
                 PostedWrites::All
             } else {
@@ -205,18 +213,18 @@ impl ChannelEnd {
         } in segments
         {
             let is_last = gone + part == bytes;
-            let must_wait = is_last && aim.token.is_some() && self.under_way > 0;
-            if must_wait || self.under_way == MOST_UNDER_WAY {
+            let must_wait = is_last && target.token.is_some() && self.outstanding > 0;
+            if must_wait || self.outstanding == OUTSTANDING_WRITES_MAX {
                 return PostedWrites::Waits(gone);
             }
             let lease = from[out.piece].lease(out, part);
             let lease = lease.known_as(locals[out.piece]);
-            let token = aim.token.filter(|_| is_last).map(|token| token | direct);
+            let token = target.token.filter(|_| is_last).map(|token| token | direct);
             let place = (to[into.piece].key, into.offset as u64);
             if !post(lease, place, token) {
                 return PostedWrites::NoRoom(gone);
             }
-            self.under_way += 1;
+            self.outstanding += 1;
             gone += part;
         }
         match gone == bytes {
@@ -225,52 +233,52 @@ impl ChannelEnd {
         }
     }
 
-    /// Whether its message is written from a place of ours.
+    /// Whether its message is written from a staging buffer.
     fn is_packed(&self) -> bool {
-        self.landing.is_some() && self.locals.is_empty()
+        self.staging.is_some() && self.locals.is_empty()
     }
 
-    /// Whether the message that was written came from where it was to where it belongs.
+    /// Whether the message was written without any staging buffer.
     fn is_direct(&self) -> bool {
-        let reaches = |aim: Aim| aim.layout.is_some() || !aim.is_landing;
-        !self.is_packed() && self.aim.is_some_and(reaches)
+        let reaches = |target: WriteTarget| target.layout.is_some() || !target.is_staging;
+        !self.is_packed() && self.target.is_some_and(reaches)
     }
 
-    /// Writes of its message that may be under way at a time.
-    pub(crate) fn most_works(&self) -> usize {
+    /// Largest number of outstanding writes of its message.
+    pub(crate) fn outstanding_max(&self) -> usize {
         match self.memory.bytes() > CHAINED_BLOCK {
-            true => MOST_UNDER_WAY as usize,
+            true => OUTSTANDING_WRITES_MAX as usize,
             false => 1,
         }
     }
 
-    /// Copies the blocks to the place of ours, if there is one.
+    /// Copies the blocks to the staging buffer, if there is one.
     fn pack(&self) {
-        if let Some(landing) = &self.landing {
-            self.memory.gather(landing.span());
+        if let Some(staging) = &self.staging {
+            self.memory.gather(staging.span());
         }
     }
 
-    /// Says in the line that all is written, if there is one.
-    fn tell_written(&mut self) {
-        let (Some(word), Some(aim)) = (self.word.take(), self.aim) else {
+    /// Completes the message on its gate line, if it has one.
+    fn publish_written(&mut self) {
+        let (Some(word), Some(target)) = (self.word.take(), self.target) else {
             return;
         };
         let bytes = self.memory.bytes();
-        let is_direct = aim.layout.is_some();
-        if is_direct || aim.is_landing && (bytes as u64) < aim.bytes {
+        let is_direct = target.layout.is_some();
+        if is_direct || target.is_staging && (bytes as u64) < target.bytes {
             word.note(GateNote::new(bytes, is_direct));
         }
-        word.tell();
+        word.publish();
     }
 }
 
-/// The name of the writes of a handle.
+/// The work id of a handle's writes.
 pub(crate) fn work_of(index: u32) -> WorkId {
     OWNER.work(index.into())
 }
 
-/// Blocks that are written one by one, where each write costs more than a copy of a little: at least so many bytes.
+/// Smallest block that is written on its own: for smaller ones a write costs more than a copy.
 pub(crate) const CHAINED_BLOCK: usize = 16 * 1024;
-/// Writes of one message that are under way at a time.
-const MOST_UNDER_WAY: u32 = 16;
+/// Largest number of outstanding writes of one message.
+const OUTSTANDING_WRITES_MAX: u32 = 16;

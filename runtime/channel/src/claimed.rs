@@ -1,55 +1,56 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Gates that can be taken back: a receiver that has opened one may revoke it, as long as the sender has not claimed it.
+//! Revocable gates: a receiver that has opened one may revoke it, as long as the sender has not claimed it.
 //!
-//! A gate of a [channel](crate) stays open until a message comes. Where another receive may take that message, or the receive may
-//! be given up, this one is used instead: whoever sends claims it before the first byte is copied, and exactly one of
-//! claim and revocation succeeds. Which message a gate is for is the callers' business; they number them.
+//! A gate of a [channel](crate) stays open until a message arrives. If another receive may take that message, or the
+//! receive may be cancelled, this gate is used instead: the sender claims it before it copies the first byte, and
+//! exactly one of claim and revocation succeeds. The callers number the messages and agree on which one a gate is for.
 //!
-//! There is one line for each pair of [`Inlet`] and [`Outlet`], and nothing but numbers and a place in it. What a peer writes there
-//! is checked against its own memory: it can garble that, and nothing else.
+//! Each pair of [`Inlet`] and [`Outlet`] has one gate line, which contains numbers and a memory key only. A key written
+//! by a peer is checked against that peer's own memory: an invalid one can corrupt that memory, and nothing else.
 
-use crate::line::{MOST_STAMPS, OwnLine, SpareLines, stamped};
+use crate::line::{OwnLine, STAMPS_MAX, SpareLines, stamped};
 use crate::memory::MemorySpan;
 use ring::GateLine;
 use transport::{Fabric, Peer, RemoteKey};
 
-/// What names an inlet to its sender: where its line is, and a number that no other pair has had there for long.
+/// Identifies an inlet to its sender: the location of its gate line, and a stamp that no other pair has used there
+/// recently.
 pub type InletName = [u64; 2];
 
-/// Lines of this process that no inlet has.
+/// Unused gate lines of this process.
 #[derive(Debug, Default)]
 pub struct Inlets {
     lines: SpareLines,
 }
 
 impl Inlets {
-    /// A receiving end. `None`: the peer is on no node of ours, or there is no memory that both reach.
+    /// The receiving end. `None`: the peer is on another node, or there is no shared memory.
     pub fn make(&mut self, fabric: &mut Fabric, peer: Peer) -> Option<Inlet> {
         let line = fabric.is_near(peer).then(|| self.lines.take(fabric))??;
         Some(Inlet { line })
     }
 
-    /// An inlet is not used any more: its gate is closed, and nobody copies through it.
+    /// Returns an inlet that is no longer used: its gate is closed, and no copy through it is running.
     pub fn give_back(&mut self, inlet: Inlet) {
         self.lines.give_back(inlet.line);
     }
 }
 
-/// The receiving end of a line.
+/// The receiving end of a gate line.
 #[derive(Debug)]
 pub struct Inlet {
     line: OwnLine,
 }
 
 impl Inlet {
-    /// How the sender is told of it.
+    /// Its name, to be sent to the sender.
     #[must_use]
     pub fn name(&self) -> InletName {
         let name = self.line.to_name();
         [name.place, u64::from(name.stamp)]
     }
 
-    /// The message of `number` may be written to a place, and the peer is woken if it sleeps.
+    /// Opens the gate: the message of `number` may be written to `place`. Wakes the peer if it sleeps.
     #[inline]
     pub fn open(&self, fabric: &mut Fabric, peer: Peer, number: u64, place: ReceiveRegion) {
         let (line, word) = self.line.word(number);
@@ -57,14 +58,14 @@ impl Inlet {
         fabric.nudge(peer);
     }
 
-    /// Nobody writes there. `false`: the sender has claimed the gate; [`written`](Self::written) says when it is done.
+    /// Revokes the gate. `false`: the sender has claimed it; [`written`](Self::written) reports its completion.
     #[must_use]
     pub fn revoke(&self, number: u64) -> bool {
         let (line, word) = self.line.word(number);
         line.revoke(word)
     }
 
-    /// How many bytes were written, once they are there.
+    /// The number of bytes written, once the message is complete.
     #[inline(always)]
     #[must_use]
     pub fn written(&self, number: u64) -> Option<u64> {
@@ -74,44 +75,44 @@ impl Inlet {
     }
 }
 
-/// The memory of a receive, as the sending peer reaches it.
+/// The memory of a receive, as the sending peer accesses it.
 #[derive(Clone, Copy, Debug)]
 pub struct ReceiveRegion(RemoteKey);
 
 impl ReceiveRegion {
-    /// For memory of this process. `None`: the peer cannot write there.
+    /// Exports memory of this process. `None`: the peer cannot write there.
     pub fn new(fabric: &mut Fabric, peer: Peer, address: u64, bytes: u64) -> Option<Self> {
         let is_reached = bytes == 0 || fabric.reaches_directly(peer, address, bytes);
         is_reached.then(|| Self(fabric.export(peer, address, bytes)))
     }
 }
 
-/// The sending end of a line.
+/// The sending end of a gate line.
 #[derive(Debug)]
 pub struct Outlet {
     line: &'static GateLine,
     stamp: u32,
-    /// The place that was offered last, and where it is mapped here.
+    /// The key of the last gate, and where its memory is mapped here.
     known: (RemoteKey, Option<MemorySpan>),
 }
 
-/// The outcome of sending through a gate.
+/// Outcome of sending through a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClaimOutcome {
-    /// It is where it belongs.
+    /// The message is in the receive's memory.
     Done,
     /// The gate is not open.
     Closed,
-    /// The gate is open, but the message is too long for it, or the place cannot be reached.
+    /// The gate is open, but the message is too long for it, or its memory is not mapped here.
     Barred,
 }
 
 impl Outlet {
-    /// The other end of an inlet. `None`: the name makes no sense, or its memory is not mapped here.
+    /// The sending end for an inlet. `None`: the name is invalid, or its memory is not mapped here.
     pub fn find(fabric: &mut Fabric, peer: Peer, [place, stamp]: InletName) -> Option<Self> {
         let stamp = u32::try_from(stamp).ok()?;
         let line = fabric.line_of(peer, place)?;
-        (1..=MOST_STAMPS).contains(&stamp).then_some(Self {
+        (1..=STAMPS_MAX).contains(&stamp).then_some(Self {
             line,
             stamp,
             known: (RemoteKey::default(), None),
@@ -148,7 +149,7 @@ impl Outlet {
             None if bytes > 0 => return ClaimOutcome::Barred,
             target => target,
         };
-        // The words are those of this number if nobody else has taken it since.
+        // The key belongs to this number only if the claim succeeds.
         if !self.line.claim(word) {
             return ClaimOutcome::Closed;
         }

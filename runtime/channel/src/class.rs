@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The queues of one class of one pair of ranks: which starts there were, which gates are open, what is kept. Numbers
-//! alone decide; no bytes are moved here but those that are kept.
+//! The queues of one class of a pair of ranks: starts, open gates and buffered messages, by start numbers. Only eager
+//! messages are copied here.
 
 use std::collections::VecDeque;
 
-use crate::layout::{Layouts, MOST_PIECES};
-use crate::line::{ArrivalWord, BoundLine, MOST_LINES};
+use crate::layout::{CLASS_PIECES_MAX, Layouts};
+use crate::line::{ArrivalWord, BoundLine, LINES_MAX};
 use crate::wire::{ReceiveGate, StartQueueName};
 use transport::Peer;
 
@@ -14,15 +14,15 @@ use transport::Peer;
 pub(crate) struct ChannelClass {
     pub(crate) peer: Peer,
     pub(crate) name: StartQueueName,
-    /// Whether a handle of this process was declared for it.
+    /// Whether an end of this process was declared for it.
     pub(crate) is_declared: bool,
     /// The peer is lost.
     pub(crate) is_dead: bool,
-    /// The peer starts nothing more: how many sends and receives it has started.
+    /// The peer has left: the numbers of sends and receives it has started.
     pub(crate) left: Option<Started>,
-    /// A send has asked for news of the peer.
-    pub(crate) has_asked: bool,
-    /// Sizes of a message that was complete here before its receive was there, for which it is too long: nobody was told yet.
+    /// A QUERY was sent to the peer.
+    pub(crate) has_queried: bool,
+    /// Sizes of an eager message that was complete here and is too long for its receive; not reported yet.
     pub(crate) refused: Option<SizeMismatch>,
     /// Its handles.
     pub(crate) handles: Vec<u32>,
@@ -30,14 +30,14 @@ pub(crate) struct ChannelClass {
     pub(crate) into: ReceiveSide,
 }
 
-/// Starts in a class.
+/// Numbers of starts in a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Started {
     pub(crate) sends: u64,
     pub(crate) receives: u64,
 }
 
-/// The sizes of a message and of the receive that it does not fit, in bytes.
+/// Sizes of a message and of its receive, which is too short, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SizeMismatch {
     pub(crate) message: u64,
@@ -47,49 +47,49 @@ pub(crate) struct SizeMismatch {
 /// The sending direction of a class.
 #[derive(Debug, Default)]
 pub(crate) struct SendSide {
-    /// Sends that were started; the number of the next.
+    /// Sends started; the number of the next one.
     pub(crate) started: u64,
     /// Receives of the peer that are known to have been started.
-    pub(crate) heard: u64,
-    /// The number of the next gate, at least.
+    pub(crate) receives_known: u64,
+    /// Lower bound of the next gate's number.
     next_gate: u64,
     gates: VecDeque<(u64, ReceiveGate)>,
-    /// Lines of the peer's receives.
+    /// Gate lines of the peer's receives.
     lines: Vec<BoundLine>,
-    /// Where those have their blocks that are not one stretch.
+    /// Block layouts of those that are not contiguous.
     pub(crate) layouts: Layouts,
-    /// The transport has room to remember all of them.
+    /// The transport was told how many places to expect.
     is_expected: bool,
 }
 
-/// What was done with a gate that arrived.
+/// What was done with a received gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GateDisposition {
-    /// It waits for its send.
+    /// Kept until its send starts.
     Kept,
-    /// Its send was started.
+    /// Its send has started, and does not wait for it.
     Started,
-    /// It makes no sense.
+    /// Invalid.
     Refused,
 }
 
 /// The receiving direction of a class.
 #[derive(Debug, Default)]
 pub(crate) struct ReceiveSide {
-    /// Receives that were started (or opened); the number of the next.
+    /// Receives started (or opened); the number of the next one.
     pub(crate) started: u64,
-    /// As many of them the peer knows of.
-    told: u64,
-    /// Those that wait, with their handles.
+    /// Number of them that was reported to the peer.
+    reported: u64,
+    /// Numbers of the waiting receives, with their handles.
     open: Vec<(u64, u32)>,
-    /// Messages that came before their receive was started, by the low bits of their number.
-    /// Receives that have lines.
+    /// Receives that have gate lines.
     pub(crate) lines: usize,
+    /// Messages that arrived before their receive was started, by the low bits of their number, and their bytes.
     kept: Box<[Option<KeptMessage>]>,
     bytes: Box<[u8]>,
 }
 
-/// A message that came before its receive was started.
+/// A message that arrived before its receive was started.
 #[derive(Clone, Copy, Debug)]
 struct KeptMessage {
     number: u64,
@@ -104,7 +104,7 @@ impl ChannelClass {
             is_declared: false,
             is_dead: false,
             left: None,
-            has_asked: false,
+            has_queried: false,
             refused: None,
             handles: Vec::new(),
             out: SendSide::default(),
@@ -114,60 +114,60 @@ impl ChannelClass {
 }
 
 impl SendSide {
-    /// Room for what is told of as many receives as there are sends.
+    /// Reserves memory for the gates of as many receives as there are sends.
     pub(crate) fn prepare(&mut self, handles: usize) {
         let gates = handles.max(USUAL_GATES);
         self.gates.reserve(gates.saturating_sub(self.gates.len()));
         self.lines
-            .reserve(MOST_LINES.saturating_sub(self.lines.len()));
+            .reserve(LINES_MAX.saturating_sub(self.lines.len()));
         self.layouts.prepare();
     }
 
-    /// Places of the peer that lines and layouts name at most; asked for a second time, none.
+    /// Largest number of the peer's places that lines and layouts name; 0 from the second call on.
     pub(crate) fn expect_places(&mut self) -> usize {
         let is_first = !std::mem::replace(&mut self.is_expected, true);
-        if is_first { MOST_PLACES } else { 0 }
+        if is_first { PLACES_MAX } else { 0 }
     }
 
-    /// The next number.
+    /// Takes the next number.
     #[inline(always)]
     pub(crate) fn start(&mut self) -> u64 {
         self.started += 1;
         self.started - 1
     }
 
-    /// Whether a message may travel before its gate: the peer has room to keep it.
+    /// Whether a message may be sent eagerly: the peer has a buffer for it.
     pub(crate) fn has_credit(&self, number: u64) -> bool {
-        number < self.heard + WINDOW as u64
+        number < self.receives_known + WINDOW as u64
     }
 
-    /// The peer has started so many receives.
-    pub(crate) fn hear(&mut self, started: u64) -> bool {
+    /// The peer has started this many receives. `false`: more than is possible.
+    pub(crate) fn note_receives(&mut self, started: u64) -> bool {
         let plausible = started <= self.started;
         if plausible {
-            self.heard = self.heard.max(started);
+            self.receives_known = self.receives_known.max(started);
         }
         plausible
     }
 
-    /// A number near those of the next gates.
+    /// A number close to those of the next gates.
     pub(crate) fn near(&self) -> u64 {
         self.next_gate
     }
 
-    /// A gate has come. `is_waiting`: whether the send of a number that was started waits for it.
+    /// Handles a gate. `is_waiting`: whether the started send of this number waits for it.
     pub(crate) fn take_gate(
         &mut self,
         number: u64,
         gate: ReceiveGate,
         is_waiting: impl FnOnce() -> bool,
     ) -> GateDisposition {
-        let far = number > self.started.max(self.next_gate) + MOST_GATES as u64;
-        if number < self.next_gate || far || self.gates.len() == MOST_GATES {
+        let far = number > self.started.max(self.next_gate) + GATES_MAX as u64;
+        if number < self.next_gate || far || self.gates.len() == GATES_MAX {
             return GateDisposition::Refused;
         }
         self.next_gate = number + 1;
-        self.heard = self.heard.max(number + 1);
+        self.receives_known = self.receives_known.max(number + 1);
         if number < self.started && !is_waiting() {
             return GateDisposition::Started;
         }
@@ -175,27 +175,27 @@ impl SendSide {
         GateDisposition::Kept
     }
 
-    /// A line is bound, also in the place of an older one. `false`: there are too many.
+    /// Binds a gate line, replacing an older one at this place. `false`: there are too many.
     pub(crate) fn bind(&mut self, bound: BoundLine, place: u64) -> bool {
         self.forget(place);
-        let fits = self.lines.len() < MOST_LINES;
+        let fits = self.lines.len() < LINES_MAX;
         if fits {
             self.lines.push(bound);
         }
         fits
     }
 
-    /// A line is not bound any more, if it was.
+    /// Unbinds a gate line, if it is bound.
     pub(crate) fn forget(&mut self, place: u64) {
         self.lines.retain(|bound| !bound.is_at(place));
     }
 
-    /// A line by its place in the list.
+    /// A bound line by its index.
     pub(crate) fn bound(&self, at: usize) -> Option<&BoundLine> {
         self.lines.get(at)
     }
 
-    /// The line that is open for a number, looked for at `hint` first; with its place in the list.
+    /// The line that is open for a number, with its index; `hint` is the index to try first.
     #[inline(always)]
     pub(crate) fn open_line(
         &self,
@@ -218,9 +218,9 @@ impl SendSide {
             .next()
     }
 
-    /// Whether anything was heard of receives of the peer.
-    pub(crate) fn has_heard(&self) -> bool {
-        self.next_gate > 0 || self.heard > 0
+    /// Whether any receive of the peer is known.
+    pub(crate) fn has_known_receives(&self) -> bool {
+        self.next_gate > 0 || self.receives_known > 0
     }
 
     /// The gate of a number.
@@ -231,7 +231,7 @@ impl SendSide {
             .map(|(_, gate)| *gate)
     }
 
-    /// The send of a number has gone through its gate.
+    /// Removes the gate of a number: its send has used it.
     pub(crate) fn pass(&mut self, number: u64) {
         if let Some(at) = self.gates.iter().position(|(of, _)| *of == number) {
             self.gates.remove(at);
@@ -240,7 +240,7 @@ impl SendSide {
 }
 
 impl ReceiveSide {
-    /// Room for what comes early, and for the receives of `handles` handles that wait.
+    /// Reserves memory for eager messages, and for the waiting receives of `handles` handles.
     pub(crate) fn prepare(&mut self, handles: usize) {
         self.open.reserve(handles.saturating_sub(self.open.len()));
         if self.kept.is_empty() {
@@ -249,19 +249,19 @@ impl ReceiveSide {
         }
     }
 
-    /// The next number.
+    /// Takes the next number.
     #[inline(always)]
     pub(crate) fn start(&mut self) -> u64 {
         self.started += 1;
         self.started - 1
     }
 
-    /// A receive waits.
+    /// Adds a waiting receive.
     pub(crate) fn wait(&mut self, number: u64, handle: u32) {
         self.open.push((number, handle));
     }
 
-    /// The handle that waits for a number.
+    /// The handle of the receive that waits for a number.
     pub(crate) fn waiting(&self, number: u64) -> Option<u32> {
         self.open
             .iter()
@@ -269,28 +269,28 @@ impl ReceiveSide {
             .map(|(_, handle)| *handle)
     }
 
-    /// It does not wait any more.
+    /// Removes a waiting receive.
     pub(crate) fn end(&mut self, number: u64) {
         if let Some(at) = self.open.iter().position(|(of, _)| *of == number) {
             self.open.swap_remove(at);
         }
     }
 
-    /// The peer knows of so many receives, by a gate.
-    pub(crate) fn tell(&mut self, started: u64) {
-        self.told = self.told.max(started);
+    /// A gate reports this many receives to the peer.
+    pub(crate) fn mark_reported(&mut self, started: u64) {
+        self.reported = self.reported.max(started);
     }
 
-    /// How many the peer should be told of now, since it may have nothing else to learn it by.
-    pub(crate) fn untold(&mut self) -> Option<u64> {
-        let due = self.started - self.told >= WINDOW as u64 / 2;
+    /// The number of receives to report to the peer now, if no gate has reported enough of them.
+    pub(crate) fn take_unreported(&mut self) -> Option<u64> {
+        let due = self.started - self.reported >= WINDOW as u64 / 2;
         if due {
-            self.told = self.started;
+            self.reported = self.started;
         }
         due.then_some(self.started)
     }
 
-    /// Room for a message of a receive that was not started: `None` if it may not be.
+    /// A buffer for a message whose receive was not started; `None` if there is none.
     pub(crate) fn keep(&mut self, number: u64, bytes: usize) -> Option<&mut [u8]> {
         let early = number.checked_sub(self.started)? < WINDOW as u64;
         if !early || bytes > EAGER_BYTES {
@@ -303,7 +303,7 @@ impl ReceiveSide {
         self.bytes.get_mut(at * EAGER_BYTES..)?.get_mut(..bytes)
     }
 
-    /// The message of a number, if it came early; it is not kept any more.
+    /// Takes the buffered message of a number, if there is one.
     pub(crate) fn take_kept(&mut self, number: u64) -> Option<&mut [u8]> {
         let at = slot(number);
         let place = self.kept.get_mut(at)?;
@@ -316,15 +316,15 @@ fn slot(number: u64) -> usize {
     usize::try_from(number % WINDOW as u64).unwrap_or(0)
 }
 
-/// Messages up to this many bytes travel before their gate is known.
+/// Largest message that is sent before its gate is known.
 pub(crate) const EAGER_BYTES: usize = 4096;
-/// As many of them a receiver keeps.
+/// Number of them that a receiver buffers.
 pub(crate) const WINDOW: usize = 8;
-/// Gates that a class has room for without asking for more memory, and at most.
+/// Gates for which a class reserves memory, and their largest number.
 const USUAL_GATES: usize = 32;
 /// A line and its memory, and the pieces of layouts.
-const MOST_PLACES: usize = 2 * MOST_LINES + MOST_PIECES;
-const MOST_GATES: usize = 4096;
+const PLACES_MAX: usize = 2 * LINES_MAX + CLASS_PIECES_MAX;
+const GATES_MAX: usize = 4096;
 
 #[cfg(test)]
 mod tests {
@@ -336,7 +336,7 @@ mod tests {
             key: crate::RemoteKey::default(),
             token,
             line: None,
-            is_landing: false,
+            is_staging: false,
             layout: None,
         }
     }
@@ -368,11 +368,11 @@ mod tests {
             (GateDisposition::Refused, GateDisposition::Refused)
         );
         assert_eq!(take(1 << 20), GateDisposition::Refused);
-        for number in 4..2 + MOST_GATES as u64 {
+        for number in 4..2 + GATES_MAX as u64 {
             assert_eq!(take(number), GateDisposition::Kept, "{number}");
         }
-        assert_eq!(take(3 + MOST_GATES as u64), GateDisposition::Kept);
-        assert_eq!(take(4 + MOST_GATES as u64), GateDisposition::Refused);
+        assert_eq!(take(3 + GATES_MAX as u64), GateDisposition::Kept);
+        assert_eq!(take(4 + GATES_MAX as u64), GateDisposition::Refused);
     }
 
     #[test]
@@ -383,8 +383,11 @@ mod tests {
         for _ in 0..window {
             out.start();
         }
-        assert!(!out.hear(window + 1), "nobody receives what was not sent");
-        assert!(out.hear(3) && out.has_credit(window + 2) && !out.has_credit(window + 3));
+        assert!(
+            !out.note_receives(window + 1),
+            "nobody receives what was not sent"
+        );
+        assert!(out.note_receives(3) && out.has_credit(window + 2) && !out.has_credit(window + 3));
     }
 
     #[test]
@@ -399,11 +402,11 @@ mod tests {
         assert!(into.keep(0, 1).is_none(), "too late");
         assert_eq!(into.take_kept(1).unwrap(), b"abc");
         assert!(into.take_kept(1).is_none());
-        assert_eq!(into.untold(), None);
+        assert_eq!(into.take_unreported(), None);
         for _ in 0..WINDOW / 2 {
             into.start();
         }
-        assert_eq!(into.untold(), Some(WINDOW as u64 / 2 + 2));
-        assert_eq!(into.untold(), None);
+        assert_eq!(into.take_unreported(), Some(WINDOW as u64 / 2 + 2));
+        assert_eq!(into.take_unreported(), None);
     }
 }

@@ -1,73 +1,74 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Ends of channels, and the table of them.
 
-use crate::chain::Aim;
+use crate::chain::WriteTarget;
 use crate::class::SizeMismatch;
 use crate::line::{ArrivalWord, GateNote, OwnLine};
-use crate::memory::{ChannelMemory, Landing, MemorySpan};
-use crate::wire::MOST_HANDLES;
+use crate::memory::{ChannelMemory, MemorySpan, StagingBuffer};
+use crate::wire::HANDLES_MAX;
 use crate::{ChannelDirection, ChannelError, ChannelFailure, ChannelId};
 use transport::{LocalKey, RemoteKey};
 
-/// One end of a channel. More than twenty fields: what a start reads, of which nothing may be looked up.
+/// One end of a channel. It has more than twenty fields, since a start reads all its state from here without further
+/// look-ups.
 #[derive(Debug)]
 pub(crate) struct ChannelEnd {
     pub(crate) direction: ChannelDirection,
     pub(crate) class: u32,
     pub(crate) memory: ChannelMemory,
-    /// A place of our own, where the memory is not one stretch or cannot be reached.
-    pub(crate) landing: Option<Landing>,
-    /// The stretch that is moved: the landing, or the memory.
+    /// A staging buffer, if the memory is not contiguous or the peer cannot map it.
+    pub(crate) staging: Option<StagingBuffer>,
+    /// The contiguous memory that is transferred: the staging buffer, or the memory itself.
     pub(crate) span: MemorySpan,
-    /// Where its starts are told, of a receive from a rank of this node.
+    /// The gate line of a receive from a rank of this node.
     pub(crate) line: Option<OwnLine>,
-    /// Whether the gate of the last start was a line, of a receive.
+    /// Whether the last start of a receive opened its gate by the line.
     pub(crate) is_lined: bool,
     /// A receive that was started before.
     pub(crate) is_used: bool,
-    /// Of a send: which of the peer's lines it met last.
+    /// Index of the peer's gate line that a send used last.
     pub(crate) hint: Option<usize>,
-    /// What to say when the write has ended, if not by an immediate.
+    /// Completes the message on its gate line when the writes have completed.
     pub(crate) word: Option<ArrivalWord>,
-    /// What the peer knows it by, of a receive.
+    /// Key of a receive's memory, for the peer.
     pub(crate) key: Option<RemoteKey>,
-    /// What the transport knows it by, of a send.
+    /// Local key of a send's memory.
     pub(crate) local: Option<LocalKey>,
-    /// What the peer knows its blocks by, of a receive where it may write to them, and whether it was told.
+    /// Keys of a receive's blocks, for the peer, if it may write to them; and whether the layout was sent.
     pub(crate) blocks: Box<[RemoteKey]>,
-    pub(crate) is_layout_told: bool,
-    /// What the transport knows its blocks by, of a send that writes them one by one.
+    pub(crate) is_layout_sent: bool,
+    /// Local keys of a send's blocks, if they are written one by one.
     pub(crate) locals: Box<[Option<LocalKey>]>,
-    /// Where the message goes that is being written.
-    pub(crate) aim: Option<Aim>,
-    /// Writes that have not ended.
-    pub(crate) under_way: u32,
-    /// One of them could not be.
+    /// Destination of the message being written.
+    pub(crate) target: Option<WriteTarget>,
+    /// Outstanding writes.
+    pub(crate) outstanding: u32,
+    /// One of them has failed.
     pub(crate) has_failed: bool,
-    /// The number of its last start.
+    /// Number of its last start.
     pub(crate) number: u64,
     pub(crate) is_started: bool,
     pub(crate) phase: ChannelPhase,
-    /// How it ended, until that is collected.
+    /// Outcome of the last start, until it is collected.
     pub(crate) end: Option<Result<(), ChannelError>>,
-    /// Of what is too long, until that is collected.
+    /// Sizes of a message that is too long, until it is collected.
     pub(crate) sizes: Option<SizeMismatch>,
-    /// How the message that was collected last has failed.
+    /// Failure of the message that was collected last.
     pub(crate) failed: Option<ChannelFailure>,
 }
 
-/// What the current start of a channel end does.
+/// State of the current start of a channel end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ChannelPhase {
-    /// Nothing, or a receive that waits.
+    /// Not started, or a waiting receive.
     Idle,
     /// A send that waits for its gate, or for room.
-    Pended,
-    /// A send whose write, or last write, is under way.
+    Pending,
+    /// A send whose write, or last write, is outstanding.
     Writing,
-    /// A send that goes in several writes, and how many of its bytes were posted.
+    /// A send in several writes, with the number of bytes posted.
     Chained(usize),
-    /// A message that goes in frames, and how much of it has gone, or come.
+    /// A message in frames, with the number of bytes sent or received.
     Streaming(usize),
 }
 
@@ -77,7 +78,7 @@ impl ChannelEnd {
             direction,
             class,
             memory,
-            landing: None,
+            staging: None,
             span: MemorySpan::EMPTY,
             line: None,
             is_lined: false,
@@ -87,10 +88,10 @@ impl ChannelEnd {
             key: None,
             local: None,
             blocks: Box::default(),
-            is_layout_told: false,
+            is_layout_sent: false,
             locals: Box::default(),
-            aim: None,
-            under_way: 0,
+            target: None,
+            outstanding: 0,
             has_failed: false,
             number: 0,
             is_started: false,
@@ -101,7 +102,7 @@ impl ChannelEnd {
         }
     }
 
-    /// Is started.
+    /// Marks it as started.
     pub(crate) fn begin(&mut self) -> Result<(), ChannelError> {
         if self.is_started {
             return Err(ChannelError::Active);
@@ -110,7 +111,7 @@ impl ChannelEnd {
         Ok(())
     }
 
-    /// Was started with a list, and maybe has ended too.
+    /// Takes over the state of a run of a list.
     pub(crate) fn begin_run(&mut self, number: u64, is_started: bool) {
         self.number = number;
         self.is_started = is_started;
@@ -118,19 +119,19 @@ impl ChannelEnd {
         self.end = None;
     }
 
-    /// What the sender has said of the last message, in its line.
+    /// The sender's note about the last message, from the gate line.
     pub(crate) fn noted(&self) -> Option<GateNote> {
         let line = self.line.as_ref().filter(|_| self.is_lined);
         line.and_then(|line| line.noted(self.number))
     }
 
-    /// Copies what has landed in a place of ours to where it belongs: at most so many bytes. Answers how many.
-    pub(crate) fn unpack(&self, landed: usize) -> u64 {
-        let Some(landing) = &self.landing else {
+    /// Unpacks at most `staged` bytes of the staging buffer, if there is one; returns their number.
+    pub(crate) fn unpack(&self, staged: usize) -> u64 {
+        let Some(staging) = &self.staging else {
             return 0;
         };
-        let bytes = landed.min(self.memory.bytes());
-        self.memory.scatter(landing.span(), bytes);
+        let bytes = staged.min(self.memory.bytes());
+        self.memory.scatter(staging.span(), bytes);
         bytes as u64
     }
 
@@ -140,37 +141,37 @@ impl ChannelEnd {
         !self.is_started || self.end.is_some() || self.is_written()
     }
 
-    /// Whether the sender has said so on its line.
+    /// Whether the sender has completed the message on the gate line.
     #[inline]
     pub(crate) fn is_written(&self) -> bool {
         let line = self.line.as_ref().filter(|_| self.is_lined);
         line.is_some_and(|line| line.is_written(self.number))
     }
 
-    /// Whether it is one of the sends that progress looks at.
-    pub(crate) fn is_pended(&self) -> bool {
+    /// Whether it is a send that `progress` must continue.
+    pub(crate) fn is_pending(&self) -> bool {
         self.direction == ChannelDirection::Send
             && matches!(
                 self.phase,
-                ChannelPhase::Pended | ChannelPhase::Chained(_) | ChannelPhase::Streaming(_)
+                ChannelPhase::Pending | ChannelPhase::Chained(_) | ChannelPhase::Streaming(_)
             )
     }
 
-    /// Ends.
+    /// Completes it.
     pub(crate) fn finish(&mut self, end: Result<(), ChannelError>) {
         self.phase = ChannelPhase::Idle;
         self.end = Some(end);
     }
 
-    /// Ends, since the message is too long.
+    /// Completes it: the message is too long.
     pub(crate) fn finish_too_long(&mut self, sizes: SizeMismatch) {
         self.sizes = Some(sizes);
         self.finish(Err(ChannelError::SizesDiffer));
     }
 
-    /// Its peer is lost. A write that is under way comes to its own end.
+    /// Its peer is lost. Outstanding writes complete on their own.
     pub(crate) fn lose(&mut self) {
-        if matches!(self.phase, ChannelPhase::Chained(_)) && self.under_way > 0 {
+        if matches!(self.phase, ChannelPhase::Chained(_)) && self.outstanding > 0 {
             self.phase = ChannelPhase::Writing;
             self.has_failed = true;
         }
@@ -180,7 +181,7 @@ impl ChannelEnd {
         }
     }
 
-    /// Gives the end away, for another start.
+    /// Takes the outcome; the end can be started again.
     pub(crate) fn collect(&mut self) -> Result<(), ChannelError> {
         if !self.is_started {
             return Ok(());
@@ -197,7 +198,7 @@ pub(crate) struct ChannelEnds {
     free: Vec<u32>,
 }
 
-/// A place for a channel end, with the number of its use.
+/// A slot for a channel end, with its generation.
 #[derive(Debug)]
 struct ChannelEndSlot {
     generation: u32,
@@ -206,15 +207,15 @@ struct ChannelEndSlot {
 
 impl ChannelEnds {
     pub(crate) fn is_full(&self) -> bool {
-        self.len() == MOST_HANDLES
+        self.len() == HANDLES_MAX
     }
 
-    /// How many there are.
+    /// Number of ends.
     pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    /// Where the next one goes.
+    /// Index of the next end to be added.
     pub(crate) fn next_index(&self) -> u32 {
         let end = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
         self.free.last().copied().unwrap_or(end)
@@ -229,7 +230,7 @@ impl ChannelEnds {
             });
         }
         let slot = &mut self.slots[index as usize];
-        // Never 0, so that no name is.
+        // Never 0, so that no id is 0.
         slot.generation = slot.generation.wrapping_add(1).max(1);
         slot.handle = Some(handle);
         ChannelId(u64::from(index) | u64::from(slot.generation) << 32)
@@ -241,7 +242,7 @@ impl ChannelEnds {
         Some(handle)
     }
 
-    /// The handle of a name.
+    /// The end with this id.
     #[inline]
     pub(crate) fn find(&self, id: ChannelId) -> Result<&ChannelEnd, ChannelError> {
         self.slots
@@ -260,7 +261,7 @@ impl ChannelEnds {
             .ok_or(ChannelError::Stale)
     }
 
-    /// A handle, by an index from a table of ours.
+    /// The end at an index that is known to be valid.
     #[inline]
     pub(crate) fn at(&self, index: u32) -> &ChannelEnd {
         let handle = &self.slots[index as usize].handle;
@@ -273,12 +274,12 @@ impl ChannelEnds {
         handle.as_mut().expect("our tables name handles that exist")
     }
 
-    /// The same for an index from anywhere.
+    /// The end at any index.
     pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut ChannelEnd> {
         self.slots.get_mut(index as usize)?.handle.as_mut()
     }
 
-    /// The index behind the last.
+    /// The index behind the last one.
     pub(crate) fn end(&self) -> u32 {
         u32::try_from(self.slots.len()).unwrap_or(u32::MAX)
     }

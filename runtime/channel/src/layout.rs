@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How memory with gaps lies: blocks on either side, which stretches of them meet, and what a sender knows of the blocks of its
-//! receivers.
+//! Layouts of memory with gaps: blocks on both sides, their common contiguous segments, and a sender's record of its
+//! receivers' blocks.
 //!
-//! A message is the bytes of all blocks in order. Two ends may have different blocks; what meets is cut where either has a gap.
+//! A message is the bytes of all blocks in order. The two ends may have different blocks; a segment ends where either
+//! side has a gap.
 
 use crate::memory::MemorySpan;
 use transport::RemoteKey;
@@ -12,7 +13,7 @@ use transport::RemoteKey;
 pub(crate) struct StridedBlocks {
     pub(crate) block_bytes: usize,
     pub(crate) blocks: usize,
-    /// From the start of one to that of the next.
+    /// Distance from the start of one block to that of the next.
     pub(crate) stride: isize,
 }
 
@@ -26,13 +27,13 @@ impl StridedBlocks {
         }
     }
 
-    /// From the first byte of the lowest block to the last of the highest. `None`: no address space has that.
+    /// Length from the first byte of the lowest block to the last of the highest. `None`: it exceeds the address space.
     pub(crate) fn hull(self) -> Option<usize> {
         let gaps = self.stride.unsigned_abs().checked_mul(self.blocks - 1)?;
         gaps.checked_add(self.block_bytes)
     }
 
-    /// Where block number `at` begins, from the lowest byte on.
+    /// Offset of block number `at` from the lowest byte.
     fn offset(self, at: usize) -> usize {
         let place = if self.stride < 0 {
             self.blocks - 1 - at
@@ -47,7 +48,7 @@ impl StridedBlocks {
     }
 }
 
-/// What has blocks.
+/// A type that describes blocks.
 pub(crate) trait Shaped {
     fn shape(&self) -> StridedBlocks;
 }
@@ -66,7 +67,7 @@ struct BlockCursor {
     inside: usize,
 }
 
-/// Consecutive bytes inside one block: the piece, the offset from its lowest byte, the length.
+/// Contiguous bytes within one block: index of the piece, offset from its lowest byte, length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockRun {
     pub(crate) piece: usize,
@@ -75,7 +76,7 @@ pub(crate) struct BlockRun {
 }
 
 impl BlockCursor {
-    /// To byte `at` of the message.
+    /// A cursor at byte `at` of the message.
     fn new(pieces: &[impl Shaped], mut at: usize) -> Self {
         for (piece, shape) in pieces.iter().map(Shaped::shape).enumerate() {
             if at < shape.bytes() {
@@ -103,7 +104,7 @@ impl BlockCursor {
         })
     }
 
-    /// Goes on by bytes of the same block.
+    /// Advances by bytes of the same block.
     fn advance(&mut self, pieces: &[impl Shaped], bytes: usize) {
         let Some(shape) = pieces.get(self.piece).map(Shaped::shape) else {
             return;
@@ -128,7 +129,7 @@ pub(crate) struct CopySegment {
     pub(crate) bytes: usize,
 }
 
-/// All segments of a message, from byte `at` to byte `end`; it stops where either side has no more.
+/// All segments of a message, from byte `at` to byte `end`; the iterator ends where either side does.
 pub(crate) fn segments<A: Shaped, B: Shaped>(
     from: &[A],
     to: &[B],
@@ -159,10 +160,10 @@ pub(crate) fn segments<A: Shaped, B: Shaped>(
 pub(crate) struct RemoteBlocks {
     /// The handle of the receive, as the peer numbers it.
     pub(crate) owner: u32,
-    /// All from the first byte of the lowest block to the last of the highest.
+    /// Key of the memory from the first byte of the lowest block to the last of the highest.
     pub(crate) key: RemoteKey,
     pub(crate) shape: StridedBlocks,
-    /// Where that is mapped here, if it is.
+    /// Where that memory is mapped here, if it is.
     pub(crate) span: Option<MemorySpan>,
 }
 
@@ -172,11 +173,11 @@ impl Shaped for RemoteBlocks {
     }
 }
 
-/// A frame's words.
+/// The words of a frame.
 pub(crate) type Words = [u64; 6];
 
 impl RemoteBlocks {
-    /// As a frame tells it.
+    /// Encodes a frame.
     pub(crate) fn to_words(key: RemoteKey, shape: StridedBlocks) -> Words {
         let [address, bytes, check] = key.to_words();
         let StridedBlocks {
@@ -195,7 +196,7 @@ impl RemoteBlocks {
         ]
     }
 
-    /// `None`: blocks that do not lie in the memory that the key names.
+    /// Decodes a frame. `None`: the blocks exceed the memory of the key.
     pub(crate) fn of(
         owner: u32,
         [address, bytes, check, block_bytes, blocks, stride]: Words,
@@ -218,21 +219,21 @@ impl RemoteBlocks {
     }
 }
 
-/// Where the receives of a peer have their blocks, as far as it was told and there is room for.
+/// Block layouts of a peer's receives, as far as they were received and there is room.
 #[derive(Debug, Default)]
 pub(crate) struct Layouts {
     pieces: Vec<RemoteBlocks>,
 }
 
 impl Layouts {
-    /// Room for as much as is kept.
+    /// Reserves the memory.
     pub(crate) fn prepare(&mut self) {
         self.pieces
-            .reserve(MOST_PIECES.saturating_sub(self.pieces.len()));
+            .reserve(CLASS_PIECES_MAX.saturating_sub(self.pieces.len()));
     }
 
-    /// Keeps a piece behind those of the same owner, or as its first and only one. Where there is no room, all of that owner's
-    /// are forgotten: its receive has another place, which takes any message.
+    /// Adds a piece to those of its owner, or replaces them if it is the first. Without room all pieces of the owner
+    /// are removed: its receive then uses the memory of the gate, which takes any message.
     pub(crate) fn add(&mut self, piece: RemoteBlocks, is_first: bool) {
         if is_first {
             self.forget(piece.owner);
@@ -244,7 +245,7 @@ impl Layouts {
         if !is_first && !is_next {
             return;
         }
-        match self.pieces.len() < MOST_PIECES {
+        match self.pieces.len() < CLASS_PIECES_MAX {
             true => self.pieces.push(piece),
             false => self.forget(piece.owner),
         }
@@ -254,7 +255,7 @@ impl Layouts {
         self.pieces.retain(|piece| piece.owner != owner);
     }
 
-    /// The pieces of a receive of so many bytes, if all are known.
+    /// The pieces of a receive of `bytes`, if all are known.
     pub(crate) fn of(&self, owner: u32, bytes: u64) -> Option<&[RemoteBlocks]> {
         let is_its = |piece: &RemoteBlocks| piece.owner == owner;
         let first = self.pieces.iter().position(is_its)?;
@@ -269,16 +270,16 @@ impl Layouts {
     }
 }
 
-/// Bytes of the shortest block.
-pub(crate) fn least_block(pieces: &[impl Shaped]) -> usize {
+/// Length of the shortest block, in bytes.
+pub(crate) fn smallest_block(pieces: &[impl Shaped]) -> usize {
     let blocks = pieces.iter().map(|piece| piece.shape().block_bytes);
     blocks.min().unwrap_or(0)
 }
 
-/// Pieces that a class keeps of its peer's receives.
-pub(crate) const MOST_PIECES: usize = 64;
-/// Pieces of a receive, so that its sender is told.
-pub(crate) const MOST_TOLD: usize = 16;
+/// Largest number of pieces in a class.
+pub(crate) const CLASS_PIECES_MAX: usize = 64;
+/// Largest number of pieces of a receive whose layout is sent.
+pub(crate) const LAYOUT_PIECES_MAX: usize = 16;
 
 #[cfg(test)]
 mod tests {
@@ -297,7 +298,7 @@ mod tests {
         RemoteBlocks::of(owner, RemoteBlocks::to_words(key, shape)).unwrap()
     }
 
-    /// What meets what, as pairs of bytes.
+    /// The corresponding bytes of both sides, as pairs.
     fn pairs(
         from: &[StridedBlocks],
         to: &[StridedBlocks],
@@ -317,7 +318,7 @@ mod tests {
         bytes.collect()
     }
 
-    /// Every byte of a sequence, by the definition.
+    /// Every byte of a sequence, by definition.
     fn bytes_of(shapes: &[StridedBlocks]) -> Vec<[usize; 2]> {
         let mut all = Vec::new();
         for (piece, shape) in shapes.iter().enumerate() {
@@ -391,7 +392,7 @@ mod tests {
         assert!(layouts.of(1, 24).is_none() && layouts.of(3, 0).is_none());
         layouts.add(piece(1, shape(3, 1, 0)), true);
         assert!(layouts.of(1, 25).is_none() && layouts.of(1, 3).is_some());
-        // A flood: the owner that finds no room is not known at all.
+        // A flood: an owner without room has no pieces at all.
         for owner in 10..200 {
             layouts.add(piece(owner, shape(8, 1, 0)), true);
         }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The end of a process's part in a context, and how messages have failed.
+//! Leaving a context, and failures of messages.
 //!
-//! Who leaves tells all peers with whom it has a class how many sends and receives it has started there: what would meet one of
-//! them still ends as it would have, and what would meet a later one ends with [`ChannelError::Left`]. A peer whose receive waits has
-//! told so by a gate, and a message that was sent ahead makes itself known; for a large send that has nothing to go by, the first
-//! of a class ASKs. So everybody who waits is known, or is answered when it asks. A context never comes back.
+//! A process that leaves a context sends each peer with which it has a class there the numbers of sends and receives it
+//! has started: operations paired with those complete as before, operations paired with later ones complete with
+//! [`ChannelError::Left`]. A peer whose receive waits is known by its gate, and an eager message by its arrival; a
+//! large send that waits for an unknown gate sends a QUERY, once per class. So every waiting peer is known, or gets the
+//! reply to its query. A context is never entered again.
 
 use crate::class::{ChannelClass, Started};
 use crate::wire;
@@ -12,21 +13,22 @@ use crate::{ChannelDirection, ChannelError, ChannelFailure, ChannelId, Channels}
 use transport::{Arrived, Fabric};
 
 impl Channels {
-    /// This process starts nothing more in a context: peers that wait for it there, or will, end with [`ChannelError::Left`].
+    /// Leaves a context: waiting operations of peers in it, present and future ones, complete with
+    /// [`ChannelError::Left`].
     pub fn leave(&mut self, fabric: &mut Fabric, context: u32) {
-        self.write_down_now();
+        self.commit_run();
         self.epoch += 1;
         if !self.departed.insert(context) {
             return;
         }
         for class in 0..self.classes.len() {
             if self.classes[class].name.context == context {
-                self.tell_leave(fabric, class);
+                self.send_leave(fabric, class);
             }
         }
     }
 
-    /// How the last message of an end has failed that was collected; `None` if it has not.
+    /// How the message of an end that was collected last has failed; `None` if it has not.
     ///
     /// # Errors
     /// [`ChannelError::Stale`].
@@ -34,7 +36,7 @@ impl Channels {
         Ok(self.handles.find(id)?.failed)
     }
 
-    fn tell_leave(&mut self, fabric: &mut Fabric, class: usize) {
+    fn send_leave(&mut self, fabric: &mut Fabric, class: usize) {
         let ChannelClass {
             peer,
             name,
@@ -43,35 +45,35 @@ impl Channels {
             ..
         } = &self.classes[class];
         let (peer, words) = (*peer, [out.started, into.started]);
-        self.tell(fabric, peer, wire::head(wire::LEAVE, *name, 0), &words);
+        self.send_frame(fabric, peer, wire::head(wire::LEAVE, *name, 0), &words);
     }
 
-    /// A send waits. If nothing was heard of its receiver yet, that may have left.
+    /// Sends a QUERY for a waiting send, if no receive of the peer is known: the peer may have left.
     #[inline]
-    pub(crate) fn ask(&mut self, fabric: &mut Fabric, index: u32) {
+    pub(crate) fn query_leave(&mut self, fabric: &mut Fabric, index: u32) {
         let class = &mut self.classes[self.handles.at(index).class as usize];
-        if class.out.has_heard() || std::mem::replace(&mut class.has_asked, true) {
+        if class.out.has_known_receives() || std::mem::replace(&mut class.has_queried, true) {
             return;
         }
-        let (peer, head) = (class.peer, wire::head(wire::ASK, class.name, 0));
-        self.tell(fabric, peer, head, &[]);
+        let (peer, head) = (class.peer, wire::head(wire::QUERY, class.name, 0));
+        self.send_frame(fabric, peer, head, &[]);
     }
 
-    /// A peer has started something, or asks: it hears if this process has left.
-    pub(crate) fn answer(&mut self, fabric: &mut Fabric, class: u32, kind: u8) {
+    /// Handles a start or a query of a peer: sends LEAVE if this process has left.
+    pub(crate) fn answer_query(&mut self, fabric: &mut Fabric, class: u32, kind: u8) {
         let class = class as usize;
-        let waits = matches!(kind, wire::GATE | wire::DATA | wire::ASK);
+        let waits = matches!(kind, wire::GATE | wire::DATA | wire::QUERY);
         if waits && self.departed.contains(&self.classes[class].name.context) {
-            self.tell_leave(fabric, class);
+            self.send_leave(fabric, class);
         }
     }
 
-    /// A peer starts nothing more.
+    /// Handles a LEAVE.
     pub(crate) fn take_leave(&mut self, class: u32, arrived: &Arrived) -> Option<()> {
         let [sends, receives, ..] = arrived.words;
         let state = &mut self.classes[class as usize];
         if arrived.bytes() != 16 || state.left.is_some() {
-            // It may have been told, and asked for, at the same time.
+            // A LEAVE may be sent on its own and as a reply.
             return (arrived.bytes() == 16).then_some(());
         }
         state.left = Some(Started { sends, receives });
@@ -80,11 +82,11 @@ impl Channels {
             let Some(handle) = self.handles.get_mut(*index) else {
                 continue;
             };
-            let is_vain = match handle.direction {
-                ChannelDirection::Send => handle.is_pended() && handle.number >= receives,
+            let is_unmatched = match handle.direction {
+                ChannelDirection::Send => handle.is_pending() && handle.number >= receives,
                 ChannelDirection::Receive => handle.number >= sends && !handle.is_done(),
             };
-            if !is_vain {
+            if !is_unmatched {
                 continue;
             }
             if handle.direction == ChannelDirection::Receive {
@@ -93,13 +95,12 @@ impl Channels {
             handle.finish(Err(ChannelError::Left));
         }
         let handles = &self.handles;
-        self.pended.retain(|index| handles.at(*index).is_pended());
+        self.pending.retain(|index| handles.at(*index).is_pending());
         Some(())
     }
 
-    /// Gives the end of one message away, and keeps how it has failed, if it has. A send also says what has become of an
-    /// earlier one.
-    pub(crate) fn end_of(&mut self, id: ChannelId) -> Result<(), ChannelError> {
+    /// Takes the outcome of one message, and records its failure. A send also reports the failure of an earlier one.
+    pub(crate) fn take_outcome(&mut self, id: ChannelId) -> Result<(), ChannelError> {
         let handle = self.handles.at_mut(id.index());
         let class = &mut self.classes[handle.class as usize];
         let end = handle.collect();
@@ -124,7 +125,7 @@ impl Channels {
 }
 
 impl ChannelClass {
-    /// Why the message of a receive will never come, if so.
+    /// Why the message of a receive will never be sent, if so.
     pub(crate) fn never_sends(&self, number: u64) -> Option<ChannelError> {
         self.gone(|left| number >= left.sends)
     }

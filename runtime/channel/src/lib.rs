@@ -1,49 +1,50 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The gated channel: messages of a fixed size between two processes, declared once and started often.
+//! Gated channels: messages of a fixed size between two processes, declared once and started often.
 //!
-//! Both ends declare their memory, each for itself; nobody is told. When the receiver starts its end, it tells the sender
-//! where the bytes belong: the *gate*. When the sender starts its end, one one-sided write moves them there, and its
-//! immediate ends the receive. Nothing is matched, kept or copied on the way, and the gate may be open long before the
-//! sender comes.
+//! Each end declares its memory locally, without communication. When the receiver starts its end, it sends the
+//! destination of the bytes to the sender: the *gate*. When the sender starts its end, one one-sided write moves the
+//! bytes there, and the immediate data of the write completes the receive. There is no matching and no intermediate
+//! copy, and the gate may be open long before the sender starts.
 //!
 //! # Promises
-//! - C1: the channels between two processes in one context and class form a queue: the start number k of the one meets
-//!   start number k of the other, whichever handles these are.
-//! - C2: a message of at most 4096 bytes whose gate is not known travels at once, and its send is complete: two processes that
-//!   both send before they receive do not wait for each other. A receiver keeps at most 8 such messages of a
-//!   queue; what goes beyond waits for its gate.
-//! - C3: after the declares nothing is allocated, as [`ChannelCounters::allocations`] tells.
-//! - C4: a message may be shorter than its receive has room for: it fills the beginning, and what lies behind is left alone. Of
-//!   one that is longer both ends end with [`ChannelError::SizesDiffer`], and no byte is moved; where the send was complete before
-//!   its receiver came, and that was collected, the next send of the queue that is collected ends so.
-//! - C6: what waits for a process that was lost, or has [left](Channels::leave), ends.
-//! - C5: what a peer says is checked before it is used. Frames that make no sense are counted
-//!   ([`ChannelCounters::refused`]) and change nothing.
+//! - C1: the channels between two processes in one context and class form a queue: start number k of one side is paired
+//!   with start number k of the other, whichever handles these are.
+//! - C2: a message of at most 4096 bytes whose gate is not known is sent eagerly, and its send is complete: two
+//!   processes that both send before they receive do not block each other. A receiver buffers at most 8 such messages
+//!   of a queue; further ones wait for their gates.
+//! - C3: nothing is allocated after the declarations; [`ChannelCounters::allocations`] counts allocations.
+//! - C4: a message may be shorter than its receive: it fills the beginning, and the rest is unchanged. If it is longer,
+//!   both ends complete with [`ChannelError::SizesDiffer`], and no byte is moved; if the send was complete before its
+//!   receive started, and was collected, the next collected send of the queue has this error.
+//! - C5: input from a peer is validated before use. Invalid frames are counted ([`ChannelCounters::refused`]) and
+//!   ignored.
+//! - C6: operations that wait for a process that was lost, or has [left](Channels::leave), complete with an error.
 //!
 //! # Within a node
-//! A frame for each start would cost more than the start. So a receive whose sender is on the same node has a *line* of memory
-//! that both reach: from its third start on, the gate is opened by a store there, and the sender, which has mapped the
-//! receiver's memory, copies and says so by another. Nobody polls lines but who waits for them; who sleeps is woken.
+//! A frame for each start would cost more than the start itself. So a receive whose sender is on the same node has a
+//! *gate line*, a cache line in memory that both map: from its third start on, a store there opens the gate, and the
+//! sender, which has mapped the receiver's memory, copies the bytes and completes the receive by another store. Only
+//! waiting processes poll gate lines; a sleeping process is woken.
 //!
 //! # Memory with gaps
-//! Where the blocks of a receive are large enough, its sender is told where they lie, and moves each stretch from where it is to
-//! where it belongs: within a node by copies to memory that both have mapped, elsewhere by one-sided writes. Small blocks are packed
-//! into a place that the declare has asked for, and copied out of it at the other end.
+//! If the blocks of a receive are large enough, its sender is sent their layout, and moves each contiguous segment
+//! directly: within a node by copies to mapped memory, elsewhere by one-sided writes. Small blocks are packed into a
+//! staging buffer that the declaration has allocated, and unpacked at the other end.
 //!
 //! # Use
-//! Whoever owns a [`Fabric`] and polls it hands over what is [channels' own](OWNER): frames to [`Channels::arrive`], works to
-//! [`Channels::worked`], immediates to [`Channels::written`]; and calls [`Channels::progress`] while they are
-//! [busy](Channels::is_busy).
+//! The owner of a [`Fabric`] who polls it passes on the completions that belong to [channels](OWNER): frames to
+//! [`Channels::arrive`], work completions to [`Channels::worked`], immediate data to [`Channels::written`]; and calls
+//! [`Channels::progress`] while they are [busy](Channels::is_busy).
 //!
-//! **Knows** the transport, and contexts and classes as numbers. **Never** knows what they stand for, nor the engine.
+//! **Knows** the transport, and contexts and classes as numbers. **Never** knows their meaning, nor the engine.
 
 mod chain;
 pub mod claimed;
 mod class;
+mod counters;
 mod handle;
 mod layout;
 mod leave;
-mod ledger;
 mod line;
 mod list;
 mod memory;
@@ -60,65 +61,65 @@ use transport::{
 
 use chain::CHAINED_BLOCK;
 use class::{ChannelClass, EAGER_BYTES};
+pub use counters::{ChannelCounters, LiveChannelCounters};
 use handle::{ChannelEnd, ChannelEnds};
-use layout::{MOST_TOLD, least_block};
-pub use ledger::{ChannelCounters, ChannelLedger};
-use line::{MOST_LINES, SpareLines};
+use layout::{LAYOUT_PIECES_MAX, smallest_block};
+use line::{LINES_MAX, SpareLines};
 use list::{LISTS, StartList, StartedList};
 pub use memory::{ChannelMemory, UserBlocks};
-use memory::{Landing, MemorySpan};
+use memory::{MemorySpan, StagingBuffer};
 use wire::StartQueueName;
 
 /// Which end of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChannelDirection {
-    /// The one whose memory is read.
+    /// The sending end: its memory is read.
     Send,
-    /// The one whose memory is written.
+    /// The receiving end: its memory is written.
     Receive,
 }
 
-/// What names a channel: its direction, peer, context and class.
+/// Identifies a channel: direction, peer, context and class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChannelKey {
-    /// Which end this is.
+    /// Direction of this end.
     pub direction: ChannelDirection,
     /// The process at the other end, which may be this one.
     pub peer: Peer,
-    /// What both ends call the group of processes they belong to.
+    /// Number of the group of processes that both ends belong to.
     pub context: u32,
-    /// Which queue of theirs, below 16.
+    /// Number of the queue, below 16.
     pub class: u8,
 }
 
-/// The name of a channel's end: never 0, and never that of another one, not even after it was freed.
+/// Id of a channel end: never 0, and never reused, not even after the end was freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct ChannelId(pub u64);
 
-/// Why something cannot be done with a channel, or how it ended if not well.
+/// Why an operation on a channel failed, or a message of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChannelError {
-    /// The name is of no channel, of one that was freed, or of the other end than is needed.
+    /// The id is invalid: of no channel, of a freed one, or of the other direction.
     #[error("this is no channel, or one that was freed; expected what a declare has answered")]
     Stale,
-    /// It was started, or opened, and has not ended.
+    /// The end was started, or opened, and has not completed.
     #[error("the channel was started and has not ended; wait for it first")]
     Active,
-    /// There is no such class.
+    /// The class is out of range.
     #[error("the class of a channel is a number below 16")]
     BadClass,
     /// There are too many channels.
     #[error("this process has as many channels as can be; free some first")]
     TooMany,
-    /// What arrived, or should go, is longer than the receive has room for.
+    /// The message is longer than the receive.
     #[error("the message of the channel is longer than its receive has room for")]
     SizesDiffer,
     /// The peer has died or cannot be reached.
     #[error("the other end of the channel is lost")]
     Lost,
-    /// The peer starts nothing more.
+    /// The peer has left the context.
     #[error("the other end of the channel has left")]
     Left,
 }
@@ -126,48 +127,48 @@ pub enum ChannelError {
 /// Why a message of a channel failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChannelFailure {
-    /// What went wrong.
+    /// The error.
     pub error: ChannelError,
     /// The process at the other end.
     pub peer: Peer,
-    /// Bytes of a message that was too long.
+    /// Length of a message that was too long.
     pub message_bytes: u64,
-    /// Bytes that its receive had room for.
+    /// Length of its receive.
     pub room_bytes: u64,
-    /// It was not the message that was asked for, but one before it.
+    /// It belongs to an earlier message, not to the collected one.
     pub is_earlier: bool,
 }
 
 /// The channels of a process.
 ///
-/// Its methods are more than sixty since a start takes many small steps, in files by what is done (`send.rs`, `receive.rs`, `leave.rs`),
-/// each over several of the tables that a channel stands in: handles, classes, lists, memory.
+/// It has more than sixty methods because a start consists of many small steps, in files by topic (`send.rs`,
+/// `receive.rs`, `leave.rs`), each over several of the tables that a channel is in: handles, classes, lists, memory.
 #[derive(Debug)]
 pub struct Channels {
     handles: ChannelEnds,
     classes: Vec<ChannelClass>,
     names: HashMap<(Peer, StartQueueName), u32>,
-    /// Classes that only peers have named so far.
-    strangers: usize,
-    /// Sends that wait for a gate, for room, or go in frames.
-    pended: Vec<u32>,
-    /// Frames that the transport had no room for.
+    /// Number of classes that only peers have named so far.
+    undeclared_classes: usize,
+    /// Sends that wait for a gate or for room, or are sent in frames.
+    pending: Vec<u32>,
+    /// Frames for which the transport had no room.
     outbox: VecDeque<(Peer, Head, [u64; 6])>,
-    /// Frames that may have to wait there: so many for each start and end of what was declared.
-    told: usize,
-    /// Writes to ranks of this node that may be under way at a time.
-    works: usize,
+    /// Capacity reserved in `outbox`: a number of frames for each declared end.
+    outbox_capacity: usize,
+    /// Largest number of outstanding writes to ranks of this node.
+    writes_max: usize,
     lines: SpareLines,
     lists: Vec<StartList>,
-    /// The list that runs: what it has done is not written down yet.
+    /// The list that runs; what it has done is not committed to its ends yet.
     running: Option<StartedList>,
-    /// Its sends that wait for their gates: a bit for each.
-    left: u64,
-    /// Changes whenever an end does, but by starts: what lists know is not true any more.
+    /// Its sends that wait for their gates, as bits.
+    pending_gates: u64,
+    /// Changes whenever an end changes other than by a start: prepared lists of an older epoch are invalid.
     epoch: u64,
-    /// Messages that came before their receive was started.
-    kept: usize,
-    /// Ends that are started or open, but those of the list that runs.
+    /// Number of messages that arrived before their receive was started.
+    buffered: usize,
+    /// Number of ends that are started or open, without those of the running list.
     active: usize,
     dead: Vec<Peer>,
     /// Contexts that this process has left.
@@ -175,7 +176,7 @@ pub struct Channels {
     /// Peers whose memory cannot be written to.
     unwritable: Vec<Peer>,
     scratch: Box<[u8]>,
-    counters: Arc<ChannelLedger>,
+    counters: Arc<LiveChannelCounters>,
 }
 
 impl Default for Channels {
@@ -185,24 +186,24 @@ impl Default for Channels {
 }
 
 impl Channels {
-    /// None yet.
+    /// No channels.
     #[must_use]
     pub fn new() -> Self {
         Self {
             handles: ChannelEnds::default(),
             classes: Vec::new(),
             names: HashMap::new(),
-            strangers: 0,
-            pended: Vec::new(),
+            undeclared_classes: 0,
+            pending: Vec::new(),
             outbox: VecDeque::new(),
-            told: 0,
-            works: 0,
+            outbox_capacity: 0,
+            writes_max: 0,
             lines: SpareLines::default(),
             lists: Vec::new(),
             running: None,
-            left: 0,
+            pending_gates: 0,
             epoch: 1,
-            kept: 0,
+            buffered: 0,
             active: 0,
             dead: Vec::new(),
             departed: HashSet::new(),
@@ -212,56 +213,53 @@ impl Channels {
         }
     }
 
-    /// Makes one end of a channel. Talks to nobody.
-    ///
-    /// # Errors
-    /// [`ChannelError::BadClass`], [`ChannelError::TooMany`].
+    /// Declares one end of a channel. Does not communicate.
     pub fn declare(
         &mut self,
         fabric: &mut Fabric,
-        way: ChannelKey,
+        key: ChannelKey,
         memory: ChannelMemory,
     ) -> Result<ChannelId, ChannelError> {
-        if way.class >= wire::CLASSES {
+        if key.class >= wire::CLASSES {
             return Err(ChannelError::BadClass);
         }
         if self.handles.is_full() {
             return Err(ChannelError::TooMany);
         }
-        let class = self.declare_class(&way);
+        let class = self.declare_class(&key);
         self.counters.allocations.add(1);
-        let mut handle = ChannelEnd::new(way.direction, class, memory);
-        self.place(fabric, way.peer, &mut handle);
-        self.make_room(fabric, way.peer, &handle);
+        let mut handle = ChannelEnd::new(key.direction, class, memory);
+        self.register_memory(fabric, key.peer, &mut handle);
+        self.reserve(fabric, key.peer, &handle);
         let id = self.handles.add(handle);
         Ok(id)
     }
 
-    /// Room for all that the starts of one more end need.
-    fn make_room(&mut self, fabric: &mut Fabric, peer: Peer, handle: &ChannelEnd) {
+    /// Reserves memory for all that the starts of one more end need.
+    fn reserve(&mut self, fabric: &mut Fabric, peer: Peer, handle: &ChannelEnd) {
         let all = self.handles.len() + 2;
-        self.pended.reserve(all - self.pended.len().min(all));
-        self.told += 2 + handle.blocks.len();
-        let told = self.told - self.outbox.len().min(self.told);
-        self.outbox.reserve(told);
+        self.pending.reserve(all - self.pending.len().min(all));
+        self.outbox_capacity += 2 + handle.blocks.len();
+        let additional = self.outbox_capacity - self.outbox.len().min(self.outbox_capacity);
+        self.outbox.reserve(additional);
         let is_near = fabric.is_near(peer);
         if self.lists.is_empty() && is_near {
             self.lists.resize_with(LISTS, StartList::with_room);
         }
         if handle.direction == ChannelDirection::Send && is_near {
-            self.works += handle.most_works();
+            self.writes_max += handle.outstanding_max();
             let out = &mut self.classes[handle.class as usize].out;
-            fabric.expect_lines(peer, out.expect_places(), self.works);
+            fabric.expect_lines(peer, out.expect_places(), self.writes_max);
             self.lists
                 .iter_mut()
-                .for_each(StartList::make_room_for_blocks);
+                .for_each(StartList::reserve_for_blocks);
         }
         if self.scratch.is_empty() {
             self.scratch = vec![0; EAGER_BYTES].into();
         }
     }
 
-    /// Starts all of these, the receives first; or none of them, if one cannot be started.
+    /// Starts all these ends, the receives first; or none of them, if one cannot be started.
     ///
     /// # Errors
     /// [`ChannelError::Stale`], [`ChannelError::Active`].
@@ -275,9 +273,9 @@ impl Channels {
 
     #[inline(never)]
     fn start_each(&mut self, fabric: &mut Fabric, ids: &[ChannelId]) -> Result<(), ChannelError> {
-        self.write_down_now();
+        self.commit_run();
         self.mark_started(ids)?;
-        if self.active == ids.len() && self.kept == 0 {
+        if self.active == ids.len() && self.buffered == 0 {
             self.unmark(ids);
             if self.run_list(fabric, ids) {
                 return Ok(());
@@ -298,7 +296,7 @@ impl Channels {
         Ok(())
     }
 
-    /// Whether all of these have ended, or are not started.
+    /// Whether all these ends have completed, or are not started.
     ///
     /// # Errors
     /// [`ChannelError::Stale`].
@@ -307,7 +305,7 @@ impl Channels {
         if let Some(done) = self.is_run_done(ids) {
             return Ok(done);
         }
-        self.write_down_now();
+        self.commit_run();
         for id in ids {
             if !self.handles.find(*id)?.is_done() {
                 return Ok(false);
@@ -316,10 +314,10 @@ impl Channels {
         Ok(true)
     }
 
-    /// Takes the ends of all of these that have ended: they can be started again. Answers the first that is not good.
+    /// Collects the outcome of these ends, which have completed and can be started again. Returns the first error.
     ///
     /// # Errors
-    /// [`ChannelError::Stale`]; [`ChannelError::Active`] if one has not ended, then nothing is taken;
+    /// [`ChannelError::Stale`]; [`ChannelError::Active`] if one has not completed, then nothing is collected;
     /// [`ChannelError::SizesDiffer`], [`ChannelError::Lost`], [`ChannelError::Left`].
     pub fn collect(&mut self, ids: &[ChannelId]) -> Result<(), ChannelError> {
         if self.collect_run(ids) {
@@ -330,7 +328,7 @@ impl Channels {
         }
         let mut all = Ok(());
         for id in ids {
-            self.settle(id.index());
+            self.complete_written(id.index());
             let handle = self.handles.at_mut(id.index());
             if handle.is_started {
                 self.active -= 1;
@@ -339,13 +337,13 @@ impl Channels {
                     ChannelDirection::Receive => self.counters.receives.add(1),
                 }
             }
-            let end = self.end_of(*id);
+            let end = self.take_outcome(*id);
             all = all.and(end);
         }
         all
     }
 
-    /// Gives an end that is not active other memory.
+    /// Replaces the memory of an end that is not active.
     ///
     /// # Errors
     /// [`ChannelError::Stale`], [`ChannelError::Active`].
@@ -355,7 +353,7 @@ impl Channels {
         id: ChannelId,
         memory: ChannelMemory,
     ) -> Result<(), ChannelError> {
-        self.write_down_now();
+        self.commit_run();
         self.epoch += 1;
         let handle = self.handles.find(id)?;
         if handle.is_started {
@@ -365,21 +363,21 @@ impl Channels {
         self.counters.allocations.add(1);
         let fresh = ChannelEnd::new(handle.direction, handle.class, memory);
         let old = std::mem::replace(self.handles.at_mut(id.index()), fresh);
-        self.displace(fabric, id.index(), old);
+        self.release_memory(fabric, id.index(), old);
         let empty = ChannelEnd::new(ChannelDirection::Send, 0, ChannelMemory::EMPTY);
         let mut fresh = std::mem::replace(self.handles.at_mut(id.index()), empty);
-        self.place(fabric, peer, &mut fresh);
-        self.make_room(fabric, peer, &fresh);
+        self.register_memory(fabric, peer, &mut fresh);
+        self.reserve(fabric, peer, &fresh);
         *self.handles.at_mut(id.index()) = fresh;
         Ok(())
     }
 
-    /// Gives an end up that is not active.
+    /// Frees an end that is not active.
     ///
     /// # Errors
     /// [`ChannelError::Stale`], [`ChannelError::Active`].
     pub fn free(&mut self, fabric: &mut Fabric, id: ChannelId) -> Result<(), ChannelError> {
-        self.write_down_now();
+        self.commit_run();
         self.epoch += 1;
         if self.handles.find(id)?.is_started {
             return Err(ChannelError::Active);
@@ -387,21 +385,22 @@ impl Channels {
         if let Some(handle) = self.handles.remove(id.index()) {
             let class = &mut self.classes[handle.class as usize];
             class.handles.retain(|index| *index != id.index());
-            self.displace(fabric, id.index(), handle);
+            self.release_memory(fabric, id.index(), handle);
         }
         Ok(())
     }
 
-    /// What was done so far.
+    /// The counters now.
     #[must_use]
     pub fn counters(&mut self) -> ChannelCounters {
-        self.write_down_now();
-        self.counters.seen()
+        self.commit_run();
+        self.counters.snapshot()
     }
 
-    /// The same numbers for who does not own the channels. What a list that runs has done is counted when it is collected.
+    /// The live counters, for readers that do not own the channels. Operations of a running list are counted when it is
+    /// collected.
     #[must_use]
-    pub fn ledger(&self) -> &Arc<ChannelLedger> {
+    pub fn live_counters(&self) -> &Arc<LiveChannelCounters> {
         &self.counters
     }
 
@@ -409,74 +408,74 @@ impl Channels {
     #[inline(always)]
     #[must_use]
     pub fn is_busy(&self) -> bool {
-        (self.pended.len() | self.outbox.len()) as u64 | self.left != 0
+        (self.pending.len() | self.outbox.len()) as u64 | self.pending_gates != 0
     }
 
-    /// Whether something waits for room in the transport, of which nobody tells.
+    /// Whether something waits for room in the transport, which is not signalled.
     #[must_use]
     pub fn waits_for_room(&self) -> bool {
-        !self.outbox.is_empty() || self.pended.iter().any(|index| self.could_go(*index))
+        !self.outbox.is_empty() || self.pending.iter().any(|index| self.could_go(*index))
     }
 
-    /// Whether nothing is left that a peer waits for and that was complete here.
+    /// Whether all frames were sent that a peer waits for and whose operation is complete here.
     #[must_use]
     pub fn is_drained(&self) -> bool {
         self.outbox.is_empty()
     }
 
-    /// Posts what waited for a gate, or for room. `true`: something was posted.
+    /// Posts operations that waited for a gate or for room. `true`: something was posted.
     pub fn progress(&mut self, fabric: &mut Fabric) -> bool {
-        let before = (self.outbox.len(), self.pended.len());
-        let moved = self.go_on(fabric);
+        let before = (self.outbox.len(), self.pending.len());
+        let moved = self.retry_gates(fabric);
         self.flush(fabric);
-        self.fire_pended(fabric);
-        moved || before != (self.outbox.len(), self.pended.len())
+        self.retry_pending(fabric);
+        moved || before != (self.outbox.len(), self.pending.len())
     }
 
-    /// Takes a frame in. The caller releases it.
+    /// Handles a frame. The caller releases it.
     #[cold]
     pub fn arrive(&mut self, fabric: &mut Fabric, arrived: &Arrived) {
-        self.write_down_now();
+        self.commit_run();
         if self.take_frame(fabric, arrived).is_none() {
             self.counters.refused.add(1);
         }
     }
 
-    /// Takes in that a peer has written.
+    /// Handles the immediate data of a peer's write.
     pub fn written(&mut self, peer: Peer, immediate: u32) {
-        self.write_down_now();
+        self.commit_run();
         let token = number_of_immediate(immediate);
         if self.end_written(peer, token).is_none() {
             self.counters.refused.add(1);
         }
     }
 
-    /// Takes in how a write has ended.
+    /// Handles the completion of a write.
     pub fn worked(&mut self, fabric: &mut Fabric, work: WorkId, outcome: WorkOutcome) {
-        self.write_down_now();
+        self.commit_run();
         let index = u32::try_from(work.number()).unwrap_or(u32::MAX);
         self.end_write(fabric, index, outcome);
     }
 
-    /// The last look before this process sleeps: whether a peer of this node has opened a gate that is waited for, or written
-    /// through one. It wakes this process when it does so from now on.
+    /// To be checked before this process sleeps: whether a peer of this node has opened an awaited gate, or written
+    /// through one. From then on it wakes this process when it does so.
     pub fn has_news(&mut self) -> bool {
         if self.active == 0 && self.is_run_quiet() {
             return false;
         }
-        // What a list waits for is looked for elsewhere too before anybody sleeps over it.
-        let mut news = self.left != 0;
-        self.write_down_now();
-        news |= self.pended.iter().any(|index| self.is_line_open(*index));
+        // The ordinary path finds gates elsewhere too, so it is used before the process sleeps.
+        let mut has_arrivals = self.pending_gates != 0;
+        self.commit_run();
+        has_arrivals |= self.pending.iter().any(|index| self.is_line_open(*index));
         for index in 0..self.handles.end() {
-            news |= self.handles.get_mut(index).is_some() && self.settle(index);
+            has_arrivals |= self.handles.get_mut(index).is_some() && self.complete_written(index);
         }
-        news
+        has_arrivals
     }
 
-    /// A peer is lost: nothing of its channels will end any more, so all that were started do now.
+    /// A peer is lost: all its started ends complete with an error.
     pub fn lose(&mut self, peer: Peer) {
-        self.write_down_now();
+        self.commit_run();
         if self.dead.contains(&peer) {
             return;
         }
@@ -500,10 +499,10 @@ impl Channels {
             handle.lose();
         }
         let handles = &self.handles;
-        self.pended.retain(|index| handles.at(*index).is_pended());
+        self.pending.retain(|index| handles.at(*index).is_pending());
     }
 
-    /// Checks that all can be started, and takes down that they are.
+    /// Checks that all ends can be started, and marks them as started.
     fn mark_started(&mut self, ids: &[ChannelId]) -> Result<(), ChannelError> {
         for (at, id) in ids.iter().enumerate() {
             let started = self.handles.find_mut(*id).and_then(ChannelEnd::begin);
@@ -525,21 +524,21 @@ impl Channels {
         self.active -= ids.len();
     }
 
-    fn declare_class(&mut self, way: &ChannelKey) -> u32 {
+    fn declare_class(&mut self, key: &ChannelKey) -> u32 {
         let name = StartQueueName {
-            context: way.context,
-            class: way.class,
+            context: key.context,
+            class: key.class,
         };
-        let index = match self.names.get(&(way.peer, name)) {
+        let index = match self.names.get(&(key.peer, name)) {
             Some(index) => *index,
-            None => self.add_class(way.peer, name),
+            None => self.add_class(key.peer, name),
         };
         let class = &mut self.classes[index as usize];
         if !class.is_declared {
             class.is_declared = true;
-            self.strangers = self.strangers.saturating_sub(1);
+            self.undeclared_classes = self.undeclared_classes.saturating_sub(1);
         }
-        match way.direction {
+        match key.direction {
             ChannelDirection::Send => class.out.prepare(class.handles.len() + 1),
             ChannelDirection::Receive => class.into.prepare(class.handles.len() + 1),
         }
@@ -554,43 +553,45 @@ impl Channels {
         let class = ChannelClass::new(peer, name);
         self.classes.push(ChannelClass { is_dead, ..class });
         self.names.insert((peer, name), index);
-        self.strangers += 1;
+        self.undeclared_classes += 1;
         index
     }
 
-    /// The class that a frame names. It may come before the first declare.
+    /// The class that a frame names; it may arrive before the first declaration.
     fn class_of(&mut self, peer: Peer, head: &Head) -> Option<u32> {
         let name = wire::name(head)?;
         if let Some(index) = self.names.get(&(peer, name)) {
             return Some(*index);
         }
-        (self.strangers < MOST_STRANGERS).then(|| self.add_class(peer, name))
+        (self.undeclared_classes < UNDECLARED_CLASSES_MAX).then(|| self.add_class(peer, name))
     }
 
-    /// Finds out where the bytes of a handle lie in one stretch, and makes them known to the peer if they are written to.
-    fn place(&mut self, fabric: &mut Fabric, peer: Peer, handle: &mut ChannelEnd) {
+    /// Determines the contiguous memory of a handle, and registers it; exports it to the peer if that writes to it.
+    fn register_memory(&mut self, fabric: &mut Fabric, peer: Peer, handle: &mut ChannelEnd) {
         let bytes = handle.memory.bytes();
         let receives = handle.direction == ChannelDirection::Receive;
-        handle.landing = match handle.memory.whole() {
-            None => Some(Landing::new(fabric, bytes)),
-            Some(whole) if receives && bytes <= LANDED_BYTES && bytes > 0 => {
+        handle.staging = match handle.memory.whole() {
+            None => Some(StagingBuffer::new(fabric, bytes)),
+            Some(whole) if receives && bytes <= STAGED_BYTES && bytes > 0 => {
                 let reached = fabric.reaches_directly(peer, whole.address(), bytes as u64);
-                (!reached).then(|| Landing::direct(fabric, bytes)).flatten()
+                (!reached)
+                    .then(|| StagingBuffer::direct(fabric, bytes))
+                    .flatten()
             }
             Some(_) => None,
         };
         self.counters
             .allocations
-            .add(u64::from(handle.landing.is_some()));
-        let landing = handle.landing.as_ref().map(Landing::span);
-        handle.span = landing
+            .add(u64::from(handle.staging.is_some()));
+        let staging = handle.staging.as_ref().map(StagingBuffer::span);
+        handle.span = staging
             .or_else(|| handle.memory.whole())
             .unwrap_or(MemorySpan::EMPTY);
         let blocks = handle.memory.pieces();
         let has_gaps = handle.memory.whole().is_none();
         if !receives {
             handle.local = fabric.register(peer, handle.span.address(), bytes as u64);
-            if has_gaps && least_block(blocks) >= CHAINED_BLOCK {
+            if has_gaps && smallest_block(blocks) >= CHAINED_BLOCK {
                 let hulls = blocks.iter().map(UserBlocks::hull);
                 let register = |(base, bytes)| fabric.register(peer, base, bytes);
                 handle.locals = hulls.map(register).collect();
@@ -602,28 +603,28 @@ impl Channels {
                 handle.blocks = export_blocks(fabric, peer, &handle.memory);
             }
             let lines = &mut self.classes[handle.class as usize].into.lines;
-            if fabric.is_near(peer) && *lines < MOST_LINES {
+            if fabric.is_near(peer) && *lines < LINES_MAX {
                 handle.line = self.lines.take(fabric);
                 *lines += usize::from(handle.line.is_some());
             }
         }
     }
 
-    /// The reverse.
-    fn displace(&mut self, fabric: &mut Fabric, index: u32, mut handle: ChannelEnd) {
+    /// The reverse of `register_memory`.
+    fn release_memory(&mut self, fabric: &mut Fabric, index: u32, mut handle: ChannelEnd) {
         let class = &mut self.classes[handle.class as usize];
         let (peer, name) = (class.peer, class.name);
         if let Some(line) = handle.line.take() {
             class.into.lines -= 1;
             self.lines.give_back(line);
-            if line.is_told {
+            if line.is_announced {
                 let head = wire::head(wire::FORGET, name, 0);
-                self.tell(fabric, peer, head, &[line.to_name().place]);
+                self.send_frame(fabric, peer, head, &[line.to_name().place]);
             }
         }
-        if handle.is_layout_told && !handle.blocks.is_empty() {
+        if handle.is_layout_sent && !handle.blocks.is_empty() {
             let head = wire::head(wire::NO_LAYOUT, name, index.into());
-            self.tell(fabric, peer, head, &[]);
+            self.send_frame(fabric, peer, head, &[]);
         }
         for key in handle.key.iter().chain(&handle.blocks) {
             fabric.withdraw(peer, *key);
@@ -632,17 +633,17 @@ impl Channels {
         for key in locals.chain(&handle.local) {
             fabric.deregister(*key);
         }
-        self.told -= (2 + handle.blocks.len()).min(self.told);
+        self.outbox_capacity -= (2 + handle.blocks.len()).min(self.outbox_capacity);
         if handle.direction == ChannelDirection::Send && fabric.is_near(peer) {
-            self.works -= handle.most_works().min(self.works);
+            self.writes_max -= handle.outstanding_max().min(self.writes_max);
         }
-        if let Some(landing) = handle.landing.take() {
-            landing.end(fabric);
+        if let Some(staging) = handle.staging.take() {
+            staging.end(fabric);
         }
     }
 
-    /// Sends a frame, or keeps it until there is room.
-    fn tell(&mut self, fabric: &mut Fabric, peer: Peer, head: Head, words: &[u64]) {
+    /// Sends a frame, or queues it until there is room.
+    fn send_frame(&mut self, fabric: &mut Fabric, peer: Peer, head: Head, words: &[u64]) {
         if self.dead.contains(&peer) {
             return;
         }
@@ -655,7 +656,7 @@ impl Channels {
         }
     }
 
-    /// Sends what was kept, in order for each peer.
+    /// Sends queued frames, in order for each peer.
     fn flush(&mut self, fabric: &mut Fabric) {
         let mut at = 0;
         while at < self.outbox.len() {
@@ -671,7 +672,7 @@ impl Channels {
 
     fn take_frame(&mut self, fabric: &mut Fabric, arrived: &Arrived) -> Option<()> {
         let class = self.class_of(arrived.peer, &arrived.head)?;
-        self.answer(fabric, class, arrived.head.kind);
+        self.answer_query(fabric, class, arrived.head.kind);
         match arrived.head.kind {
             wire::GATE => self.take_gate(fabric, class, arrived),
             wire::DATA => self.take_data(fabric, class, arrived),
@@ -683,7 +684,7 @@ impl Channels {
             wire::LAYOUT => self.take_layout(fabric, class, arrived),
             wire::NO_LAYOUT => self.forget_layout(class, arrived),
             wire::LEAVE => self.take_leave(class, arrived),
-            wire::ASK => (arrived.bytes() == 0).then_some(()),
+            wire::QUERY => (arrived.bytes() == 0).then_some(()),
             _ => None,
         }
     }
@@ -699,7 +700,7 @@ impl ChannelId {
     }
 }
 
-/// Makes the blocks of a receive known to its sender, where these are so large that it had better write to them, and few;
+/// Exports the blocks of a receive to its sender, if they are few and so large that it should write to them directly;
 /// else none.
 fn export_blocks(fabric: &mut Fabric, peer: Peer, memory: &ChannelMemory) -> Box<[RemoteKey]> {
     let blocks = memory.pieces();
@@ -710,9 +711,9 @@ fn export_blocks(fabric: &mut Fabric, peer: Peer, memory: &ChannelMemory) -> Box
     } else {
         CHAINED_BLOCK
     };
-    // What the system copies had better be copied once more, as long as that stays in a cache.
-    let is_landed = fabric.is_near(peer) && !is_mapped && memory.bytes() <= LANDED_BYTES;
-    if is_landed || blocks.len() > MOST_TOLD || least_block(blocks) < least {
+    // A copy by the kernel is slower than staging, as long as the staging buffer fits a cache.
+    let is_staged = fabric.is_near(peer) && !is_mapped && memory.bytes() <= STAGED_BYTES;
+    if is_staged || blocks.len() > LAYOUT_PIECES_MAX || smallest_block(blocks) < least {
         return Box::default();
     }
     let mut keys = Vec::with_capacity(blocks.len());
@@ -740,13 +741,13 @@ fn post_words(fabric: &mut Fabric, peer: Peer, head: Head, words: &[u64]) -> boo
         .is_ok()
 }
 
-/// Whose the works, frames and immediates of channels are.
+/// Owner number of the channels' work requests, frames and immediates.
 pub const OWNER: Owner = Owner::new(1);
-/// Memory up to so many bytes that a peer cannot write to directly is written to by way of a landing: the second copy, from a
-/// cache, costs half of what the system takes for one.
-const LANDED_BYTES: usize = 256 * 1024;
-/// Blocks that are written to where they are mapped, rather than to one place from where they are copied: less than a few lines
-/// of the cache each, and what is packed moves fewer lines between the caches.
+/// Receive memory up to this size that a peer cannot map is written to through a staging buffer: the second copy, from
+/// a cache, costs half of a copy by the kernel.
+const STAGED_BYTES: usize = 256 * 1024;
+/// Smallest mapped block that is written to directly; smaller ones span only a few cache lines each, and packed data
+/// move fewer lines between the caches.
 const MAPPED_BLOCK: usize = 128;
-/// Classes that peers may name before they are declared here.
-const MOST_STRANGERS: usize = 4096;
+/// Limit of classes that peers may name before they are declared here.
+const UNDECLARED_CLASSES_MAX: usize = 4096;

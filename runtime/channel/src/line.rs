@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Gates between ranks of one node: a line of memory that both reach instead of a frame for each start.
+//! Gates between ranks of one node: a gate line in shared memory instead of a frame for each start.
 //!
-//! Each receive whose sender is on this node has a line of its own. Its first start is told by a frame; so is the second, which
-//! also says where the line is. The sender finds it and the memory behind it once, and remembers both: the line is *bound*. From
-//! then on the receiver's start is a store there, and so is the sender's word that the bytes are in their place. A line is of
-//! one receive and one memory; when that changes the sender is told to forget it, and the stamp in its numbers changes.
+//! Each receive whose sender is on this node has a gate line. Its first start is sent as a frame; so is the second,
+//! which also contains the location of the line. The sender looks up the line and the mapped memory once, and records
+//! both: the line is *bound*. From then on the receiver opens the gate by a store to the line, and the sender completes
+//! the receive by another. A line belongs to one receive and one memory; when these change, the sender is sent a
+//! FORGET, and the stamp in the line's numbers changes.
 
 use ring::GateLine;
 
@@ -13,18 +14,18 @@ use crate::memory::MemorySpan;
 use crate::wire::{LineName, ReceiveGate};
 use transport::{Fabric, Peer, RemoteKey};
 
-/// A line of a receive of this process.
+/// A gate line of a receive of this process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OwnLine {
     line: &'static GateLine,
     name: u64,
     stamp: u32,
-    /// The sender knows it.
-    pub(crate) is_told: bool,
+    /// Its location was sent to the sender.
+    pub(crate) is_announced: bool,
 }
 
 impl OwnLine {
-    /// How the sender is told of it.
+    /// Its name, to be sent to the sender.
     pub(crate) fn to_name(self) -> LineName {
         LineName {
             place: self.name,
@@ -32,54 +33,54 @@ impl OwnLine {
         }
     }
 
-    /// The start of this number may be written.
+    /// Opens the gate for this start.
     #[inline(always)]
     pub(crate) fn open(&self, number: u64) {
         self.line.open(stamped(self.stamp, number));
     }
 
-    pub(crate) fn ticket(self) -> Ticket {
-        Ticket::new(self.line, self.stamp)
+    pub(crate) fn cursor(self) -> LineCursor {
+        LineCursor::new(self.line, self.stamp)
     }
 
-    /// Whether it was.
+    /// Whether this start's message was written.
     #[inline(always)]
     pub(crate) fn is_written(&self, number: u64) -> bool {
         self.line.is_written(stamped(self.stamp, number))
     }
 
-    /// What the sender has said about it.
+    /// The sender's note about this start.
     pub(crate) fn noted(&self, number: u64) -> Option<GateNote> {
         self.line.noted(stamped(self.stamp, number)).map(GateNote)
     }
 
-    /// The line itself, and how a number stands in it, for gates that are claimed.
+    /// The line itself, and the word for a number, for revocable gates.
     #[inline(always)]
     pub(crate) fn word(&self, number: u64) -> (&'static GateLine, u64) {
         (self.line, stamped(self.stamp, number))
     }
 }
 
-/// A sender's note about a message that does not simply fill its receive, in the place that the gate names: its bytes, and
-/// whether they lie in the blocks of the receive.
+/// A sender's note about a message that does not simply fill its receive, stored where the gate's key was: the length,
+/// and whether the bytes are in the blocks of the receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GateNote(u64);
 
 impl GateNote {
-    /// Of a message of so many bytes. `is_direct`: they lie in the blocks of the receive.
+    /// A note for a message of `bytes`. `is_direct`: they are in the blocks of the receive.
     pub(crate) fn new(bytes: usize, is_direct: bool) -> Self {
         Self(bytes as u64 | u64::from(is_direct) << 63)
     }
 
-    /// Bytes that lie in the place of the gate, at most.
-    pub(crate) fn landed(self) -> usize {
+    /// Bytes in the memory of the gate, at most.
+    pub(crate) fn staged(self) -> usize {
         let is_direct = self.0 >> 63 != 0;
         let bytes = usize::try_from(self.0).unwrap_or(usize::MAX);
         if is_direct { 0 } else { bytes }
     }
 }
 
-/// Gate lines of this process that no receive uses.
+/// Unused gate lines of this process.
 #[derive(Debug, Default)]
 pub(crate) struct SpareLines {
     spare: Vec<(&'static GateLine, u64)>,
@@ -87,18 +88,18 @@ pub(crate) struct SpareLines {
 }
 
 impl SpareLines {
-    /// A line, if there are any on this node.
+    /// A line, if this node has any.
     pub(crate) fn take(&mut self, fabric: &mut Fabric) -> Option<OwnLine> {
         if self.spare.is_empty() {
             self.spare = fabric.make_lines();
         }
         let (line, name) = self.spare.pop()?;
-        self.stamps = self.stamps % MOST_STAMPS + 1;
+        self.stamps = self.stamps % STAMPS_MAX + 1;
         Some(OwnLine {
             line,
             name,
             stamp: self.stamps,
-            is_told: false,
+            is_announced: false,
         })
     }
 
@@ -107,16 +108,16 @@ impl SpareLines {
     }
 }
 
-/// A line and the number of its next start, where each start of a list adds the same to it.
+/// A gate line and the number of its next start, for a list, whose starts advance it by a constant.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ticket {
+pub(crate) struct LineCursor {
     line: &'static GateLine,
-    /// Of the last start, as it stands in the line.
+    /// The word of the last start.
     word: u64,
     step: u64,
 }
 
-impl Ticket {
+impl LineCursor {
     fn new(line: &'static GateLine, stamp: u32) -> Self {
         Self {
             line,
@@ -125,31 +126,31 @@ impl Ticket {
         }
     }
 
-    /// Its next start has this number, and each further one `step` more.
+    /// Sets the number of the next start, and the increment per start.
     pub(crate) fn set_next(&mut self, number: u64, step: u64) {
-        // The word before the first start may be that of another stamp.
+        // The word before the first start may have another stamp.
         let stamp = self.word.wrapping_add(self.step) & !NUMBER_MASK;
         self.step = step;
         self.word = (stamp | number & NUMBER_MASK).wrapping_sub(step);
     }
 
-    /// The number of the last start.
+    /// Number of the last start.
     pub(crate) fn number(&self) -> u64 {
         self.word & NUMBER_MASK
     }
 
-    /// The next start happens elsewhere.
+    /// The next start uses another path.
     pub(crate) fn skip(&mut self) {
         self.word = self.word.wrapping_add(self.step);
     }
 
-    /// Receiver: whether the bytes of the last start are there.
+    /// Receiver: whether the message of the last start was written.
     #[inline(always)]
     pub(crate) fn is_written(&self) -> bool {
         self.line.is_written(self.word)
     }
 
-    /// Receiver: what the sender has said about the last start.
+    /// Receiver: the sender's note about the last start.
     pub(crate) fn noted(&self) -> Option<GateNote> {
         self.line.noted(self.word).map(GateNote)
     }
@@ -161,7 +162,7 @@ impl Ticket {
         self.line.open(self.word);
     }
 
-    /// Sender: what to say at the end of the next start, if the gate is open for it.
+    /// Sender: begins the next start, if the gate is open for it; returns the word that completes it.
     #[inline(always)]
     pub(crate) fn pass(&mut self) -> Option<ArrivalWord> {
         let (line, word) = (self.line, self.word.wrapping_add(self.step));
@@ -173,7 +174,7 @@ impl Ticket {
     }
 }
 
-/// A gate line of a peer, with the receive buffer that it stands for.
+/// A gate line of a peer, with the receive memory that it stands for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BoundLine {
     line: &'static GateLine,
@@ -181,15 +182,15 @@ pub(crate) struct BoundLine {
     stamp: u32,
     pub(crate) bytes: u64,
     pub(crate) key: RemoteKey,
-    /// The memory is a place from where the receiver copies.
-    pub(crate) is_landing: bool,
-    /// The owner of the blocks behind it, if they were told.
+    /// The memory is a staging buffer of the receiver.
+    pub(crate) is_staging: bool,
+    /// Owner of the block layout behind it, if that was sent.
     pub(crate) layout: Option<u32>,
-    /// Where the memory is mapped here; `None`: only the system reaches it.
+    /// Where the memory is mapped here; `None`: only the kernel can access it.
     pub(crate) span: Option<MemorySpan>,
 }
 
-/// The word that a sender writes into a line when the bytes are there.
+/// The word by which a sender completes a message on a gate line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ArrivalWord {
     line: &'static GateLine,
@@ -198,18 +199,18 @@ pub(crate) struct ArrivalWord {
 
 impl ArrivalWord {
     #[inline(always)]
-    pub(crate) fn tell(self) {
+    pub(crate) fn publish(self) {
         self.line.tell_written(self.word);
     }
 
-    /// Says something about them before.
+    /// Adds a note, before the word is published.
     pub(crate) fn note(self, note: GateNote) {
         self.line.note(self.word, note.0);
     }
 }
 
 impl BoundLine {
-    /// Finds what a gate names. `None`: it cannot be reached.
+    /// Looks up the line of a gate. `None`: it is not mapped here.
     pub(crate) fn find(
         fabric: &mut Fabric,
         peer: Peer,
@@ -223,13 +224,13 @@ impl BoundLine {
             stamp: name.stamp,
             bytes: gate.bytes,
             key: gate.key,
-            is_landing: gate.is_landing,
+            is_staging: gate.is_staging,
             layout: gate.layout,
             span: MemorySpan::of_peer(fabric, peer, gate.key),
         })
     }
 
-    /// Whether it is open for a number, and what to say then.
+    /// The completing word for a number, if the gate is open for it.
     #[inline(always)]
     pub(crate) fn open_for(&self, number: u64) -> Option<ArrivalWord> {
         let word = stamped(self.stamp, number);
@@ -237,22 +238,22 @@ impl BoundLine {
         line.is_open(word).then_some(ArrivalWord { line, word })
     }
 
-    pub(crate) fn ticket(&self) -> Ticket {
-        Ticket::new(self.line, self.stamp)
+    pub(crate) fn cursor(&self) -> LineCursor {
+        LineCursor::new(self.line, self.stamp)
     }
 
-    /// The blocks behind it, if they are known.
+    /// The block layout behind it, if it is known.
     pub(crate) fn blocks<'a>(&self, layouts: &'a Layouts) -> Option<&'a [RemoteBlocks]> {
         layouts.of(self.layout?, self.bytes)
     }
 
-    /// Whether it is at this place.
+    /// Whether it is the line at this location.
     pub(crate) fn is_at(&self, place: u64) -> bool {
         self.place == place
     }
 }
 
-/// The number of a start as it stands in a line: never 0.
+/// The word of a start number in a gate line: never 0.
 #[inline(always)]
 pub(crate) fn stamped(stamp: u32, number: u64) -> u64 {
     u64::from(stamp) << NUMBER_BITS | (number & NUMBER_MASK)
@@ -260,7 +261,7 @@ pub(crate) fn stamped(stamp: u32, number: u64) -> u64 {
 
 const NUMBER_BITS: u32 = 44;
 const NUMBER_MASK: u64 = (1 << NUMBER_BITS) - 1;
-/// Stamps have 20 bits, of which not all are zero.
-pub(crate) const MOST_STAMPS: u32 = (1 << 20) - 1;
-/// Lines that a class has at most; receives beyond have frames.
-pub(crate) const MOST_LINES: usize = 64;
+/// Stamps have 20 bits and are not 0.
+pub(crate) const STAMPS_MAX: u32 = (1 << 20) - 1;
+/// Largest number of gate lines of a class; further receives use frames.
+pub(crate) const LINES_MAX: usize = 64;

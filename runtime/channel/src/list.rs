@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Lists of ends that are started together again and again, as the halo of a lattice is: what such a start does is worked out
-//! once, and then done without a look at the ends themselves.
+//! Lists of ends that are started together repeatedly, as in a halo exchange: the steps of such a start are prepared
+//! once, and then executed without access to the ends themselves.
 //!
-//! A list runs only where all is plain: no other end is active, every gate is a line, all memory is mapped. A gate of a run that is not open is looked at in each turn; who waits long for it goes on in the
-//! ordinary way, which finds gates wherever they are. What a run has done is *written down* in the ends before anything
-//! else looks at them.
+//! A list runs only if no other end is active, every gate is a gate line, and all memory is mapped. Gates that are not
+//! open are polled in each turn; after [`POLLS_MAX`] polls the list continues on the ordinary path, which finds gates
+//! of every kind. The state of a run is *committed* to its ends before anything else accesses them.
 
 use ring::Bell;
 
 use crate::class::{ChannelClass, EAGER_BYTES};
 use crate::handle::{ChannelEnd, ChannelPhase};
 use crate::layout::{RemoteBlocks, Shaped, StridedBlocks, segments};
-use crate::line::{ArrivalWord, BoundLine, GateNote, Ticket};
-use crate::memory::{CopySeries, MemorySpan, Move, UserBlocks, are_same};
+use crate::line::{ArrivalWord, BoundLine, GateNote, LineCursor};
+use crate::memory::{CopySeries, MemorySpan, PlannedCopy, UserBlocks, are_same};
 use crate::{ChannelDirection, ChannelId, Channels};
 use transport::{Fabric, Peer};
 
@@ -20,25 +20,25 @@ use transport::{Fabric, Peer};
 #[derive(Debug, Default)]
 pub(crate) struct StartList {
     ids: Vec<ChannelId>,
-    /// Only while this is that of the channels.
+    /// The epoch of the channels in which it is valid.
     epoch: u64,
-    opens: Vec<Open>,
+    opens: Vec<ListedReceive>,
     sends: Vec<ListedSend>,
-    gaps: Gaps,
+    gaps: GappedCopies,
     bells: Vec<&'static Bell>,
-    /// Bytes of all sends, and of those that come to where they belong.
+    /// Bytes of all sends, and of those without a staging buffer.
     bytes: usize,
     direct_bytes: usize,
-    /// Some of them could be sent ahead of their gates.
+    /// Some sends are small enough to be sent eagerly.
     has_small: bool,
-    /// Some receives have places of ours, from where their bytes are copied in the end.
-    has_landings: bool,
+    /// Some receives have staging buffers, to be unpacked when they complete.
+    has_staging: bool,
 }
 
-/// A receive of a list.
+/// One receive of a [`StartList`].
 #[derive(Clone, Copy, Debug)]
-struct Open {
-    ticket: Ticket,
+struct ListedReceive {
+    cursor: LineCursor,
     class: u32,
     handle: u32,
 }
@@ -46,33 +46,33 @@ struct Open {
 /// One send of a [`StartList`].
 #[derive(Clone, Copy, Debug)]
 struct ListedSend {
-    ticket: Ticket,
-    copy: Move,
-    /// What is copied instead, where either end has gaps.
+    cursor: LineCursor,
+    copy: PlannedCopy,
+    /// Index of the copies to make instead, if either end has gaps.
     gapped: Option<u32>,
-    /// The bytes come to where they belong.
+    /// No staging buffer is involved.
     is_direct: bool,
     class: u32,
     handle: u32,
 }
 
-/// The copies of sends one of whose ends has gaps.
+/// The copies of sends of which either end has gaps.
 #[derive(Debug, Default)]
-struct Gaps {
+struct GappedCopies {
     series: Vec<CopySeries>,
-    sends: Vec<Gapped>,
+    sends: Vec<GappedSend>,
 }
 
-/// One of them: which series, and what is said of it.
+/// One of these sends: its range of series, and its note.
 #[derive(Clone, Copy, Debug)]
-struct Gapped {
+struct GappedSend {
     first: usize,
     behind: usize,
     note: Option<GateNote>,
 }
 
-impl Gaps {
-    /// The copies of one more send. `None`: there is no room for so many.
+impl GappedCopies {
+    /// Adds the copies of one more send. `None`: there are too many.
     fn add<T: Shaped>(
         &mut self,
         from: &[UserBlocks],
@@ -82,7 +82,8 @@ impl Gaps {
     ) -> Option<u32> {
         let first = self.series.len();
         for segment in segments(from, to, 0, usize::MAX) {
-            let next = Move::of(&from[segment.from.piece], place(segment.to.piece)?, segment);
+            let next =
+                PlannedCopy::of(&from[segment.from.piece], place(segment.to.piece)?, segment);
             let last = self.series.get_mut(first..)?.last_mut();
             if last.is_some_and(|last| last.extend(next)) {
                 continue;
@@ -92,7 +93,7 @@ impl Gaps {
             }
             self.series.push(CopySeries::new(next));
         }
-        self.sends.push(Gapped {
+        self.sends.push(GappedSend {
             first,
             behind: self.series.len(),
             note,
@@ -113,59 +114,59 @@ impl Gaps {
     }
 }
 
-/// A started list whose progress is not yet written down in its channel ends.
+/// A started list whose state is not committed to its channel ends yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StartedList {
     list: usize,
-    /// The ends were taken: it can be started again.
+    /// It was collected: it can be started again.
     is_collected: bool,
-    /// Turns in which gates were looked at in vain.
-    looks: u32,
+    /// Number of unsuccessful polls of its gates.
+    polls: u32,
 }
 
 impl StartList {
-    /// An empty one, with room for any.
+    /// An empty list with reserved memory.
     pub(crate) fn with_room() -> Self {
         Self {
-            ids: Vec::with_capacity(MOST_IDS),
-            opens: Vec::with_capacity(MOST_IDS),
-            sends: Vec::with_capacity(MOST_IDS),
-            bells: Vec::with_capacity(MOST_IDS),
+            ids: Vec::with_capacity(IDS_MAX),
+            opens: Vec::with_capacity(IDS_MAX),
+            sends: Vec::with_capacity(IDS_MAX),
+            bells: Vec::with_capacity(IDS_MAX),
             ..Self::default()
         }
     }
 
-    /// The same for copies of memory with gaps.
-    pub(crate) fn make_room_for_blocks(&mut self) {
-        let Gaps { series, sends } = &mut self.gaps;
-        series.reserve(MOST_SERIES.saturating_sub(series.len()));
-        sends.reserve(MOST_IDS.saturating_sub(sends.len()));
+    /// Reserves memory for copies of memory with gaps.
+    pub(crate) fn reserve_for_blocks(&mut self) {
+        let GappedCopies { series, sends } = &mut self.gaps;
+        series.reserve(SERIES_MAX.saturating_sub(series.len()));
+        sends.reserve(IDS_MAX.saturating_sub(sends.len()));
     }
 
-    /// Gives every end the number of its next start: something else may have been started since the last run.
+    /// Sets the number of each end's next start: other ends may have been started since the last run.
     #[inline(never)]
     fn set_numbers(&mut self, classes: &[ChannelClass]) {
         for at in 0..self.opens.len() {
             let class = self.opens[at].class;
             let (before, all) = count(self.opens.iter().map(|open| open.class), at, class);
             let next = classes[class as usize].into.started + before;
-            self.opens[at].ticket.set_next(next, all);
+            self.opens[at].cursor.set_next(next, all);
         }
         for at in 0..self.sends.len() {
             let class = self.sends[at].class;
             let (before, all) = count(self.sends.iter().map(|send| send.class), at, class);
             let next = classes[class as usize].out.started + before;
-            self.sends[at].ticket.set_next(next, all);
+            self.sends[at].cursor.set_next(next, all);
         }
     }
 
-    /// Opens all gates, and passes through those of the peers that are open. Answers which sends are left.
+    /// Opens all gates, and sends through those of the peers that are open. Returns the sends that are left.
     #[inline(always)]
     fn run(&mut self, fabric: &mut Fabric) -> u64 {
         for open in &mut self.opens {
-            open.ticket.open();
+            open.cursor.open();
         }
-        if self.bytes > PATIENT_BYTES {
+        if self.bytes > EARLY_WAKE_BYTES {
             fabric.nudge_all(&self.bells);
         }
         if !self.gaps.sends.is_empty() {
@@ -174,9 +175,9 @@ impl StartList {
         let mut left = 0;
         let mut sends = &mut self.sends[..];
         while let Some((send, behind)) = sends.split_first_mut() {
-            if !send.go_plain() {
+            if !send.try_send_plain() {
                 let behind = behind.len();
-                left = self.go_on_from(behind);
+                left = self.retry_from(behind);
                 break;
             }
             sends = behind;
@@ -185,40 +186,40 @@ impl StartList {
         left
     }
 
-    /// The sends, where some have gaps.
+    /// Runs the sends of a list in which some have gaps.
     #[cold]
     #[inline(never)]
     fn run_gapped(&mut self, fabric: &mut Fabric) -> u64 {
-        let left = self.go_on(u64::MAX >> (MOST_IDS - self.sends.len()));
+        let left = self.retry_gates(u64::MAX >> (IDS_MAX - self.sends.len()));
         fabric.nudge_all(&self.bells);
         left
     }
 
-    /// Passes by a gate that is closed, before the last `behind` ones.
+    /// Continues after a send whose gate is closed, with the last `behind` ones.
     #[cold]
     #[inline(never)]
-    fn go_on_from(&mut self, behind: usize) -> u64 {
-        let all = u64::MAX >> (MOST_IDS - self.sends.len());
+    fn retry_from(&mut self, behind: usize) -> u64 {
+        let all = u64::MAX >> (IDS_MAX - self.sends.len());
         let at = self.sends.len() - 1 - behind;
-        self.go_on(all >> at << at)
+        self.retry_gates(all >> at << at)
     }
 
-    /// Passes through those gates that are open now, of those that were not. Answers which are left.
-    fn go_on(&mut self, before: u64) -> u64 {
-        let (mut left, mut looked) = (before, before);
-        while looked != 0 {
-            let at = looked.trailing_zeros();
-            looked &= looked - 1;
-            if self.sends[at as usize].go(&self.gaps) {
+    /// Tries the sends in `before`; returns those whose gates are still closed.
+    fn retry_gates(&mut self, before: u64) -> u64 {
+        let (mut left, mut untried) = (before, before);
+        while untried != 0 {
+            let at = untried.trailing_zeros();
+            untried &= untried - 1;
+            if self.sends[at as usize].try_send(&self.gaps) {
                 left &= !(1 << at);
             }
         }
         left
     }
 
-    /// Whether all that is received is there.
+    /// Whether the messages of all receives were written.
     fn is_written(&self) -> bool {
-        self.opens.iter().all(|open| open.ticket.is_written())
+        self.opens.iter().all(|open| open.cursor.is_written())
     }
 
     fn clear(&mut self) {
@@ -232,38 +233,38 @@ impl StartList {
         self.bytes = 0;
         self.direct_bytes = 0;
         self.has_small = false;
-        self.has_landings = false;
+        self.has_staging = false;
     }
 }
 
 impl ListedSend {
-    /// Passes through the gate, if it is open, where neither end has gaps.
+    /// Sends through the gate, if it is open; neither end has gaps.
     #[inline(always)]
-    fn go_plain(&mut self) -> bool {
-        let Some(word) = self.ticket.pass() else {
+    fn try_send_plain(&mut self) -> bool {
+        let Some(word) = self.cursor.pass() else {
             return false;
         };
         self.copy.run();
-        word.tell();
+        word.publish();
         true
     }
 
-    /// Passes through the gate, if it is open.
-    fn go(&mut self, gaps: &Gaps) -> bool {
-        let Some(word) = self.ticket.pass() else {
+    /// Sends through the gate, if it is open.
+    fn try_send(&mut self, gaps: &GappedCopies) -> bool {
+        let Some(word) = self.cursor.pass() else {
             return false;
         };
         match self.gapped {
             None => self.copy.run(),
             Some(at) => gaps.run(at, word),
         }
-        word.tell();
+        word.publish();
         true
     }
 }
 
 impl Channels {
-    /// Starts the list that ran last once more, and nothing else has happened since. `false`: nothing was done.
+    /// Starts the list that ran last once more, if nothing else has happened since. `false`: nothing was done.
     #[inline(always)]
     pub(crate) fn run_again(&mut self, fabric: &mut Fabric, ids: &[ChannelId]) -> bool {
         let Some(run) = self.running.as_mut().filter(|run| run.is_collected) else {
@@ -274,102 +275,105 @@ impl Channels {
             return false;
         }
         run.is_collected = false;
-        self.left = list.run(fabric);
-        if self.left != 0 {
+        self.pending_gates = list.run(fabric);
+        if self.pending_gates != 0 {
             self.await_gates(fabric);
         }
         true
     }
 
-    /// Starts these as a list, if all is plain. They rest, as everything else does. `false`: nothing was done.
+    /// Starts these ends as a list, if possible. No end may be active. `false`: nothing was done.
     pub(crate) fn run_list(&mut self, fabric: &mut Fabric, ids: &[ChannelId]) -> bool {
         let Some(at) = place_of(ids).filter(|at| *at < self.lists.len()) else {
             return false;
         };
         let list = &self.lists[at];
         let known = list.epoch == self.epoch && are_same(&list.ids, ids);
-        if !known && !self.learn(fabric, at, ids) {
+        if !known && !self.prepare_list(fabric, at, ids) {
             return false;
         }
         self.lists[at].set_numbers(&self.classes);
         self.running = Some(StartedList {
             list: at,
             is_collected: true,
-            looks: 0,
+            polls: 0,
         });
         self.run_again(fabric, ids)
     }
 
-    /// Some gates were not open when the list was started.
+    /// Handles gates that were not open when the list was started.
     #[cold]
     #[inline(never)]
     fn await_gates(&mut self, fabric: &mut Fabric) {
         let Some(run) = &mut self.running else { return };
-        run.looks = 0;
-        self.counters.late_gates.add(self.left.count_ones().into());
+        run.polls = 0;
+        self.counters
+            .late_gates
+            .add(self.pending_gates.count_ones().into());
         let list = &mut self.lists[run.list];
         if !list.has_small {
             return;
         }
-        // Where ranks share cores, who opens them has to run first: meanwhile this one may as well wait. But whoever only
-        // sends may be waited for.
+        // If ranks share cores, the receiver must run first, and this process may as well wait. A process that only
+        // sends does not wait: others may wait for it.
         let is_exchange = !list.opens.is_empty();
         if is_exchange && !fabric.is_attentive() {
             return;
         }
-        // To send ahead costs more than a short wait.
-        for _ in 0..if is_exchange { SHORT_LOOKS } else { 0 } {
+        // An eager message costs more than a short wait.
+        for _ in 0..if is_exchange { SPIN_POLLS } else { 0 } {
             std::hint::spin_loop();
-            self.left = list.go_on(self.left);
-            if self.left == 0 {
+            self.pending_gates = list.retry_gates(self.pending_gates);
+            if self.pending_gates == 0 {
                 return fabric.nudge_all(&list.bells);
             }
         }
-        self.end_run(fabric);
+        self.leave_run(fabric);
     }
 
-    /// Looks at the gates that the list which runs waits for. `true`: something has changed.
+    /// Polls the gates that the running list waits for. `true`: something has changed.
     #[cold]
-    pub(crate) fn go_on(&mut self, fabric: &mut Fabric) -> bool {
-        let before = self.left;
+    pub(crate) fn retry_gates(&mut self, fabric: &mut Fabric) -> bool {
+        let before = self.pending_gates;
         let Some(run) = self.running.as_mut().filter(|_| before != 0) else {
             return false;
         };
         let list = &mut self.lists[run.list];
-        self.left = list.go_on(before);
-        run.looks += 1;
-        let moved = self.left != before;
+        self.pending_gates = list.retry_gates(before);
+        run.polls += 1;
+        let moved = self.pending_gates != before;
         if moved {
             fabric.nudge_all(&list.bells);
         }
-        if self.left != 0 && run.looks > MOST_LOOKS {
-            self.end_run(fabric);
+        if self.pending_gates != 0 && run.polls > POLLS_MAX {
+            self.leave_run(fabric);
             return true;
         }
         moved
     }
 
-    /// The rest goes on in the ordinary way.
-    fn end_run(&mut self, fabric: &mut Fabric) {
-        self.write_down_now();
-        self.fire_pended(fabric);
+    /// Continues on the ordinary path.
+    fn leave_run(&mut self, fabric: &mut Fabric) {
+        self.commit_run();
+        self.retry_pending(fabric);
     }
 
-    /// How far these are, if they are the list that runs: whether all have ended.
+    /// Whether all these ends have completed, if they are the running list.
     #[inline(always)]
     pub(crate) fn is_run_done(&self, ids: &[ChannelId]) -> Option<bool> {
         let run = self.running?;
         let list = &self.lists[run.list];
-        are_same(&list.ids, ids).then(|| run.is_collected || self.left == 0 && list.is_written())
+        are_same(&list.ids, ids)
+            .then(|| run.is_collected || self.pending_gates == 0 && list.is_written())
     }
 
-    /// Whether a list runs of which there is nothing new: it was taken, or waits only for what peers write.
+    /// Whether the running list was collected, or waits only for writes of peers that have not arrived.
     pub(crate) fn is_run_quiet(&self) -> bool {
         let is_quiet = |run: StartedList| run.is_collected || !self.lists[run.list].is_written();
-        self.left == 0 && self.running.is_some_and(is_quiet)
+        self.pending_gates == 0 && self.running.is_some_and(is_quiet)
     }
 
-    /// Takes the ends of the list that runs, if these are it and all have ended. `false`: nothing was done.
+    /// Collects the running list, if it consists of these ends and all have completed. `false`: nothing was done.
     #[inline(always)]
     pub(crate) fn collect_run(&mut self, ids: &[ChannelId]) -> bool {
         let done = self.is_run_done(ids) == Some(true);
@@ -382,34 +386,34 @@ impl Channels {
             self.counters.writes.add(list.sends.len() as u64);
             self.counters.sends.add(list.sends.len() as u64);
             self.counters.receives.add(list.opens.len() as u64);
-            if list.has_landings {
+            if list.has_staging {
                 for open in &list.opens {
                     let handle = self.handles.at(open.handle);
-                    let landed = open.ticket.noted().map_or(usize::MAX, GateNote::landed);
-                    self.counters.packed_bytes.add(handle.unpack(landed));
+                    let staged = open.cursor.noted().map_or(usize::MAX, GateNote::staged);
+                    self.counters.packed_bytes.add(handle.unpack(staged));
                 }
             }
         }
         true
     }
 
-    /// Nothing else may look at ends before what a list has done is in them.
+    /// Commits the state of the running list to its ends; must precede every other access to them.
     #[inline(always)]
-    pub(crate) fn write_down_now(&mut self) {
+    pub(crate) fn commit_run(&mut self) {
         if let Some(run) = self.running.take() {
-            self.write_down(run);
+            self.commit(run);
         }
     }
 
     #[inline(never)]
-    fn write_down(&mut self, run: StartedList) {
+    fn commit(&mut self, run: StartedList) {
         let list = &mut self.lists[run.list];
         let is_started = !run.is_collected;
         for open in &list.opens {
-            let number = open.ticket.number();
+            let number = open.cursor.number();
             let into = &mut self.classes[open.class as usize].into;
             into.started = number + 1;
-            into.tell(number + 1);
+            into.mark_reported(number + 1);
             if is_started {
                 into.wait(number, open.handle);
             }
@@ -418,21 +422,21 @@ impl Channels {
             handle.is_lined = true;
         }
         for (at, send) in list.sends.iter_mut().enumerate() {
-            let is_left = self.left & 1 << at != 0;
+            let is_left = self.pending_gates & 1 << at != 0;
             if is_left {
-                send.ticket.skip();
+                send.cursor.skip();
             }
-            let number = send.ticket.number();
+            let number = send.cursor.number();
             let out = &mut self.classes[send.class as usize].out;
             out.started = number + 1;
             let handle = self.handles.at_mut(send.handle);
             handle.begin_run(number, is_started);
             if is_left {
-                handle.phase = ChannelPhase::Pended;
-                self.pended.push(send.handle);
+                handle.phase = ChannelPhase::Pending;
+                self.pending.push(send.handle);
                 continue;
             }
-            out.heard = out.heard.max(number + 1);
+            out.receives_known = out.receives_known.max(number + 1);
             if is_started {
                 handle.finish(Ok(()));
                 if send.is_direct {
@@ -444,14 +448,14 @@ impl Channels {
         if is_started {
             self.active += list.ids.len();
         }
-        if std::mem::take(&mut self.left) != 0 {
-            // Their gates may be other lines from now on.
+        if std::mem::take(&mut self.pending_gates) != 0 {
+            // From now on their gates may be other lines.
             list.clear();
         }
     }
 
-    /// Keeps what the start of these ends does; `false` if not all is plain.
-    fn learn(&mut self, fabric: &Fabric, at: usize, ids: &[ChannelId]) -> bool {
+    /// Prepares the start of these ends; `false` if they cannot run as a list.
+    fn prepare_list(&mut self, fabric: &Fabric, at: usize, ids: &[ChannelId]) -> bool {
         let mut list = std::mem::take(&mut self.lists[at]);
         list.clear();
         let plain = ids.iter().all(|id| {
@@ -470,7 +474,7 @@ impl Channels {
         plain
     }
 
-    /// What the start of one end does, and who is to hear of it; `None` if it is not plain.
+    /// Adds one end; returns the peer to be woken, or `None` if the end cannot be part of a list.
     fn add_to_list(&self, list: &mut StartList, index: u32) -> Option<Peer> {
         let handle = self.handles.at(index);
         let class = &self.classes[handle.class as usize];
@@ -479,28 +483,28 @@ impl Channels {
         }
         match handle.direction {
             ChannelDirection::Receive => {
-                list.has_landings |= handle.landing.is_some();
+                list.has_staging |= handle.staging.is_some();
                 let line = handle.line.filter(|_| handle.is_lined)?;
-                list.opens.push(Open {
-                    ticket: line.ticket(),
+                list.opens.push(ListedReceive {
+                    cursor: line.cursor(),
                     class: handle.class,
                     handle: index,
                 });
             }
             ChannelDirection::Send => {
                 let bytes = handle.memory.bytes();
-                // The first time it is a guess: that starts here and there are in the same order.
+                // Without a hint it is assumed that both sides start in the same order.
                 let of_class = list.sends.iter().filter(|it| it.class == handle.class);
                 let at = handle.hint.unwrap_or_else(|| of_class.count());
                 let bound = *class.out.bound(at).filter(|it| it.bytes == bytes as u64)?;
                 let blocks = bound.blocks(&class.out.layouts);
-                let is_direct = blocks.is_some() || !bound.is_landing;
+                let is_direct = blocks.is_some() || !bound.is_staging;
                 let (copy, gapped) = copies(list, handle, &bound, blocks)?;
                 list.bytes += bytes;
                 list.direct_bytes += if is_direct { bytes } else { 0 };
                 list.has_small |= bytes <= EAGER_BYTES;
                 list.sends.push(ListedSend {
-                    ticket: bound.ticket(),
+                    cursor: bound.cursor(),
                     copy,
                     gapped,
                     is_direct,
@@ -513,37 +517,37 @@ impl Channels {
     }
 }
 
-/// What a send copies to the line's memory, or which of the copies of memory with gaps; `None` if that is not mapped, or is too
-/// much to remember.
+/// The copy of a send to the memory of the line, or the index of its copies with gaps; `None` if that memory is not
+/// mapped, or there are too many copies.
 fn copies(
     list: &mut StartList,
     handle: &ChannelEnd,
     bound: &BoundLine,
     blocks: Option<&[RemoteBlocks]>,
-) -> Option<(Move, Option<u32>)> {
+) -> Option<(PlannedCopy, Option<u32>)> {
     let from = handle.memory.pieces();
     let bytes = handle.memory.bytes();
     if let Some(blocks) = blocks {
         let note = Some(GateNote::new(bytes, true));
         let gapped = list.gaps.add(from, blocks, |at| blocks[at].span, note)?;
         return Some((
-            Move::new(MemorySpan::EMPTY, MemorySpan::EMPTY),
+            PlannedCopy::new(MemorySpan::EMPTY, MemorySpan::EMPTY),
             Some(gapped),
         ));
     }
     let span = bound.span?;
     if let Some(whole) = handle.memory.whole() {
-        return Some((Move::new(whole, span), None));
+        return Some((PlannedCopy::new(whole, span), None));
     }
     let to = [StridedBlocks::one(bytes)];
     let gapped = list.gaps.add(from, &to, |_| Some(span), None)?;
     Some((
-        Move::new(MemorySpan::EMPTY, MemorySpan::EMPTY),
+        PlannedCopy::new(MemorySpan::EMPTY, MemorySpan::EMPTY),
         Some(gapped),
     ))
 }
 
-/// How many ends of a class there are before one, and in all.
+/// Number of ends of a class before one, and in total.
 fn count(classes: impl Iterator<Item = u32>, before: usize, class: u32) -> (u64, u64) {
     let (mut first, mut all) = (0, 0);
     for (at, of) in classes.enumerate().filter(|(_, of)| *of == class) {
@@ -553,24 +557,24 @@ fn count(classes: impl Iterator<Item = u32>, before: usize, class: u32) -> (u64,
     (first, all)
 }
 
-/// Where a list is kept; `None` for one that is too short or too long.
+/// Index of a list; `None` if it is too short or too long.
 #[inline(always)]
 fn place_of(ids: &[ChannelId]) -> Option<usize> {
     let first = ids.first()?;
-    (2..=MOST_IDS)
+    (2..=IDS_MAX)
         .contains(&ids.len())
         .then_some(first.index() as usize % LISTS)
 }
 
-/// Ends of a list.
-const MOST_IDS: usize = 64;
-/// Copies of memory with gaps that a list has at most; those at equal distances count once.
-const MOST_SERIES: usize = 256;
-/// Lists that are remembered.
+/// Largest number of ends of a list.
+const IDS_MAX: usize = 64;
+/// Largest number of copies of memory with gaps in a list; those at equal distances count as one.
+const SERIES_MAX: usize = 256;
+/// Number of prepared lists.
 pub(crate) const LISTS: usize = 8;
-/// From so many bytes on, peers are not kept waiting until all is copied.
-const PATIENT_BYTES: usize = 32 * 1024;
-/// Looks at gates before messages are sent ahead of them: some 100 ns.
-const SHORT_LOOKS: u32 = 50;
-/// Turns in which a run looks at its gates.
-const MOST_LOOKS: u32 = 64;
+/// From this total length on, peers are woken before all is copied.
+const EARLY_WAKE_BYTES: usize = 32 * 1024;
+/// Polls before messages are sent eagerly: about 100 ns.
+const SPIN_POLLS: u32 = 50;
+/// Polls of a run before it continues on the ordinary path.
+const POLLS_MAX: u32 = 64;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The memory of a channel: blocks that the application lends, and places of our own where they lie in one piece.
+//! The memory of a channel: blocks lent by the application, and staging buffers.
 //!
 //! # Safety
-//! [`UserBlocks`] are a promise of whoever makes them: the bytes are there, and belong to the channel from each start (or
-//! opening) to its end. Everything below is only called between the two, but for `Landing`s, which are ours. A place that
-//! a peer writes to is copied from, never borrowed while it may write.
+//! [`UserBlocks`] are a promise of the caller: the bytes are valid, and belong to the channel from each start (or
+//! opening) to its completion. Everything below is only called in that interval, except for [`StagingBuffer`]s, which
+//! this module owns. Memory that a peer writes to is copied from, never borrowed while the peer may write.
 //!
-//! Names of channels are seen as the words that they are, which compares them in one go.
+//! Lists of channel ids are viewed as words, so that they are compared in one operation.
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
@@ -15,7 +15,7 @@ use crate::ChannelId;
 use crate::layout::{BlockRun, CopySegment, RemoteBlocks, Shaped, StridedBlocks, segments};
 use transport::{Fabric, Lease, Peer, RemoteKey};
 
-/// Blocks of the application's memory: equal length, equal distances.
+/// Blocks of the application's memory, of equal length and at equal distances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UserBlocks {
     base: NonNull<u8>,
@@ -24,16 +24,16 @@ pub struct UserBlocks {
     stride: isize,
 }
 
-// SAFETY: addresses and lengths; who may use the memory when is a promise, not a thread's.
+// SAFETY: addresses and lengths; the promise about the memory does not depend on the thread.
 unsafe impl Send for UserBlocks {}
 
 impl UserBlocks {
     /// `blocks` blocks of `block_bytes` bytes, `stride` bytes from the start of one to that of the next.
     ///
     /// # Safety
-    /// From each start (or opening) of a channel that this is declared for until its end, every block is readable, and
-    /// writable if something is received there; and nobody else writes to it (or reads it, if something is received). All
-    /// stay mapped until the channel is freed or gets other memory.
+    /// From each start (or opening) of a channel declared with it until its completion, every block is readable, and
+    /// writable if the channel receives; and nothing else writes to it (or reads it, if the channel receives). All
+    /// blocks stay mapped until the channel is freed or its memory is replaced.
     #[must_use]
     pub unsafe fn new(base: NonNull<u8>, block_bytes: usize, blocks: usize, stride: isize) -> Self {
         Self {
@@ -44,7 +44,7 @@ impl UserBlocks {
         }
     }
 
-    /// Their bytes, if all blocks are places in an address space.
+    /// The total length, if all blocks are within the address space.
     fn total(&self) -> Option<usize> {
         let bytes = self.block_bytes.checked_mul(self.blocks)?;
         let gaps = isize::try_from(self.blocks.saturating_sub(1)).ok()?;
@@ -56,16 +56,16 @@ impl UserBlocks {
         fits.then_some(bytes)
     }
 
-    /// Where their lowest byte is, and how many there are to the last of the highest block, gaps too.
+    /// The lowest address, and the length to the last byte of the highest block, gaps included.
     pub(crate) fn hull(&self) -> (u64, u64) {
         let span = self.hull_span();
         (span.address(), span.bytes as u64)
     }
 
-    /// The same as a stretch, whose gaps are not touched.
+    /// The same as contiguous memory, whose gaps are not accessed.
     fn hull_span(&self) -> MemorySpan {
         let shape = self.shape();
-        // A place in the address space, as all blocks are (`total`), which are not empty.
+        // Within the address space, as all blocks are (`total`), which are not empty.
         let bytes = shape.hull().unwrap_or(0);
         let before = if self.stride < 0 {
             bytes - self.block_bytes
@@ -77,12 +77,12 @@ impl UserBlocks {
         MemorySpan { place, bytes }
     }
 
-    /// Some bytes of a block, for a write that reads them.
+    /// Some bytes of a block, as the source of a write.
     pub(crate) fn lease(&self, run: BlockRun, bytes: usize) -> Lease {
         self.hull_span().inner(run.offset, bytes).lease(bytes)
     }
 
-    /// Adjacent blocks as one.
+    /// Merges adjacent blocks into one.
     fn joined(mut self) -> Self {
         if isize::try_from(self.block_bytes) == Ok(self.stride) || self.blocks == 1 {
             self.block_bytes *= self.blocks;
@@ -92,7 +92,7 @@ impl UserBlocks {
         self
     }
 
-    /// Whether `next` goes on where this one, which is one block, ends.
+    /// Whether `next` begins where this one, a single block, ends.
     fn is_followed_by(&self, next: &Self) -> bool {
         let end = self.base.addr().get() + self.block_bytes;
         self.blocks == 1 && next.blocks == 1 && end == next.base.addr().get()
@@ -123,7 +123,7 @@ impl ChannelMemory {
         bytes: 0,
     };
 
-    /// Pieces in the order of the message. `None`: some of them lie in no address space.
+    /// Pieces in the order of the message. `None`: some of them exceed the address space.
     #[must_use]
     pub fn new(pieces: impl IntoIterator<Item = UserBlocks>) -> Option<Self> {
         let mut bytes = 0usize;
@@ -145,13 +145,13 @@ impl ChannelMemory {
         Some(Self { pieces, bytes })
     }
 
-    /// Bytes of a message.
+    /// Length of the message.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The memory, if it is one stretch.
+    /// The memory, if it is contiguous.
     pub(crate) fn whole(&self) -> Option<MemorySpan> {
         let place = match &self.pieces[..] {
             [] => NonNull::dangling(),
@@ -167,28 +167,28 @@ impl ChannelMemory {
         &self.pieces
     }
 
-    /// Copies all blocks to a place of as many bytes.
+    /// Copies all blocks to contiguous memory of the same length.
     pub(crate) fn gather(&self, target: MemorySpan) {
         assert!(self.bytes <= target.bytes, "a place for all blocks");
         let mut done = 0;
         self.each(|block, bytes| {
-            // SAFETY: inside the target, as was checked for all blocks together.
+            // SAFETY: within the target, as was checked for all blocks together.
             let to = unsafe { target.place.add(done) };
-            // SAFETY: the block is lent and readable; the target is the channel's, or memory of a peer that stays mapped
-            // and that nobody borrows. Where the two are the same memory, `copy` is right too.
+            // SAFETY: the block is lent and readable; the target belongs to the channel, or is memory of a peer that
+            // stays mapped and is never borrowed. `copy` allows overlap.
             unsafe { std::ptr::copy(block.as_ptr(), to.as_ptr(), bytes) };
             done += bytes;
         });
     }
 
-    /// Copies `most` bytes of a place to the blocks, or as many as they have.
+    /// Copies the first `most` bytes of contiguous memory to the blocks, or as many as fit.
     pub(crate) fn scatter(&self, source: MemorySpan, most: usize) {
         let most = most.min(self.bytes);
         assert!(most <= source.bytes, "bytes for the blocks");
         let mut done = 0;
         self.each(|block, bytes| {
             let bytes = bytes.min(most - done);
-            // SAFETY: inside the source: `done` is at most `most`.
+            // SAFETY: within the source: `done` is at most `most`.
             let from = unsafe { source.place.add(done) };
             // SAFETY: as in `gather`, with the directions exchanged.
             unsafe { std::ptr::copy(from.as_ptr(), block.as_ptr(), bytes) };
@@ -200,7 +200,7 @@ impl ChannelMemory {
         for piece in &self.pieces {
             for at in 0..piece.blocks {
                 let offset = piece.stride.wrapping_mul(at.cast_signed());
-                // Every block is a place in the address space (`total`), so nothing wraps.
+                // Every block is within the address space (`total`), so nothing wraps.
                 let block = piece.base.as_ptr().wrapping_offset(offset);
                 if let Some(block) = NonNull::new(block) {
                     visit(block, piece.block_bytes);
@@ -210,8 +210,8 @@ impl ChannelMemory {
     }
 }
 
-/// Contiguous memory of a channel: lent by the application, or ours, or a peer's that is mapped here and never
-/// borrowed.
+/// Contiguous memory of a channel: lent by the application, a staging buffer, or memory of a peer that is mapped here
+/// and never borrowed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MemorySpan {
     place: NonNull<u8>,
@@ -233,14 +233,14 @@ impl MemorySpan {
         Self { place, bytes }
     }
 
-    /// Memory that a peer of this node names by a key, where it is mapped here in one piece.
+    /// Memory of a peer on this node that a key names, if it is mapped here contiguously.
     pub(crate) fn of_peer(fabric: &mut Fabric, peer: Peer, key: RemoteKey) -> Option<Self> {
         let place = fabric.place_of(peer, key)?;
         let bytes = usize::try_from(key.bytes).ok()?;
         Some(Self { place, bytes })
     }
 
-    /// As blocks: one of all its bytes.
+    /// As one block of all its bytes.
     pub(crate) fn as_blocks(self) -> UserBlocks {
         let StridedBlocks {
             block_bytes,
@@ -259,17 +259,17 @@ impl MemorySpan {
     fn inner(self, at: usize, bytes: usize) -> Self {
         let end = at.checked_add(bytes);
         assert!(end.is_some_and(|end| end <= self.bytes), "a part of it");
-        // The gaps may be of no allocation.
+        // The gaps need not belong to an allocation.
         let place = self.place.as_ptr().wrapping_add(at);
         let place = NonNull::new(place).unwrap_or(self.place);
         Self { place, bytes }
     }
 
-    /// Copies to its beginning, of a peer's memory, which nobody borrows.
+    /// Copies `from` to its beginning; for memory of a peer, which is never borrowed.
     #[inline(always)]
     pub(crate) fn put(self, from: &[u8]) {
         assert!(from.len() <= self.bytes, "a part of it");
-        // SAFETY: as in `gather`: there is room for as many bytes, and the copy allows for overlap.
+        // SAFETY: as in `gather`: the memory is long enough, and `copy` allows overlap.
         unsafe { std::ptr::copy(from.as_ptr(), self.place.as_ptr(), from.len()) };
     }
 
@@ -277,23 +277,24 @@ impl MemorySpan {
         self.place.as_ptr().expose_provenance() as u64
     }
 
-    /// The first `bytes` bytes, for a write that reads them.
+    /// The first `bytes` bytes, as the source of a write.
     pub(crate) fn lease(self, bytes: usize) -> Lease {
-        // SAFETY: the channel is active until the write has ended: lent memory stays lent, ours is not freed.
+        // SAFETY: the channel is active until the write has completed: lent memory stays lent, a staging buffer is not
+        // freed.
         unsafe { Lease::new(self.place, bytes.min(self.bytes)) }
     }
 
-    /// Bytes from `at` on, at most `most`, to be sent.
+    /// Passes the bytes from `at` on, at most `most`, to `send`.
     pub(crate) fn part<R>(self, at: usize, most: usize, send: impl FnOnce(&[u8]) -> R) -> R {
         let at = at.min(self.bytes);
         let bytes = most.min(self.bytes - at);
-        // SAFETY: inside the stretch.
+        // SAFETY: within the memory.
         let start = unsafe { self.place.add(at) };
-        // SAFETY: readable, and written by nobody while the send of the channel is active.
+        // SAFETY: readable, and not written by anything while the send of the channel is active.
         send(unsafe { std::slice::from_raw_parts(start.as_ptr(), bytes) })
     }
 
-    /// Bytes from `at` on, at most `most`, to be filled.
+    /// Passes the bytes from `at` on, at most `most`, to `fill`.
     pub(crate) fn part_mut<R>(
         self,
         at: usize,
@@ -302,15 +303,15 @@ impl MemorySpan {
     ) -> R {
         let at = at.min(self.bytes);
         let bytes = most.min(self.bytes - at);
-        // SAFETY: inside the stretch.
+        // SAFETY: within the memory.
         let start = unsafe { self.place.add(at) };
-        // SAFETY: writable, and the receive of the channel is active: the application does not look, and a peer that
-        // sends a message as frames does not write it too.
+        // SAFETY: writable, and the receive of the channel is active: the application does not access it, and a peer
+        // that sends a message in frames does not write to it as well.
         fill(unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), bytes) })
     }
 }
 
-/// Whether two lists of names are the same.
+/// Whether two lists of ids are equal.
 #[inline]
 pub(crate) fn are_same(one: &[ChannelId], other: &[ChannelId]) -> bool {
     words_of(one) == words_of(other)
@@ -318,23 +319,23 @@ pub(crate) fn are_same(one: &[ChannelId], other: &[ChannelId]) -> bool {
 
 #[inline]
 fn words_of(ids: &[ChannelId]) -> &[u64] {
-    // SAFETY: a name is a word and nothing else, as its representation says.
+    // SAFETY: an id is a single word, by its representation.
     unsafe { std::slice::from_raw_parts(ids.as_ptr().cast(), ids.len()) }
 }
 
-/// A copy that is made again and again.
+/// A prepared copy.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Move {
+pub(crate) struct PlannedCopy {
     from: NonNull<u8>,
     to: NonNull<u8>,
     bytes: usize,
 }
 
 // SAFETY: as for `UserBlocks`.
-unsafe impl Send for Move {}
+unsafe impl Send for PlannedCopy {}
 
-impl Move {
-    /// From one stretch to another that is as long.
+impl PlannedCopy {
+    /// From contiguous memory to other memory of the same length.
     pub(crate) fn new(from: MemorySpan, to: MemorySpan) -> Self {
         Self {
             from: from.place,
@@ -343,7 +344,7 @@ impl Move {
         }
     }
 
-    /// A part of blocks to a part of what is mapped in one piece, where a segment says.
+    /// From a part of blocks to a part of mapped contiguous memory, as a segment describes.
     pub(crate) fn of(from: &UserBlocks, to: MemorySpan, segment: CopySegment) -> Self {
         let CopySegment {
             from: out,
@@ -356,16 +357,16 @@ impl Move {
 
     #[inline(always)]
     pub(crate) fn run(&self) {
-        // SAFETY: as in `gather`: both stretches have so many bytes.
+        // SAFETY: as in `gather`: both sides have `bytes` bytes.
         unsafe { std::ptr::copy(self.from.as_ptr(), self.to.as_ptr(), self.bytes) };
     }
 }
 
-/// Copies `bytes` bytes of blocks to blocks of a peer that are mapped here.
+/// Copies `bytes` bytes of blocks to mapped blocks of a peer.
 pub(crate) fn copy_blocks(from: &[UserBlocks], to: &[RemoteBlocks], bytes: usize) {
     for segment in segments(from, to, 0, bytes) {
         if let Some(span) = to[segment.to.piece].span {
-            Move::of(&from[segment.from.piece], span, segment).run();
+            PlannedCopy::of(&from[segment.from.piece], span, segment).run();
         }
     }
 }
@@ -373,15 +374,15 @@ pub(crate) fn copy_blocks(from: &[UserBlocks], to: &[RemoteBlocks], bytes: usize
 /// Copies of equal length at equal distances.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CopySeries {
-    first: Move,
-    last: Move,
+    first: PlannedCopy,
+    last: PlannedCopy,
     count: usize,
     from_step: isize,
     to_step: isize,
 }
 
 impl CopySeries {
-    pub(crate) fn new(only: Move) -> Self {
+    pub(crate) fn new(only: PlannedCopy) -> Self {
         Self {
             first: only,
             last: only,
@@ -391,8 +392,8 @@ impl CopySeries {
         }
     }
 
-    /// One more, if it follows. `false`: it does not.
-    pub(crate) fn extend(&mut self, next: Move) -> bool {
+    /// Adds a copy that continues the series. `false`: it does not.
+    pub(crate) fn extend(&mut self, next: PlannedCopy) -> bool {
         let step =
             |from: NonNull<u8>, to: NonNull<u8>| to.addr().get().wrapping_sub(from.addr().get());
         let from_step = step(self.last.from, next.from).cast_signed();
@@ -409,14 +410,14 @@ impl CopySeries {
     }
 
     pub(crate) fn run(&self) {
-        let Move {
+        let PlannedCopy {
             mut from,
             mut to,
             bytes,
         } = self.first;
         for _ in 0..self.count {
-            Move { from, to, bytes }.run();
-            // Behind the last one this is nobody's place, and not used.
+            PlannedCopy { from, to, bytes }.run();
+            // Behind the last copy this may be outside the memory; it is not used then.
             from = step(from, self.from_step);
             to = step(to, self.to_step);
         }
@@ -427,23 +428,23 @@ fn step(place: NonNull<u8>, bytes: isize) -> NonNull<u8> {
     NonNull::new(place.as_ptr().wrapping_offset(bytes)).unwrap_or(place)
 }
 
-/// A place of our own for the bytes of a channel whose memory has gaps, or cannot be reached by the peer.
+/// A staging buffer for a channel whose memory has gaps, or cannot be mapped by the peer.
 #[derive(Debug)]
-pub(crate) struct Landing {
+pub(crate) struct StagingBuffer {
     span: MemorySpan,
     is_heap: bool,
 }
 
 // SAFETY: memory that belongs to this value.
-unsafe impl Send for Landing {}
+unsafe impl Send for StagingBuffer {}
 
-impl Landing {
-    /// Memory that peers reach directly, if there is such; else of the heap.
+impl StagingBuffer {
+    /// In memory that peers can map, if there is any; else on the heap.
     pub(crate) fn new(fabric: &mut Fabric, bytes: usize) -> Self {
         Self::direct(fabric, bytes).unwrap_or_else(|| Self::of_heap(bytes))
     }
 
-    /// Memory that peers reach directly.
+    /// In memory that peers can map.
     pub(crate) fn direct(fabric: &mut Fabric, bytes: usize) -> Option<Self> {
         let place = fabric.allocate(bytes.max(1))?;
         Some(Self {
@@ -465,7 +466,7 @@ impl Landing {
         self.span
     }
 
-    /// Gives it back.
+    /// Frees it.
     pub(crate) fn end(self, fabric: &mut Fabric) {
         if !self.is_heap {
             fabric.free(self.span.place);
@@ -473,12 +474,12 @@ impl Landing {
     }
 }
 
-impl Drop for Landing {
+impl Drop for StagingBuffer {
     fn drop(&mut self) {
         if self.is_heap {
             let slice =
                 std::ptr::slice_from_raw_parts_mut(self.span.place.as_ptr(), self.span.bytes);
-            // SAFETY: made by `Box::into_raw` with this length, and freed here alone.
+            // SAFETY: from `Box::into_raw` with this length, and freed only here.
             drop(unsafe { Box::from_raw(slice) });
         }
     }
@@ -496,7 +497,7 @@ mod tests {
         stride: isize,
     ) -> UserBlocks {
         let base = NonNull::from(&mut bytes[at..]).cast();
-        // SAFETY: the tests keep the bytes until they are done with the blocks.
+        // SAFETY: the tests keep the bytes as long as the blocks.
         unsafe { UserBlocks::new(base, block_bytes, blocks, stride) }
     }
 
@@ -553,7 +554,7 @@ mod tests {
         }];
         let mut all: Vec<CopySeries> = Vec::new();
         for segment in segments(&[source], &shapes, 0, 20) {
-            let next = Move::of(&source, target, segment);
+            let next = PlannedCopy::of(&source, target, segment);
             if !all.last_mut().is_some_and(|last| last.extend(next)) {
                 all.push(CopySeries::new(next));
             }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The receiving end: opens gates, and takes in what came through them, or before them.
+//! The receiving end: opens gates, and handles messages through them or ahead of them.
 
 use crate::class::SizeMismatch;
 use crate::handle::ChannelPhase;
@@ -10,7 +10,7 @@ use crate::{ChannelDirection, Channels};
 use transport::{Arrived, Fabric, Peer};
 
 impl Channels {
-    /// A receive has its number now. Its message is here already, or the sender is told where it belongs.
+    /// Starts a receive: takes its number, and completes it with a buffered message, or opens its gate.
     pub(crate) fn open_gate(&mut self, fabric: &mut Fabric, index: u32) {
         let handle = self.handles.at_mut(index);
         let class = &mut self.classes[handle.class as usize];
@@ -20,14 +20,14 @@ impl Channels {
         handle.phase = ChannelPhase::Idle;
         handle.end = None;
         handle.is_lined = false;
-        if let Some(kept) = class.into.take_kept(number) {
-            let bytes = kept.len();
+        if let Some(message) = class.into.take_kept(number) {
+            let bytes = message.len();
             let fits = bytes <= handle.memory.bytes();
-            self.kept -= 1;
+            self.buffered -= 1;
             if fits {
                 handle
                     .memory
-                    .scatter(super::MemorySpan::of_box(kept), bytes);
+                    .scatter(super::MemorySpan::of_box(message), bytes);
                 self.counters.packed_bytes.add(bytes as u64);
             }
             return self.end_kept(fabric, index, bytes as u64, fits);
@@ -36,8 +36,8 @@ impl Channels {
             return handle.finish(Err(error));
         }
         class.into.wait(number, index);
-        class.into.tell(number + 1);
-        if let Some(line) = handle.line.as_ref().filter(|line| line.is_told) {
+        class.into.mark_reported(number + 1);
+        if let Some(line) = handle.line.as_ref().filter(|line| line.is_announced) {
             line.open(number);
             handle.is_lined = true;
             return fabric.nudge(peer);
@@ -45,11 +45,11 @@ impl Channels {
         self.open_by_frame(fabric, index);
     }
 
-    /// Tells the sender once where the blocks are, if it may write to them.
-    fn tell_layout(&mut self, fabric: &mut Fabric, index: u32) {
+    /// Sends the block layout to the sender, once, if it may write to the blocks.
+    fn send_layout(&mut self, fabric: &mut Fabric, index: u32) {
         let handle = self.handles.at_mut(index);
-        let is_told = std::mem::replace(&mut handle.is_layout_told, true);
-        let count = if is_told { 0 } else { handle.blocks.len() };
+        let is_announced = std::mem::replace(&mut handle.is_layout_sent, true);
+        let count = if is_announced { 0 } else { handle.blocks.len() };
         for at in 0..count {
             let handle = self.handles.at(index);
             let class = &self.classes[handle.class as usize];
@@ -57,20 +57,20 @@ impl Channels {
             let mut head = wire::head(wire::LAYOUT, class.name, index.into());
             head.flags |= if at == 0 { wire::FIRST } else { 0 };
             let words = RemoteBlocks::to_words(handle.blocks[at], shape);
-            self.tell(fabric, peer, head, &words);
+            self.send_frame(fabric, peer, head, &words);
         }
     }
 
-    /// Tells the sender by a frame where the bytes belong; and from the second start on, where later ones are told.
+    /// Opens the gate by a frame; from the second start on, the frame contains the location of the gate line.
     fn open_by_frame(&mut self, fabric: &mut Fabric, index: u32) {
-        self.tell_layout(fabric, index);
+        self.send_layout(fabric, index);
         let handle = self.handles.at_mut(index);
         let class = &self.classes[handle.class as usize];
         let (peer, name, number) = (class.peer, class.name, handle.number);
         let line = handle.line.as_mut().filter(|_| handle.is_used);
         handle.is_used = true;
         let line = line.map(|line| {
-            line.is_told = true;
+            line.is_announced = true;
             line.to_name()
         });
         let gate = ReceiveGate {
@@ -78,17 +78,17 @@ impl Channels {
             bytes: handle.memory.bytes() as u64,
             key: handle.key.unwrap_or_default(),
             token: wire::token(index, number),
-            is_landing: handle.landing.is_some(),
+            is_staging: handle.staging.is_some(),
             layout: (!handle.blocks.is_empty()).then_some(index),
         };
         self.counters.gates.add(1);
         let mut head = wire::head(wire::GATE, name, number);
         head.flags |= gate.flags();
         let (words, count) = gate.to_words();
-        self.tell(fabric, peer, head, &words[..count]);
+        self.send_frame(fabric, peer, head, &words[..count]);
     }
 
-    /// The sender cannot reach the line of a receive.
+    /// Handles a NO_LINE: the sender cannot map the gate line of a receive.
     pub(crate) fn give_up_line(
         &mut self,
         fabric: &mut Fabric,
@@ -100,7 +100,7 @@ impl Channels {
         let handle = self.handles.get_mut(index)?;
         let line = handle
             .line
-            .filter(|line| line.is_told && handle.class == class)?;
+            .filter(|line| line.is_announced && handle.class == class)?;
         handle.line = None;
         self.classes[class as usize].into.lines -= 1;
         let waits = handle.is_started && handle.is_lined && handle.end.is_none();
@@ -113,38 +113,39 @@ impl Channels {
         Some(())
     }
 
-    /// Ends a receive whose bytes are there, as its line says. `false`: nothing has changed.
-    pub(crate) fn settle(&mut self, index: u32) -> bool {
+    /// Completes a receive whose message was written, according to its gate line. `false`: nothing has changed.
+    pub(crate) fn complete_written(&mut self, index: u32) -> bool {
         let handle = self.handles.at_mut(index);
         if !handle.is_started || handle.end.is_some() || !handle.is_written() {
             return false;
         }
         self.classes[handle.class as usize].into.end(handle.number);
-        let landed = handle.noted().map_or(usize::MAX, GateNote::landed);
-        self.counters.packed_bytes.add(handle.unpack(landed));
+        let staged = handle.noted().map_or(usize::MAX, GateNote::staged);
+        self.counters.packed_bytes.add(handle.unpack(staged));
         handle.finish(Ok(()));
         true
     }
 
-    /// The message was here before its receive.
+    /// Completes a receive whose message was buffered.
     fn end_kept(&mut self, fabric: &mut Fabric, index: u32, message: u64, fits: bool) {
         let handle = self.handles.at_mut(index);
         let class = &mut self.classes[handle.class as usize];
         let (peer, name, number) = (class.peer, class.name, handle.number);
         let room = handle.memory.bytes() as u64;
-        let untold = class.into.untold();
+        let unreported = class.into.take_unreported();
         if fits {
             handle.finish(Ok(()));
         } else {
             self.refuse(fabric, index, number, SizeMismatch { message, room });
         }
-        if let Some(started) = untold {
+        if let Some(started) = unreported {
             let head = wire::head(wire::CREDIT, name, started);
-            self.tell(fabric, peer, head, &[]);
+            self.send_frame(fabric, peer, head, &[]);
         }
     }
 
-    /// Ends a receive whose message is too long, and tells the sender, for whom it is complete.
+    /// Completes a receive whose message is too long, and reports that to the sender, for which the message is
+    /// complete.
     #[cold]
     fn refuse(&mut self, fabric: &mut Fabric, index: u32, number: u64, sizes: SizeMismatch) {
         let handle = self.handles.at_mut(index);
@@ -152,10 +153,10 @@ impl Channels {
         let class = &self.classes[handle.class as usize];
         let mut head = wire::head(wire::DIFFER, class.name, number);
         head.flags |= wire::FROM_RECEIVER;
-        self.tell(fabric, class.peer, head, &[sizes.message, sizes.room]);
+        self.send_frame(fabric, class.peer, head, &[sizes.message, sizes.room]);
     }
 
-    /// A message that was sent before its gate was known.
+    /// Handles a DATA: a message sent eagerly.
     pub(crate) fn take_data(
         &mut self,
         fabric: &mut Fabric,
@@ -167,7 +168,7 @@ impl Channels {
         let bytes = usize::try_from(arrived.bytes()).ok()?;
         let Some(index) = into.waiting(number) else {
             let room = into.keep(number, bytes)?;
-            self.kept += 1;
+            self.buffered += 1;
             fabric.copy_body(arrived, room);
             return Some(());
         };
@@ -191,7 +192,7 @@ impl Channels {
         Some(())
     }
 
-    /// Some bytes of a message for memory that could not be written to.
+    /// Handles a STREAM: bytes of a message for memory that could not be written to.
     pub(crate) fn take_stream(
         &mut self,
         fabric: &mut Fabric,
@@ -224,7 +225,7 @@ impl Channels {
         Some(())
     }
 
-    /// A message is too long, as the other side has seen.
+    /// Handles a DIFFER: a message is too long, as the other side has detected.
     pub(crate) fn take_difference(&mut self, class: u32, arrived: &Arrived) -> Option<()> {
         let head = &arrived.head;
         let [message, room, ..] = arrived.words;
@@ -245,7 +246,7 @@ impl Channels {
         Some(())
     }
 
-    /// A peer has written through a gate.
+    /// Handles a write of a peer through a gate.
     pub(crate) fn end_written(&mut self, peer: Peer, immediate: u32) -> Option<()> {
         let index = wire::handle_of(immediate);
         let handle = self.handles.get_mut(index)?;
@@ -260,8 +261,8 @@ impl Channels {
             return None;
         }
         class.into.end(handle.number);
-        let landed = if is_direct { 0 } else { usize::MAX };
-        self.counters.packed_bytes.add(handle.unpack(landed));
+        let staged = if is_direct { 0 } else { usize::MAX };
+        self.counters.packed_bytes.add(handle.unpack(staged));
         handle.finish(Ok(()));
         Some(())
     }

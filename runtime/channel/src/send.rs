@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The sending end: through the gate, ahead of it, or in frames.
+//! The sending end: through the gate, eagerly, or in frames.
 
-use crate::chain::{Aim, CHAINED_BLOCK, work_of};
+use crate::chain::{CHAINED_BLOCK, WriteTarget, work_of};
 use crate::class::{ChannelClass, EAGER_BYTES, GateDisposition, SizeMismatch};
 use crate::handle::ChannelPhase;
-use crate::layout::{RemoteBlocks, least_block};
+use crate::layout::{RemoteBlocks, smallest_block};
 use crate::line::{ArrivalWord, BoundLine, GateNote};
 use crate::memory::{MemorySpan, copy_blocks};
 use crate::wire::{self, LineName, ReceiveGate};
@@ -12,60 +12,60 @@ use crate::{ChannelDirection, Channels, OWNER};
 use transport::{Arrived, Fabric};
 
 impl Channels {
-    /// A send has its number now, and goes if it can.
+    /// Starts a send: takes its number, and sends it if possible.
     pub(crate) fn start_send(&mut self, fabric: &mut Fabric, index: u32) {
         let handle = self.handles.at_mut(index);
         let class = &mut self.classes[handle.class as usize];
         handle.number = class.out.start();
-        handle.phase = ChannelPhase::Pended;
+        handle.phase = ChannelPhase::Pending;
         if let Some(error) = class.never_receives(handle.number) {
             return handle.finish(Err(error));
         }
         let hint = handle.hint;
         if let Some((at, bound, word)) = class.out.open_line(handle.number, hint) {
             handle.hint = Some(at);
-            return self.pass_line(fabric, index, &bound, word);
+            return self.send_through_line(fabric, index, &bound, word);
         }
         self.counters
             .late_gates
             .add(u64::from(class.out.gate(handle.number).is_none()));
-        if !self.fire(fabric, index) {
-            self.pended.push(index);
-            self.ask(fabric, index);
+        if !self.try_send(fabric, index) {
+            self.pending.push(index);
+            self.query_leave(fabric, index);
         }
     }
 
-    /// Tries all sends that wait.
-    pub(crate) fn fire_pended(&mut self, fabric: &mut Fabric) {
+    /// Tries all pending sends.
+    pub(crate) fn retry_pending(&mut self, fabric: &mut Fabric) {
         let mut at = 0;
-        while at < self.pended.len() {
-            let index = self.pended[at];
-            if self.fire(fabric, index) {
-                self.pended.remove(at);
+        while at < self.pending.len() {
+            let index = self.pending[at];
+            if self.try_send(fabric, index) {
+                self.pending.remove(at);
             } else {
                 at += 1;
             }
         }
     }
 
-    /// Whether only room in the transport keeps a send from going.
+    /// Whether a send waits only for room in the transport.
     pub(crate) fn could_go(&self, index: u32) -> bool {
         let handle = self.handles.at(index);
         let out = &self.classes[handle.class as usize].out;
         let small = handle.memory.bytes() <= EAGER_BYTES && out.has_credit(handle.number);
-        handle.phase != ChannelPhase::Pended || small || out.gate(handle.number).is_some()
+        handle.phase != ChannelPhase::Pending || small || out.gate(handle.number).is_some()
     }
 
-    /// Whether a line is open for a send that waits.
+    /// Whether a gate line is open for a waiting send.
     pub(crate) fn is_line_open(&self, index: u32) -> bool {
         let handle = self.handles.at(index);
         let out = &self.classes[handle.class as usize].out;
-        let waits = handle.phase == ChannelPhase::Pended;
+        let waits = handle.phase == ChannelPhase::Pending;
         waits && out.open_line(handle.number, handle.hint).is_some()
     }
 
-    /// Sends as much as goes. `true`: it waits for nothing of ours any more.
-    fn fire(&mut self, fabric: &mut Fabric, index: u32) -> bool {
+    /// Sends as much as possible. `true`: it is no longer pending.
+    fn try_send(&mut self, fabric: &mut Fabric, index: u32) -> bool {
         let handle = self.handles.at(index);
         match handle.phase {
             ChannelPhase::Streaming(gone) => return self.stream(fabric, index, gone),
@@ -75,29 +75,35 @@ impl Channels {
         let out = &self.classes[handle.class as usize].out;
         if let Some((at, bound, word)) = out.open_line(handle.number, handle.hint) {
             self.handles.at_mut(index).hint = Some(at);
-            self.pass_line(fabric, index, &bound, word);
+            self.send_through_line(fabric, index, &bound, word);
             return true;
         }
         match out.gate(handle.number) {
-            Some(gate) => self.pass_gate(fabric, index, gate),
-            None => self.send_ahead(fabric, index),
+            Some(gate) => self.send_through_gate(fabric, index, gate),
+            None => self.send_eager(fabric, index),
         }
     }
 
-    /// The gate is open, as a line says: copies to where it leads, and says so there.
+    /// Sends through an open gate line: copies to the receive's memory, and completes the receive on the line.
     #[inline]
-    fn pass_line(&mut self, fabric: &mut Fabric, index: u32, bound: &BoundLine, word: ArrivalWord) {
+    fn send_through_line(
+        &mut self,
+        fabric: &mut Fabric,
+        index: u32,
+        bound: &BoundLine,
+        word: ArrivalWord,
+    ) {
         let handle = self.handles.at_mut(index);
         let class = &mut self.classes[handle.class as usize];
         let peer = class.peer;
-        class.out.heard = class.out.heard.max(handle.number + 1);
+        class.out.receives_known = class.out.receives_known.max(handle.number + 1);
         let bytes = handle.memory.bytes();
         if bytes as u64 > bound.bytes {
-            return self.differ(fabric, index, bound.bytes);
+            return self.reject_too_long(fabric, index, bound.bytes);
         }
         let blocks = bound.blocks(&class.out.layouts);
         let mapped = blocks.filter(|blocks| blocks.iter().all(|piece| piece.span.is_some()));
-        let is_chained = blocks.is_some_and(|blocks| least_block(blocks) >= CHAINED_BLOCK);
+        let is_chained = blocks.is_some_and(|blocks| smallest_block(blocks) >= CHAINED_BLOCK);
         match (mapped, bound.span) {
             (Some(blocks), _) => {
                 copy_blocks(handle.memory.pieces(), blocks, bytes);
@@ -105,27 +111,27 @@ impl Channels {
             }
             (None, Some(span)) if !is_chained => {
                 handle.memory.gather(span);
-                if bound.is_landing && (bytes as u64) < bound.bytes {
+                if bound.is_staging && (bytes as u64) < bound.bytes {
                     word.note(GateNote::new(bytes, false));
                 }
             }
             _ => {
                 let layout = bound.layout.filter(|_| is_chained);
-                return self.write_beside(fabric, index, bound, layout, word);
+                return self.write_through_line(fabric, index, bound, layout, word);
             }
         }
-        word.tell();
+        word.publish();
         fabric.nudge(peer);
         handle.finish(Ok(()));
         self.counters.writes.add(1);
-        if mapped.is_some() || !bound.is_landing {
+        if mapped.is_some() || !bound.is_staging {
             self.counters.direct_bytes.add(bytes as u64);
         }
     }
 
-    /// The same where the system makes the copy.
+    /// The same, if the kernel or the device makes the copy.
     #[inline(never)]
-    fn write_beside(
+    fn write_through_line(
         &mut self,
         fabric: &mut Fabric,
         index: u32,
@@ -133,10 +139,10 @@ impl Channels {
         layout: Option<u32>,
         word: ArrivalWord,
     ) {
-        let aim = Aim {
+        let target = WriteTarget {
             key: bound.key,
             bytes: bound.bytes,
-            is_landing: bound.is_landing,
+            is_staging: bound.is_staging,
             layout,
             token: None,
         };
@@ -144,68 +150,73 @@ impl Channels {
         let peer = self.classes[handle.class as usize].peer;
         if self.unwritable.contains(&peer) {
             self.begin_stream(index);
-            return self.pended.push(index);
+            return self.pending.push(index);
         }
         handle.word = Some(word);
-        // What the transport has no room for is posted later.
-        if !self.begin_chain(fabric, index, aim) {
-            self.pended.push(index);
+        // Writes without room are posted later.
+        if !self.begin_chain(fabric, index, target) {
+            self.pending.push(index);
         }
     }
 
-    /// The receive has less room.
+    /// The message is too long: completes the send, and reports that to the receiver.
     #[cold]
-    fn differ(&mut self, fabric: &mut Fabric, index: u32, room: u64) {
+    fn reject_too_long(&mut self, fabric: &mut Fabric, index: u32, room: u64) {
         let handle = self.handles.at_mut(index);
         let class = &self.classes[handle.class as usize];
         let (peer, message) = (class.peer, handle.memory.bytes() as u64);
         let head = wire::head(wire::DIFFER, class.name, handle.number);
         handle.finish_too_long(SizeMismatch { message, room });
-        self.tell(fabric, peer, head, &[message, room]);
+        self.send_frame(fabric, peer, head, &[message, room]);
     }
 
-    /// The gate is open: writes through it.
-    fn pass_gate(&mut self, fabric: &mut Fabric, index: u32, gate: ReceiveGate) -> bool {
+    /// Sends through an open gate by writes.
+    fn send_through_gate(&mut self, fabric: &mut Fabric, index: u32, gate: ReceiveGate) -> bool {
         let handle = self.handles.at_mut(index);
         let class = &mut self.classes[handle.class as usize];
         let (peer, bytes) = (class.peer, handle.memory.bytes());
         let layouts = &class.out.layouts;
         let layout = gate.layout.filter(|owner| {
             let blocks = layouts.of(*owner, gate.bytes);
-            blocks.is_some_and(|blocks| least_block(blocks) >= CHAINED_BLOCK)
+            blocks.is_some_and(|blocks| smallest_block(blocks) >= CHAINED_BLOCK)
         });
         if bytes as u64 > gate.bytes {
             class.out.pass(handle.number);
-            self.differ(fabric, index, gate.bytes);
+            self.reject_too_long(fabric, index, gate.bytes);
             return true;
         }
-        if let Some(posted) = self.copy_near(fabric, index, &gate) {
+        if let Some(posted) = self.copy_on_node(fabric, index, &gate) {
             return posted;
         }
         let handle = self.handles.at_mut(index);
         let class = &mut self.classes[handle.class as usize];
-        let is_landing = gate.is_landing && layout.is_none();
+        let is_staging = gate.is_staging && layout.is_none();
         class.out.pass(handle.number);
-        // From a place of its own the receiver would copy too much.
-        let is_cut = is_landing && (bytes as u64) < gate.bytes;
+        // Otherwise the receiver would unpack more than the message from its staging buffer.
+        let is_cut = is_staging && (bytes as u64) < gate.bytes;
         if is_cut || self.unwritable.contains(&peer) {
             self.begin_stream(index);
-            return self.fire(fabric, index);
+            return self.try_send(fabric, index);
         }
         handle.word = None;
-        let aim = Aim {
+        let target = WriteTarget {
             key: gate.key,
             bytes: gate.bytes,
-            is_landing: gate.is_landing,
+            is_staging: gate.is_staging,
             layout,
             token: Some(gate.token),
         };
-        self.begin_chain(fabric, index, aim)
+        self.begin_chain(fabric, index, target)
     }
 
-    /// The same where either end has gaps and the gate leads to memory that is mapped here: copies, and tells of it by a write of
-    /// nothing. `None`: it is not so; else whether there was room.
-    fn copy_near(&mut self, fabric: &mut Fabric, index: u32, gate: &ReceiveGate) -> Option<bool> {
+    /// The same if either end has gaps and the gate's memory is mapped here: copies, and completes the receive by an
+    /// empty write. `None`: it is another case; else whether there was room.
+    fn copy_on_node(
+        &mut self,
+        fabric: &mut Fabric,
+        index: u32,
+        gate: &ReceiveGate,
+    ) -> Option<bool> {
         let handle = self.handles.at_mut(index);
         let class = &mut self.classes[handle.class as usize];
         let (peer, bytes) = (class.peer, handle.memory.bytes());
@@ -221,8 +232,8 @@ impl Channels {
         if let Some(blocks) = mapped {
             copy_blocks(handle.memory.pieces(), blocks, bytes);
         } else {
-            let is_cut = gate.is_landing && (bytes as u64) < gate.bytes;
-            let is_chained = blocks.is_some_and(|blocks| least_block(blocks) >= CHAINED_BLOCK);
+            let is_cut = gate.is_staging && (bytes as u64) < gate.bytes;
+            let is_chained = blocks.is_some_and(|blocks| smallest_block(blocks) >= CHAINED_BLOCK);
             let span = MemorySpan::of_peer(fabric, peer, gate.key)?;
             if is_cut || is_chained {
                 return None;
@@ -240,19 +251,19 @@ impl Channels {
         }
         class.out.pass(handle.number);
         handle.word = None;
-        handle.aim = None;
+        handle.target = None;
         handle.has_failed = false;
-        handle.under_way = 1;
+        handle.outstanding = 1;
         handle.phase = ChannelPhase::Writing;
         self.counters.writes.add(1);
-        if is_direct || !gate.is_landing {
+        if is_direct || !gate.is_staging {
             self.counters.direct_bytes.add(bytes as u64);
         }
         Some(true)
     }
 
-    /// No gate yet: what is small goes all the same, if the receiver can keep it.
-    fn send_ahead(&mut self, fabric: &mut Fabric, index: u32) -> bool {
+    /// Without a gate, sends a small message eagerly, if the receiver can buffer it.
+    fn send_eager(&mut self, fabric: &mut Fabric, index: u32) -> bool {
         let handle = self.handles.at_mut(index);
         let class = &self.classes[handle.class as usize];
         let bytes = handle.memory.bytes();
@@ -304,7 +315,7 @@ impl Channels {
         }
     }
 
-    /// The receive of a gate has a line, by which later starts are told.
+    /// Binds the gate line of a receive, for its later starts.
     fn bind(&mut self, fabric: &mut Fabric, class: u32, gate: &ReceiveGate, name: LineName) {
         let ChannelClass {
             peer,
@@ -316,11 +327,11 @@ impl Channels {
         if !bound.is_some_and(|bound| out.bind(bound, name.place)) {
             let head = wire::head(wire::NO_LINE, *of, 0);
             let peer = *peer;
-            self.tell(fabric, peer, head, &[gate.token.into()]);
+            self.send_frame(fabric, peer, head, &[gate.token.into()]);
         }
     }
 
-    /// A peer says where blocks of a receive are.
+    /// Handles a LAYOUT: blocks of a receive.
     pub(crate) fn take_layout(
         &mut self,
         fabric: &mut Fabric,
@@ -336,14 +347,14 @@ impl Channels {
         Some(())
     }
 
-    /// They are there no more.
+    /// Handles a NO_LAYOUT.
     pub(crate) fn forget_layout(&mut self, class: u32, arrived: &Arrived) -> Option<()> {
         let layouts = &mut self.classes[class as usize].out.layouts;
         layouts.forget(wire::owner(&arrived.head));
         (arrived.bytes() == 0).then_some(())
     }
 
-    /// A line is that of another receive now.
+    /// Handles a FORGET: a gate line belongs to another receive now.
     pub(crate) fn forget_line(&mut self, class: u32, arrived: &Arrived) -> Option<()> {
         self.classes[class as usize].out.forget(arrived.words[0]);
         (arrived.bytes() == 8).then_some(())
@@ -361,12 +372,12 @@ impl Channels {
         }
         let handles = &self.handles;
         let Self {
-            pended, classes, ..
+            pending, classes, ..
         } = self;
         let class_state = &mut classes[class as usize];
         let number = wire::number(&arrived.head, class_state.out.near())?;
         let is_waiting = || {
-            pended.iter().any(|index| {
+            pending.iter().any(|index| {
                 let handle = handles.at(*index);
                 handle.class == class && handle.number == number
             })
@@ -377,15 +388,15 @@ impl Channels {
         }
     }
 
-    /// The receiver says so of a message that was sent ahead.
+    /// Handles a CREDIT: the receiver has started this many receives.
     pub(crate) fn take_credit(&mut self, class: u32, arrived: &Arrived) -> Option<()> {
         let out = &mut self.classes[class as usize].out;
-        let started = wire::number(&arrived.head, out.heard)?;
-        out.hear(started).then_some(())
+        let started = wire::number(&arrived.head, out.receives_known)?;
+        out.note_receives(started).then_some(())
     }
 
-    /// A message was complete before its receive was there, and is too long. Its send says so if nobody has asked yet how that
-    /// ended; else the next send of the class that is asked does.
+    /// An eager message was complete here, and is too long. Its send has the error if it was not collected yet; else
+    /// the next send of the class that is collected.
     pub(crate) fn end_refused(&mut self, class: u32, number: u64, sizes: SizeMismatch) {
         let state = &mut self.classes[class as usize];
         for index in &state.handles {
@@ -398,7 +409,7 @@ impl Channels {
             }
         }
         state.refused = Some(sizes);
-        // Lists do not look for it.
+        // Lists do not check for it.
         self.epoch += 1;
     }
 }

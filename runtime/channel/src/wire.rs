@@ -4,74 +4,74 @@
 //! | field | bytes | meaning |
 //! |-------|------:|---------|
 //! | kind  | 1 | one of the kinds below, of [channels' own](crate::OWNER) |
-//! | flags | 2 | bits 0 to 3: the class; of DIFFER, bit 4: it comes from the receiver; of GATE, bit 5: the place is one from where the receiver copies, bit 6: the blocks behind it were told; of STREAM, bit 5: nothing follows; of LAYOUT, bit 5: it is the first |
-//! | word  | 8 | `context | number << 32`: the communicator's context, and the low half of the number of a start |
+//! | flags | 2 | bits 0 to 3: the class; of DIFFER, bit 4: sent by the receiver; of GATE, bit 5: the memory is a staging buffer, bit 6: the layout of the blocks behind it was sent; of STREAM, bit 5: the last frame; of LAYOUT, bit 5: the first frame |
+//! | word  | 8 | `context | number << 32`: the communicator's context, and the low half of a start number |
 //!
-//! | kind | body | what the other side does |
+//! | kind | body | action of the other side |
 //! |------|------|--------------------------|
-//! | 16 GATE | bytes, remote key (3 words), token and stamp, or nothing more, place of a line | writes the message there when it has started the send of that number, and the token as immediate |
-//! | 17 DATA | the message | puts it where the receive of that number wants it, or keeps it |
-//! | 18 STREAM | the next bytes of the message | appends them: where memory cannot be written to, or nothing else tells how short a message is |
-//! | 19 DIFFER | bytes of the message, room of its receive | ends the receive of that number; or the send, which may have been complete already: the message is too long |
-//! | 20 CREDIT | none | so many receives were started, and as many kept messages are gone |
-//! | 21 FORGET | place of a line | forgets it: its receive has another memory now, or is no more |
-//! | 22 NO_LINE | token | opens the gates of that receive by frames: its line cannot be reached |
-//! | 23 LAYOUT | remote key (3 words), bytes of a block, blocks, stride | keeps these blocks of the receive whose place in its table is the number; may write there instead of to the place of a gate, and then says so in a line, or in the token |
-//! | 24 NO_LAYOUT | none | forgets them |
-//! | 25 LEAVE | sends, receives | starts no more than so many: what would meet one behind them ends |
-//! | 26 ASK | none | answers LEAVE if it has left, or when it does: a send waits for it, and nothing was heard of it yet |
+//! | 16 GATE | bytes, remote key (3 words), token and stamp; optionally the location of a gate line | writes the message there when it has started the send of that number, with the token as immediate data |
+//! | 17 DATA | the message | delivers it to the receive of that number, or buffers it |
+//! | 18 STREAM | the next bytes of the message | appends them: for memory that cannot be written to, or a message shorter than its staging buffer |
+//! | 19 DIFFER | bytes of the message, bytes of its receive | completes the receive of that number, or the send, which may have been complete already, with an error: the message is too long |
+//! | 20 CREDIT | none | that number of receives were started, and their buffers are free |
+//! | 21 FORGET | location of a gate line | unbinds it: its receive has other memory now, or was freed |
+//! | 22 NO_LINE | token | opens the gates of that receive by frames: its gate line cannot be mapped |
+//! | 23 LAYOUT | remote key (3 words), bytes of a block, blocks, stride | records these blocks of the receive whose handle is the number; may write there instead of to the memory of a gate, and notes that in the gate line, or in the token |
+//! | 24 NO_LAYOUT | none | removes them |
+//! | 25 LEAVE | sends, receives | no further ones will be started: operations paired with later ones complete |
+//! | 26 QUERY | none | replies with LEAVE when it has left: a send waits for it, and no receive of it is known |
 //!
-//! The sender of a frame is known from the queue pair.
+//! The sender of a frame is identified by the queue pair.
 
 use transport::{Arrived, Head, Owner, RemoteKey};
 
 use crate::OWNER;
 
-/// Kinds of channels' frames.
+/// A gate.
 pub(crate) const GATE: u8 = OWNER.kind(0);
 /// A whole message, sent before its gate was known.
 pub(crate) const DATA: u8 = OWNER.kind(1);
 /// Some bytes of a message.
 pub(crate) const STREAM: u8 = OWNER.kind(2);
-/// A message has another length than its receive.
+/// A message is too long for its receive.
 pub(crate) const DIFFER: u8 = OWNER.kind(3);
-/// How many receives were started.
+/// Receives were started.
 pub(crate) const CREDIT: u8 = OWNER.kind(4);
-/// A line is not that of its receive any more.
+/// A gate line no longer belongs to its receive.
 pub(crate) const FORGET: u8 = OWNER.kind(5);
-/// A line cannot be reached.
+/// A gate line cannot be mapped.
 pub(crate) const NO_LINE: u8 = OWNER.kind(6);
 /// Some blocks of a receive.
 pub(crate) const LAYOUT: u8 = OWNER.kind(7);
-/// The blocks of a receive are not there any more.
+/// The blocks of a receive are no longer valid.
 pub(crate) const NO_LAYOUT: u8 = OWNER.kind(8);
-/// A process starts nothing more.
+/// A process has left a context.
 pub(crate) const LEAVE: u8 = OWNER.kind(9);
-/// A send waits for a process that has not told of any receive.
-pub(crate) const ASK: u8 = OWNER.kind(10);
+/// A send waits for a process of which no receive is known.
+pub(crate) const QUERY: u8 = OWNER.kind(10);
 
 /// Classes of a pair of ranks.
 pub(crate) const CLASSES: u8 = 16;
 /// DIFFER is about a message that was sent already.
 pub(crate) const FROM_RECEIVER: u16 = 16;
-/// GATE is that of a place from where the receiver copies.
-const IS_LANDING: u16 = 32;
-/// The blocks of the receive of GATE were told.
+/// GATE is that of a staging buffer.
+const IS_STAGING: u16 = 32;
+/// The layout of the blocks behind GATE was sent.
 const HAS_LAYOUT: u16 = 64;
 /// The last frame of a message.
 pub(crate) const LAST: u16 = 32;
-/// The first blocks of a receive: it has others no more.
+/// The first blocks of a receive, which replace older ones.
 pub(crate) const FIRST: u16 = 32;
-const FLAGS: u16 = FROM_RECEIVER | IS_LANDING | HAS_LAYOUT;
+const FLAGS: u16 = FROM_RECEIVER | IS_STAGING | HAS_LAYOUT;
 
-/// The queue of starts that a frame belongs to, by context and class, the same on both sides.
+/// The queue of starts that a frame belongs to: context and class, the same on both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct StartQueueName {
     pub(crate) context: u32,
     pub(crate) class: u8,
 }
 
-/// The head of a frame about start `number`.
+/// The header of a frame about start `number`.
 #[allow(
     clippy::cast_possible_truncation,
     reason = "the low half is what travels"
@@ -85,7 +85,7 @@ pub(crate) fn head(kind: u8, name: StartQueueName, number: u64) -> Head {
     }
 }
 
-/// The name in a head; `None` for a class that there is not.
+/// The queue in a header; `None` for an invalid class.
 #[allow(
     clippy::cast_possible_truncation,
     reason = "the halves are cut out of the word"
@@ -99,7 +99,7 @@ pub(crate) fn name(head: &Head) -> Option<StartQueueName> {
     })
 }
 
-/// The number in a head, which is not far from `near`.
+/// The number in a header, which is close to `near`.
 #[allow(
     clippy::cast_possible_truncation,
     reason = "the half is cut out of the word"
@@ -116,22 +116,22 @@ pub(crate) fn owner(head: &Head) -> u32 {
     (head.word >> 32) as u32
 }
 
-/// A receiver's offer: the memory that the next message may be written to.
+/// The memory that the next message may be written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReceiveGate {
     pub(crate) bytes: u64,
     pub(crate) key: RemoteKey,
-    /// What the receiver wants to hear when the message is there.
+    /// Immediate data by which the sender completes the receive.
     pub(crate) token: u32,
-    /// The line that later starts are told by.
+    /// The gate line that opens later gates.
     pub(crate) line: Option<LineName>,
-    /// The memory is a place from where the receiver copies.
-    pub(crate) is_landing: bool,
-    /// The owner of the blocks behind it, if they were told.
+    /// The memory is a staging buffer of the receiver.
+    pub(crate) is_staging: bool,
+    /// Owner of the block layout behind it, if that was sent.
     pub(crate) layout: Option<u32>,
 }
 
-/// Where a line is.
+/// Location and stamp of a gate line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LineName {
     pub(crate) place: u64,
@@ -139,14 +139,14 @@ pub(crate) struct LineName {
 }
 
 impl ReceiveGate {
-    /// What it adds to the flags of its head.
+    /// Its flags in the header.
     pub(crate) fn flags(&self) -> u16 {
-        let landing = if self.is_landing { IS_LANDING } else { 0 };
+        let staging = if self.is_staging { IS_STAGING } else { 0 };
         let layout = if self.layout.is_some() { HAS_LAYOUT } else { 0 };
-        landing | layout
+        staging | layout
     }
 
-    /// The words of a body, and how many there are.
+    /// The words of a body, and their number.
     pub(crate) fn to_words(self) -> ([u64; 6], usize) {
         let [address, bytes, check] = self.key.to_words();
         let (stamp, place) = self.line.map_or((0, 0), |line| (line.stamp, line.place));
@@ -155,7 +155,7 @@ impl ReceiveGate {
         (words, if self.line.is_some() { 6 } else { 5 })
     }
 
-    /// `None`: a body of another length, or one that makes no sense.
+    /// Decodes it. `None`: the body is invalid.
     pub(crate) fn of(arrived: &Arrived) -> Option<Self> {
         let [bytes, address, key_bytes, check, word, place] = arrived.words;
         let stamp = u32::try_from(word >> 32).ok()?;
@@ -171,22 +171,22 @@ impl ReceiveGate {
             key: RemoteKey::from_words([address, key_bytes, check]),
             token,
             line,
-            is_landing: flags & IS_LANDING != 0,
+            is_staging: flags & IS_STAGING != 0,
             layout: (flags & HAS_LAYOUT != 0).then(|| handle_of(token)),
         })
     }
 }
 
-/// The token of a receive handle: its place, and the end of the number of its start.
+/// The token of a receive: its handle, and the low bits of its start number.
 #[allow(clippy::cast_possible_truncation, reason = "cut to its bits")]
 pub(crate) fn token(handle: u32, number: u64) -> u32 {
     handle << TOKEN_BITS | (number as u32 & NUMBER_MASK)
 }
 
-/// What the receive of a token is told with it: the bytes are in its blocks, not in the place of the gate.
+/// Flag of a token in immediate data: the bytes are in the blocks of the receive, not in the memory of the gate.
 pub(crate) const DIRECT: u32 = 1 << NUMBER_BITS;
 
-/// The handle that a token names.
+/// The handle of a token.
 pub(crate) fn handle_of(token: u32) -> u32 {
     token >> TOKEN_BITS
 }
@@ -195,8 +195,8 @@ const NUMBER_BITS: u32 = 8;
 const NUMBER_MASK: u32 = (1 << NUMBER_BITS) - 1;
 /// The number, and [`DIRECT`].
 const TOKEN_BITS: u32 = NUMBER_BITS + 1;
-/// Handles that tokens can name.
-pub(crate) const MOST_HANDLES: usize = 1 << (Owner::IMMEDIATE_BITS - TOKEN_BITS);
+/// Largest number of handles in tokens.
+pub(crate) const HANDLES_MAX: usize = 1 << (Owner::IMMEDIATE_BITS - TOKEN_BITS);
 
 #[cfg(test)]
 mod tests {

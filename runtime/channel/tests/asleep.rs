@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ranks that sleep whenever their channels have nothing for them: gates and writes that are told by a line of memory wake them.
-//! Whoever is not woken sleeps for a minute, and the test ends badly.
+//! Ranks that sleep whenever their channels are idle: gates and writes on gate lines wake them. A missed wake-up lets a
+//! rank sleep for a minute, and fails the test.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What channels promise, over every provider.
+//! The promises of channels, over every provider.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the starts of channels over a network cost beside their bytes: no copy and no registration.
+//! The cost of channel starts over a network: no copies and no registrations.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,
@@ -22,7 +22,7 @@ use testbed::memory::Guarded;
 use testbed::{TestRank, pattern, world};
 use transport::{FakeConfig, FakeNet, NetLimits, Peer};
 
-/// One stretch of memory of the process's own, or of the fabric's.
+/// Contiguous memory of the process, or of the fabric.
 struct Stretch {
     place: NonNull<u8>,
     bytes: usize,
@@ -40,7 +40,7 @@ impl Stretch {
     }
 
     fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: so many bytes, which are there until `end`; the tests look only while no channel is started.
+        // SAFETY: memory of this length, valid until `end`; the tests access it only while no channel is started.
         unsafe { std::slice::from_raw_parts_mut(self.place.as_ptr(), self.bytes) }
     }
 
@@ -65,7 +65,7 @@ impl Stretch {
     }
 }
 
-/// Each sends to the other.
+/// Each rank sends to the other.
 async fn exchange(
     rank: &mut TestRank,
     ids: &[ChannelId],
@@ -86,7 +86,7 @@ async fn exchange(
     assert!(into.bytes_mut() == pattern(1 - rank.me, number, bytes));
 }
 
-/// Counters of the channels, and of the ports: regions that were registered, bytes that were written, bytes of messages.
+/// Counters of the channels, and of the ports: registered regions, written bytes, bytes of messages.
 fn counts(rank: &mut TestRank, net: &FakeNet, rails: u32) -> (ChannelCounters, [u64; 3]) {
     let stats = (0..rails).map(|rail| net.stats(rank.me * rails + rail));
     let all = stats.fold([0; 3], |[a, b, c], port| {
@@ -117,7 +117,7 @@ fn after_the_declares_bytes_are_moved_once_and_nothing_is_registered() {
                 into.declare(rank, ChannelDirection::Receive),
                 out.declare(rank, ChannelDirection::Send),
             ];
-            // The first ones make queue pairs.
+            // The first starts create queue pairs.
             for number in 0..4 {
                 exchange(rank, &ids, number, &mut out, &mut into).await;
             }
@@ -130,7 +130,7 @@ fn after_the_declares_bytes_are_moved_once_and_nothing_is_registered() {
             let all = ROUNDS * bytes as u64;
             let what = format!("{bytes} bytes over {rails} rails, own {is_own}");
             assert_eq!((now[0], now[1]), (registered, written + all), "{what}");
-            // Gates, and what tells the end.
+            // Gates, and completions.
             assert!(now[2] - sent < 300 * ROUNDS, "{what}: {}", now[2] - sent);
             let expected = ChannelCounters {
                 direct_bytes: before.direct_bytes + all,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How often bytes of memory with gaps are copied, as the counters say: once where blocks are large, packed where they are small.
+//! How often bytes of memory with gaps are copied, according to the counters: once if blocks are large; small ones are
+//! packed.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,
@@ -20,7 +21,7 @@ use suite::gaps::{BYTES, End, exchange, shapes};
 use testbed::{TestRank, world};
 use transport::{FakeConfig, FakeNet, NetLimits};
 
-/// What some messages from one shape to another have counted, when their ends know each other.
+/// The counters after some messages from one shape to another, in the steady state.
 async fn count(
     rank: &mut TestRank,
     from: usize,
@@ -64,7 +65,7 @@ async fn count(
 
 const WARM: u64 = 4;
 const ROUNDS: u64 = 10;
-/// Of [`shapes`].
+/// Indices into [`shapes`].
 const WHOLE: usize = 0;
 const BLOCKS: usize = 1;
 const BACKWARDS: usize = 2;
@@ -80,7 +81,7 @@ fn within_a_node_blocks_are_copied_once_and_only_tiny_ones_are_packed() {
                 let counted = count(rank, from, to, 1, false).await;
                 assert_eq!(counted, [1, 0, 1], "{from} to {to}");
             }
-            // Copied by the sender to a place of the receiver's, and by the receiver from there.
+            // Copied by the sender to the receiver's staging buffer, and by the receiver from there.
             let counted = count(rank, from, TINY, 1, false).await;
             assert_eq!(counted, [0, 1, 1], "{from} to tiny blocks");
         }

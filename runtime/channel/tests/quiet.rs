@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! After the declares a channel asks for no memory: this program's allocator counts.
+//! Channels allocate nothing after their declaration: this program's allocator counts.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,
@@ -20,16 +20,16 @@ struct Counting;
 
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
-// SAFETY: the system's allocator does the work.
+// SAFETY: forwards to the system allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         COUNT.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: forwards the caller's promise.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: forwards the caller's promise.
         unsafe { System.dealloc(place, layout) }
     }
 }
@@ -60,11 +60,11 @@ impl Rank {
     fn declare(&mut self, direction: ChannelDirection, peer: u32, bytes: usize, striped: bool) {
         let mut buffer = Guarded::new(2 * bytes);
         let own = NonNull::from(buffer.bytes_mut()).cast();
-        // Some of it lies where peers reach it.
+        // Some of it can be mapped by peers.
         let given = (bytes % 2 == 1).then(|| self.fabric.allocate(2 * bytes).unwrap());
         let base = given.unwrap_or(own);
         let (block, count) = if striped { (bytes / 3, 3) } else { (bytes, 1) };
-        // SAFETY: inside the buffer, which stays.
+        // SAFETY: within the buffer, which stays valid.
         let blocks = unsafe { UserBlocks::new(base, block, count, 2 * block.cast_signed()) };
         let way = ChannelKey {
             direction,
@@ -120,10 +120,10 @@ fn nothing_is_allocated_after_the_declares() {
         .iter_mut()
         .map(|rank| rank.channels.counters())
         .collect();
-    // From the first start on, which tells peers where all is.
+    // After the first starts, which exchange all locations.
     let before = COUNT.load(Ordering::Relaxed);
     for round in 0..60 {
-        // The one or the other comes first, or opens its gates before it starts.
+        // One or the other starts first, or opens its gates before it starts.
         for me in [round % 2, 1 - round % 2] {
             let Rank {
                 channels,

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use channel::ChannelLedger;
+use channel::LiveChannelCounters;
 use engine::{
     ArrivedFrame, ContextId, Engine, EventType, FrameBody, OutFrame, Output, Peer, ReceivedMessage,
     RequestId, wire,
@@ -74,7 +74,7 @@ impl Pump {
         (me, size): (Peer, u32),
         values: &VariableValues,
         counters: Arc<EngineCounters>,
-        channels: Arc<ChannelLedger>,
+        channels: Arc<LiveChannelCounters>,
     ) -> Self {
         let most_bytes = fabric.max_send_bytes() as u64;
         let config = engine_config(values, most_bytes);

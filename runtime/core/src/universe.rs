@@ -169,7 +169,7 @@ impl Universe {
     ) -> Self {
         let comms = Comms::new(&roster, &fabric, values, Arc::clone(&counters));
         let channels = ProcessChannels::new();
-        let ledger = Arc::clone(channels.own.ledger());
+        let ledger = Arc::clone(channels.own.live_counters());
         let me = (Peer(roster.rank()), roster.size());
         let pump = Pump::new(fabric, me, values, counters, ledger);
         Self {

@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How much memory a process may lock, as devices of InfiniBand and RoCE need it: for the transport, which registers memory there, and
-//! for `rmpiexec`, which says on which hosts the limit is too small.
+//! The memory a process may lock, which InfiniBand and RoCE devices need: for the transport, which registers memory,
+//! and for `rmpiexec`, which reports hosts whose limit is too small.
 //!
-//! **Knows** the limit of a process, what it has locked for devices, and for whom the kernel asks no limit.
-//! **Never** locks memory or changes a limit: it reads files of `/proc`, and nothing else.
+//! **Knows** the limit of a process, the memory it has pinned for devices, and which processes are exempt from the
+//! limit.
+//! **Never** locks memory or changes a limit: it only reads files of `/proc`.
 
-/// Memory that this process may lock, and has locked for devices. In bytes.
+/// The locked-memory limit of this process, and the part of it that is used by devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockedMemory {
-    /// `None`: without limit.
+    /// `None`: unlimited.
     pub limit_bytes: Option<u64>,
-    /// What devices have of it.
+    /// Memory pinned for devices.
     pub used_bytes: u64,
 }
 
 impl LockedMemory {
-    /// As the system says.
+    /// The current values.
     #[must_use]
     pub fn now() -> Self {
         let read = |file| std::fs::read_to_string(file).unwrap_or_default();
@@ -26,7 +27,7 @@ impl LockedMemory {
         )
     }
 
-    /// The same from the texts of these files of `/proc/self`.
+    /// Parses the contents of these files of `/proc/self`.
     #[must_use]
     pub fn read(limits: &str, status: &str, users: &str) -> Self {
         let limit = limits.lines().find_map(|line| {
@@ -41,7 +42,7 @@ impl LockedMemory {
         }
     }
 
-    /// The least limit with which `bytes` more can be registered, if this one is too small.
+    /// The smallest limit with which `bytes` more can be registered, if the current one is too small.
     #[must_use]
     pub fn needed(self, bytes: u64) -> Option<u64> {
         let needed = self.used_bytes.saturating_add(bytes);
@@ -50,8 +51,8 @@ impl LockedMemory {
     }
 }
 
-/// Whether limits of locked memory do not hold for a process: it has `CAP_IPC_LOCK`, and not only among users of its own, of whom
-/// the kernel does not ask.
+/// Whether the limit does not apply to a process: it has `CAP_IPC_LOCK` in the initial user namespace; the kernel
+/// ignores the capability in other ones.
 fn is_exempt(status: &str, users: &str) -> bool {
     const IPC_LOCK: u32 = 14;
     let rights = first_word(status, "CapEff:").and_then(|word| u64::from_str_radix(word, 16).ok());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the engine costs for each packet: messages go through two queue pairs without loss, and their payload is nowhere copied.
+//! The engine's cost per packet: messages pass through two queue pairs without loss, and their payload is not copied.
 //!
-//! `cargo bench -p roce` prints packets in a second, acknowledgements counted too. Requester, both parsers, responder and
-//! completer are in it; the checksum, the carrier's copies and its system calls are not.
+//! `cargo bench -p roce` prints packets per second, acknowledgements included. It measures requester, both parsers,
+//! responder and completer, but neither the ICRC nor the carrier's copies and system calls.
 
 #![allow(
     missing_docs,
@@ -19,7 +19,7 @@ use roce::{
     RegisteredMemory, RequestBody, RequestOpcode, RoceRequest, RoceSge,
 };
 
-/// Memory in which everything is allowed, and nothing is done.
+/// Memory that allows every access, and performs none.
 struct Nowhere;
 
 impl RegisteredMemory for Nowhere {
@@ -42,7 +42,7 @@ impl RegisteredMemory for Nowhere {
     }
 }
 
-/// Two queue pairs that are connected.
+/// Two connected queue pairs.
 struct Both {
     pairs: [QueuePair; 2],
     hosts: [IpAddr; 2],
@@ -56,7 +56,7 @@ impl Both {
         let hosts = [1, 2].map(|host| SocketAddr::from(([10, 0, 0, host], 4791)));
         let config = |here: u32, there: u32, to| Config {
             path_mtu: PathMtu::Bytes4096,
-            peer_is_ours: selective_repeat,
+            peer_is_rmpi: selective_repeat,
             selective_repeat,
             ..Config::new(here, there, to)
         };
@@ -70,10 +70,10 @@ impl Both {
         }
     }
 
-    /// Moves messages of so many bytes; answers how many packets that took.
+    /// Transfers messages of this length; returns the number of packets.
     fn transfer(&mut self, operation: RequestOpcode, bytes: u32, messages: u32) -> u64 {
         let inline = [7; 64];
-        let piece = RoceSge {
+        let sge = RoceSge {
             key: 1,
             address: 0,
             bytes,
@@ -83,10 +83,10 @@ impl Both {
             .and_then(|bytes| inline.get(..bytes))
         {
             Some(inline) => RequestBody::Inline(inline),
-            None => RequestBody::Piece(piece),
+            None => RequestBody::Sge(sge),
         };
         for message in 0..messages {
-            self.receives.post(0, piece);
+            self.receives.post(0, sge);
             let request = RoceRequest {
                 work: message.into(),
                 operation,
@@ -105,7 +105,7 @@ impl Both {
         packets
     }
 
-    /// Carries all that leaves one side to the other.
+    /// Delivers all packets of one side to the other.
     fn carry(&mut self, from: usize) -> u64 {
         let [one, other] = &mut self.pairs;
         let (from_pair, to_pair) = if from == 0 {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Queue pairs for datagrams (UD). IBTA vol. 1 section 9.8.
+//! Unreliable-datagram (UD) queue pairs. IBTA vol. 1 section 9.8.
 //!
-//! A datagram is one packet; it may be lost, and nobody says so. Its request has ended when it was handed out. One that comes
-//! without a receive buffer, or with the wrong key, is dropped. Between two of these engines it may be a little longer than an
-//! adapter's ([`DATAGRAM_BYTES_MORE`](crate::format::DATAGRAM_BYTES_MORE)).
+//! A datagram is one packet; its loss is not reported. Its work request completes when [`DatagramPair::next_outgoing`]
+//! returns it. A datagram without a receive buffer, or with the wrong Q_Key, is dropped. Between two of these engines a
+//! datagram may exceed an adapter's maximum by [`DATAGRAM_BYTES_MORE`](crate::format::DATAGRAM_BYTES_MORE).
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -19,66 +19,66 @@ use crate::pair::{
 };
 use crate::psn::Psn;
 
-/// A queue pair for datagrams.
+/// An unreliable-datagram queue pair.
 #[derive(Debug)]
 pub struct DatagramPair {
     config: DatagramConfig,
     next: Psn,
     waiting: VecDeque<QueuedDatagram>,
-    /// What was handed out last: its inline bytes are lent to the carrier.
+    /// The datagram that was returned last: its inline bytes are borrowed by the carrier.
     leaving: Option<QueuedDatagram>,
-    /// Headers of it.
+    /// Its headers.
     headers: Headers,
     done: VecDeque<WorkCompletion>,
     received: VecDeque<ReceivedDatagram>,
     dropped: u64,
 }
 
-/// What a queue pair for datagrams is told.
+/// Attributes of a UD queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DatagramConfig {
-    /// Its number, 24 bits.
+    /// Its QPN, 24 bits.
     pub number: u32,
-    /// The Q_Key that a datagram must name to be heard.
+    /// The Q_Key that a datagram must carry to be accepted.
     pub key: u32,
     /// P_Key.
     pub partition: u16,
-    /// Bytes of a packet: most of a datagram that an adapter takes.
+    /// Path MTU: the longest datagram that an adapter accepts.
     pub path_mtu: PathMtu,
-    /// Datagrams that wait, or whose completions were not polled.
+    /// Datagrams that are queued, or whose completions were not polled.
     pub send_depth: usize,
 }
 
-/// One datagram that is to be sent.
+/// A datagram to send.
 #[derive(Clone, Copy, Debug)]
 pub struct Datagram<'a> {
-    /// Comes back in its completion.
+    /// Returned in its completion.
     pub work: u64,
-    /// Where it goes.
+    /// Address and port of the destination.
     pub to: SocketAddr,
-    /// The queue pair that receives it, 24 bits.
+    /// The destination QPN, 24 bits.
     pub number: u32,
-    /// The Q_Key of that.
+    /// The Q_Key of the destination.
     pub key: u32,
-    /// What it carries.
+    /// The payload.
     pub body: RequestBody<'a>,
-    /// Four bytes for the receiver's completion.
+    /// Immediate data, for the receiver's completion.
     pub immediate: Option<[u8; 4]>,
-    /// Whether it has a completion if it succeeds.
+    /// Whether success generates a completion.
     pub signaled: bool,
 }
 
-/// Why a datagram was not taken.
+/// Why a datagram was not posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DatagramError {
-    /// There is no room until an earlier one has left and its completion was polled.
+    /// The queue is full until an earlier one was sent and its completion polled.
     Full,
     /// It is longer than a packet.
     TooLong {
-        /// Its length in bytes.
+        /// Its length.
         bytes: usize,
-        /// The most.
+        /// The longest possible.
         most: u32,
     },
 }
@@ -86,17 +86,18 @@ pub enum DatagramError {
 /// A received datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceivedDatagram {
-    /// The end of the receive buffer; its bytes count the [`GRH_BYTES`] in front, as verbs do. A datagram that was too long for
-    /// the buffer, or a buffer that is not registered, is an error of this one alone: the queue pair goes on.
+    /// The completion of the receive buffer; its length includes the [`GRH_BYTES`] in front, as in verbs. A datagram
+    /// that is too long for the buffer, or a buffer that is not registered, fails this completion only: the queue pair
+    /// stays ready.
     pub completion: WorkCompletion,
-    /// Number of the sender's queue pair.
+    /// QPN of the sender.
     pub source: u32,
-    /// Address of its host.
+    /// IP address of the sender.
     pub from: IpAddr,
 }
 
-/// Bytes in front of every datagram in its receive buffer. For IPv6 they would be its header; the engine leaves them alone,
-/// since [`ReceivedDatagram::from`] says what they say.
+/// Bytes reserved for the GRH in front of every datagram in its receive buffer. The engine does not write them:
+/// [`ReceivedDatagram::from`] has the sender's address.
 pub const GRH_BYTES: u32 = 40;
 
 #[derive(Debug)]
@@ -113,7 +114,7 @@ struct QueuedDatagram {
 #[derive(Debug)]
 enum DatagramBody {
     Inline(Box<[u8]>),
-    Piece(RoceSge),
+    Sge(RoceSge),
 }
 
 impl DatagramConfig {
@@ -128,7 +129,7 @@ impl DatagramConfig {
         }
     }
 
-    /// Most bytes of a datagram.
+    /// The longest datagram, in bytes.
     fn most_bytes(&self) -> u32 {
         #[allow(clippy::cast_possible_truncation, reason = "some bytes")]
         let more = DATAGRAM_BYTES_MORE as u32;
@@ -137,7 +138,7 @@ impl DatagramConfig {
 }
 
 impl DatagramPair {
-    /// A queue pair that sends and receives.
+    /// A queue pair that is ready to send and to receive.
     pub fn new(config: DatagramConfig) -> Self {
         Self {
             config,
@@ -151,12 +152,12 @@ impl DatagramPair {
         }
     }
 
-    /// What it was told.
+    /// Its attributes.
     pub fn config(&self) -> &DatagramConfig {
         &self.config
     }
 
-    /// Datagrams that came and were not for it, or for which there was no receive buffer.
+    /// Datagrams that were not for this queue pair, or had no receive buffer.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
@@ -164,11 +165,11 @@ impl DatagramPair {
     /// Posts a datagram.
     ///
     /// # Errors
-    /// There is no room, or it is too long; nothing was posted.
+    /// The queue is full, or the datagram is too long; nothing was posted.
     pub fn post(&mut self, datagram: &Datagram<'_>) -> Result<(), DatagramError> {
         let bytes = match datagram.body {
             RequestBody::Inline(bytes) => bytes.len(),
-            RequestBody::Piece(piece) => usize::try_from(piece.bytes).unwrap_or(usize::MAX),
+            RequestBody::Sge(sge) => usize::try_from(sge.bytes).unwrap_or(usize::MAX),
         };
         let most = self.config.most_bytes();
         if bytes > most as usize {
@@ -184,7 +185,7 @@ impl DatagramPair {
             key: datagram.key,
             body: match datagram.body {
                 RequestBody::Inline(bytes) => DatagramBody::Inline(bytes.into()),
-                RequestBody::Piece(piece) => DatagramBody::Piece(piece),
+                RequestBody::Sge(sge) => DatagramBody::Sge(sge),
             },
             immediate: datagram.immediate,
             signaled: datagram.signaled,
@@ -192,7 +193,7 @@ impl DatagramPair {
         Ok(())
     }
 
-    /// The next datagram that is to be sent. A piece of memory must be gathered before the completion is polled.
+    /// The next datagram to send. Its registered memory must be gathered before the completion is polled.
     pub fn next_outgoing<M: RegisteredMemory>(&mut self, memory: &M) -> Option<OutgoingPacket<'_>> {
         loop {
             let waiting = self.waiting.pop_front()?;
@@ -216,13 +217,13 @@ impl DatagramPair {
             payload: match &leaving.body {
                 body if body.bytes() == 0 => PacketPayload::Nothing,
                 DatagramBody::Inline(bytes) => PacketPayload::Inline(bytes),
-                DatagramBody::Piece(piece) => PacketPayload::Piece(*piece),
+                DatagramBody::Sge(sge) => PacketPayload::Sge(*sge),
             },
             is_repeated: false,
         })
     }
 
-    /// A packet has come from this address, and its checksum was right.
+    /// Handles a received packet whose ICRC is correct; `from` is its sender.
     pub fn receive<M: RegisteredMemory>(
         &mut self,
         from: IpAddr,
@@ -238,12 +239,8 @@ impl DatagramPair {
         };
         let payload = u32::try_from(packet.payload.len()).unwrap_or(u32::MAX);
         let bytes = payload.saturating_add(GRH_BYTES);
-        let status = match bytes <= buffer.piece.bytes {
-            true => place(
-                buffer.piece.part(GRH_BYTES, payload),
-                packet.payload,
-                memory,
-            ),
+        let status = match bytes <= buffer.sge.bytes {
+            true => place(buffer.sge.part(GRH_BYTES, payload), packet.payload, memory),
             false => CompletionStatus::LocalLength,
         };
         self.received.push_back(ReceivedDatagram {
@@ -263,17 +260,17 @@ impl DatagramPair {
         });
     }
 
-    /// Takes the next completion of a datagram that was posted.
+    /// Takes the next send completion.
     pub fn poll_sends(&mut self) -> Option<WorkCompletion> {
         self.done.pop_front()
     }
 
-    /// Takes the next datagram that has come.
+    /// Takes the next received datagram.
     pub fn poll_receives(&mut self) -> Option<ReceivedDatagram> {
         self.received.pop_front()
     }
 
-    /// The sender's queue pair, if a packet is for this one.
+    /// The sender's QPN, if the packet is for this queue pair.
     fn source_of(&self, packet: &Packet<'_>) -> Option<u32> {
         let bth = &packet.bth;
         let deth = packet.deth()?;
@@ -305,7 +302,7 @@ impl DatagramBody {
     fn bytes(&self) -> u32 {
         match self {
             Self::Inline(bytes) => u32::try_from(bytes.len()).unwrap_or(u32::MAX),
-            Self::Piece(piece) => piece.bytes,
+            Self::Sge(sge) => sge.bytes,
         }
     }
 }
@@ -334,19 +331,19 @@ fn headers(config: &DatagramConfig, leaving: &QueuedDatagram, psn: Psn) -> Heade
     immediate.map_or(headers, |data| headers.immediate(&ImmDt { data }))
 }
 
-/// Whether memory of this side is registered as it should be.
+/// Whether the local memory is registered and may be read.
 fn may_leave<M: RegisteredMemory>(body: &DatagramBody, memory: &M) -> bool {
     match body {
-        DatagramBody::Piece(piece) if piece.bytes != 0 => {
-            let bytes = piece.bytes.into();
-            let checked = memory.check(piece.key, piece.address, bytes, MemoryAccess::LocalRead);
+        DatagramBody::Sge(sge) if sge.bytes != 0 => {
+            let bytes = sge.bytes.into();
+            let checked = memory.check(sge.key, sge.address, bytes, MemoryAccess::LocalRead);
             checked.is_ok()
         }
         _ => true,
     }
 }
 
-/// Puts what came where it goes.
+/// Writes the payload to its receive buffer.
 fn place<M: RegisteredMemory>(part: RoceSge, payload: &[u8], memory: &mut M) -> CompletionStatus {
     if payload.is_empty() {
         return CompletionStatus::Success;

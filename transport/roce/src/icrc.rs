@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The invariant checksum of a packet: over all that no router changes. IBTA vol. 1 section 7.8.1, annex A17.3.3.
+//! The invariant CRC (ICRC) of a packet: it covers every field that routers do not change. IBTA vol. 1 section 7.8.1,
+//! annex A17.3.3.
 //!
-//! It is the CRC-32 of Ethernet over 8 bytes of ones, where InfiniBand has its local header, the IP and UDP headers with some
-//! fields as ones (`format/network.rs`), the BTH with its byte 4 as ones, and all that follows, pad included. It stands
-//! behind the packet, low byte first.
+//! It is Ethernet's CRC-32 over 8 bytes 0xff (in place of InfiniBand's local route header), the IP and UDP headers with
+//! the variant fields set to ones (`format/network.rs`), the BTH with its byte 4 set to ones, and all that follows, pad
+//! included. It follows the packet, least significant byte first.
 
 use crc32fast::Hasher;
 
 use crate::format::{Bth, ICRC_BYTES, NetworkHeaders};
 
-/// A checksum that is being computed: headers first, then the payload piece by piece, then the pad.
+/// An ICRC being computed: headers first, then the payload part by part, then the pad.
 #[derive(Clone, Debug)]
 pub struct Icrc(Hasher);
 
 impl Icrc {
-    /// Begins with the headers: of IP and UDP, and from the BTH to the payload.
+    /// Begins with the headers: IP and UDP, then the BTH and extension headers.
     pub fn new(network: &NetworkHeaders, headers: &[u8]) -> Self {
         let mut icrc = Self(Hasher::new_with_initial(CRC_OF_8_ONES));
         icrc.0.update(network.as_bytes());
@@ -29,34 +30,34 @@ impl Icrc {
         icrc
     }
 
-    /// Goes on with these bytes.
+    /// Adds `bytes`.
     pub fn add(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
-    /// The CRC-32 of all that was added, for whoever goes on.
+    /// The CRC-32 of all that was added so far, for a caller that continues it elsewhere.
     pub fn so_far(&self) -> u32 {
         self.0.clone().finalize()
     }
 
-    /// The checksum as it stands on the wire.
+    /// The checksum as it is on the wire.
     pub fn finish(self) -> [u8; ICRC_BYTES] {
         self.0.finalize().to_le_bytes()
     }
 }
 
-/// The packet in front of its checksum, if that is right.
+/// The packet without its ICRC, if the ICRC is correct.
 pub fn verify<'a>(network: &NetworkHeaders, carried: &'a [u8]) -> Option<&'a [u8]> {
     let (packet, icrc) = carried.split_last_chunk()?;
     (Icrc::new(network, packet).finish() == *icrc).then_some(packet)
 }
 
-/// The same, for a receiver that has not seen the id of the IP version 4 header, which other systems choose as they like: `network` has
-/// 0 there, and the checksum is right for some id. Of wrong packets one in 65,536 passes, where the whole check lets one in four
-/// thousand million pass.
+/// Like [`verify`], for a receiver that has not seen the identification field of the IPv4 header, which each system
+/// chooses freely: `network` has 0 there, and the ICRC is accepted if it is correct for any id. One corrupt packet in
+/// 65,536 passes, instead of one in 2^32.
 ///
-/// The CRC is linear: what an id adds to it is that of the 16 bits of the id alone, advanced over what stands behind them. So the
-/// difference between the two checksums, taken back over as much, must have 16 bits.
+/// A CRC is linear: an id contributes the CRC of its own 16 bits, advanced over the bytes that follow it. So the
+/// difference between computed and received ICRC, moved back over that many bytes, must fit 16 bits.
 pub fn verify_but_id<'a>(network: &NetworkHeaders, carried: &'a [u8]) -> Option<&'a [u8]> {
     let (packet, icrc) = carried.split_last_chunk()?;
     let assumed = Icrc::new(network, packet).finish();
@@ -69,7 +70,7 @@ pub fn verify_but_id<'a>(network: &NetworkHeaders, carried: &'a [u8]) -> Option<
     u16::try_from(id).is_ok().then_some(packet)
 }
 
-/// What takes the register of the CRC back over so many bytes, as a factor: x to the power of -8 times as many.
+/// The factor that moves the CRC register back over `bytes` bytes: x^(-8 · bytes).
 fn back_over(bytes: usize) -> u32 {
     let powers = BACK.iter().enumerate();
     powers
@@ -77,7 +78,7 @@ fn back_over(bytes: usize) -> u32 {
         .fold(ONE, |factor, (_, back)| multiplied(factor, *back))
 }
 
-/// The product of two polynomials over the CRC's, which have their lowest power in the highest bit.
+/// The product of two polynomials modulo the CRC's; the lowest power is in the highest bit.
 const fn multiplied(one: u32, mut other: u32) -> u32 {
     let mut product = 0;
     let mut bit = ONE;
@@ -91,12 +92,12 @@ const fn multiplied(one: u32, mut other: u32) -> u32 {
     product
 }
 
-/// Back over 1, 2, 4 and so on bytes: more than a datagram has, all together.
+/// The factors for 1, 2, 4, … bytes: together more than a datagram has.
 const BACK: [u32; 16] = {
     let mut one_byte = ONE;
     let mut bits = 0;
     while bits < 8 {
-        // The highest bit is set where the step forward has added the polynomial.
+        // The highest bit is set if the forward step added the polynomial.
         let was_added = one_byte >> 31;
         one_byte = ((one_byte ^ (was_added * POLYNOMIAL)) << 1) | was_added;
         bits += 1;
@@ -110,7 +111,7 @@ const BACK: [u32; 16] = {
     powers
 };
 const ONE: u32 = 1 << 31;
-/// That of CRC-32, with its lowest power in the highest bit.
+/// The polynomial of CRC-32; the lowest power is in the highest bit.
 const POLYNOMIAL: u32 = 0xedb8_8320;
 /// The CRC-32 of 8 bytes 0xff.
 const CRC_OF_8_ONES: u32 = !0xdebb_20e3;
@@ -121,7 +122,7 @@ mod tests {
 
     use super::*;
 
-    /// CRC-32 bit by bit, after the definition of Ethernet's.
+    /// CRC-32 bit by bit, as IEEE 802.3 defines it.
     fn crc32(bytes: &[u8]) -> u32 {
         let mut register = !0;
         for byte in bytes {
@@ -162,7 +163,8 @@ mod tests {
         assert_eq!(Icrc::new(&network, &carried[..20]).finish(), wanted);
     }
 
-    /// A packet of so many bytes behind an IP version 4 header with this id: what a socket assumes of its headers, and what it is handed.
+    /// A packet with `bytes` more bytes whose IPv4 header has this id: the headers that a socket assumes, and the bytes
+    /// it receives.
     fn with_id(id: u16, bytes: u8) -> (NetworkHeaders, Vec<u8>) {
         let mut packet = PACKET.to_vec();
         packet.extend(0..bytes);

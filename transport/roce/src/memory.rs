@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How the engine reaches memory: by key, address and length, through whoever holds the regions.
+//! The engine's access to registered memory: by key, address and length, through the owner of the regions.
 
 use std::fmt;
 
 /// The registered memory of this process.
 ///
-/// A key names a region, whether this process or a peer says it; [`MemoryAccess`] says which of the two it is, and what for. The engine
-/// calls [`check`](Self::check) before all else, but an implementation trusts no call: each checks the bounds of its region.
+/// A key names a region for local and for remote access; [`MemoryAccess`] distinguishes the two. The engine calls
+/// [`check`](Self::check) before every access; an implementation nevertheless checks the bounds of its region in each
+/// call.
 pub trait RegisteredMemory {
-    /// Whether all `bytes` from `address` on lie in the region of `key`, and `access` to them is allowed.
+    /// Checks that all `bytes` from `address` on lie in the region of `key`, and that the region allows `access`.
     ///
     /// # Errors
-    /// The first rule that does not hold.
+    /// The first rule that is violated.
     fn check(
         &self,
         key: u32,
@@ -20,22 +21,22 @@ pub trait RegisteredMemory {
         access: MemoryAccess,
     ) -> Result<(), AccessError>;
 
-    /// Writes `bytes` to `address` on.
+    /// Writes `bytes` at `address`.
     ///
     /// # Errors
-    /// The region is gone, or ends before; then nothing was written.
+    /// The region is gone, or ends too early; then nothing was written.
     fn place(&mut self, key: u32, address: u64, bytes: &[u8]) -> Result<(), AccessError>;
 
-    /// Adds to the 8 bytes at `address`, which is a multiple of 8, in the byte order of this host; answers what was there.
+    /// Adds `add` to the 8 bytes at `address`, a multiple of 8, in host byte order, and returns the original value.
     ///
     /// # Errors
-    /// The region is gone, or ends before; then nothing was changed.
+    /// The region is gone, or ends too early; then nothing was changed.
     fn fetch_add(&mut self, key: u32, address: u64, add: u64) -> Result<u64, AccessError>;
 
-    /// Puts `swap` at `address`, which is a multiple of 8, if `compare` is there; answers what was there.
+    /// Stores `swap` at `address`, a multiple of 8, if the value there equals `compare`; returns the original value.
     ///
     /// # Errors
-    /// The region is gone, or ends before; then nothing was changed.
+    /// The region is gone, or ends too early; then nothing was changed.
     fn compare_swap(
         &mut self,
         key: u32,
@@ -48,41 +49,41 @@ pub trait RegisteredMemory {
 /// Who accesses memory, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryAccess {
-    /// This process sends it.
+    /// Source of a send or write of this process.
     LocalRead,
-    /// This process lets a message or the answer to a request into it.
+    /// Destination of a received message or of the response to a request of this process.
     LocalWrite,
-    /// A peer reads it.
+    /// Read by a peer.
     RemoteRead,
-    /// A peer writes it.
+    /// Written by a peer.
     RemoteWrite,
-    /// A peer does an atomic operation on it.
+    /// Target of a peer's atomic operation.
     RemoteAtomic,
 }
 
-/// Why memory cannot be reached.
+/// Why memory cannot be accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AccessError {
     /// No region has this key.
     Key {
-        /// What was given.
+        /// The key.
         key: u32,
     },
-    /// The bytes do not all lie in the region.
+    /// The bytes do not all lie within the region.
     Bounds {
         /// Key of the region.
         key: u32,
-        /// Where they begin.
+        /// Address of the first byte.
         address: u64,
-        /// How many they are.
+        /// Their number.
         bytes: u64,
     },
-    /// The region does not allow it.
+    /// The access rights of the region do not include it.
     Denied {
         /// Key of the region.
         key: u32,
-        /// What was wanted.
+        /// The access that was denied.
         access: MemoryAccess,
     },
 }
@@ -113,14 +114,14 @@ impl std::error::Error for AccessError {}
 pub struct RoceSge {
     /// Key of its region.
     pub key: u32,
-    /// Where it begins.
+    /// Address of its first byte.
     pub address: u64,
     /// Its length in bytes.
     pub bytes: u32,
 }
 
 impl RoceSge {
-    /// The part that begins `offset` bytes in, `bytes` long. The caller keeps both inside the piece.
+    /// The part `bytes` long from `offset` on. The caller keeps both within the entry.
     pub(crate) fn part(&self, offset: u32, bytes: u32) -> Self {
         Self {
             key: self.key,

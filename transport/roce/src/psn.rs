@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packet sequence numbers: 24 bits, counted in a ring. IBTA vol. 1 section 9.7.
+//! Packet sequence numbers: 24 bits, modulo 2^24. IBTA vol. 1 section 9.7.
 
 /// A packet sequence number, 0 to 2^24 - 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Psn(u32);
 
 impl Psn {
-    /// The bits that a number has.
+    /// The 24 bits of a number.
     pub const MASK: u32 = 0x00ff_ffff;
 
-    /// The number of the low 24 bits of `number`.
+    /// The low 24 bits of `number`.
     pub const fn new(number: u32) -> Self {
         Self(number & Self::MASK)
     }
@@ -31,7 +31,7 @@ impl Psn {
         Self::new(self.0.wrapping_sub(1))
     }
 
-    /// How many packets this number is after `other`, -2^23 to 2^23 - 1; negative if it is before it.
+    /// The signed distance from `other` to this number, -2^23 to 2^23 - 1; negative if this number is before `other`.
     pub const fn since(self, other: Self) -> i32 {
         (self.0.wrapping_sub(other.0) << 8).cast_signed() >> 8
     }
@@ -41,7 +41,7 @@ impl Psn {
         self.since(other) < 0
     }
 
-    /// How many packets after `other`, counted forwards only: 0 to 2^24 - 1.
+    /// The distance from `other`, forwards only: 0 to 2^24 - 1.
     pub const fn packets_since(self, other: Self) -> u32 {
         self.0.wrapping_sub(other.0) & Self::MASK
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The packets of `rdma_rxe`: their checksums are right, and they are read and written as they are.
+//! The packets of `rdma_rxe`: their ICRCs are correct, and parsing and writing them again gives the same bytes.
 
 #[path = "common/capture.rs"]
 mod capture;
@@ -75,7 +75,7 @@ fn assumed_headers_are_those_of_the_system_with_id_0() {
     );
 }
 
-/// The headers of a packet, built from what was read.
+/// The headers of a packet, rebuilt from the parsed ones.
 fn headers(packet: &Packet<'_>) -> Headers {
     let mut headers = Headers::new(&packet.bth);
     if let Some(deth) = packet.deth() {

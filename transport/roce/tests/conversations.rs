@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One side of the captured conversations of two `rdma_rxe` devices is played by this engine: as responder it gives the answers
-//! that `rdma_rxe` gave, as requester it sends the packets that `rdma_rxe` sent, and the captured answers end its requests.
+//! Replays one side of the captured conversations of two `rdma_rxe` devices with this engine: as responder it sends the
+//! responses that `rdma_rxe` sent, as requester it sends the packets that `rdma_rxe` sent, and the captured responses
+//! complete its requests.
 
 mod common;
 
@@ -10,7 +11,7 @@ use common::end::{End, address};
 use roce::format::{MessagePosition, NetworkHeaders, OpcodeClass, Packet};
 use roce::{CompletionStatus, Config, QueuePairState, RequestOpcode, RoceSge};
 
-/// Numbers of the queue pairs of host 1 and host 2 that talk to each other.
+/// QPNs of host 1 and host 2 that are connected to each other.
 const CONVERSATIONS: [(u32, u32); 8] = [
     (17, 17),
     (18, 19),
@@ -29,12 +30,12 @@ fn as_responder_it_answers_what_rxe_answered() {
         let mut end = responder(&flow);
         let mut answers = Vec::new();
         for packet in &flow.requests {
-            end.hear_packet(0, packet);
+            end.receive_packet(0, packet);
             while let Some(wire) = end.next_on_wire(0) {
                 answers.push(plain(&wire[..wire.len() - 4]));
             }
         }
-        // How often the same is said again depends on who says it when.
+        // The number of repetitions depends on timing.
         answers.dedup();
         let mut wanted: Vec<_> = flow.answer_bytes.iter().map(|bytes| plain(bytes)).collect();
         wanted.dedup();
@@ -60,7 +61,7 @@ fn as_requester_it_sends_what_rxe_sent_and_takes_its_answers() {
             let key = u32::try_from(work + 1).expect("it is small");
             end.arena.add(key, posted.bytes.clone());
             let bytes = u32::try_from(posted.bytes.len()).expect("it is short");
-            let body = common::arena::piece(key, 0, bytes);
+            let body = common::arena::sge(key, 0, bytes);
             end.post(work, posted.operation, body);
         }
         let sent = std::iter::from_fn(|| end.next_on_wire(0));
@@ -75,7 +76,7 @@ fn as_requester_it_sends_what_rxe_sent_and_takes_its_answers() {
         assert_eq!(sent, wanted, "to {}", flow.config.number);
 
         for packet in &flow.answers {
-            end.hear_packet(0, packet);
+            end.receive_packet(0, packet);
         }
         let done = end.sends_done();
         assert_eq!(done.len(), posted.len());
@@ -87,7 +88,7 @@ fn as_requester_it_sends_what_rxe_sent_and_takes_its_answers() {
     }
 }
 
-/// The requests to one queue pair, and its answers.
+/// The requests to one queue pair, and its responses.
 struct Flow {
     /// Of the responder.
     config: Config,
@@ -98,7 +99,7 @@ struct Flow {
     answer_bytes: Vec<&'static [u8]>,
 }
 
-/// A request as it was posted; the bytes are zeros if it brings something.
+/// A request as it was posted; the bytes are zeros if its response carries data.
 struct Posted {
     operation: RequestOpcode,
     bytes: Vec<u8>,
@@ -110,15 +111,15 @@ impl Flow {
             number: self.config.remote_number,
             remote_number: self.config.number,
             to: address(3 - self.to_host),
-            our_first: self.config.their_first,
+            sq_psn: self.config.rq_psn,
             ..self.config
         }
     }
 
-    /// Puts messages together again; what was sent twice counts once.
+    /// Reassembles the messages; retransmissions are ignored.
     fn requests_posted(&self) -> Vec<Posted> {
         let mut posted: Vec<Posted> = Vec::new();
-        let mut next = self.config.their_first;
+        let mut next = self.config.rq_psn;
         for packet in self.requests.iter() {
             if packet.bth.psn != next {
                 continue;
@@ -176,7 +177,7 @@ fn flows_with_requests() -> Vec<Flow> {
         .collect()
 }
 
-/// What a queue pair of a host has heard and said; `None` if it has heard no request.
+/// The requests that a queue pair of a host received, and its responses; `None` if it received none.
 fn flow(host: u8, number: u32, remote_number: u32) -> Option<Flow> {
     let mut flow = Flow {
         config: Config::new(number, remote_number, address(3 - host)),
@@ -200,11 +201,11 @@ fn flow(host: u8, number: u32, remote_number: u32) -> Option<Flow> {
             flow.answer_bytes.push(bytes);
         }
     }
-    flow.config.their_first = flow.requests.first()?.bth.psn;
+    flow.config.rq_psn = flow.requests.first()?.bth.psn;
     Some(flow)
 }
 
-/// An end that has the memory that is asked for, with what `rdma_rxe` found there.
+/// An end with the memory that the requests access, as `rdma_rxe` found it.
 fn responder(flow: &Flow) -> End {
     let mut end = End::new(flow.config, address(3 - flow.to_host));
     add_memory(&mut end.arena, flow);
@@ -236,7 +237,7 @@ fn add_memory(arena: &mut Arena, flow: &Flow) {
     }
 }
 
-/// A packet without the bit that adapters set and `rdma_rxe` does not.
+/// A packet without MigReq, which adapters set and `rdma_rxe` does not.
 fn plain(bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     bytes[1] &= !0x40;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Queue pairs for datagrams. IBTA vol. 1 section 9.8.
+//! Unreliable-datagram queue pairs. IBTA vol. 1 section 9.8.
 
 mod common;
 
-use common::arena::{Arena, piece};
+use common::arena::{Arena, sge};
 use common::end::{address, numbers};
 use roce::format::{Bth, DATAGRAM_BYTES_MORE, Opcode, PAYLOAD_BYTES_MAX, Packet};
 use roce::{
@@ -43,7 +43,7 @@ fn arena() -> Arena {
     arena
 }
 
-/// All that leaves, without checksums.
+/// All packets to send, without ICRCs.
 fn leaving(pair: &mut DatagramPair, arena: &Arena) -> Vec<Vec<u8>> {
     let mut packets = Vec::new();
     while let Some(outgoing) = pair.next_outgoing(arena) {
@@ -52,7 +52,7 @@ fn leaving(pair: &mut DatagramPair, arena: &Arena) -> Vec<Vec<u8>> {
         match outgoing.payload {
             PacketPayload::Nothing => {}
             PacketPayload::Inline(bytes) => packet.extend(bytes),
-            PacketPayload::Piece(piece) => packet.extend(arena.gather(piece)),
+            PacketPayload::Sge(sge) => packet.extend(arena.gather(sge)),
         }
         packet.extend(outgoing.pad());
         packets.push(packet);
@@ -60,10 +60,10 @@ fn leaving(pair: &mut DatagramPair, arena: &Arena) -> Vec<Vec<u8>> {
     packets
 }
 
-/// A receiver with one buffer of so many bytes.
+/// A receiver with one buffer of this length.
 fn receiver(bytes: u32) -> (DatagramPair, Arena, ReceiveQueue) {
     let mut receives = ReceiveQueue::new(4);
-    receives.post(5, piece(8, 0, bytes));
+    receives.post(5, sge(8, 0, bytes));
     (DatagramPair::new(RECEIVER), arena(), receives)
 }
 
@@ -102,7 +102,7 @@ fn each_has_the_next_packet_number_and_ends_when_it_leaves() {
         let one = Datagram {
             work,
             signaled: work != 1,
-            ..datagram(RequestBody::Piece(piece(7, 1, 256)))
+            ..datagram(RequestBody::Sge(sge(7, 1, 256)))
         };
         sender.post(&one).unwrap();
     }
@@ -154,7 +154,7 @@ fn one_that_is_longer_than_its_buffer_spoils_that_alone() {
     let packet = Packet::parse(&bytes).unwrap();
     let from = address(1).ip();
     pair.receive(from, &packet, &mut arena, &mut receives);
-    receives.post(6, piece(8, 0, 46));
+    receives.post(6, sge(8, 0, 46));
     pair.receive(from, &packet, &mut arena, &mut receives);
     let mut status = || {
         pair.poll_receives()
@@ -189,7 +189,7 @@ fn the_longest_is_as_long_as_any_packet_of_a_reliable_queue_pair() {
     assert_eq!(packets[0].len(), Bth::BYTES + headers + PAYLOAD_BYTES_MAX);
 
     let mut receives = ReceiveQueue::new(4);
-    receives.post(5, piece(8, 0, filled));
+    receives.post(5, sge(8, 0, filled));
     let packet = Packet::parse(&packets[0]).unwrap();
     let from = address(1).ip();
     let mut pair = DatagramPair::new(config(RECEIVER));
@@ -213,7 +213,7 @@ fn what_cannot_leave_is_refused_or_told() {
             most: 268
         })
     );
-    let unknown = datagram(RequestBody::Piece(piece(9, 0, 1)));
+    let unknown = datagram(RequestBody::Sge(sge(9, 0, 1)));
     for _ in 0..4 {
         sender.post(&unknown).unwrap();
     }

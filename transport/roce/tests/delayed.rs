@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Acknowledgements that nobody has asked for, between our own: they wait for a request behind which they go, but not for long.
+//! Delayed acknowledgements between two rmpi peers: they are sent after the next request, or when their time has
+//! passed.
 
 mod common;
 
-use common::arena::piece;
+use common::arena::sge;
 use common::by_hand::{ByHand, brief};
 use common::end::{End, config, end};
 use roce::{Config, RequestBody, RequestOpcode, RoceRequest};
@@ -16,25 +17,25 @@ const DELAY_NS: u64 = 1000;
 
 fn delayed() -> Config {
     Config {
-        peer_is_ours: true,
+        peer_is_rmpi: true,
         ack_delay_ns: DELAY_NS,
         ..config()
     }
 }
 
-/// One with buffers for what comes.
+/// An end with receive buffers.
 fn ready() -> End {
     let mut end = end(delayed());
     for work in 0..16 {
-        end.receives.post(work, piece(8, 0, 100));
+        end.receives.post(work, sge(8, 0, 100));
     }
     end
 }
 
 /// The peer sends a message.
-fn send_to(end: &mut End, now_ns: u64, number: u32, asks: bool) {
+fn send_to(end: &mut End, now_ns: u64, number: u32, ack_request: bool) {
     let packet = ByHand::new(SEND, THEIRS + number, b"hello");
-    let packet = packet.with(|bth| bth.ack_request = asks);
+    let packet = packet.with(|bth| bth.ack_request = ack_request);
     packet.to(end, now_ns);
 }
 
@@ -52,7 +53,7 @@ fn post(end: &mut End, work: u64, signaled: bool) {
 #[test]
 fn it_is_only_for_peers_of_ours() {
     let foreign = Config {
-        peer_is_ours: false,
+        peer_is_rmpi: false,
         ..delayed()
     };
     assert_eq!(foreign.check().unwrap_err().field, "ack_delay_ns");
@@ -83,7 +84,7 @@ fn it_goes_behind_a_request() {
         [(SEND, OURS), (SEND, OURS + 1), (ACKNOWLEDGE, THEIRS)]
     );
     assert_eq!(brief(&end.leaving(2)), []);
-    // Not so soon again.
+    // Too early for another one.
     send_to(&mut end, 3, 1, false);
     post(&mut end, 3, false);
     assert_eq!(brief(&end.leaving(4)), [(SEND, 0)]);
@@ -105,11 +106,15 @@ fn a_request_asks_if_its_completion_is_awaited_or_many_have_not_asked() {
     let mut end = ready();
     post(&mut end, 0, false);
     post(&mut end, 1, true);
-    let asks: Vec<bool> = end.leaving(0).iter().map(|seen| seen.asks).collect();
-    assert_eq!(asks, [false, true]);
+    let ack_request: Vec<bool> = end.leaving(0).iter().map(|seen| seen.ack_request).collect();
+    assert_eq!(ack_request, [false, true]);
     for work in 0..40 {
         post(&mut end, work, false);
     }
-    let asks = end.leaving(0).iter().filter(|seen| seen.asks).count();
-    assert!((1..=10).contains(&asks), "{asks} of 40");
+    let acks_requested = end
+        .leaving(0)
+        .iter()
+        .filter(|seen| seen.ack_request)
+        .count();
+    assert!((1..=10).contains(&acks_requested), "{acks_requested} of 40");
 }

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets that a peer has no right to send: nothing panics, answers are bounded, and memory that is not registered for it stays
-//! as it is.
+//! Invalid packets: nothing panics, responses are bounded, and memory that the peer may not access is unchanged.
 
 mod common;
 
-use common::arena::{address, piece};
+use common::arena::{address, sge};
 use common::by_hand::{ByHand, RNR, SEQUENCE, answer};
 use common::dice::Dice;
 use common::end::{self, End, config, end};
@@ -26,7 +25,7 @@ fn any_bytes_are_parsed_without_a_panic() {
             assert!(packet.payload.len() < bytes.len());
             let _ = (packet.reth(), packet.aeth(), packet.atomic());
             let _ = (packet.deth(), packet.immediate(), packet.invalidate());
-            let _ = packet.ahead();
+            let _ = packet.sack();
         }
         if let Some(version) = bytes.first_mut() {
             *version = [0x45, 0x46, 0x60][dice.index(3)];
@@ -38,30 +37,30 @@ fn any_bytes_are_parsed_without_a_panic() {
 #[test]
 fn changed_packets_do_no_harm() {
     for seed in 0..100 {
-        let run = std::panic::catch_unwind(|| Quarrel::new(seed).run());
+        let run = std::panic::catch_unwind(|| HostileRun::new(seed).run());
         assert!(run.is_ok(), "seed {seed} failed");
     }
 }
 
-/// `RMPI_TEST_PACKETS` says how many.
+/// `RMPI_TEST_PACKETS` is their number.
 #[test]
 #[ignore = "takes long: cargo xtask test soak"]
 fn many_changed_packets_do_no_harm() {
     let wanted = std::env::var("RMPI_TEST_PACKETS").ok();
     let wanted = wanted.map_or(100_000_000, |it| it.parse().expect("a number of packets"));
-    let (mut seed, mut heard) = (1_000_000, 0);
-    while heard < wanted {
-        heard += Quarrel::new(seed).run();
+    let (mut seed, mut received) = (1_000_000, 0);
+    while received < wanted {
+        received += HostileRun::new(seed).run();
         seed += 1;
     }
-    println!("{heard} packets");
+    println!("{received} packets");
 }
 
 #[test]
 fn answers_to_requests_that_never_left_do_nothing() {
     for code in [0x0d, 0x0e, 0x0f, 0x10, 0x11, 0x12] {
         let mut end = end(config());
-        end.post(0, RequestOpcode::Send, piece(7, 0, 1));
+        end.post(0, RequestOpcode::Send, sge(7, 0, 1));
         for psn in [0x00ff_fffd, 0x00ff_fffe, 0x00ff_ffff, 0, 0x007f_ffff] {
             for syndrome in 0..=u8::MAX {
                 let mut packet = ByHand::new(code, psn, &[]);
@@ -83,7 +82,7 @@ fn answers_to_requests_that_never_left_do_nothing() {
 #[test]
 fn naks_without_end_do_not_make_it_send_without_end() {
     let mut end = end(config());
-    end.post(0, RequestOpcode::Send, piece(7, 0, 8000));
+    end.post(0, RequestOpcode::Send, sge(7, 0, 8000));
     let once = end.leaving(0).len();
     let mut sent = 0;
     for _ in 0..1000 {
@@ -94,21 +93,21 @@ fn naks_without_end_do_not_make_it_send_without_end() {
     assert!(sent <= once, "{sent} packets");
 }
 
-/// Two ends of which each hears what the other has sent, changed at times.
-struct Quarrel {
+/// Two ends, each of which receives the packets of the other, some of them modified.
+struct HostileRun {
     dice: Dice,
     ends: [End; 2],
     now: u64,
     work: u64,
-    heard: u64,
+    received: u64,
 }
 
 const DEPTH: u32 = 16;
-/// Memory that a peer may touch, and memory of this side that it may not.
+/// Memory that a peer may access, and local memory that it may not.
 const OPEN: u32 = 4;
 const OWN: u32 = 5;
 
-impl Quarrel {
+impl HostileRun {
     fn new(seed: u64) -> Self {
         let mut dice = Dice::new(seed);
         let ends = ends(&mut dice);
@@ -117,17 +116,17 @@ impl Quarrel {
             ends,
             now: 0,
             work: 0,
-            heard: 0,
+            received: 0,
         }
     }
 
-    /// Answers how many packets were heard.
+    /// Returns the number of packets received.
     fn run(mut self) -> u64 {
         let untouched = self.ends[0].arena.bytes(OWN)[2048..].to_vec();
         for _ in 0..150 {
             for side in 0..2 {
                 self.post(side);
-                self.speak(side);
+                self.deliver(side);
                 let end = &mut self.ends[side];
                 assert!(end.sends_done().len() <= DEPTH as usize);
                 end.receives_done();
@@ -142,7 +141,7 @@ impl Quarrel {
                 self.ends = ends(&mut self.dice);
             }
         }
-        self.heard
+        self.received
     }
 
     fn post(&mut self, side: usize) {
@@ -170,20 +169,20 @@ impl Quarrel {
         let request = roce::RoceRequest {
             work: self.work,
             operation,
-            body: roce::RequestBody::Piece(piece(OWN, 0, bytes)),
+            body: roce::RequestBody::Sge(sge(OWN, 0, bytes)),
             immediate: self.dice.permille(300).then_some([1; 4]),
             signaled: self.dice.permille(500),
         };
         let _ = self.ends[side].pair.post(&request);
         if self.dice.permille(500) {
-            let buffer = piece(OWN, 0, 2048);
+            let buffer = sge(OWN, 0, 2048);
             self.ends[side].receives.post(self.work, buffer);
         }
         self.work += 1;
     }
 
-    /// Lets the other end hear what leaves, and things that were never said.
-    fn speak(&mut self, side: usize) {
+    /// Delivers outgoing packets to the other end, modified or made up.
+    fn deliver(&mut self, side: usize) {
         let mut left = 0;
         while let Some(wire) = self.ends[side].next_on_wire(self.now) {
             left += 1;
@@ -194,13 +193,13 @@ impl Quarrel {
                 if self.dice.permille(30) {
                     change(&mut self.dice, &mut packet);
                 }
-                self.heard += 1;
+                self.received += 1;
                 if let Ok(packet) = Packet::parse(&packet) {
-                    self.ends[1 - side].hear_packet(self.now, &packet);
+                    self.ends[1 - side].receive_packet(self.now, &packet);
                 }
                 let selective = self.ends[side].pair.config().selective_repeat;
                 let bound = (if selective { 8 } else { 2 }) * DEPTH as usize + 1;
-                assert!(self.ends[1 - side].pair.unanswered() <= bound);
+                assert!(self.ends[1 - side].pair.queued_responses() <= bound);
             }
         }
     }
@@ -209,7 +208,7 @@ impl Quarrel {
 fn ends(dice: &mut Dice) -> [End; 2] {
     let selective_repeat = dice.permille(500);
     let one = Config {
-        peer_is_ours: selective_repeat,
+        peer_is_rmpi: selective_repeat,
         selective_repeat,
         ack_delay_ns: 5_000 * u64::from(selective_repeat),
         floor_ns: 10_000,
@@ -218,16 +217,16 @@ fn ends(dice: &mut Dice) -> [End; 2] {
         window_packets: [2, 16][dice.index(2)],
         read_packets: 2,
         timeout: 3,
-        not_ready_timer: 1,
-        our_first: Psn::new(Psn::MASK),
+        min_rnr_timer: 1,
+        sq_psn: Psn::new(Psn::MASK),
         ..Config::new(1, 2, end::address(2))
     };
     let other = Config {
         number: 2,
         remote_number: 1,
         to: end::address(1),
-        our_first: one.their_first,
-        their_first: one.our_first,
+        sq_psn: one.rq_psn,
+        rq_psn: one.sq_psn,
         ..one
     };
     [(one, 1), (other, 2)].map(|(config, host)| {
@@ -245,7 +244,7 @@ fn ends(dice: &mut Dice) -> [End; 2] {
     })
 }
 
-/// Changes a packet: fields to values that matter, or bits.
+/// Modifies a packet: sets fields to boundary values, or flips bits.
 fn change(dice: &mut Dice, packet: &mut Vec<u8>) {
     match dice.below(10) {
         0 => {
@@ -274,7 +273,7 @@ fn change(dice: &mut Dice, packet: &mut Vec<u8>) {
             packet[12] = [0x1f, 0x20, 0x21, 0x60, 0x61, 0x62, 0x63, 0xe0][dice.index(8)];
         }
         7 => packet[8] ^= 0x80,
-        // An acknowledgement names packets ahead that may not be.
+        // A selective acknowledgement of packets that may not exist.
         8 if packet.len() >= 16 => {
             packet[0] = 0x11;
             packet.truncate(16);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Data over a link that loses a tenth of all packets, and reorders, doubles and damages others: every byte that has come is the right
-//! one. `RMPI_TEST_MIB` says how much, in the test that takes long.
+//! Data over a link that loses a tenth of all packets, and reorders, duplicates and damages others: every delivered
+//! byte is correct. `RMPI_TEST_MIB` is the amount of data in the long test.
 
 mod common;
 
 use std::collections::BTreeMap;
 
-use common::arena::{address, piece};
+use common::arena::{address, sge};
 use common::dice::Dice;
 use common::end::{self, End};
 use roce::{CompletionStatus, Config, PathMtu, RegisteredMemory, RequestOpcode, WorkCompletion};
@@ -31,23 +31,23 @@ fn much_data_come_right() {
 }
 
 const MESSAGE_BYTES: u32 = 64 << 10;
-/// Messages under way.
+/// Outstanding messages.
 const SLOTS: u32 = 16;
 const SOURCE: u32 = 3;
 const TARGET: u32 = 4;
 const TICK_NS: u64 = 1000;
 const DELAY_TICKS: u64 = 20;
-/// Of a thousand packets.
+/// Per thousand packets.
 const LOST: u64 = 100;
 const LATE: u64 = 50;
 const TWICE: u64 = 10;
 const DAMAGED: u64 = 10;
 
-/// Two ends. The first sends, writes to the other and reads from it, in turn.
+/// Two ends. The first one sends, writes to the other and reads from it, in turn.
 struct Link {
     ends: [End; 2],
     dice: Dice,
-    /// By the time of arrival, then in the order of departure.
+    /// By arrival time, then by order of departure.
     flying: [BTreeMap<(u64, u64), Vec<u8>>; 2],
     departed: u64,
     tick: u64,
@@ -58,7 +58,7 @@ impl Link {
         let config = Config {
             path_mtu: PathMtu::Bytes4096,
             window_packets: 64,
-            peer_is_ours: true,
+            peer_is_rmpi: true,
             selective_repeat,
             ack_delay_ns: 100 * TICK_NS,
             floor_ns: 4 * DELAY_TICKS * TICK_NS,
@@ -89,7 +89,8 @@ impl Link {
         }
     }
 
-    /// Carries so many bytes, a multiple of those of a message; answers how many packets were sent beside those that are needed.
+    /// Transfers this many bytes, a multiple of the message length; returns the number of packets beyond the necessary
+    /// ones.
     fn carry(mut self, bytes: u64) -> u64 {
         let messages = bytes / u64::from(MESSAGE_BYTES);
         let (mut posted, mut ended, mut received) = (0, 0, 0);
@@ -127,11 +128,11 @@ impl Link {
         let arena = &mut self.ends[source].arena;
         let place = address(SOURCE) + u64::from(offset);
         arena.place(SOURCE, place, &content).expect("it is there");
-        let local = piece(SOURCE, offset, MESSAGE_BYTES);
+        let local = sge(SOURCE, offset, MESSAGE_BYTES);
         let target = address(TARGET) + u64::from(offset);
         match message % 3 {
             0 => {
-                let buffer = piece(TARGET, offset, MESSAGE_BYTES);
+                let buffer = sge(TARGET, offset, MESSAGE_BYTES);
                 assert!(self.ends[1].receives.post(message, buffer));
                 self.ends[0].post(message, RequestOpcode::Send, local);
             }
@@ -147,7 +148,7 @@ impl Link {
                     address: remote,
                     key,
                 };
-                let local = piece(TARGET, offset, MESSAGE_BYTES);
+                let local = sge(TARGET, offset, MESSAGE_BYTES);
                 self.ends[0].post(message, read, local);
             }
         }
@@ -172,7 +173,7 @@ impl Link {
                 && entry.key().0 <= self.tick
             {
                 let wire = entry.remove();
-                self.ends[side].hear(now, &wire);
+                self.ends[side].receive(now, &wire);
             }
             for _ in 0..2 {
                 let Some(wire) = self.ends[side].next_on_wire(now) else {
@@ -208,7 +209,7 @@ fn slot(message: u64) -> u32 {
     u32::try_from(message % u64::from(SLOTS)).expect("it is small") * MESSAGE_BYTES
 }
 
-/// What a message says, which no other does.
+/// The content of a message, different for each.
 fn content(message: u64) -> Vec<u8> {
     Dice::new(message << 32).bytes(MESSAGE_BYTES as usize)
 }

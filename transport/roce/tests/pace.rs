@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How long a requester waits for answers, what it does when none comes, and how much it lets leave. IBTA vol. 1 section 9.7.6.1.3.
+//! Timeouts and pacing of a requester: how long it waits for responses, what it sends after a timeout, and its window.
+//! IBTA vol. 1 section 9.7.6.1.3.
 
 mod common;
 
-use common::arena::piece;
+use common::arena::sge;
 use common::by_hand::{ACK, ByHand, RNR, answer, brief};
 use common::end::{End, config, end};
 use roce::{CompletionStatus, Config, QueuePairState, RequestOpcode};
@@ -14,14 +15,14 @@ const READ: RequestOpcode = RequestOpcode::Read {
     key: 9,
 };
 
-/// Posts so many sends of one byte, named from 0 on.
+/// Posts sends of one byte, with ids from 0 on.
 fn post_sends(end: &mut End, count: u64) {
     for work in 0..count {
-        end.post(work, RequestOpcode::Send, piece(7, 0, 1));
+        end.post(work, RequestOpcode::Send, sge(7, 0, 1));
     }
 }
 
-/// Settings with which an answer is overdue after 8,192 ns.
+/// A response timeout of 8,192 ns.
 fn impatient() -> Config {
     Config {
         timeout: 1,
@@ -53,7 +54,7 @@ fn s9_7_6_1_3_what_has_no_answer_is_asked_for_again_until_the_count_is_over() {
         now += wait;
         let probe = end.leaving(now);
         assert_eq!(brief(&probe), [(4, FIRST)], "one packet alone");
-        assert!(probe[0].asks);
+        assert!(probe[0].ack_request);
     }
     now += 32_768;
     assert_eq!(end.leaving(now), []);
@@ -117,7 +118,7 @@ fn what_the_peer_has_does_not_leave_again_after_a_time_out() {
 #[test]
 fn a_probe_of_a_read_asks_for_the_rest_of_it_once() {
     let mut end = end(impatient());
-    end.post(0, READ, piece(8, 0, 512));
+    end.post(0, READ, sge(8, 0, 512));
     post_sends(&mut end, 1);
     end.leaving(0);
     assert_eq!(brief(&end.leaving(8192)), [(0x0c, FIRST)]);
@@ -135,7 +136,7 @@ fn the_wait_follows_the_measured_round_trip() {
     });
     let mut now = 0;
     for work in 0..40 {
-        end.post(work, RequestOpcode::Send, piece(7, 0, 1));
+        end.post(work, RequestOpcode::Send, sge(7, 0, 1));
         end.leaving(now);
         now += 3000;
         let psn = (FIRST + u32::try_from(work).unwrap()) & 0x00ff_ffff;
@@ -150,7 +151,7 @@ fn the_wait_follows_the_measured_round_trip() {
 #[test]
 fn a_peer_of_ours_is_given_up_when_nothing_says_that_it_lives() {
     let mut end = end(Config {
-        peer_is_ours: true,
+        peer_is_rmpi: true,
         retry_count: 0,
         ceiling_ns: 100_000,
         silence_ns: 1_000_000,
@@ -164,7 +165,7 @@ fn a_peer_of_ours_is_given_up_when_nothing_says_that_it_lives() {
         }
     };
     wait_until(&mut end, 900_000);
-    end.pair.peer_lives(900_000);
+    end.pair.note_peer_alive(900_000);
     wait_until(&mut end, 1_800_000);
     assert_eq!(end.pair.state(), QueuePairState::Ready);
     wait_until(&mut end, 2_100_000);
@@ -185,7 +186,7 @@ fn a_notification_or_a_mark_halves_the_window_and_good_times_open_it() {
     let marked = marked.with(|bth| bth.forward_congestion = true).aeth(ACK);
     marked.to(&mut end, 10);
     assert_eq!(
-        (end.pair.window(), end.pair.counts().troubles.window_cuts),
+        (end.pair.window(), end.pair.counts().congestion.window_cuts),
         (3, 2)
     );
     assert_eq!(end.leaving(10).len(), 1);
@@ -204,7 +205,7 @@ fn long_round_trips_cut_the_window_and_the_last_packet_under_way_asks() {
         ..config()
     });
     for work in 0..10 {
-        end.post(work, RequestOpcode::Send, piece(7, 0, 8192));
+        end.post(work, RequestOpcode::Send, sge(7, 0, 8192));
     }
     let mut now = 0;
     let mut left = end.leaving(now);
@@ -212,7 +213,7 @@ fn long_round_trips_cut_the_window_and_the_last_packet_under_way_asks() {
         now += 100_000;
         let asked: Vec<u32> = left
             .iter()
-            .filter(|seen| seen.asks)
+            .filter(|seen| seen.ack_request)
             .map(|seen| seen.psn)
             .collect();
         for psn in asked {
@@ -222,7 +223,7 @@ fn long_round_trips_cut_the_window_and_the_last_packet_under_way_asks() {
     }
     assert!(end.pair.window() < 8, "{}", end.pair.window());
     assert_eq!(statuses(&mut end).len(), 10, "without a time-out");
-    assert_eq!(end.pair.counts().troubles.timeouts, 0);
+    assert_eq!(end.pair.counts().congestion.timeouts, 0);
 }
 
 #[test]
@@ -236,7 +237,7 @@ fn what_left_behind_a_probe_is_not_missing() {
     answer(&mut end, 8300, FIRST, ACK);
     assert_eq!(end.leaving(8300), []);
     let counts = end.pair.counts();
-    assert_eq!((counts.went_back, counts.troubles.window_cuts), (0, 0));
+    assert_eq!((counts.went_back, counts.congestion.window_cuts), (0, 0));
 }
 
 #[test]

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a requester sends, and what answers mean to it. IBTA vol. 1 sections 9.7 and 9.7.5.
+//! The packets that a requester sends, and its reaction to responses. IBTA vol. 1 sections 9.7 and 9.7.5.
 
 mod common;
 
-use common::arena::piece;
+use common::arena::sge;
 use common::by_hand::{ACCESS, ACK, ByHand, RNR, SEQUENCE, answer, brief};
 use common::end::{End, config, end, numbers};
 use roce::{
@@ -26,14 +26,14 @@ const ADD: RequestOpcode = RequestOpcode::FetchAdd {
     add: 5,
 };
 
-/// Posts so many sends of one byte, named from 0 on.
+/// Posts sends of one byte, with ids from 0 on.
 fn post_sends(end: &mut End, count: u64) {
     for work in 0..count {
-        end.post(work, RequestOpcode::Send, piece(7, 0, 1));
+        end.post(work, RequestOpcode::Send, sge(7, 0, 1));
     }
 }
 
-/// Settings with which an answer is overdue after 8,192 ns.
+/// A response timeout of 8,192 ns.
 fn impatient() -> Config {
     Config {
         timeout: 1,
@@ -59,9 +59,9 @@ fn read_answer(code: u8, psn: u32, payload: &[u8]) -> ByHand {
 #[test]
 fn a_message_is_cut_into_packets_of_the_path_mtu() {
     let mut end = end(config());
-    end.post(0, RequestOpcode::Send, piece(7, 0, 513));
-    end.post(1, WRITE, piece(7, 1, 257));
-    end.post(2, RequestOpcode::Send, piece(7, 0, 0));
+    end.post(0, RequestOpcode::Send, sge(7, 0, 513));
+    end.post(1, WRITE, sge(7, 1, 257));
+    end.post(2, RequestOpcode::Send, sge(7, 0, 0));
     let seen = end.leaving(0);
     let wanted = [(0, FIRST), (1, FIRST + 1), (2, 0), (6, 1), (8, 2), (4, 3)];
     assert_eq!(brief(&seen), wanted);
@@ -70,8 +70,8 @@ fn a_message_is_cut_into_packets_of_the_path_mtu() {
         .flat_map(|seen| seen.payload.clone())
         .collect();
     assert_eq!(sent, numbers(513));
-    let asks: Vec<bool> = seen.iter().map(|seen| seen.asks).collect();
-    assert_eq!(asks, [false, false, true, false, true, true]);
+    let ack_request: Vec<bool> = seen.iter().map(|seen| seen.ack_request).collect();
+    assert_eq!(ack_request, [false, false, true, false, true, true]);
     let reth = seen[3].reth.unwrap();
     assert_eq!((reth.address, reth.key, reth.bytes), (0x1000, 9, 257));
     assert_eq!(seen[4].reth, None);
@@ -106,10 +106,10 @@ fn no_more_leave_than_the_window_and_the_last_asks() {
         window_packets: 4,
         ..config()
     });
-    end.post(0, RequestOpcode::Send, piece(7, 0, 2560));
+    end.post(0, RequestOpcode::Send, sge(7, 0, 2560));
     let seen = end.leaving(0);
     assert_eq!(seen.len(), 4);
-    assert!(seen[1].asks && seen[3].asks);
+    assert!(seen[1].ack_request && seen[3].ack_request);
     answer(&mut end, 0, 0, ACK);
     assert_eq!(brief(&end.leaving(0)), [(1, 2), (1, 3), (1, 4)]);
 }
@@ -185,7 +185,7 @@ fn s9_7_5_2_8_a_peer_without_a_buffer_is_asked_again_when_the_timer_is_over() {
 #[test]
 fn a_peer_without_a_buffer_is_given_up_after_the_count() {
     let mut end = end(Config {
-        not_ready_retries: 1,
+        rnr_retry: 1,
         ..config()
     });
     post_sends(&mut end, 2);
@@ -194,7 +194,7 @@ fn a_peer_without_a_buffer_is_given_up_after_the_count() {
     assert_eq!(end.leaving(20_000).len(), 2);
     answer(&mut end, 20_000, FIRST, RNR);
     let wanted = [
-        (0, CompletionStatus::NotReadyExceeded),
+        (0, CompletionStatus::RnrRetryExceeded),
         (1, CompletionStatus::Flushed),
     ];
     assert_eq!(statuses(&mut end), wanted);
@@ -203,9 +203,9 @@ fn a_peer_without_a_buffer_is_given_up_after_the_count() {
 #[test]
 fn a_refused_request_breaks_the_queue_pair_and_what_was_before_it_ends_well() {
     let mut end = end(config());
-    end.post(0, RequestOpcode::Send, piece(7, 0, 1));
-    end.post(1, WRITE, piece(7, 0, 600));
-    end.post(2, RequestOpcode::Send, piece(7, 0, 1));
+    end.post(0, RequestOpcode::Send, sge(7, 0, 1));
+    end.post(1, WRITE, sge(7, 0, 600));
+    end.post(2, RequestOpcode::Send, sge(7, 0, 1));
     end.leaving(0);
     answer(&mut end, 0, 0, ACCESS);
     let (bad, flushed) = (CompletionStatus::RemoteAccess, CompletionStatus::Flushed);
@@ -214,7 +214,7 @@ fn a_refused_request_breaks_the_queue_pair_and_what_was_before_it_ends_well() {
         [(0, CompletionStatus::Success), (1, bad), (2, flushed)]
     );
     assert_eq!(end.pair.state(), QueuePairState::Error);
-    end.post(3, RequestOpcode::Send, piece(7, 0, 1));
+    end.post(3, RequestOpcode::Send, sge(7, 0, 1));
     assert_eq!(statuses(&mut end), [(3, flushed)]);
     assert_eq!(end.leaving(0), []);
 }
@@ -226,8 +226,8 @@ fn a_long_read_leaves_as_several_and_their_count_is_limited() {
         initiator_depth: 2,
         ..config()
     });
-    end.post(0, READ, piece(8, 0, 1281));
-    end.post(1, RequestOpcode::Send, piece(7, 0, 1));
+    end.post(0, READ, sge(8, 0, 1281));
+    end.post(1, RequestOpcode::Send, sge(7, 0, 1));
     let parts = |end: &mut End| -> Vec<(u32, u64, u32)> {
         let seen = end.leaving(0);
         let parts = seen.iter().filter_map(|seen| Some((seen.psn, seen.reth?)));
@@ -256,7 +256,7 @@ fn a_long_read_leaves_as_several_and_their_count_is_limited() {
 fn s9_7_5_1_2_the_answer_to_a_read_acknowledges_what_was_sent_before() {
     let mut end = end(config());
     post_sends(&mut end, 2);
-    end.post(2, READ, piece(8, 0, 3));
+    end.post(2, READ, sge(8, 0, 3));
     end.leaving(0);
     read_answer(0x10, 0, &[1, 2, 3]).to(&mut end, 0);
     let good = CompletionStatus::Success;
@@ -268,8 +268,8 @@ fn s9_7_5_1_2_the_answer_to_a_read_acknowledges_what_was_sent_before() {
 fn an_acknowledgement_that_passes_over_a_read_says_that_its_answer_was_lost() {
     let mut end = end(config());
     post_sends(&mut end, 1);
-    end.post(1, READ, piece(8, 0, 600));
-    end.post(2, RequestOpcode::Send, piece(7, 0, 1));
+    end.post(1, READ, sge(8, 0, 600));
+    end.post(2, RequestOpcode::Send, sge(7, 0, 1));
     end.leaving(0);
     read_answer(0x0d, FIRST + 1, &[5; 256]).to(&mut end, 0);
     answer(&mut end, 0, 2, ACK);
@@ -282,10 +282,10 @@ fn an_acknowledgement_that_passes_over_a_read_says_that_its_answer_was_lost() {
 
 #[test]
 fn the_rest_of_a_read_is_taken_as_a_new_answer_or_as_the_end_of_the_old() {
-    // A new one comes from adapters and from this engine; `rdma_rxe` goes on with the old one.
+    // Adapters and this engine begin a new response; `rdma_rxe` continues the old one.
     for codes in [[0x0d, 0x0f], [0x0e, 0x0f]] {
         let mut end = end(impatient());
-        end.post(0, READ, piece(8, 0, 600));
+        end.post(0, READ, sge(8, 0, 600));
         end.leaving(0);
         read_answer(0x0d, FIRST, &[1; 256]).to(&mut end, 0);
         assert_eq!(brief(&end.leaving(8192)), [(0x0c, FIRST + 1)]);
@@ -303,7 +303,7 @@ fn the_rest_of_a_read_is_taken_as_a_new_answer_or_as_the_end_of_the_old() {
 #[test]
 fn an_answer_of_the_wrong_length_is_dropped() {
     let mut end = end(config());
-    end.post(0, READ, piece(8, 0, 300));
+    end.post(0, READ, sge(8, 0, 300));
     end.leaving(0);
     read_answer(0x0d, FIRST, &[1; 255]).to(&mut end, 0);
     read_answer(0x10, FIRST, &[1; 256]).to(&mut end, 0);
@@ -316,7 +316,7 @@ fn an_answer_of_the_wrong_length_is_dropped() {
 #[test]
 fn an_atomic_operation_brings_what_was_there() {
     let mut end = end(config());
-    end.post(0, ADD, piece(8, 16, 8));
+    end.post(0, ADD, sge(8, 16, 8));
     end.leaving(0);
     answer(&mut end, 0, FIRST, ACK);
     assert_eq!(statuses(&mut end), [], "that is not its answer");
@@ -333,7 +333,7 @@ fn one_after_the_other_there_is_no_end_of_atomic_operations_and_reads() {
     for is_selective in [false, true] {
         let mut end = end(Config {
             initiator_depth: 2,
-            peer_is_ours: is_selective,
+            peer_is_rmpi: is_selective,
             selective_repeat: is_selective,
             ..config()
         });
@@ -341,11 +341,11 @@ fn one_after_the_other_there_is_no_end_of_atomic_operations_and_reads() {
             let psn = (FIRST + work) & 0x00ff_ffff;
             let answer = match work % 2 {
                 0 => {
-                    end.post(work.into(), ADD, piece(8, 16, 8));
+                    end.post(work.into(), ADD, sge(8, 16, 8));
                     ByHand::new(0x12, psn, &[]).aeth(ACK).value(7)
                 }
                 _ => {
-                    end.post(work.into(), READ, piece(8, 0, 4));
+                    end.post(work.into(), READ, sge(8, 0, 4));
                     read_answer(0x10, psn, &[1, 2, 3, 4])
                 }
             };
@@ -364,8 +364,8 @@ fn memory_of_this_side_that_is_not_registered_is_told_in_its_turn() {
     let mut end = end(config());
     end.arena.deny(8, MemoryAccess::LocalWrite);
     post_sends(&mut end, 1);
-    end.post(1, READ, piece(8, 0, 8));
-    end.post(2, RequestOpcode::Send, piece(7, 0, 1));
+    end.post(1, READ, sge(8, 0, 8));
+    end.post(2, RequestOpcode::Send, sge(7, 0, 1));
     assert_eq!(brief(&end.leaving(0)), [(4, FIRST)]);
     assert_eq!(end.pair.state(), QueuePairState::Ready);
     answer(&mut end, 0, FIRST, ACK);
@@ -389,7 +389,7 @@ fn completions_that_were_not_polled_take_room() {
     let request = RoceRequest {
         work: 9,
         operation: RequestOpcode::Send,
-        body: RequestBody::Piece(piece(7, 0, 1)),
+        body: RequestBody::Sge(sge(7, 0, 1)),
         immediate: None,
         signaled: true,
     };

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a responder does with requests, and what it answers. IBTA vol. 1 sections 9.7.4 and 9.7.5.
+//! A responder's reaction to requests, and its responses. IBTA vol. 1 sections 9.7.4 and 9.7.5.
 
 mod common;
 
-use common::arena::{address, piece};
+use common::arena::{address, sge};
 use common::by_hand::{ACCESS, ACK, ByHand, INVALID, RNR, SEQUENCE, Seen, brief};
 use common::end::{End, config, end, numbers};
 use roce::{CompletionStatus, Config, MemoryAccess, QueuePairState};
 
-/// An end with a few receive buffers of 1,000 bytes in region 8, named from 0 on.
+/// An end with a few receive buffers of 1,000 bytes in region 8, with ids from 0 on.
 fn listening() -> End {
     let mut end = end(Config {
-        not_ready_timer: 1,
+        min_rnr_timer: 1,
         ..config()
     });
     for work in 0..4 {
-        assert!(end.receives.post(work.into(), piece(8, work * 1000, 1000)));
+        assert!(end.receives.post(work.into(), sge(8, work * 1000, 1000)));
     }
     end
 }
@@ -27,7 +27,7 @@ fn statuses(end: &mut End) -> Vec<(u64, CompletionStatus, u32)> {
         .collect()
 }
 
-/// Packet numbers and syndromes of the answers that leave.
+/// PSNs and syndromes of the responses to send.
 fn answers(end: &mut End) -> Vec<(u32, u8)> {
     let seen = end.leaving(0);
     seen.iter()
@@ -123,7 +123,7 @@ fn s9_7_5_2_8_without_a_buffer_it_says_so_and_drops_what_follows() {
     ByHand::new(4, 104, &[5]).to(&mut end, 0);
     ByHand::new(4, 105, &[5]).to(&mut end, 0);
     assert_eq!(answers(&mut end), [(104, RNR)]);
-    end.receives.post(9, piece(8, 0, 100));
+    end.receives.post(9, sge(8, 0, 100));
     ByHand::new(4, 104, &[5]).to(&mut end, 0);
     assert_eq!(answers(&mut end), [(104, ACK)]);
     assert_eq!(
@@ -140,7 +140,7 @@ fn a_write_with_immediate_data_takes_a_buffer_and_waits_for_one() {
     packet.to(&mut end, 0);
     assert_eq!(answers(&mut end), [(100, 0x2c)]);
     assert_eq!(end.arena.bytes(8)[0], 0, "nothing was written yet");
-    end.receives.post(5, piece(8, 100, 0));
+    end.receives.post(5, sge(8, 100, 0));
     packet.to(&mut end, 0);
     assert_eq!(end.arena.bytes(8)[..3], [1, 2, 3]);
     let done = end.receives_done();
@@ -204,7 +204,7 @@ fn s9_7_4_lengths_are_those_of_the_path_mtu() {
         let mut bytes = packet.bytes();
         bytes.extend([0; 4].iter().take(if bytes[0] == 0x17 { 4 } else { 0 }));
         let packet = roce::format::Packet::parse(&bytes).unwrap();
-        end.hear_packet(0, &packet);
+        end.receive_packet(0, &packet);
         assert_eq!(answers(&mut end), [(100, INVALID)], "{packet:?}");
     }
 }
@@ -212,7 +212,7 @@ fn s9_7_4_lengths_are_those_of_the_path_mtu() {
 #[test]
 fn a_message_longer_than_its_buffer_breaks_both_sides() {
     let mut end = end(config());
-    end.receives.post(3, piece(8, 0, 300));
+    end.receives.post(3, sge(8, 0, 300));
     ByHand::new(0, 100, &[1; 256]).to(&mut end, 0);
     ByHand::new(2, 101, &[1; 45]).to(&mut end, 0);
     assert_eq!(answers(&mut end), [(101, INVALID)]);
@@ -350,7 +350,7 @@ fn only_so_many_reads_can_come_again() {
     for psn in 100..150 {
         read(psn, 0, 1).to(&mut end, 0);
         ByHand::new(0x0a, psn, &[]).reth(0, 0, 0).to(&mut end, 0);
-        assert!(end.pair.unanswered() <= 5);
+        assert!(end.pair.queued_responses() <= 5);
     }
     let left = brief(&end.leaving(0));
     assert_eq!(left.iter().filter(|(code, _)| *code == 0x10).count(), 2);
@@ -393,21 +393,21 @@ fn s9_6_1_packets_for_others_are_dropped_in_silence() {
 #[test]
 fn a17_9_3_a_marked_request_is_told_to_the_peer_once_in_50_microseconds() {
     let mut end = listening();
-    let mut told = Vec::new();
+    let mut sent = Vec::new();
     for (psn, now) in [(100, 0), (101, 49_999), (102, 50_000)] {
         let packet = ByHand::new(0x0a, psn, &[]).reth(0, 0, 0).bytes();
         let packet = roce::format::Packet::parse(&packet).unwrap().marked();
-        end.hear_packet(now, &packet);
-        told.push(brief(&end.leaving(now)));
+        end.receive_packet(now, &packet);
+        sent.push(brief(&end.leaving(now)));
     }
     let told_of = |psn| vec![(0x81, 0), (0x11, psn)];
-    assert_eq!(told, [told_of(100), vec![(0x11, 101)], told_of(102)]);
+    assert_eq!(sent, [told_of(100), vec![(0x11, 101)], told_of(102)]);
 }
 
 #[test]
 fn answers_and_requests_leave_in_turn() {
     let mut end = listening();
-    end.post(0, roce::RequestOpcode::Send, piece(7, 0, 700));
+    end.post(0, roce::RequestOpcode::Send, sge(7, 0, 700));
     read(100, 0, 700).to(&mut end, 0);
     let codes: Vec<u8> = end.leaving(0).iter().map(|seen| seen.code).collect();
     assert_eq!(codes, [0x0d, 0, 0x0e, 1, 0x0f, 2]);

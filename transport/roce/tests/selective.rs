@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Selective repeat between two ends that have agreed on it: what is kept, what is said of it, and what leaves again.
+//! Selective repeat between two ends that have agreed on it: which packets are kept, acknowledged and sent again.
 
 mod common;
 
 use std::collections::VecDeque;
 
-use common::arena::{address, piece};
+use common::arena::{address, sge};
 use common::by_hand::{ACCESS, ACK, ByHand, RNR, answer, brief, set};
 use common::dice::Dice;
 use common::end::{self, End, config, end, numbers};
@@ -19,16 +19,16 @@ const READ: RequestOpcode = RequestOpcode::Read {
 
 fn selective() -> Config {
     Config {
-        peer_is_ours: true,
+        peer_is_rmpi: true,
         selective_repeat: true,
-        not_ready_timer: 1,
+        min_rnr_timer: 1,
         ..config()
     }
 }
 
 fn post_sends(end: &mut End, count: u64) {
     for work in 0..count {
-        end.post(work, RequestOpcode::Send, piece(7, 0, 1));
+        end.post(work, RequestOpcode::Send, sge(7, 0, 1));
     }
 }
 
@@ -45,7 +45,7 @@ fn received(end: &mut End) -> Vec<u64> {
     end.receives_done().iter().map(|done| done.work).collect()
 }
 
-/// An acknowledgement of all up to a number, and of what has come ahead.
+/// Acknowledges all packets up to a PSN, and `ahead` selectively.
 fn acknowledge(end: &mut End, psn: u32, ahead: &[u32]) {
     let packet = ByHand::new(0x11, psn, &[]).aeth(ACK).ahead(ahead);
     packet.to(end, 0);
@@ -54,7 +54,7 @@ fn acknowledge(end: &mut End, psn: u32, ahead: &[u32]) {
 #[test]
 fn it_is_only_for_peers_of_ours() {
     let foreign = Config {
-        peer_is_ours: false,
+        peer_is_rmpi: false,
         ..selective()
     };
     let error = foreign.check().unwrap_err();
@@ -65,7 +65,7 @@ fn it_is_only_for_peers_of_ours() {
 fn what_comes_ahead_is_kept_and_named_and_carried_out_in_its_turn() {
     let mut end = end(selective());
     for work in 0..4 {
-        end.receives.post(work, piece(8, 0, 100));
+        end.receives.post(work, sge(8, 0, 100));
     }
     for psn in [103, 101] {
         ByHand::new(4, psn, &[1]).to(&mut end, 0);
@@ -90,7 +90,7 @@ fn what_comes_ahead_is_kept_and_named_and_carried_out_in_its_turn() {
 #[test]
 fn a_write_under_way_is_placed_at_once_and_told_when_it_is_whole() {
     let mut end = end(selective());
-    end.receives.post(5, piece(8, 0, 0));
+    end.receives.post(5, sge(8, 0, 0));
     let bytes = numbers(700);
     ByHand::new(6, 100, &bytes[..256])
         .reth(address(8), 8, 700)
@@ -121,14 +121,14 @@ fn a_packet_ahead_that_is_wrong_is_refused_in_its_turn() {
 #[test]
 fn without_a_buffer_what_came_ahead_comes_again() {
     let mut end = end(selective());
-    end.receives.post(0, piece(8, 0, 100));
+    end.receives.post(0, sge(8, 0, 100));
     ByHand::new(4, 101, &[1]).to(&mut end, 0);
     ByHand::new(4, 100, &[1]).to(&mut end, 0);
     ByHand::new(4, 102, &[1]).to(&mut end, 0);
     let seen = end.leaving(0);
     assert_eq!((seen[0].psn, seen[0].syndrome()), (101, RNR));
     for work in 1..3 {
-        end.receives.post(work, piece(8, 0, 100));
+        end.receives.post(work, sge(8, 0, 100));
     }
     ByHand::new(4, 101, &[1]).to(&mut end, 0);
     assert_eq!(received(&mut end), [0, 1, 2]);
@@ -151,7 +151,7 @@ fn only_what_is_missing_leaves_again() {
 #[test]
 fn what_came_ahead_does_not_end_before_it_was_carried_out() {
     let mut end = end(selective());
-    end.post(0, READ, piece(8, 0, 1));
+    end.post(0, READ, sge(8, 0, 1));
     post_sends(&mut end, 2);
     end.leaving(0);
     acknowledge(&mut end, FIRST - 1, &[0]);
@@ -164,7 +164,7 @@ fn what_came_ahead_does_not_end_before_it_was_carried_out() {
 #[test]
 fn answers_of_a_read_go_to_their_place_and_only_missing_ones_are_asked_for() {
     let mut end = end(selective());
-    end.post(0, READ, piece(8, 0, 1200));
+    end.post(0, READ, sge(8, 0, 1200));
     post_sends(&mut end, 1);
     end.leaving(0);
     let bytes = numbers(1200);
@@ -251,7 +251,8 @@ fn one_percent_of_loss_costs_at_most_a_fifth_of_the_goodput() {
     }
 }
 
-/// A link that takes one packet in a tick in each direction, and brings it 50 ticks later: so 100 packets are under way.
+/// A link that takes one packet per tick in each direction, and delivers it 50 ticks later: so 100 packets are
+/// outstanding.
 struct Link {
     ends: [End; 2],
     dice: Dice,
@@ -273,7 +274,7 @@ impl Link {
         let config = Config {
             path_mtu: PathMtu::Bytes256,
             window_packets: 128,
-            peer_is_ours: true,
+            peer_is_rmpi: true,
             selective_repeat,
             floor_ns: 4 * 2 * DELAY_TICKS * TICK_NS,
             timeout: 7,
@@ -290,7 +291,7 @@ impl Link {
             end.arena.add(3, numbers(MESSAGE_BYTES as usize));
             end.arena.add(4, numbers(MESSAGE_BYTES as usize));
             for work in 0..MESSAGES {
-                assert!(end.receives.post(work.into(), piece(4, 0, MESSAGE_BYTES)));
+                assert!(end.receives.post(work.into(), sge(4, 0, MESSAGE_BYTES)));
             }
             end
         });
@@ -303,10 +304,10 @@ impl Link {
         }
     }
 
-    /// How many ticks it takes until all messages are there.
+    /// The number of ticks until all messages have arrived.
     fn run(mut self) -> u64 {
         for work in 0..MESSAGES {
-            let body = piece(3, 0, MESSAGE_BYTES);
+            let body = sge(3, 0, MESSAGE_BYTES);
             self.ends[0].post(work.into(), self.operation, body);
         }
         let mut ended = 0;
@@ -326,7 +327,7 @@ impl Link {
         let now = tick * TICK_NS;
         let arrives = |(at, _): &mut (u64, Vec<u8>)| *at <= tick;
         while let Some((_, wire)) = self.on_link[side].pop_front_if(arrives) {
-            self.ends[side].hear(now, &wire);
+            self.ends[side].receive(now, &wire);
         }
         if let Some(wire) = self.ends[side].next_on_wire(now)
             && !self.dice.permille(self.loss_permille)
@@ -341,7 +342,7 @@ fn numbers_under_way_stay_within_what_a_peer_keeps() {
     let mut end = end(Config {
         window_packets: 1 << 16,
         send_depth: 1000,
-        our_first: Psn::new(0),
+        sq_psn: Psn::new(0),
         ..selective()
     });
     post_sends(&mut end, 300);

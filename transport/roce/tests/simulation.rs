@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two ends over a link that loses, delays, reorders, doubles and damages packets and stands still at times. Each seed is
-//! another run, and repeats it.
+//! Two ends over a link that loses, delays, reorders, duplicates and damages packets and stalls at times. Each seed is
+//! one reproducible run.
 
 mod common;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use common::arena::{address, piece};
+use common::arena::{address, sge};
 use common::dice::Dice;
 use common::end::{self, End};
 use roce::{
@@ -25,42 +25,37 @@ fn all_bytes_arrive_once_and_in_order_whatever_the_link_does() {
         };
         for counts in counts {
             all.went_back += counts.went_back;
-            all.troubles.timeouts += counts.troubles.timeouts;
-            all.not_ready += counts.not_ready;
-            all.troubles.window_cuts += counts.troubles.window_cuts;
-            all.troubles.repeated += counts.troubles.repeated;
+            all.congestion.timeouts += counts.congestion.timeouts;
+            all.rnr_naks += counts.rnr_naks;
+            all.congestion.window_cuts += counts.congestion.window_cuts;
+            all.congestion.repeated += counts.congestion.repeated;
         }
     }
     let CongestionCounts {
         repeated,
         timeouts,
         window_cuts,
-    } = all.troubles;
-    let often = [
-        all.went_back,
-        all.not_ready,
-        repeated,
-        timeouts,
-        window_cuts,
-    ];
+    } = all.congestion;
+    let often = [all.went_back, all.rnr_naks, repeated, timeouts, window_cuts];
     assert!(often.iter().all(|times| *times > 150), "{all:?}");
 }
 
-/// Memory of an end: what it sends or writes, what it reads into, what it receives into, and what the other may touch.
+/// Memory regions of an end: source of sends and writes, destination of reads, receive buffers, and memory that the
+/// peer may access.
 const OUT: u32 = 1;
 const BACK: u32 = 2;
 const IN: u32 = 3;
 const OPEN: u32 = 4;
-/// A word in which the other end adds.
+/// The word for the peer's atomic additions.
 const WORD: u32 = 5;
 
 /// Bytes of a slot: one request has one slot in each region.
 const SLOT: u32 = 6000;
 const REQUESTS: u32 = 40;
 
-/// How bad a link is.
+/// The faults of a link.
 #[derive(Clone, Copy, Debug)]
-struct Weather {
+struct LinkFaults {
     loss_permille: u64,
     twice_permille: u64,
     damage_permille: u64,
@@ -73,9 +68,9 @@ struct Run {
     dice: Dice,
     ends: [End; 2],
     plans: [Vec<Planned>; 2],
-    /// How far each end is with its plan.
+    /// The next request of each end's plan.
     posted: [usize; 2],
-    weather: Weather,
+    faults: LinkFaults,
     link: BinaryHeap<Reverse<OnLink>>,
     serial: u64,
     now: u64,
@@ -85,7 +80,7 @@ struct Run {
     buffers: [u32; 2],
 }
 
-/// A packet on the link: when it arrives, a number that keeps the order, where it goes, and what it is.
+/// A packet on the link: arrival time, a number that keeps the order, the destination, and the bytes.
 type OnLink = (u64, u64, usize, Vec<u8>);
 
 /// A request of the plan.
@@ -102,7 +97,7 @@ impl Run {
     fn new(seed: u64) -> Self {
         let mut dice = Dice::new(seed);
         let bad = [0, 1, 3][dice.index(3)];
-        let weather = Weather {
+        let faults = LinkFaults {
             loss_permille: bad * dice.below(30),
             twice_permille: bad * dice.below(30),
             damage_permille: bad * dice.below(20),
@@ -127,7 +122,7 @@ impl Run {
             ends,
             plans,
             posted: [0; 2],
-            weather,
+            faults,
             link: BinaryHeap::new(),
             serial: 0,
             now: 0,
@@ -156,9 +151,9 @@ impl Run {
         self.ends.each_ref().map(|end| end.pair.counts())
     }
 
-    /// What an end does when it has the processor.
+    /// One turn of an end.
     fn turn(&mut self, side: usize) {
-        if self.dice.permille(self.weather.stall_permille) {
+        if self.dice.permille(self.faults.stall_permille) {
             self.stalled_until[side] = self.now + self.dice.below(400_000);
             return;
         }
@@ -174,7 +169,7 @@ impl Run {
             true => 8 * 16 + 1,
             false => 2 * 16 + 1,
         };
-        assert!(end.pair.unanswered() <= most);
+        assert!(end.pair.queued_responses() <= most);
         self.sends[side].extend(end.sends_done());
         self.receives[side].extend(end.receives_done());
         assert_eq!(
@@ -188,7 +183,7 @@ impl Run {
     fn post_buffers(&mut self, side: usize) {
         let next = self.buffers[side];
         if next < REQUESTS && self.ends[side].receives.len() < 4 {
-            let buffer = piece(IN, next * SLOT, SLOT);
+            let buffer = sge(IN, next * SLOT, SLOT);
             assert!(self.ends[side].receives.post(next.into(), buffer));
             self.buffers[side] += 1;
         }
@@ -202,7 +197,7 @@ impl Run {
                 return;
             };
             let slot = u32::try_from(slot).expect("it is small");
-            let body = planned.piece(slot);
+            let body = planned.sge(slot);
             let inline = self.ends[side].arena.gather(body).to_vec();
             let request = RoceRequest {
                 work: slot.into(),
@@ -210,7 +205,7 @@ impl Run {
                 body: if planned.inline {
                     RequestBody::Inline(&inline)
                 } else {
-                    RequestBody::Piece(body)
+                    RequestBody::Sge(body)
                 },
                 immediate: planned.immediate,
                 signaled: planned.signaled,
@@ -223,18 +218,18 @@ impl Run {
     }
 
     fn carry(&mut self, to: usize, mut wire: Vec<u8>) {
-        let weather = self.weather;
-        if self.dice.permille(weather.loss_permille) {
+        let faults = self.faults;
+        if self.dice.permille(faults.loss_permille) {
             return;
         }
-        if self.dice.permille(weather.twice_permille) {
+        if self.dice.permille(faults.twice_permille) {
             self.put_on_link(to, wire.clone());
         }
-        if self.dice.permille(weather.mark_permille) {
-            // The network marks the IP header; the checksum leaves out the byte that stands for it here.
+        if self.dice.permille(faults.mark_permille) {
+            // The network marks the IP header; the bit in the BTH, which the ICRC does not cover, stands for it here.
             wire[4] |= 0x80;
         }
-        if self.dice.permille(weather.damage_permille) {
+        if self.dice.permille(faults.damage_permille) {
             let at = self.dice.index(wire.len());
             wire[at] ^= 1 << self.dice.below(8);
         }
@@ -242,7 +237,7 @@ impl Run {
     }
 
     fn put_on_link(&mut self, to: usize, wire: Vec<u8>) {
-        let late = match self.dice.permille(self.weather.late_permille) {
+        let late = match self.dice.permille(self.faults.late_permille) {
             true => self.dice.below(40_000),
             false => 0,
         };
@@ -251,7 +246,7 @@ impl Run {
         self.link.push(Reverse(packet));
     }
 
-    /// Goes to the next time at which something happens, and lets arrive what has arrived.
+    /// Advances to the next event, and delivers the packets that have arrived.
     fn pass_time(&mut self) {
         let deadlines = self.ends.iter().filter_map(|end| end.pair.deadline());
         let arrival = self.link.peek().map(|Reverse(packet)| packet.0);
@@ -265,7 +260,7 @@ impl Run {
             let Some(Reverse((_, _, to, wire))) = self.link.pop() else {
                 break;
             };
-            self.ends[to].hear(self.now, &wire);
+            self.ends[to].receive(self.now, &wire);
         }
     }
 
@@ -278,7 +273,7 @@ impl Run {
         })
     }
 
-    /// What came of the requests of one side.
+    /// Checks the outcome of one side's requests.
     fn check(&self, side: usize) {
         let (here, there) = (&self.ends[side].arena, &self.ends[1 - side].arena);
         let signaled = (0_u64..).zip(&self.plans[side]);
@@ -296,8 +291,8 @@ impl Run {
         let mut received = self.receives[1 - side].iter();
         let mut sum = 0_u64;
         for (slot, planned) in (0..).zip(&self.plans[side]) {
-            let body = planned.piece(slot);
-            let target = piece(OPEN, slot * SLOT, planned.bytes);
+            let body = planned.sge(slot);
+            let target = sge(OPEN, slot * SLOT, planned.bytes);
             if planned.takes_buffer() {
                 let done = received.next().expect("as many as were sent");
                 assert_eq!(
@@ -306,7 +301,7 @@ impl Run {
                 );
                 if planned.operation == RequestOpcode::Send {
                     let buffer = u32::try_from(done.work).expect("it is small");
-                    let came = piece(IN, buffer * SLOT, planned.bytes);
+                    let came = sge(IN, buffer * SLOT, planned.bytes);
                     assert!(there.gather(came) == here.gather(body), "send {slot}");
                 }
             }
@@ -333,25 +328,25 @@ impl Planned {
         self.operation == RequestOpcode::Send || self.immediate.is_some()
     }
 
-    /// Its own memory.
-    fn piece(&self, slot: u32) -> RoceSge {
+    /// Its local memory.
+    fn sge(&self, slot: u32) -> RoceSge {
         let fetches = !matches!(
             self.operation,
             RequestOpcode::Send | RequestOpcode::Write { .. }
         );
-        piece(if fetches { BACK } else { OUT }, slot * SLOT, self.bytes)
+        sge(if fetches { BACK } else { OUT }, slot * SLOT, self.bytes)
     }
 }
 
-/// Two ends that fit each other.
+/// Attributes of two ends that match.
 fn configs(dice: &mut Dice) -> (Config, Config) {
     let mtus = [PathMtu::Bytes256, PathMtu::Bytes512, PathMtu::Bytes1024];
     let firsts = [0, Psn::MASK, Psn::MASK - 20, 77].map(Psn::new);
     let depth = [1, 2, 16][dice.index(3)];
     let ours = dice.below(3);
     let a = Config {
-        our_first: firsts[dice.index(4)],
-        their_first: firsts[dice.index(4)],
+        sq_psn: firsts[dice.index(4)],
+        rq_psn: firsts[dice.index(4)],
         path_mtu: mtus[dice.index(3)],
         send_depth: [3, 16, 64][dice.index(3)],
         window_packets: [1, 5, 32, 128][dice.index(4)],
@@ -360,26 +355,26 @@ fn configs(dice: &mut Dice) -> (Config, Config) {
         responder_depth: depth,
         target_delay_ns: [0, 5_000, 500_000][dice.index(3)],
         timeout: 6,
-        peer_is_ours: ours > 0,
+        peer_is_rmpi: ours > 0,
         selective_repeat: ours > 1,
         ack_delay_ns: [0, 0, 20_000, 200_000][dice.index(4)] * u64::from(ours > 0),
         floor_ns: [0, 100_000][dice.index(2)],
-        not_ready_timer: 1,
+        min_rnr_timer: 1,
         ..Config::new(1, 2, end::address(2))
     };
     let b = Config {
         number: 2,
         remote_number: 1,
         to: end::address(1),
-        our_first: a.their_first,
-        their_first: a.our_first,
+        sq_psn: a.rq_psn,
+        rq_psn: a.sq_psn,
         window_packets: [1, 5, 32, 128][dice.index(4)],
         ..a
     };
     (a, b)
 }
 
-/// The request of a slot; the last is signaled, so that the end is seen.
+/// The request of a slot; the last one is signaled, so that its end is observed.
 fn planned(dice: &mut Dice, slot: u32) -> Planned {
     let (remote, key) = (address(OPEN) + u64::from(slot * SLOT), OPEN);
     let operation = match dice.below(8) {

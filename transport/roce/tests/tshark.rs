@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Wireshark reads the packets of every opcode that the engine sends as what they are. It has to be installed: the stage `soak` of
-//! `cargo xtask test` runs this.
+//! Wireshark dissects the packets of every opcode that the engine sends, with the same result. It must be installed:
+//! the stage `soak` of `cargo xtask test` runs this.
 
 mod common;
 
@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use common::arena::{Arena, address as memory, piece};
+use common::arena::{Arena, address as memory, sge};
 use common::end::{End, address, config, numbers};
 use roce::format::{NetworkHeaders, Packet};
 use roce::icrc::Icrc;
@@ -17,12 +17,12 @@ use roce::{
     RequestBody, RequestOpcode, RoceRequest,
 };
 
-/// Packets from and to whom, as they are on the wire.
+/// Packets with source and destination host, as on the wire.
 #[derive(Default)]
 struct Capture(Vec<(u8, u8, Vec<u8>)>);
 
 impl Capture {
-    /// Two ends exchange all that they have to send.
+    /// Two ends exchange all their packets.
     fn exchange(&mut self, one: &mut End, two: &mut End, now_ns: u64) {
         loop {
             let there = one.next_on_wire(now_ns);
@@ -31,17 +31,17 @@ impl Capture {
                 break;
             }
             if let Some(wire) = there {
-                two.hear(now_ns, &wire);
+                two.receive(now_ns, &wire);
                 self.0.push((1, 2, wire));
             }
             if let Some(wire) = back {
-                one.hear(now_ns, &wire);
+                one.receive(now_ns, &wire);
                 self.0.push((2, 1, wire));
             }
         }
     }
 
-    /// As a file of packets from their IP headers on.
+    /// As a pcap file of IP packets.
     fn pcap(&self) -> Vec<u8> {
         let mut file = Vec::new();
         for word in [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, RAW_IP] {
@@ -59,7 +59,7 @@ impl Capture {
     }
 }
 
-/// A packet with the headers that the checksum counts on.
+/// A packet with the headers that the ICRC covers.
 fn datagram(from: u8, to: u8, wire: &[u8]) -> Vec<u8> {
     let total = u16::try_from(28 + wire.len()).expect("it is short");
     let mut bytes = vec![0x45, 0];
@@ -77,8 +77,8 @@ fn ends() -> (End, End) {
     let two = Config {
         number: one.remote_number,
         remote_number: one.number,
-        our_first: one.their_first,
-        their_first: one.our_first,
+        sq_psn: one.rq_psn,
+        rq_psn: one.sq_psn,
         to: address(1),
         ..one
     };
@@ -90,7 +90,7 @@ fn ends() -> (End, End) {
     (one, two)
 }
 
-/// Of one path MTU of 256 bytes, of two, and of three with a pad.
+/// One packet, one full packet of 256 bytes, two, and three with a pad.
 const LENGTHS: [u32; 4] = [5, 256, 512, 700];
 
 fn requests(capture: &mut Capture) {
@@ -110,11 +110,11 @@ fn requests(capture: &mut Capture) {
         },
     ];
     let mut post = |one: &mut End, two: &mut End, operation, body, immediate| {
-        two.receives.post(1, piece(8, 4096, 2048));
+        two.receives.post(1, sge(8, 4096, 2048));
         let request = RoceRequest {
             work: 1,
             operation,
-            body: RequestBody::Piece(body),
+            body: RequestBody::Sge(body),
             immediate,
             signaled: true,
         };
@@ -122,17 +122,17 @@ fn requests(capture: &mut Capture) {
         capture.exchange(one, two, 0);
     };
     for bytes in LENGTHS {
-        let body = piece(7, 3, bytes);
+        let body = sge(7, 3, bytes);
         for immediate in [None, Some(*b"data")] {
             post(&mut one, &mut two, RequestOpcode::Send, body, immediate);
             let write = RequestOpcode::Write { address: to, key };
             post(&mut one, &mut two, write, body, immediate);
         }
         let read = RequestOpcode::Read { address: to, key };
-        post(&mut one, &mut two, read, piece(8, 0, bytes), None);
+        post(&mut one, &mut two, read, sge(8, 0, bytes), None);
     }
     for atomic in atomics {
-        post(&mut one, &mut two, atomic, piece(8, 0, 8), None);
+        post(&mut one, &mut two, atomic, sge(8, 0, 8), None);
     }
     assert_eq!(
         (one.pair.state(), two.pair.state()),
@@ -140,13 +140,13 @@ fn requests(capture: &mut Capture) {
     );
 }
 
-/// A peer without a receive buffer, a request that is lost, one that is refused, and a packet that has met congestion.
+/// A peer without a receive buffer, a lost request, a refused one, and an ECN-marked packet.
 fn refusals(capture: &mut Capture) {
     let (mut one, mut two) = ends();
-    let body = piece(7, 0, 600);
+    let body = sge(7, 0, 600);
     one.post(1, RequestOpcode::Send, body);
     capture.exchange(&mut one, &mut two, 0);
-    two.receives.post(1, piece(8, 0, 1024));
+    two.receives.post(1, sge(8, 0, 1024));
     capture.exchange(&mut one, &mut two, 1_000_000_000);
     one.post(
         2,
@@ -166,7 +166,7 @@ fn refusals(capture: &mut Capture) {
     let packet = Packet::parse(&marked[..marked.len() - 4])
         .expect("it is whole")
         .marked();
-    two.hear_packet(1_000_000_000, &packet);
+    two.receive_packet(1_000_000_000, &packet);
     capture.exchange(&mut one, &mut two, 1_000_000_000);
     one.post(
         3,
@@ -220,11 +220,11 @@ fn datagrams(capture: &mut Capture) {
     }
 }
 
-/// What Wireshark says of each packet.
-fn judged(capture: &Capture) -> Vec<Vec<String>> {
+/// The fields that Wireshark prints for each packet.
+fn dissect(capture: &Capture) -> Vec<Vec<String>> {
     let mut tshark = Command::new("tshark");
     tshark.args(["-r", "-", "-T", "fields", "-E", "separator=;"]);
-    // They try to read payload.
+    // These heuristics dissect payload.
     let guesses = [
         "rpcordma",
         "iser",
@@ -271,8 +271,8 @@ const FIELDS: [&str; 12] = [
     "_ws.expert.message",
 ];
 
-/// What it says of a packet is what the engine says.
-fn agree(wire: &[u8], said: &[String]) {
+/// Compares the fields with those that the engine parses.
+fn compare(wire: &[u8], fields: &[String]) {
     let (bytes, icrc) = wire.split_last_chunk::<4>().expect("it has a checksum");
     let packet = Packet::parse(bytes).expect("it is whole");
     let number = |field: &str| {
@@ -280,7 +280,7 @@ fn agree(wire: &[u8], said: &[String]) {
             .iter()
             .position(|name| *name == field)
             .expect("it was asked for");
-        let text = &said[place];
+        let text = &fields[place];
         match text.strip_prefix("0x") {
             Some(hex) => u64::from_str_radix(hex, 16).ok(),
             None => text.parse().ok(),
@@ -288,7 +288,7 @@ fn agree(wire: &[u8], said: &[String]) {
     };
     let bth = &packet.bth;
     let reth = packet.reth();
-    // The address of an atomic operation has the same name there.
+    // Wireshark has one field name for the address of an atomic operation and of a RETH.
     let atomic = packet.atomic().map(|it| it.address);
     let wanted = [
         ("infiniband.bth.opcode", Some(bytes[0].into())),
@@ -304,22 +304,25 @@ fn agree(wire: &[u8], said: &[String]) {
         ),
     ];
     for (field, wanted) in wanted {
-        assert_eq!(number(field), wanted, "{field}: {said:?}");
+        assert_eq!(number(field), wanted, "{field}: {fields:?}");
     }
-    // It shows these bytes twice.
+    // It prints these bytes twice.
     let hex = |data: [u8; 4]| format!("{:08x}", u32::from_be_bytes(data));
     let immediate = packet.immediate().map(|it| hex(it.data));
-    let shown = said[8].split(',').next().filter(|shown| !shown.is_empty());
-    assert_eq!(shown, immediate.as_deref(), "{said:?}");
+    let shown = fields[8]
+        .split(',')
+        .next()
+        .filter(|shown| !shown.is_empty());
+    assert_eq!(shown, immediate.as_deref(), "{fields:?}");
     let crc = u32::from_be_bytes(*icrc);
-    // It shows none of some, and verifies none: `capture.rs` has those of another maker.
+    // It prints no ICRC for some packets, and verifies none: `capture.rs` verifies those of another implementation.
     let shown = number("infiniband.invariant.crc");
     let may_lack = matches!(bytes[0], 0x0d..=0x10 | 0x81);
     assert!(
         shown == Some(crc.into()) || may_lack && shown.is_none(),
-        "{said:?}"
+        "{fields:?}"
     );
-    assert_eq!(said[FIELDS.len() - 2..], ["", ""], "{said:?}");
+    assert_eq!(fields[FIELDS.len() - 2..], ["", ""], "{fields:?}");
 }
 
 #[test]
@@ -329,14 +332,14 @@ fn every_opcode_is_what_wireshark_takes_it_for() {
     requests(&mut capture);
     refusals(&mut capture);
     datagrams(&mut capture);
-    let judged = judged(&capture);
-    assert_eq!(judged.len(), capture.0.len());
+    let dissected = dissect(&capture);
+    assert_eq!(dissected.len(), capture.0.len());
     let mut opcodes = BTreeSet::new();
-    for ((_, _, wire), said) in capture.0.iter().zip(&judged) {
+    for ((_, _, wire), fields) in capture.0.iter().zip(&dissected) {
         opcodes.insert(wire[0]);
-        agree(wire, said);
+        compare(wire, fields);
     }
-    // All of a reliable connection but SEND with invalidation, and both of datagrams and the notification of congestion.
+    // All of a reliable connection except SEND with invalidation, both of datagrams, and the CNP.
     let wanted: BTreeSet<u8> = (0..=0x14).chain([0x64, 0x65, 0x81]).collect();
     assert_eq!(opcodes, wanted);
 }

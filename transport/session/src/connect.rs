@@ -1,374 +1,400 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How two processes agree on a reliable carrier, in notes that may be lost, come twice or overtake each other; and when they try
-//! again. Decides what is to be done; whoever has the carriers does it.
+//! Connection establishment: how two processes agree on a reliable carrier, with messages that may be lost, duplicated
+//! or reordered, and when they try again. This module decides; the caller owns the carriers and executes the
+//! [`ConnectAction`]s.
 //!
-//! Who wants one makes its end and says [`Say::Connect`]; the other makes and joins its own and says [`Say::Accept`]; the
-//! first joins and says [`Say::Ready`]. Each attempt has a number, larger than all before between the two. Who asks while
-//! the other asks too: the larger number wins, and of equal ones that of the first of the two.
+//! The initiator creates its end and sends [`LinkMessage::Connect`]; the other side creates its end, connects it and
+//! sends [`LinkMessage::Accept`]; the initiator connects its own and sends [`LinkMessage::Ready`] (REQ, REP and RTU of
+//! InfiniBand's connection manager). Each attempt has a number, larger than all earlier ones of the two processes. If
+//! both initiate at once, the larger number wins, and of equal ones that of the process that `is_first`.
 //!
-//! Where a carrier that is made is joined at once, as a stream of bytes is, the notes go over it, and there is nothing to be ready for.
+//! Where a carrier is connected as soon as it exists, as a byte stream is, the messages go over it, and Ready is not
+//! needed.
 //!
 //! - C1: at most one attempt is alive. An older one's end is broken before a newer one begins.
-//! - C2: an end is used for sends only when the other end is known to be joined.
-//! - C3: what is asked twice is answered the same way twice.
+//! - C2: an end is used for sends only when the other end is known to be connected.
+//! - C3: a repeated message gets the same reply again.
 
-/// What a note says. `E` is what a peer must know of an end to join its own to it.
+/// A message between the two ends of a link. `E` describes an end to the peer, which connects its own end to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Say<E> {
-    /// What has arrived.
+pub enum LinkMessage<E> {
+    /// Acknowledges packets.
     Ack {
-        /// An answer is wanted.
-        asks: bool,
+        /// An acknowledgement is requested.
+        ack_request: bool,
     },
-    /// "Join your end to mine."
+    /// Requests a connection to `end` (REQ).
     Connect {
         /// Number of the attempt.
         attempt: u32,
-        /// The end of who says it.
+        /// The sender's end.
         end: E,
-        /// Another one broke.
+        /// It replaces a connection that broke.
         again: bool,
     },
-    /// "I did, to this one."
+    /// Accepts it: the sender's end is connected (REP).
     Accept {
         /// Number of the attempt.
         attempt: u32,
-        /// The end of who says it.
+        /// The sender's end.
         end: E,
     },
-    /// "Mine is joined too."
+    /// Both ends are connected (RTU).
     Ready {
         /// Number of the attempt.
         attempt: u32,
     },
-    /// "I have too many already."
+    /// Rejects it: the sender has too many connections (REJ).
     Refuse {
         /// Number of the attempt.
         attempt: u32,
     },
-    /// "Let us give this one up: I post nothing to it any more."
-    GiveUp {
+    /// Disconnects: the sender posts nothing to it any more (DREQ).
+    Disconnect {
         /// Number of the attempt.
         attempt: u32,
-        /// Nor will anybody.
+        /// Both sides have disconnected (DREP).
         done: bool,
     },
 }
 
-/// The state of the carrier to a peer. `Q` is the end of this process.
+/// State of the carrier to a peer. `Q` is the local end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CarrierState<Q> {
-    /// There is none.
-    Apart,
-    /// This process has asked.
-    Asking {
-        /// What it made for that.
+    /// There is no connection.
+    Disconnected,
+    /// Connect was sent.
+    Connecting {
+        /// The local end.
         end: Q,
     },
-    /// It was asked, has joined its end and answered.
-    Answered {
-        /// That end.
+    /// Connect was received, the local end is connected, and Accept was sent.
+    Accepted {
+        /// The local end.
         end: Q,
     },
-    /// Both ends are joined.
-    Joined {
-        /// That of this process.
+    /// Both ends are connected.
+    Connected {
+        /// The local end.
         end: Q,
-        /// By this process, which would say [`Say::Ready`] again.
-        asked: bool,
+        /// This process sent Connect, and would send [`LinkMessage::Ready`] again.
+        is_initiator: bool,
     },
-    /// It is in use no more on this side. First what is under way must arrive, then the peer is told, and when it has said so too,
-    /// nobody uses it.
-    Leaving {
-        /// That of this process.
+    /// The local end is no longer used for sends. When all posted work has completed, Disconnect is sent; when the peer
+    /// has sent it too, the carrier is destroyed.
+    Disconnecting {
+        /// The local end.
         end: Q,
-        /// The peer was told.
-        said: bool,
-        /// The peer has told.
-        heard: bool,
+        /// Disconnect was sent.
+        is_sent: bool,
+        /// The peer's Disconnect was received.
+        peer_disconnected: bool,
     },
 }
 
-/// A connection to a peer.
+/// The connection to a peer.
 #[derive(Clone, Copy, Debug)]
 pub struct Connection<Q> {
     state: CarrierState<Q>,
-    /// Number of the newest attempt that is known of.
+    /// Number of the latest known attempt.
     attempt: u32,
-    /// When something is said again, and how often it was.
+    /// When the last message is sent again, and how often it was.
     deadline_ns: u64,
     tries: u8,
-    /// Nobody asks before this time: the peer refused.
-    not_before_ns: u64,
-    /// What was asked last nobody has heard, nor was the peer since.
-    is_vain: bool,
+    /// No Connect is sent before this time: the peer rejected one.
+    retry_at_ns: u64,
+    /// The last messages had no reply, and nothing was received from the peer since.
+    is_unreachable: bool,
 }
 
-/// What is to be done about a note.
+/// Action that a received message requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Do<E> {
+pub enum ConnectAction<E> {
     /// Nothing.
     Nothing,
-    /// Break the end that there is, if any; make one, join it to the peer's, say Accept; then call [`Connection::answered`].
-    Answer {
-        /// The peer's.
+    /// Break the existing end, if any; create one, connect it to the peer's and send Accept; then call
+    /// [`Connection::accepted`].
+    Accept {
+        /// The peer's end.
         end: E,
-        /// Another one broke.
+        /// It replaces a connection that broke.
         again: bool,
     },
-    /// Say Accept again.
-    AnswerAgain,
-    /// Join the end that was made to the peer's, say Ready; then call [`Connection::joined`].
-    Join {
-        /// The peer's.
+    /// Send Accept again.
+    RepeatAccept,
+    /// Connect the local end to the peer's and send Ready; then call [`Connection::connected`].
+    Connect {
+        /// The peer's end.
         end: E,
     },
-    /// Say Ready again.
-    ReadyAgain,
+    /// Send Ready again.
+    RepeatReady,
     /// The end can be used for sends now.
     Use,
-    /// Give the end up that was made; stay with what there is without it.
+    /// Destroy the local end; continue without a connection.
     Abandon,
-    /// Send nothing over it any more: [`Connection::leave`].
-    Leave,
-    /// Nobody uses it: take it apart.
-    TakeApart {
-        /// And tell the peer.
-        asked: bool,
+    /// Stop sending over it: [`Connection::disconnect`].
+    Disconnect,
+    /// Neither side uses it: destroy it.
+    Destroy {
+        /// And send Disconnect with `done`.
+        send_done: bool,
     },
-    /// It is long gone: tell the peer.
-    GoneAgain,
+    /// It was destroyed before: send Disconnect with `done` again.
+    RepeatDisconnect,
 }
 
 impl<Q> Default for Connection<Q> {
     fn default() -> Self {
         Self {
-            state: CarrierState::Apart,
+            state: CarrierState::Disconnected,
             attempt: 0,
             deadline_ns: NEVER,
             tries: 0,
-            not_before_ns: 0,
-            is_vain: false,
+            retry_at_ns: 0,
+            is_unreachable: false,
         }
     }
 }
 
 impl<Q: Copy + PartialEq> Connection<Q> {
-    /// There is none as yet.
+    /// Not connected.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Where it stands.
+    /// Its state.
     #[inline(always)]
     #[must_use]
     pub fn state(&self) -> CarrierState<Q> {
         self.state
     }
 
-    /// Number of the newest attempt that is known of.
+    /// Number of the latest known attempt.
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.attempt
     }
 
-    /// Nobody asks before this time.
+    /// No Connect is sent before this time.
     #[inline]
     #[must_use]
-    pub fn not_before_ns(&self) -> u64 {
-        self.not_before_ns
+    pub fn retry_at_ns(&self) -> u64 {
+        self.retry_at_ns
     }
 
-    /// The end of this process, in any state.
+    /// The local end, in any state.
     #[must_use]
     pub fn end(&self) -> Option<Q> {
         match self.state {
-            CarrierState::Apart => None,
-            CarrierState::Asking { end }
-            | CarrierState::Answered { end }
-            | CarrierState::Joined { end, .. }
-            | CarrierState::Leaving { end, .. } => Some(end),
+            CarrierState::Disconnected => None,
+            CarrierState::Connecting { end }
+            | CarrierState::Accepted { end }
+            | CarrierState::Connected { end, .. }
+            | CarrierState::Disconnecting { end, .. } => Some(end),
         }
     }
 
-    /// The end, if sends may use it (C2).
+    /// The local end, if it may be used for sends (C2).
     #[inline(always)]
     #[must_use]
     pub fn usable(&self) -> Option<Q> {
         match self.state {
-            CarrierState::Joined { end, .. } => Some(end),
+            CarrierState::Connected { end, .. } => Some(end),
             _ => None,
         }
     }
 
-    /// Whether it can be used, or is being made.
+    /// Whether it is connected, or being connected.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         !matches!(
             self.state,
-            CarrierState::Apart | CarrierState::Leaving { .. }
+            CarrierState::Disconnected | CarrierState::Disconnecting { .. }
         )
     }
 
-    /// Whether this process could ask now.
+    /// Whether this process may send Connect now.
     #[must_use]
-    pub fn may_ask(&self, now_ns: u64) -> bool {
-        self.state == CarrierState::Apart && now_ns >= self.not_before_ns
+    pub fn may_connect(&self, now_ns: u64) -> bool {
+        self.state == CarrierState::Disconnected && now_ns >= self.retry_at_ns
     }
 
-    /// Whether the peer is only to be asked if it hears.
+    /// Whether the peer is considered unreachable: it is sent requests for an acknowledgement, but no Connect.
     #[must_use]
-    pub fn is_vain(&self) -> bool {
-        self.is_vain
+    pub fn is_unreachable(&self) -> bool {
+        self.is_unreachable
     }
 
-    /// This process asks with an end that it has made; answers the number of the attempt.
-    pub fn ask(&mut self, end: Q, now_ns: u64) -> u32 {
+    /// This process initiates with an end that it has created; returns the number of the attempt.
+    pub fn connect(&mut self, end: Q, now_ns: u64) -> u32 {
         self.attempt = self.attempt.wrapping_add(1);
-        self.state = CarrierState::Asking { end };
+        self.state = CarrierState::Connecting { end };
         self.wait(now_ns);
         self.attempt
     }
 
-    /// A note of the peer. `is_first`: whether this process counts as the first of the two, which the peer does not.
+    /// Handles a message of the peer. `is_first`: this process is the first of the two; the peer passes the opposite.
     #[must_use]
-    pub fn hear<E>(&self, say: Say<E>, is_first: bool) -> Do<E> {
-        match say {
-            Say::Connect {
+    pub fn receive<E>(&self, message: LinkMessage<E>, is_first: bool) -> ConnectAction<E> {
+        match message {
+            LinkMessage::Connect {
                 attempt,
                 end,
                 again,
-            } => self.hear_connect(attempt, end, again, !is_first),
-            Say::Accept { attempt, end } if attempt == self.attempt => match self.state {
-                CarrierState::Asking { .. } => Do::Join { end },
-                CarrierState::Joined { asked: true, .. } => Do::ReadyAgain,
-                _ => Do::Nothing,
+            } => self.receive_connect(attempt, end, again, !is_first),
+            LinkMessage::Accept { attempt, end } if attempt == self.attempt => match self.state {
+                CarrierState::Connecting { .. } => ConnectAction::Connect { end },
+                CarrierState::Connected {
+                    is_initiator: true, ..
+                } => ConnectAction::RepeatReady,
+                _ => ConnectAction::Nothing,
             },
-            Say::Ready { attempt } if attempt == self.attempt => match self.state {
-                CarrierState::Answered { .. } => Do::Use,
-                _ => Do::Nothing,
+            LinkMessage::Ready { attempt } if attempt == self.attempt => match self.state {
+                CarrierState::Accepted { .. } => ConnectAction::Use,
+                _ => ConnectAction::Nothing,
             },
-            Say::Refuse { attempt } if attempt == self.attempt => match self.state {
-                CarrierState::Asking { .. } => Do::Abandon,
-                _ => Do::Nothing,
+            LinkMessage::Refuse { attempt } if attempt == self.attempt => match self.state {
+                CarrierState::Connecting { .. } => ConnectAction::Abandon,
+                _ => ConnectAction::Nothing,
             },
-            Say::GiveUp { attempt, done } if attempt == self.attempt => match self.state {
-                CarrierState::Answered { .. } | CarrierState::Joined { .. } => Do::Leave,
-                CarrierState::Leaving { said: false, .. } => Do::Leave,
-                CarrierState::Leaving { said: true, .. } => Do::TakeApart { asked: !done },
-                CarrierState::Apart if !done => Do::GoneAgain,
-                CarrierState::Apart | CarrierState::Asking { .. } => Do::Nothing,
-            },
-            _ => Do::Nothing,
+            LinkMessage::Disconnect { attempt, done } if attempt == self.attempt => {
+                match self.state {
+                    CarrierState::Accepted { .. } | CarrierState::Connected { .. } => {
+                        ConnectAction::Disconnect
+                    }
+                    CarrierState::Disconnecting { is_sent: false, .. } => ConnectAction::Disconnect,
+                    CarrierState::Disconnecting { is_sent: true, .. } => {
+                        ConnectAction::Destroy { send_done: !done }
+                    }
+                    CarrierState::Disconnected if !done => ConnectAction::RepeatDisconnect,
+                    CarrierState::Disconnected | CarrierState::Connecting { .. } => {
+                        ConnectAction::Nothing
+                    }
+                }
+            }
+            _ => ConnectAction::Nothing,
         }
     }
 
-    fn hear_connect<E>(&self, attempt: u32, end: E, again: bool, yields: bool) -> Do<E> {
+    fn receive_connect<E>(
+        &self,
+        attempt: u32,
+        end: E,
+        again: bool,
+        yields: bool,
+    ) -> ConnectAction<E> {
         let newer = attempt.wrapping_sub(self.attempt).cast_signed();
         match self.state {
-            _ if newer > 0 => Do::Answer { end, again },
-            // Ours of the same number came to nothing.
-            CarrierState::Apart if newer == 0 => Do::Answer { end, again },
-            CarrierState::Asking { .. } if newer == 0 && yields => Do::Answer { end, again },
-            CarrierState::Answered { .. } if newer == 0 => Do::AnswerAgain,
-            CarrierState::Joined { asked: false, .. } if newer == 0 => Do::AnswerAgain,
-            _ => Do::Nothing,
+            _ if newer > 0 => ConnectAction::Accept { end, again },
+            // The local attempt of the same number has failed.
+            CarrierState::Disconnected if newer == 0 => ConnectAction::Accept { end, again },
+            CarrierState::Connecting { .. } if newer == 0 && yields => {
+                ConnectAction::Accept { end, again }
+            }
+            CarrierState::Accepted { .. } if newer == 0 => ConnectAction::RepeatAccept,
+            CarrierState::Connected {
+                is_initiator: false,
+                ..
+            } if newer == 0 => ConnectAction::RepeatAccept,
+            _ => ConnectAction::Nothing,
         }
     }
 
-    /// The peer's attempt is refused: [`Say::Refuse`].
+    /// Rejects the peer's attempt: [`LinkMessage::Refuse`].
     pub fn refuse(&mut self, attempt: u32) {
         self.attempt = attempt;
     }
 
-    /// The peer's attempt was answered with an end of this process.
-    pub fn answered(&mut self, attempt: u32, end: Q, now_ns: u64) {
+    /// Accept was sent for the peer's attempt, with a local end.
+    pub fn accepted(&mut self, attempt: u32, end: Q, now_ns: u64) {
         self.attempt = attempt;
-        self.state = CarrierState::Answered { end };
+        self.state = CarrierState::Accepted { end };
         self.wait(now_ns);
     }
 
-    /// Both ends are joined. `asked`: by this process.
-    pub fn joined(&mut self, end: Q, asked: bool) {
-        self.state = CarrierState::Joined { end, asked };
+    /// Both ends are connected. `is_initiator`: this process sent Connect.
+    pub fn connected(&mut self, end: Q, is_initiator: bool) {
+        self.state = CarrierState::Connected { end, is_initiator };
         self.deadline_ns = NEVER;
     }
 
-    /// Something arrived over the end of an attempt that was answered: the other end is joined.
+    /// A packet arrived over an accepted end: the other end is connected.
     #[inline(always)]
-    pub fn was_used(&mut self) {
-        if let CarrierState::Answered { end } = self.state {
-            self.joined(end, false);
+    pub fn note_arrival(&mut self) {
+        if let CarrierState::Accepted { end } = self.state {
+            self.connected(end, false);
         }
     }
 
-    /// The end is used no more on this side. `heard`: the peer has said so.
-    pub fn leave(&mut self, end: Q, heard: bool) {
-        self.state = CarrierState::Leaving {
+    /// The local end is no longer used for sends. `peer_disconnected`: the peer's Disconnect was received.
+    pub fn disconnect(&mut self, end: Q, peer_disconnected: bool) {
+        self.state = CarrierState::Disconnecting {
             end,
-            said: false,
-            heard,
+            is_sent: false,
+            peer_disconnected,
         };
         self.deadline_ns = NEVER;
     }
 
-    /// The peer was told that this side is through.
-    pub fn said(&mut self, end: Q, now_ns: u64) {
-        self.state = CarrierState::Leaving {
+    /// Disconnect was sent.
+    pub fn sent_disconnect(&mut self, end: Q, now_ns: u64) {
+        self.state = CarrierState::Disconnecting {
             end,
-            said: true,
-            heard: false,
+            is_sent: true,
+            peer_disconnected: false,
         };
         self.wait(now_ns);
     }
 
-    /// There is no end any more.
-    pub fn apart(&mut self) {
-        self.state = CarrierState::Apart;
+    /// The local end is gone.
+    pub fn disconnected(&mut self) {
+        self.state = CarrierState::Disconnected;
         self.deadline_ns = NEVER;
     }
 
-    /// It came to nothing: not before this time again.
-    pub fn refused(&mut self, not_before_ns: u64) {
-        self.apart();
-        self.not_before_ns = not_before_ns;
+    /// The attempt failed: none before this time.
+    pub fn retry_after(&mut self, retry_at_ns: u64) {
+        self.disconnected();
+        self.retry_at_ns = retry_at_ns;
     }
 
-    /// Nobody hears on this line: until the peer is heard it is asked for no queue pair, and now and then whether it hears.
-    pub fn in_vain(&mut self, now_ns: u64) {
-        self.refused(now_ns + UNHEARD_NS);
-        self.is_vain = true;
+    /// The peer does not reply on this link: until something is received from it, no Connect is sent, only an
+    /// occasional request for an acknowledgement.
+    pub fn set_unreachable(&mut self, now_ns: u64) {
+        self.retry_after(now_ns + UNREACHABLE_PROBE_NS);
+        self.is_unreachable = true;
     }
 
-    /// The peer is heard on this line, or must be.
+    /// Something was received from the peer on this link, or must be.
     #[inline(always)]
-    pub fn heard(&mut self) {
-        if self.is_vain {
-            (self.is_vain, self.not_before_ns) = (false, 0);
+    pub fn note_reachable(&mut self) {
+        if self.is_unreachable {
+            (self.is_unreachable, self.retry_at_ns) = (false, 0);
         }
     }
 
-    /// The peer looks and has not got what was said last, or its answer was lost: it is said again at this time, and then as slowly as
-    /// at first.
-    pub fn hasten(&mut self, at_ns: u64) {
+    /// The peer is active but has not received the last message, or its reply was lost: the message is sent again at
+    /// this time, and the intervals start over.
+    pub fn resend_at(&mut self, at_ns: u64) {
         if self.deadline_ns != NEVER {
             (self.tries, self.deadline_ns) = (0, at_ns);
         }
     }
 
-    /// Time has come to `now_ns`: what was said last is to be said again, if nobody answered. Answers since when nobody does.
-    pub fn timeout(&mut self, now_ns: u64) -> Option<Overdue> {
+    /// Whether the last message must be sent again at `now_ns`, since no reply arrived.
+    pub fn timeout(&mut self, now_ns: u64) -> Option<ConnectTimeout> {
         if now_ns < self.deadline_ns {
             return None;
         }
         self.tries = self.tries.saturating_add(1);
-        let pause = FIRST_PAUSE_NS << self.tries.min(MOST_BACKOFF);
+        let pause = FIRST_INTERVAL_NS << self.tries.min(BACKOFF_MAX);
         self.deadline_ns = now_ns + pause;
-        Some(Overdue { tries: self.tries })
+        Some(ConnectTimeout { tries: self.tries })
     }
 
-    /// When that is.
+    /// The next time for [`timeout`](Self::timeout).
     #[must_use]
     pub fn deadline_ns(&self) -> Option<u64> {
         Some(self.deadline_ns).filter(|deadline| *deadline != NEVER)
@@ -376,23 +402,23 @@ impl<Q: Copy + PartialEq> Connection<Q> {
 
     fn wait(&mut self, now_ns: u64) {
         self.tries = 0;
-        self.deadline_ns = now_ns + FIRST_PAUSE_NS;
+        self.deadline_ns = now_ns + FIRST_INTERVAL_NS;
     }
 }
 
-/// Nobody has answered.
+/// A message without a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Overdue {
-    /// How often it was said in vain.
+pub struct ConnectTimeout {
+    /// How often it was sent without a reply.
     pub tries: u8,
 }
 
-/// A time that does not come.
+/// No deadline.
 const NEVER: u64 = u64::MAX;
-const FIRST_PAUSE_NS: u64 = 20_000_000;
-const MOST_BACKOFF: u8 = 5;
-/// A peer that nobody has heard is asked so often whether it hears.
-const UNHEARD_NS: u64 = 1_000_000_000;
+const FIRST_INTERVAL_NS: u64 = 20_000_000;
+const BACKOFF_MAX: u8 = 5;
+/// Interval of acknowledgement requests to an unreachable peer.
+const UNREACHABLE_PROBE_NS: u64 = 1_000_000_000;
 
 #[cfg(test)]
 mod tests {
@@ -400,114 +426,139 @@ mod tests {
 
     const END: u32 = 9;
 
-    fn connect(attempt: u32) -> Say<u32> {
-        Say::Connect {
+    fn connect(attempt: u32) -> LinkMessage<u32> {
+        LinkMessage::Connect {
             attempt,
             end: END,
             again: false,
         }
     }
 
-    fn ready(attempt: u32) -> Say<u32> {
-        Say::Ready { attempt }
+    fn ready(attempt: u32) -> LinkMessage<u32> {
+        LinkMessage::Ready { attempt }
     }
 
     #[test]
     fn the_ordinary_way() {
         let (mut a, mut b) = (Connection::new(), Connection::new());
-        let attempt = a.ask('a', 0);
-        let answer = Do::Answer {
+        let attempt = a.connect('a', 0);
+        let answer = ConnectAction::Accept {
             end: END,
             again: false,
         };
-        assert_eq!(b.hear(connect(attempt), false), answer);
-        b.answered(attempt, 'b', 0);
+        assert_eq!(b.receive(connect(attempt), false), answer);
+        b.accepted(attempt, 'b', 0);
         assert_eq!(b.usable(), None, "C2");
-        assert_eq!(b.hear(connect(attempt), false), Do::AnswerAgain, "C3");
-        let accept = Say::Accept { attempt, end: END };
-        assert_eq!(a.hear(accept, true), Do::Join { end: END });
-        a.joined('a', true);
-        assert_eq!(a.hear(accept, true), Do::ReadyAgain, "C3");
-        assert_eq!(b.hear(ready(attempt), false), Do::Use);
-        b.joined('b', false);
+        assert_eq!(
+            b.receive(connect(attempt), false),
+            ConnectAction::RepeatAccept,
+            "C3"
+        );
+        let accept = LinkMessage::Accept { attempt, end: END };
+        assert_eq!(a.receive(accept, true), ConnectAction::Connect { end: END });
+        a.connected('a', true);
+        assert_eq!(a.receive(accept, true), ConnectAction::RepeatReady, "C3");
+        assert_eq!(b.receive(ready(attempt), false), ConnectAction::Use);
+        b.connected('b', false);
         assert_eq!((a.usable(), b.usable()), (Some('a'), Some('b')));
-        assert_eq!(b.hear(ready(attempt), false), Do::Nothing);
+        assert_eq!(b.receive(ready(attempt), false), ConnectAction::Nothing);
     }
 
     #[test]
     fn of_two_who_ask_at_once_the_first_wins() {
         let (mut first, mut second) = (Connection::new(), Connection::new());
-        let attempt = first.ask('f', 0);
-        assert_eq!(second.ask('s', 0), attempt);
-        assert_eq!(first.hear(connect(attempt), true), Do::Nothing);
+        let attempt = first.connect('f', 0);
+        assert_eq!(second.connect('s', 0), attempt);
+        assert_eq!(
+            first.receive(connect(attempt), true),
+            ConnectAction::Nothing
+        );
         assert!(matches!(
-            second.hear(connect(attempt), false),
-            Do::Answer { .. }
+            second.receive(connect(attempt), false),
+            ConnectAction::Accept { .. }
         ));
     }
 
     #[test]
     fn a_newer_attempt_replaces_whatever_there_is_and_an_older_one_nothing() {
         let mut it = Connection::new();
-        it.answered(5, 'x', 0);
-        it.was_used();
+        it.accepted(5, 'x', 0);
+        it.note_arrival();
         assert_eq!(it.usable(), Some('x'));
-        assert!(matches!(it.hear(connect(6), true), Do::Answer { .. }));
-        assert_eq!(it.hear(connect(4), true), Do::Nothing);
-        assert_eq!(it.hear(ready(4), true), Do::Nothing);
-        let late: Say<u32> = Say::GiveUp {
+        assert!(matches!(
+            it.receive(connect(6), true),
+            ConnectAction::Accept { .. }
+        ));
+        assert_eq!(it.receive(connect(4), true), ConnectAction::Nothing);
+        assert_eq!(it.receive(ready(4), true), ConnectAction::Nothing);
+        let late: LinkMessage<u32> = LinkMessage::Disconnect {
             attempt: 4,
             done: true,
         };
-        assert_eq!(it.hear(late, true), Do::Nothing);
+        assert_eq!(it.receive(late, true), ConnectAction::Nothing);
     }
 
     #[test]
     fn both_leave_before_anything_is_taken_apart() {
         let mut it = Connection::new();
-        it.answered(1, 'x', 0);
-        it.was_used();
-        let give_up = |done| -> Say<u32> { Say::GiveUp { attempt: 1, done } };
-        assert_eq!(it.hear(give_up(false), true), Do::Leave);
-        it.leave('x', true);
+        it.accepted(1, 'x', 0);
+        it.note_arrival();
+        let give_up = |done| -> LinkMessage<u32> { LinkMessage::Disconnect { attempt: 1, done } };
+        assert_eq!(it.receive(give_up(false), true), ConnectAction::Disconnect);
+        it.disconnect('x', true);
         assert_eq!(it.usable(), None);
-        it.apart();
-        assert_eq!(it.hear(give_up(false), true), Do::GoneAgain, "C3");
+        it.disconnected();
+        assert_eq!(
+            it.receive(give_up(false), true),
+            ConnectAction::RepeatDisconnect,
+            "C3"
+        );
 
-        it.joined('y', true);
-        it.leave('y', false);
-        assert_eq!(it.hear(give_up(false), true), Do::Leave, "both at once");
-        it.said('y', 0);
-        let taken = Do::TakeApart { asked: true };
-        assert_eq!(it.hear(give_up(false), true), taken);
-        let taken = Do::TakeApart { asked: false };
-        assert_eq!(it.hear(give_up(true), true), taken);
+        it.connected('y', true);
+        it.disconnect('y', false);
+        assert_eq!(
+            it.receive(give_up(false), true),
+            ConnectAction::Disconnect,
+            "both at once"
+        );
+        it.sent_disconnect('y', 0);
+        let taken = ConnectAction::Destroy { send_done: true };
+        assert_eq!(it.receive(give_up(false), true), taken);
+        let taken = ConnectAction::Destroy { send_done: false };
+        assert_eq!(it.receive(give_up(true), true), taken);
     }
 
     #[test]
     fn what_nobody_answers_is_said_again_ever_more_slowly() {
         let mut it = Connection::new();
-        it.ask('x', 0);
-        assert_eq!(it.timeout(FIRST_PAUSE_NS - 1), None);
-        assert_eq!(it.timeout(FIRST_PAUSE_NS), Some(Overdue { tries: 1 }));
-        assert_eq!(it.deadline_ns(), Some(3 * FIRST_PAUSE_NS));
-        it.hasten(5);
-        assert_eq!(it.timeout(5), Some(Overdue { tries: 1 }));
-        it.refused(100);
-        it.hasten(7);
+        it.connect('x', 0);
+        assert_eq!(it.timeout(FIRST_INTERVAL_NS - 1), None);
+        assert_eq!(
+            it.timeout(FIRST_INTERVAL_NS),
+            Some(ConnectTimeout { tries: 1 })
+        );
+        assert_eq!(it.deadline_ns(), Some(3 * FIRST_INTERVAL_NS));
+        it.resend_at(5);
+        assert_eq!(it.timeout(5), Some(ConnectTimeout { tries: 1 }));
+        it.retry_after(100);
+        it.resend_at(7);
         assert_eq!(it.deadline_ns(), None);
-        assert!(!it.may_ask(99) && it.may_ask(100));
-        it.heard();
-        assert!(!it.may_ask(99), "it was heard when it refused");
+        assert!(!it.may_connect(99) && it.may_connect(100));
+        it.note_reachable();
+        assert!(!it.may_connect(99), "it was reachable when it refused");
     }
 
     #[test]
     fn what_nobody_heard_is_asked_again_as_soon_as_the_peer_is_heard() {
         let mut it = Connection::new();
-        it.ask('x', 0);
-        it.in_vain(5);
-        assert!(it.is_vain() && !it.may_ask(4 + UNHEARD_NS) && it.may_ask(5 + UNHEARD_NS));
-        it.heard();
-        assert!(!it.is_vain() && it.may_ask(5));
+        it.connect('x', 0);
+        it.set_unreachable(5);
+        assert!(
+            it.is_unreachable()
+                && !it.may_connect(4 + UNREACHABLE_PROBE_NS)
+                && it.may_connect(5 + UNREACHABLE_PROBE_NS)
+        );
+        it.note_reachable();
+        assert!(!it.is_unreachable() && it.may_connect(5));
     }
 }

@@ -1,69 +1,70 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Large frames, whose buffers a receiver lends to its caller: how many of one sender are out. Both sides count from the first
-//! that there ever was; the numbers have 16 bits and wrap.
+//! Flow control of large frames, whose buffers a receiver lends to its caller: counts those of one sender that are
+//! lent. Both sides count from the first one; the counters have 16 bits and wrap.
 
-/// The large frames of both directions of a peer.
+/// The large frames of a peer, in both directions.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LentFrames {
-    /// Large frames posted, and those of them that the peer has given back.
+    /// Large frames posted, and those of them that the peer has returned.
     posted: u16,
-    back: u16,
-    /// Large frames of the peer that were given back, and how many of those it was told of.
+    peer_returned: u16,
+    /// Large frames of the peer that were returned, and the part of them that was reported to it.
     returned: u16,
-    told: u16,
+    reported: u16,
 }
 
 impl LentFrames {
-    /// Whether the peer can take one more.
+    /// Whether another one may be posted.
     #[inline(always)]
     pub(crate) fn has_room(&self) -> bool {
-        self.posted.wrapping_sub(self.back) < MOST_LENT
+        self.posted.wrapping_sub(self.peer_returned) < LENT_FRAMES_MAX
     }
 
-    /// One is posted.
+    /// Counts a posted one.
     #[inline(always)]
     pub(crate) fn post(&mut self) {
         self.posted = self.posted.wrapping_add(1);
     }
 
-    /// The peer says how many it has given back.
+    /// Takes the peer's count of returned frames.
     #[inline(always)]
     pub(crate) fn take_back(&mut self, returned: u16) {
-        // Nothing new is the ordinary case.
-        if returned != self.back {
-            self.take_news(returned);
+        // Usually nothing has changed.
+        if returned != self.peer_returned {
+            self.advance(returned);
         }
     }
 
-    fn take_news(&mut self, returned: u16) {
-        // Less than was known before was overtaken, more than was lent is wild.
-        if returned.wrapping_sub(self.back) <= self.posted.wrapping_sub(self.back) {
-            self.back = returned;
+    fn advance(&mut self, returned: u16) {
+        // A smaller count was reordered, one beyond the posted frames is invalid.
+        if returned.wrapping_sub(self.peer_returned) <= self.posted.wrapping_sub(self.peer_returned)
+        {
+            self.peer_returned = returned;
         }
     }
 
-    /// One of the peer's is given back. `true`: the peer may be waiting to hear so.
+    /// Returns a frame of the peer. `true`: enough for an acknowledgement, since the peer may wait for it.
     #[inline(always)]
     pub(crate) fn give_back(&mut self) -> bool {
         self.returned = self.returned.wrapping_add(1);
-        self.returned.wrapping_sub(self.told) >= MOST_LENT / 4
+        self.returned.wrapping_sub(self.reported) >= LENT_FRAMES_MAX / 4
     }
 
-    /// How many were given back.
+    /// Frames returned.
     #[inline(always)]
     pub(crate) fn returned(&self) -> u16 {
         self.returned
     }
 
-    /// The peer is told so now.
+    /// The count is reported now.
     #[inline(always)]
-    pub(crate) fn tell(&mut self) {
-        self.told = self.returned;
+    pub(crate) fn mark_reported(&mut self) {
+        self.reported = self.returned;
     }
 }
 
-/// Large frames of one sender that a receiver holds: so it never runs out of buffers for small ones because of one peer.
-pub(crate) const MOST_LENT: u16 = 32;
+/// Large frames of one sender that a receiver holds at most, so that no peer can use up the buffers for small ones.
+pub(crate) const LENT_FRAMES_MAX: u16 = 32;
 
 #[cfg(test)]
 mod tests {
@@ -75,7 +76,7 @@ mod tests {
         while lent.has_room() {
             lent.post();
         }
-        lent.take_back(MOST_LENT + 9);
+        lent.take_back(LENT_FRAMES_MAX + 9);
         assert!(!lent.has_room(), "wild");
         lent.take_back(2);
         lent.take_back(1);

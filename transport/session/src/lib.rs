@@ -1,44 +1,48 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sessions: a peer's streams of packets, there and back. Every packet arrives once and in order, whatever carries it and
-//! however often that breaks. Sans-IO: a session says what is to be sent, and time is an argument.
+//! Sessions: reliable, ordered streams of packets between two processes. Every packet is delivered once and in order,
+//! whatever carries it and however often that breaks. Sans-IO: a session returns the packets to send, and time is an
+//! argument.
 //!
-//! **Knows** packets by their numbers, the slots and buffers that they lie in, and *carriers*: what packets go over. A carrier
-//! has a number (`made`) and is reliable until it breaks, or it may lose any packet.
-//! **Never** knows what a carrier is: no device, no socket, no address; never reads a clock, never touches a packet's body.
+//! **Knows** packets by their sequence numbers, the slots and buffers that contain them, and *carriers*: queue pairs,
+//! sockets or datagrams that transport them. A reliable carrier has a number and loses nothing until it breaks; other
+//! carriers may lose any packet.
+//! **Never** knows what a carrier is: no device, socket or address; never reads a clock, and never touches a packet's
+//! body.
 //!
 //! # Promises
-//! - S1: a packet is kept, with its bytes, until the peer says that it has it. That a carrier says so is not enough: then it is
-//!   with the peer's system or device, and lost if that is before the process has looked.
-//! - S2: at most [`WINDOW`] packets are kept: so a receiver that does not look is not flooded.
-//! - S3: all packets that went over a reliable carrier that broke are sent again; one that went over a carrier that loses
-//!   packets is sent again when its time is over, or when later ones were acknowledged before it.
-//! - S4: packets are handed up in the order of their numbers, once each. What comes ahead waits in its buffer; what comes
-//!   twice, or lies beyond the window, is dropped.
+//! - S1: a packet and its bytes are kept until the peer acknowledges it. A completion of the carrier is not enough:
+//!   then the packet is in the peer's kernel or device, and is lost if that fails before the process has read it.
+//! - S2: at most [`WINDOW`] packets are outstanding, so that a slow receiver is not overrun.
+//! - S3: when a reliable carrier breaks, all its unacknowledged packets are sent again; a packet sent over a lossy
+//!   carrier is sent again after a timeout, or when later ones were acknowledged.
+//! - S4: packets are delivered in the order of their sequence numbers, once each. One that arrives out of order waits
+//!   in its buffer; a duplicate, or one beyond the window, is dropped.
 //!
-//! Numbers have 32 bits and wrap; the window is small against that.
+//! Sequence numbers have 32 bits and wrap; the window is small against that.
 //!
 //! # Parts
-//! - [`Session`] numbers, keeps and sends again: the stream to the peer (`window.rs`, `resend_timer.rs`), the stream from it
-//!   (`order.rs`), and large frames (`lent_frames.rs`).
-//! - [`Connection`] is how two processes agree on a reliable carrier, and make another when that broke: who asks, when again, and
-//!   when not for a while.
-//! - [`Silence`], [`AckStall`], [`RecentFailures`] and [`Questions`] are when a peer that says nothing is asked, doubted and given up.
+//! - [`Session`] numbers, keeps and retransmits packets: the stream to the peer (`window.rs`, `resend_timer.rs`), the
+//!   stream from it (`order.rs`), and large frames (`lent_frames.rs`).
+//! - [`Connection`] establishes a reliable carrier between two processes, and another one when it broke; it decides who
+//!   initiates, when to retry, and when to pause.
+//! - [`WindowProbe`], [`AckStall`], [`RecentFailures`] and [`Silence`] decide when an unresponsive peer is sent a
+//!   request, distrusted and given up.
 //!
 //! # Example: two ends, and a carrier that breaks
 //! ```
-//! use session::{Session, Verdict, Via};
+//! use session::{PacketVerdict, Session, Via};
 //! let (mut here, mut there) = (Session::new(7), Session::new(7));
 //! here.keep(0, 100);
 //! let due = here.next_unsent().unwrap();
-//! here.sent(due.number, Via::Reliable { made: 1 });
-//! here.broke(1);
+//! here.sent(due.number, Via::Reliable { carrier: 1 });
+//! here.carrier_broke(1);
 //! let again = here.next_unsent().unwrap();
 //! assert_eq!(again, due);
-//! here.sent(again.number, Via::Reliable { made: 2 });
-//! assert_eq!(there.accept(again.number, 0, true), Verdict::Deliver);
-//! assert_eq!(there.accept(due.number, 1, true), Verdict::Twice);
+//! here.sent(again.number, Via::Reliable { carrier: 2 });
+//! assert_eq!(there.accept(again.number, 0, true), PacketVerdict::Deliver);
+//! assert_eq!(there.accept(due.number, 1, true), PacketVerdict::Duplicate);
 //! let mut free = Vec::new();
-//! here.acknowledge(there.tell(), 0, |slot| free.push(slot));
+//! here.acknowledge(there.take_ack(), 0, |slot| free.push(slot));
 //! assert_eq!(free, [0]);
 //! ```
 
@@ -49,107 +53,107 @@ mod connect;
 mod lent_frames;
 mod moment;
 mod order;
-mod questions;
 mod recent_failures;
 mod resend_timer;
 mod silence;
 mod window;
+mod window_probe;
 
 pub use ack_stall::AckStall;
-pub use connect::{CarrierState, Connection, Do, Overdue, Say};
+pub use connect::{CarrierState, ConnectAction, ConnectTimeout, Connection, LinkMessage};
 use lent_frames::LentFrames;
 pub use moment::Moment;
 use order::ReceiveOrder;
-pub use questions::Questions;
 pub use recent_failures::RecentFailures;
 pub use silence::Silence;
 use window::Window;
+pub use window_probe::WindowProbe;
 
-/// Packets under way to one peer.
+/// Largest number of outstanding packets to one peer.
 pub const WINDOW: u32 = 64;
-/// So many unacknowledged packets are worth an acknowledgement of their own.
+/// Number of unacknowledged packets after which an acknowledgement is sent on its own.
 pub const ACK_EVERY: u32 = WINDOW / 4;
-/// Names memory of a packet.
+/// Index of a packet's memory.
 pub type Slot = u32;
 
-/// What a process has of its peer's stream.
+/// What a process acknowledges of its peer's stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ack {
-    /// Number of the packet that it waits for: it has all before.
+    /// Sequence number of the next expected packet: all before have arrived.
     pub next: u32,
-    /// Bit `i`: it has packet `next + 1 + i`.
+    /// Bit `i`: packet `next + 1 + i` has arrived out of order.
     pub beyond: u64,
-    /// Buffers of large frames that it has given back, counted from the first.
+    /// Buffers of large frames returned, counted from the first.
     pub returned: u16,
 }
 
-/// How a packet went.
+/// How a packet was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Via {
     /// Not yet, or over a carrier that broke.
-    Not,
-    /// Over a carrier that may lose it, at this time.
+    Unsent,
+    /// Over a lossy carrier.
     Lossy {
-        /// When.
+        /// When it was sent.
         at: Moment,
     },
     /// Over the reliable carrier of this number.
     Reliable {
-        /// Its number, of all that this process ever [made](CarrierNumbers).
-        made: u32,
+        /// Its number, from [`CarrierNumbers`].
+        carrier: u32,
     },
-    /// The same, and it has arrived there, as the carrier says.
-    There {
+    /// The same, and the carrier has reported its arrival there.
+    Arrived {
         /// Its number.
-        made: u32,
+        carrier: u32,
     },
 }
 
 /// A packet to send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Due {
-    /// Its number.
+pub struct UnsentPacket {
+    /// Its sequence number.
     pub number: u32,
-    /// Where it lies.
+    /// Its memory.
     pub slot: Slot,
-    /// How long it is.
+    /// Its length.
     pub bytes: u32,
 }
 
 /// What to do with a packet that has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacketVerdict {
-    /// Hand it up; then see [`Session::next_held`].
+    /// Deliver it; then call [`Session::next_held`].
     Deliver,
-    /// Its buffer was put aside.
+    /// It is out of order; the session keeps its buffer.
     Held,
-    /// Drop it: it cannot be put aside now, and will come again.
+    /// Drop it: it is out of order and cannot be kept; the peer sends it again.
     Early,
-    /// Drop it, and tell the peer what is here.
-    Twice,
-    /// Drop it: nobody who keeps to the rules sends this.
-    Wild,
+    /// Drop it and send an acknowledgement: it is a duplicate.
+    Duplicate,
+    /// Drop it: no correct peer sends it.
+    Invalid,
 }
 
-/// Gives each reliable carrier of a process a number of its own.
+/// Numbers the reliable carriers of a process.
 #[derive(Debug, Default)]
 pub struct CarrierNumbers(u32);
 
 impl CarrierNumbers {
-    /// A number for one that is made now.
+    /// The number of a new one.
     #[allow(
         clippy::should_implement_trait,
         reason = "there is no end of them, and nobody iterates"
     )]
     pub fn next(&mut self) -> u32 {
-        // The last one is nobody's.
-        self.0 = self.0.wrapping_add(1) % NOBODY;
+        // The last number is `NO_CARRIER`.
+        self.0 = self.0.wrapping_add(1) % NO_CARRIER;
         self.0
     }
 }
 
 /// A number that no carrier has.
-const NOBODY: u32 = u32::MAX;
+const NO_CARRIER: u32 = u32::MAX;
 
 /// Both streams of a peer.
 #[derive(Debug)]
@@ -161,10 +165,10 @@ pub struct Session {
 
 /// The stream to the peer.
 impl Session {
-    /// What it owns while the peer has a few packets under way.
+    /// Memory used for a peer that has a few packets outstanding.
     pub const IDLE_BYTES: usize = Window::IDLE_BYTES;
 
-    /// Streams whose first packet has this number.
+    /// Streams whose first packet has this sequence number.
     #[must_use]
     pub fn new(first: u32) -> Self {
         Self {
@@ -174,128 +178,127 @@ impl Session {
         }
     }
 
-    /// Packets that may be kept from now on (S2).
+    /// Packets that may be added now (S2).
     #[inline(always)]
     #[must_use]
     pub fn room(&self) -> u32 {
         self.window.room()
     }
 
-    /// Number of the next packet.
+    /// Sequence number of the next packet.
     #[inline(always)]
     #[must_use]
     pub fn next(&self) -> u32 {
         self.window.next()
     }
 
-    /// Keeps a packet, which gets number [`next`](Self::next). There must be room.
+    /// Adds a packet, which gets number [`next`](Self::next). There must be room.
     #[inline(always)]
     pub fn keep(&mut self, slot: Slot, bytes: u32) {
         self.window.keep(slot, bytes);
     }
 
-    /// Keeps a packet that was just sent over a reliable carrier. There must be room, and none may wait to be sent.
+    /// Adds a packet that was just sent over a reliable carrier. There must be room, and no packet may be unsent.
     #[inline(always)]
-    pub fn keep_sent(&mut self, slot: Slot, bytes: u32, made: u32) {
-        self.window.keep_sent(slot, bytes, made);
+    pub fn keep_sent(&mut self, slot: Slot, bytes: u32, carrier: u32) {
+        self.window.keep_sent(slot, bytes, carrier);
     }
 
-    /// Whether packets wait to be sent.
+    /// Whether packets are unsent.
     #[inline(always)]
     #[must_use]
     pub fn has_unsent(&self) -> bool {
         self.window.unsent() != 0
     }
 
-    /// How many packets wait to be sent.
+    /// Number of unsent packets.
     #[inline]
     #[must_use]
     pub fn unsent(&self) -> u32 {
         self.window.unsent()
     }
 
-    /// The oldest packet that waits to be sent.
+    /// The oldest unsent packet.
     #[inline]
     #[must_use]
-    pub fn next_unsent(&self) -> Option<Due> {
+    pub fn next_unsent(&self) -> Option<UnsentPacket> {
         self.window.next_unsent()
     }
 
-    /// The oldest packets that wait to be sent, as many as there are places; answers how many.
+    /// Fills `places` with the oldest unsent packets; returns their number.
     #[inline]
-    pub fn next_of_unsent(&self, places: &mut [Due]) -> usize {
+    pub fn next_of_unsent(&self, places: &mut [UnsentPacket]) -> usize {
         self.window.next_of_unsent(places)
     }
 
-    /// A packet was sent.
+    /// Records that a packet was sent.
     #[inline]
     pub fn sent(&mut self, number: u32, via: Via) {
         self.window.sent(number, via);
     }
 
-    /// A reliable carrier says that a packet has arrived.
+    /// Records that a reliable carrier has completed a packet.
     #[inline(always)]
-    pub fn arrived(&mut self, number: u32, made: u32) {
-        self.window.arrived(number, made);
+    pub fn arrived(&mut self, number: u32, carrier: u32) {
+        self.window.arrived(number, carrier);
     }
 
-    /// This carrier is gone: what went over it must go again (S1).
-    pub fn broke(&mut self, made: u32) {
-        self.window.broke(made);
+    /// A carrier broke: its unacknowledged packets are to be sent again (S1).
+    pub fn carrier_broke(&mut self, carrier: u32) {
+        self.window.carrier_broke(carrier);
     }
 
-    /// Packets over carriers that may lose them, and that the peer is not known to have, wait to be sent again: they took a way that
-    /// leads nowhere.
-    pub fn send_all_again(&mut self) {
-        self.window.send_all_again();
+    /// Unacknowledged packets of lossy carriers are to be sent again: they took a path that does not work.
+    pub fn resend_lossy(&mut self) {
+        self.window.resend_lossy();
     }
 
-    /// Whether everything that is kept has arrived, for all we know.
+    /// Whether all packets have arrived, as far as is known.
     #[must_use]
     pub fn has_arrived(&self) -> bool {
         self.window.has_arrived()
     }
 
-    /// The oldest packet of which the peer has not said that it has it.
+    /// The oldest unacknowledged packet.
     #[inline]
     #[must_use]
-    pub fn awaits_word(&self) -> Option<u32> {
+    pub fn oldest_unacknowledged(&self) -> Option<u32> {
         self.window.oldest()
     }
 
-    /// Whether a packet is under way over this carrier.
+    /// Whether a packet is in flight over this carrier.
     #[must_use]
-    pub fn is_under_way(&self, made: u32) -> bool {
-        self.window.is_under_way(made)
+    pub fn is_under_way(&self, carrier: u32) -> bool {
+        self.window.is_under_way(carrier)
     }
 
-    /// Whether the peer has not said yet that it has this packet.
+    /// Whether this packet is unacknowledged.
     #[inline]
     #[must_use]
-    pub fn is_kept(&self, number: u32) -> bool {
-        self.window.is_kept(number)
+    pub fn is_unacknowledged(&self, number: u32) -> bool {
+        self.window.is_unacknowledged(number)
     }
 
-    /// Takes in what the peer has; gives the slots of packets back that it has for the first time.
+    /// Handles an acknowledgement; passes the slots of newly acknowledged packets to `free`.
     #[inline(always)]
     pub fn acknowledge(&mut self, ack: Ack, now_ns: u64, free: impl FnMut(Slot)) {
         self.lent.take_back(ack.returned);
         self.window.acknowledge(ack, now_ns, free);
     }
 
-    /// When [`timeout`](Self::timeout) wants to be called.
+    /// The next time for [`timeout`](Self::timeout).
     #[inline]
     #[must_use]
     pub fn deadline(&self, now_ns: u64) -> Option<u64> {
         self.window.deadline(now_ns)
     }
 
-    /// Packets whose time is over, over carriers that may lose them, wait to be sent again; `true` if there are any.
+    /// Marks packets of lossy carriers that have timed out as unsent; returns whether there are any.
     pub fn timeout(&mut self, now_ns: u64) -> bool {
         self.window.timeout(now_ns)
     }
 
-    /// How often in a row time was over without an acknowledgement of anything new.
+    /// Timeouts in a row without an acknowledgement of anything new.
     #[must_use]
     pub fn timeouts(&self) -> u8 {
         self.window.timeouts()
@@ -304,25 +307,25 @@ impl Session {
 
 /// The stream from the peer.
 impl Session {
-    /// A packet has arrived. `false`: it is not the one that is expected, or others were put aside; nothing was done.
+    /// Accepts the expected packet. `false`: it is another one, or packets are held; nothing was done.
     #[inline(always)]
     pub fn accept_next(&mut self, number: u32) -> bool {
         self.order.accept_next(number)
     }
 
-    /// A packet has arrived in `buffer`, which may be put aside if it `can_wait`.
+    /// Accepts a packet that has arrived in `buffer`, which may be held if it `can_wait`.
     #[inline(always)]
     pub fn accept(&mut self, number: u32, buffer: Slot, can_wait: bool) -> PacketVerdict {
         self.order.accept(number, buffer, can_wait)
     }
 
-    /// The buffer of a packet that was put aside and whose turn has come; to be asked after each delivery.
+    /// The buffer of the next held packet, if it is the expected one; to be called after each delivery.
     #[inline(always)]
     pub fn next_held(&mut self) -> Option<Slot> {
         self.order.next_held()
     }
 
-    /// What the peer should be told.
+    /// The current acknowledgement.
     #[inline(always)]
     #[must_use]
     pub fn ack(&self) -> Ack {
@@ -333,56 +336,56 @@ impl Session {
         }
     }
 
-    /// The same, for something that is sent now.
+    /// The acknowledgement for a message that is sent now.
     #[inline(always)]
-    pub fn tell(&mut self) -> Ack {
-        self.order.tell();
-        self.lent.tell();
+    pub fn take_ack(&mut self) -> Ack {
+        self.order.mark_acknowledged();
+        self.lent.mark_reported();
         self.ack()
     }
 
-    /// Packets handed up since the peer was told.
+    /// Packets delivered since the last acknowledgement.
     #[inline(always)]
     #[must_use]
-    pub fn owed(&self) -> u32 {
-        self.order.owed()
+    pub fn delivered_since_ack(&self) -> u32 {
+        self.order.delivered_since_ack()
     }
 
-    /// The peer is to be told what has arrived even if nothing new has.
+    /// Requires an acknowledgement even if nothing new has arrived.
     #[inline(always)]
-    pub fn owe_anyway(&mut self) {
-        self.order.owe_anyway();
+    pub fn force_ack(&mut self) {
+        self.order.force_ack();
     }
 
-    /// Whether the peer is to be told now, by a word of its own. `is_answered`: packets go there whenever there are any, and tell
-    /// it as well.
-    pub fn take_owing(&mut self, is_answered: bool) -> bool {
-        self.order.take_owing(is_answered)
+    /// Whether an acknowledgement must be sent now, on its own. `is_answered`: packets are sent to the peer soon, and
+    /// carry one.
+    pub fn take_ack_due(&mut self, is_answered: bool) -> bool {
+        self.order.take_ack_due(is_answered)
     }
 
-    /// Forgets all that is kept, and what was put aside: the peer is lost. `free` gets slots, `drop` buffers.
+    /// Discards all packets: the peer is lost. `free` gets the slots, `drop` the buffers.
     pub fn forget(&mut self, free: impl FnMut(Slot), drop: impl FnMut(Slot)) {
         self.window.forget(free);
         self.order.forget(drop);
     }
 }
 
-/// Large frames, of which a receiver lends only so many buffers.
+/// Large frames: a receiver lends a limited number of their buffers.
 impl Session {
-    /// Whether the peer can take one more.
+    /// Whether another one may be posted.
     #[inline(always)]
     #[must_use]
     pub fn may_lend(&self) -> bool {
         self.lent.has_room()
     }
 
-    /// One is posted.
+    /// Counts a posted one.
     #[inline(always)]
     pub fn lend(&mut self) {
         self.lent.post();
     }
 
-    /// One of the peer's is given back. `true`: the peer may be waiting to hear so.
+    /// Returns one of the peer's. `true`: enough for an acknowledgement, since the peer may wait for it.
     #[inline(always)]
     pub fn give_back(&mut self) -> bool {
         self.lent.give_back()
@@ -398,7 +401,7 @@ mod tests {
         Session::new(number)
     }
 
-    /// Keeps packets in slots 100, 101, ..., and sends them as datagrams at time 0.
+    /// Adds packets in slots 100, 101, …, and sends them as datagrams at time 0.
     fn send(session: &mut Session, count: u32) {
         for slot in 0..count {
             session.keep(100 + slot, 10);
@@ -415,17 +418,17 @@ mod tests {
         free
     }
 
-    /// All that waits to be sent, in order; it is sent over a queue pair.
-    fn resent(session: &mut Session, made: u32) -> Vec<u32> {
+    /// All unsent packets, in order; sends them over a queue pair.
+    fn resent(session: &mut Session, carrier: u32) -> Vec<u32> {
         let mut numbers = Vec::new();
         while let Some(due) = session.next_unsent() {
-            session.sent(due.number, Via::Reliable { made });
+            session.sent(due.number, Via::Reliable { carrier });
             numbers.push(due.number);
         }
         numbers
     }
 
-    /// What a receiver hands up when packets arrive in this order, each in the buffer of its number.
+    /// The packets that a receiver delivers when they arrive in this order, each in the buffer of its number.
     fn handed_up(receiver: &mut Session, numbers: &[u32]) -> Vec<u32> {
         let mut up = Vec::new();
         for number in numbers {
@@ -446,9 +449,9 @@ mod tests {
             assert_eq!(handed_up(&mut receiver, &mixed), sent, "S4 from {start}");
             let ack = receiver.ack();
             assert_eq!((ack.next, ack.beyond), (start.wrapping_add(6), 0));
-            assert_eq!(receiver.accept(start, 0, true), PacketVerdict::Twice);
+            assert_eq!(receiver.accept(start, 0, true), PacketVerdict::Duplicate);
             let far = start.wrapping_add(6 + WINDOW + 1);
-            assert_eq!(receiver.accept(far, 0, true), PacketVerdict::Wild);
+            assert_eq!(receiver.accept(far, 0, true), PacketVerdict::Invalid);
         }
     }
 
@@ -459,7 +462,7 @@ mod tests {
         assert_eq!(receiver.ack().beyond, 0, "the peer sends it again");
         assert_eq!(receiver.accept(5, 0, false), PacketVerdict::Deliver);
         assert_eq!(receiver.accept(6, 0, false), PacketVerdict::Deliver);
-        assert_eq!(receiver.accept(5, 0, false), PacketVerdict::Twice);
+        assert_eq!(receiver.accept(5, 0, false), PacketVerdict::Duplicate);
         assert_eq!(receiver.accept(7, 0, false), PacketVerdict::Deliver);
     }
 
@@ -472,7 +475,7 @@ mod tests {
             beyond,
             returned: 0,
         };
-        // The last of four has arrived, of the others the first two.
+        // The last of four has arrived, and the first two.
         assert_eq!(acknowledged(&mut sender, ack(0, 1), 5_000), [100, 101, 103]);
         assert_eq!(acknowledged(&mut sender, ack(0, 1), 6_000), [0; 0]);
         let old = ack(u32::MAX, 0);
@@ -535,9 +538,9 @@ mod tests {
             ..Ack::default()
         };
         assert_eq!(acknowledged(&mut sender, ack, 0), [0], "S1");
-        sender.broke(9);
-        assert!(!sender.has_unsent() && sender.awaits_word().is_some());
-        sender.broke(1);
+        sender.carrier_broke(9);
+        assert!(!sender.has_unsent() && sender.oldest_unacknowledged().is_some());
+        sender.carrier_broke(1);
         sender.keep(6, 10);
         let again = resent(&mut sender, 2);
         assert_eq!(again[..5], numbers[1..], "S3: in their old order");
@@ -553,10 +556,12 @@ mod tests {
             sender.lend();
             lent += 1;
         }
-        assert_eq!(lent, lent_frames::MOST_LENT);
-        let news = (0..lent).map(|_| receiver.give_back()).filter(|news| *news);
-        assert!(news.count() > 0, "some are worth a word");
-        acknowledged(&mut sender, receiver.tell(), 0);
+        assert_eq!(lent, lent_frames::LENT_FRAMES_MAX);
+        let acks = (0..lent)
+            .map(|_| receiver.give_back())
+            .filter(|is_due| *is_due);
+        assert!(acks.count() > 0, "some are worth a word");
+        acknowledged(&mut sender, receiver.take_ack(), 0);
         assert!(sender.may_lend());
         let wild = Ack {
             returned: lent + 9,

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Times that take little room.
+//! Compact timestamps.
 
-/// A time, in microseconds that wrap after an hour: enough for what waits for an answer.
+/// A timestamp in microseconds that wraps after an hour: long enough for timeouts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moment(u32);
 
 impl Moment {
-    /// The moment at this time of a clock.
+    /// The timestamp of `now_ns`.
     #[inline(always)]
     #[must_use]
     #[allow(clippy::cast_possible_truncation, reason = "it wraps")]
@@ -14,10 +14,10 @@ impl Moment {
         Self((now_ns / 1000) as u32)
     }
 
-    /// Time from here to a later one.
+    /// Nanoseconds from this timestamp to `now_ns`.
     #[inline(always)]
     #[must_use]
-    pub fn until(self, now_ns: u64) -> u64 {
+    pub fn elapsed_ns(self, now_ns: u64) -> u64 {
         let passed = Self::of(now_ns).0.wrapping_sub(self.0).cast_signed();
         u64::from(passed.max(0).cast_unsigned()) * 1000
     }

@@ -1,71 +1,71 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The stream from a peer: which packet is handed up next, which wait since they came ahead of it (S4), and what the peer was
-//! told of that.
+//! The stream from a peer: the next packet to deliver, those held since they arrived out of order (S4), and what was
+//! acknowledged.
 
 use std::collections::VecDeque;
 
 use crate::{ACK_EVERY, PacketVerdict, Slot, WINDOW};
 
-/// The packets that have arrived of the peer's stream.
+/// The packets received of the peer's stream.
 #[derive(Debug)]
 pub(crate) struct ReceiveOrder {
-    /// Number of the packet that is handed up next.
+    /// Sequence number of the next packet to deliver.
     expected: u32,
-    /// Packets beyond it, by how far: their buffers.
+    /// Buffers of the held packets, by their distance from the expected one.
     #[allow(
         clippy::box_collection,
         reason = "there are thousands of peers, and hardly any has this"
     )]
     ahead: Option<Box<VecDeque<Option<Slot>>>>,
     beyond: u64,
-    /// Packets handed up since the peer was told: some dozens, since it is told of every [`ACK_EVERY`] and sends no more than a window
-    /// before that; of one that keeps to no rules no more are counted than fit.
-    owed: u16,
-    /// The peer is to be told even if nothing new has come.
-    owes_anyway: bool,
+    /// Packets delivered since the last acknowledgement: at most a few dozen, since one is sent after [`ACK_EVERY`] and
+    /// the peer sends no more than a window before; saturates for a peer that ignores the window.
+    delivered_since_ack: u16,
+    /// An acknowledgement is required even if nothing new has arrived.
+    is_ack_forced: bool,
 }
 
 impl ReceiveOrder {
-    /// One whose first packet has this number.
+    /// A stream whose first packet has this number.
     pub(crate) fn new(first: u32) -> Self {
         Self {
             expected: first,
             ahead: None,
             beyond: 0,
-            owed: 0,
-            owes_anyway: false,
+            delivered_since_ack: 0,
+            is_ack_forced: false,
         }
     }
 
-    /// Number of the packet that is handed up next.
+    /// Sequence number of the next packet to deliver.
     #[inline(always)]
     pub(crate) fn expected(&self) -> u32 {
         self.expected
     }
 
-    /// Bit `i`: the packet that is `i + 1` beyond it is here.
+    /// Bit `i`: packet `expected + 1 + i` is held.
     #[inline(always)]
     pub(crate) fn beyond(&self) -> u64 {
         self.beyond
     }
 
-    /// Takes a packet if it is the one that is expected, and no other waits.
+    /// Accepts a packet if it is the expected one and none is held.
     #[inline(always)]
     pub(crate) fn accept_next(&mut self, number: u32) -> bool {
         let is_next = number == self.expected && self.beyond == 0 && self.ahead.is_none();
         if is_next {
             self.expected = self.expected.wrapping_add(1);
-            self.owed = self.owed.saturating_add(1);
+            self.delivered_since_ack = self.delivered_since_ack.saturating_add(1);
         }
         is_next
     }
 
-    /// A packet has arrived in `buffer`, which may be put aside if it `can_wait`.
+    /// Accepts a packet that has arrived in `buffer`, which may be held if it `can_wait`.
     #[inline(always)]
     pub(crate) fn accept(&mut self, number: u32, buffer: Slot, can_wait: bool) -> PacketVerdict {
         if number == self.expected && self.beyond == 0 {
             self.expected = self.expected.wrapping_add(1);
-            self.owed = self.owed.saturating_add(1);
+            self.delivered_since_ack = self.delivered_since_ack.saturating_add(1);
             return PacketVerdict::Deliver;
         }
         self.accept_out_of_order(number, buffer, can_wait)
@@ -73,28 +73,28 @@ impl ReceiveOrder {
 
     #[inline(never)]
     fn accept_out_of_order(&mut self, number: u32, buffer: Slot, can_wait: bool) -> PacketVerdict {
-        let far = number.wrapping_sub(self.expected);
-        if far == 0 {
+        let distance = number.wrapping_sub(self.expected);
+        if distance == 0 {
             self.advance();
             return PacketVerdict::Deliver;
         }
-        if far > WINDOW {
+        if distance > WINDOW {
             let is_old = self.expected.wrapping_sub(number) <= 2 * WINDOW;
             return if is_old {
-                PacketVerdict::Twice
+                PacketVerdict::Duplicate
             } else {
-                PacketVerdict::Wild
+                PacketVerdict::Invalid
             };
         }
-        let bit = 1 << (far - 1);
+        let bit = 1 << (distance - 1);
         if self.beyond & bit != 0 {
-            return PacketVerdict::Twice;
+            return PacketVerdict::Duplicate;
         }
         if !can_wait {
             return PacketVerdict::Early;
         }
         self.beyond |= bit;
-        let index = far as usize - 1;
+        let index = distance as usize - 1;
         let ahead = self.ahead.get_or_insert_default();
         if ahead.len() <= index {
             ahead.resize(index + 1, None);
@@ -103,7 +103,7 @@ impl ReceiveOrder {
         PacketVerdict::Held
     }
 
-    /// The buffer of a packet that was put aside and whose turn has come.
+    /// The buffer of the next held packet, if it is the expected one.
     #[inline(always)]
     pub(crate) fn next_held(&mut self) -> Option<Slot> {
         self.ahead.as_ref()?;
@@ -112,7 +112,7 @@ impl ReceiveOrder {
 
     #[inline(never)]
     fn take_held(&mut self) -> Option<Slot> {
-        // The front stands for the packet that is expected: `advance` has moved the bits, not the queue.
+        // The front is the expected packet: `advance` has shifted the bits, not the queue.
         let ahead = self.ahead.as_mut()?;
         let buffer = ahead.pop_front().flatten();
         if ahead.is_empty() {
@@ -124,42 +124,44 @@ impl ReceiveOrder {
         buffer
     }
 
-    /// The packet that was expected is handed up.
+    /// The expected packet is delivered.
     fn advance(&mut self) {
         self.expected = self.expected.wrapping_add(1);
         self.beyond >>= 1;
-        self.owed = self.owed.saturating_add(1);
+        self.delivered_since_ack = self.delivered_since_ack.saturating_add(1);
     }
 
-    /// Forgets what was put aside.
+    /// Discards all held packets.
     pub(crate) fn forget(&mut self, drop: impl FnMut(Slot)) {
         let ahead = self.ahead.take().unwrap_or_default();
         ahead.into_iter().flatten().for_each(drop);
         self.beyond = 0;
     }
 
-    /// The peer is told what has come.
+    /// An acknowledgement is sent.
     #[inline(always)]
-    pub(crate) fn tell(&mut self) {
-        self.owed = 0;
+    pub(crate) fn mark_acknowledged(&mut self) {
+        self.delivered_since_ack = 0;
     }
 
-    /// Packets handed up since then.
+    /// Packets delivered since the last acknowledgement.
     #[inline(always)]
-    pub(crate) fn owed(&self) -> u32 {
-        self.owed.into()
+    pub(crate) fn delivered_since_ack(&self) -> u32 {
+        self.delivered_since_ack.into()
     }
 
-    /// The peer is to be told even if nothing new has come.
+    /// Requires an acknowledgement even if nothing new has arrived.
     #[inline(always)]
-    pub(crate) fn owe_anyway(&mut self) {
-        self.owes_anyway = true;
+    pub(crate) fn force_ack(&mut self) {
+        self.is_ack_forced = true;
     }
 
-    /// Whether the peer is to be told now, by a word of its own. `is_answered`: what goes to it soon may tell it as well.
-    pub(crate) fn take_owing(&mut self, is_answered: bool) -> bool {
-        let anyway = std::mem::take(&mut self.owes_anyway);
-        anyway || self.owed() >= ACK_EVERY || (self.owed != 0 && !is_answered)
+    /// Whether an acknowledgement must be sent now, on its own. `is_answered`: packets sent to the peer soon carry one.
+    pub(crate) fn take_ack_due(&mut self, is_answered: bool) -> bool {
+        let anyway = std::mem::take(&mut self.is_ack_forced);
+        anyway
+            || self.delivered_since_ack() >= ACK_EVERY
+            || (self.delivered_since_ack != 0 && !is_answered)
     }
 }
 
@@ -177,7 +179,7 @@ mod tests {
             };
             assert!(is_next);
         }
-        assert_eq!(order.owed(), u16::MAX.into());
-        assert!(order.take_owing(true), "it is still owed");
+        assert_eq!(order.delivered_since_ack(), u16::MAX.into());
+        assert!(order.take_ack_due(true), "it is still delivered_since_ack");
     }
 }

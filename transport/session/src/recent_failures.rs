@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Counts failures that come again and again: a caller acts on several in a short time, not on one.
+//! A counter of recent failures: a caller acts on several within a short time, not on one.
 
 use crate::Moment;
 
-/// Counts failures, until none has happened for a minute.
+/// Counts failures; restarts after a minute without one.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RecentFailures {
     count: u8,
@@ -11,24 +11,24 @@ pub struct RecentFailures {
 }
 
 impl RecentFailures {
-    /// It happens now.
+    /// Records a failure.
     pub fn record(&mut self, now_ns: u64) {
         self.count = self.count(now_ns).saturating_add(1);
         self.last = Moment::of(now_ns);
     }
 
-    /// How often it has happened since there was a minute without it.
+    /// Failures since the last minute without one.
     #[must_use]
     pub fn count(self, now_ns: u64) -> u8 {
-        match self.last.until(now_ns) {
-            0..=LONG_NS => self.count,
+        match self.last.elapsed_ns(now_ns) {
+            0..=RESTART_NS => self.count,
             _ => 0,
         }
     }
 }
 
-/// What has not happened for so long is over.
-const LONG_NS: u64 = 60_000_000_000;
+/// The counter restarts after this time without a failure.
+const RESTART_NS: u64 = 60_000_000_000;
 
 #[cfg(test)]
 mod tests {
@@ -42,10 +42,10 @@ mod tests {
             it.record(50_000_000_000 * second);
         }
         let last = 150_000_000_000;
-        assert_eq!((it.count(last), it.count(last + LONG_NS)), (3, 3));
-        assert_eq!(it.count(last + LONG_NS + 1000), 0);
-        it.record(last + LONG_NS + 1000);
-        assert_eq!(it.count(last + 2 * LONG_NS), 1);
+        assert_eq!((it.count(last), it.count(last + RESTART_NS)), (3, 3));
+        assert_eq!(it.count(last + RESTART_NS + 1000), 0);
+        it.record(last + RESTART_NS + 1000);
+        assert_eq!(it.count(last + 2 * RESTART_NS), 1);
     }
 
     #[test]

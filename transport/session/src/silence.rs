@@ -1,57 +1,57 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! For how long a peer has not answered. Only time in which this process looked counts: one that was stopped for an hour has not
-//! waited for an hour.
+//! How long a peer has not replied. Only time in which this process ran counts: if it was stopped for an hour, it has
+//! not waited for an hour.
 
 use crate::Moment;
 
-/// How long one has been silent.
+/// Duration of a peer's silence.
 #[derive(Clone, Copy, Debug)]
 pub struct Silence {
-    /// In milliseconds, and when that was found last.
+    /// The duration in milliseconds, and when it was computed.
     silent_ms: u32,
-    found_at: Moment,
+    computed_at: Moment,
 }
 
 impl Default for Silence {
-    /// It answers.
+    /// The peer is not silent.
     fn default() -> Self {
         Self {
             silent_ms: NOT_SILENT,
-            found_at: Moment::of(0),
+            computed_at: Moment::of(0),
         }
     }
 }
 
 impl Silence {
-    /// Something was heard of the peer.
+    /// Something was received from the peer.
     #[inline(always)]
-    pub fn ends(&mut self) {
+    pub fn end(&mut self) {
         self.silent_ms = NOT_SILENT;
     }
 
-    /// Whether something was asked in vain since the peer was heard.
+    /// Whether a request is unanswered since the peer was last heard from.
     #[inline(always)]
     #[must_use]
-    pub fn is_on(&self) -> bool {
+    pub fn is_silent(&self) -> bool {
         self.silent_ms != NOT_SILENT
     }
 
-    /// The peer has not answered again: for how long now, in nanoseconds.
-    pub fn goes_on(&mut self, now_ns: u64) -> u64 {
-        let more_ms = self.found_at.until(now_ns).min(MOST_PAUSE_NS) / 1_000_000;
+    /// A request had no reply again; returns the duration of the silence in nanoseconds.
+    pub fn extend(&mut self, now_ns: u64) -> u64 {
+        let more_ms = self.computed_at.elapsed_ns(now_ns).min(INTERVAL_NS_MAX) / 1_000_000;
         self.silent_ms = match self.silent_ms {
             NOT_SILENT => 0,
             before => before.saturating_add(u32::try_from(more_ms).unwrap_or(0)),
         };
-        self.found_at = Moment::of(now_ns);
+        self.computed_at = Moment::of(now_ns);
         u64::from(self.silent_ms) * 1_000_000
     }
 }
 
-/// It answers.
+/// The peer is not silent.
 const NOT_SILENT: u32 = u32::MAX;
-/// Whoever does not answer is asked more often than this.
-const MOST_PAUSE_NS: u64 = 2_000_000_000;
+/// Longest interval between two requests to a silent peer; a longer gap means that this process did not run.
+const INTERVAL_NS_MAX: u64 = 2_000_000_000;
 
 #[cfg(test)]
 mod tests {
@@ -61,12 +61,12 @@ mod tests {
     fn only_time_in_which_somebody_looked_counts() {
         let mut silence = Silence::default();
         let second = 1_000_000_000;
-        assert!(!silence.is_on());
-        assert_eq!(silence.goes_on(70 * second), 0, "it begins now");
-        assert_eq!(silence.goes_on(71 * second), second);
-        assert_eq!(silence.goes_on(300 * second), 3 * second, "stopped");
-        silence.ends();
-        assert!(!silence.is_on());
-        assert_eq!(silence.goes_on(301 * second), 0);
+        assert!(!silence.is_silent());
+        assert_eq!(silence.extend(70 * second), 0, "it begins now");
+        assert_eq!(silence.extend(71 * second), second);
+        assert_eq!(silence.extend(300 * second), 3 * second, "stopped");
+        silence.end();
+        assert!(!silence.is_silent());
+        assert_eq!(silence.extend(301 * second), 0);
     }
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sessions over streams of bytes: two ends, and a network that gives bytes in pieces, breaks streams in the middle of a frame, lets
-//! them die without a word, and brings strangers. Everything that is posted arrives once and in order; a seed decides what happens.
+//! Sessions over byte streams: two ends, and a network that delivers bytes in pieces, breaks streams within a frame,
+//! lets them stall silently, and opens streams of strangers. Every posted message arrives once and in order; a seed
+//! determines the run.
 //!
-//! `RMPI_TEST_SEED` runs one seed alone, `RMPI_TEST_SEEDS` so many times as many as usual.
+//! `RMPI_TEST_SEED` runs one seed, `RMPI_TEST_SEEDS` multiplies their number.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -18,7 +19,7 @@ mod frames;
 mod net;
 
 use session::WINDOW;
-use session::{Ack, Say};
+use session::{Ack, LinkMessage};
 
 use end::{End, LARGE, MOST_BODY, MOST_SILENCE_NS, Seen};
 use frames::Writer;
@@ -26,7 +27,7 @@ use net::{Net, Random};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Runs for each seed, and says which one failed.
+/// Runs for each seed, and prints the one that failed.
 fn for_seeds(usual: u64, mut test: impl FnMut(u64)) {
     let number = |name| {
         let text = std::env::var(name).ok()?;
@@ -49,7 +50,7 @@ impl Drop for Failing {
     }
 }
 
-/// How bad it is: a fault every so many turns; 0: never.
+/// A fault every so many turns; 0: never.
 #[derive(Clone, Copy, Default)]
 struct Faults {
     resets: usize,
@@ -58,20 +59,20 @@ struct Faults {
     pauses: usize,
 }
 
-/// Two ends, what they have posted, and what has come.
+/// Two ends, their posted and their received messages.
 struct Pair {
     now_ns: u64,
     random: Random,
     net: Net,
     ends: [End; 2],
-    /// Messages that each end has posted, and those that it got.
+    /// Messages that each end has posted, and those it received.
     posted: [u32; 2],
     got: [u32; 2],
-    /// Large messages that each has got and not given back.
+    /// Large messages that each received and did not return.
     lent: [usize; 2],
     /// Whether each keeps them for now.
     holds: [bool; 2],
-    /// When each goes on that is doing something else.
+    /// When each end continues that does not poll now.
     away_until_ns: [u64; 2],
 }
 
@@ -96,7 +97,7 @@ impl Pair {
         }
     }
 
-    /// Message number `number` of an end: how long it is and what is in it follows from that.
+    /// Message `number` of an end, from which its length and content follow.
     fn message(side: usize, number: u32) -> Vec<u8> {
         let mut random = Random::new(u64::from(number) << 1 | side as u64);
         let most = if random.once_in(3) { MOST_BODY } else { 60 };
@@ -104,7 +105,7 @@ impl Pair {
         random.bytes(count)
     }
 
-    /// Some time passes.
+    /// Advances the time.
     fn pass(&mut self) {
         let most = if self.random.once_in(30) {
             5_000_000
@@ -121,14 +122,14 @@ impl Pair {
         }
         if is_now(&mut self.random, faults.deaths) {
             match self.random.below(2) {
-                0 => self.net.blacken(),
+                0 => self.net.make_blackhole(),
                 _ => self.net.down_until_ns = self.now_ns + self.random.below(200_000_000) as u64,
             }
         }
         if is_now(&mut self.random, faults.strangers) {
-            let bytes = strange(&mut self.random);
+            let bytes = stranger_bytes(&mut self.random);
             let side = self.random.below(2);
-            self.net.knock(self.now_ns, side, bytes);
+            self.net.open_from_stranger(self.now_ns, side, bytes);
         }
         if is_now(&mut self.random, faults.pauses) {
             let side = self.random.below(2);
@@ -136,7 +137,7 @@ impl Pair {
         }
     }
 
-    /// Both ends post, up to so many messages in all, and do what they can.
+    /// Both ends post, up to `messages` in all, and make progress.
     fn turn(&mut self, messages: u32) {
         self.pass();
         for side in [0, 1] {
@@ -157,7 +158,7 @@ impl Pair {
         }
     }
 
-    /// An end takes what has come, and gives some of it back.
+    /// An end takes the received messages, and returns some of them.
     fn take(&mut self, side: usize) {
         while let Some(body) = self.ends[side].ready.pop_front() {
             let expected = Self::message(1 - side, self.got[side]);
@@ -167,7 +168,7 @@ impl Pair {
         }
         assert!(self.lent[side] <= 32, "{} large ones", self.lent[side]);
         assert!(self.ends[side].kept() <= WINDOW as usize, "S2");
-        // Some are kept for long, then all are given back.
+        // Some are kept for long, then all are returned.
         if self.random.once_in(20) {
             self.holds[side] = !self.holds[side];
         }
@@ -179,13 +180,13 @@ impl Pair {
 
     fn is_done(&self, messages: u32) -> bool {
         let done = |side: usize| {
-            let is_acknowledged = self.ends[side].session.awaits_word().is_none();
+            let is_acknowledged = self.ends[side].session.oldest_unacknowledged().is_none();
             self.got[side] == messages && is_acknowledged
         };
         done(0) && done(1)
     }
 
-    /// Until all has arrived; faults happen in the first so many turns.
+    /// Runs until all messages have arrived; faults occur in the first `faulty_turns` turns.
     fn run(&mut self, messages: u32, faults: &Faults, faulty_turns: u32) {
         for turn in 0_u32.. {
             if self.is_done(messages) {
@@ -211,8 +212,8 @@ impl Pair {
     }
 }
 
-/// What strangers send: noise, frames of which none begins a session, and half a frame.
-fn strange(random: &mut Random) -> Vec<u8> {
+/// What strangers send: noise, frames that do not begin a session, and half a frame.
+fn stranger_bytes(random: &mut Random) -> Vec<u8> {
     if random.once_in(3) {
         let count = random.below(200);
         return random.bytes(count);
@@ -228,20 +229,20 @@ fn strange(random: &mut Random) -> Vec<u8> {
     bytes[..keep].to_vec()
 }
 
-/// The byte that says that a frame begins a session.
+/// The kind byte of a frame that begins a session.
 fn connect_byte() -> u8 {
     let mut writer = Writer::new();
     let (attempt, end, again) = (0, (), false);
-    let say = Say::Connect {
+    let message = LinkMessage::Connect {
         attempt,
         end,
         again,
     };
-    writer.note(Ack::default(), say);
+    writer.link_message(Ack::default(), message);
     writer.waiting()[4]
 }
 
-/// Any frame, with numbers near those that mean something.
+/// Any frame, with numbers near the meaningful ones.
 fn frame(random: &mut Random, writer: &mut Writer) {
     let near = |random: &mut Random| match random.below(3) {
         0 => random.below(200) as u32,
@@ -253,26 +254,29 @@ fn frame(random: &mut Random, writer: &mut Writer) {
         beyond: 0,
         returned: near(random) as u16,
     };
-    let (number, yes) = (near(random), random.once_in(2));
+    let (number, flag) = (near(random), random.once_in(2));
     let (attempt, end) = (number, ());
-    let say = match random.below(9) {
-        0 => Say::Ack { asks: yes },
-        1 => Say::Connect {
+    let message = match random.below(9) {
+        0 => LinkMessage::Ack { ack_request: flag },
+        1 => LinkMessage::Connect {
             attempt,
             end,
-            again: yes,
+            again: flag,
         },
-        2 => Say::Accept { attempt, end },
-        3 => Say::Ready { attempt },
-        4 => Say::Refuse { attempt },
-        5 => Say::GiveUp { attempt, done: yes },
+        2 => LinkMessage::Accept { attempt, end },
+        3 => LinkMessage::Ready { attempt },
+        4 => LinkMessage::Refuse { attempt },
+        5 => LinkMessage::Disconnect {
+            attempt,
+            done: flag,
+        },
         _ => {
             let count = random.below(MOST_BODY + 1);
             let body = random.bytes(count);
             return writer.packet(ack, number, &body);
         }
     };
-    writer.note(ack, say);
+    writer.link_message(ack, message);
 }
 
 #[test]
@@ -366,7 +370,7 @@ fn a_peer_that_never_answers_is_given_up_and_one_that_is_away_for_a_while_is_not
 
 #[test]
 fn a_peer_that_lies_does_no_harm() {
-    let mut heard = 0;
+    let mut received = 0;
     for_seeds(400, |seed| {
         let mut random = Random::new(seed);
         let mut net = Net::new(seed);
@@ -376,12 +380,12 @@ fn a_peer_that_lies_does_no_harm() {
             // It begins as a peer does, and then sends anything.
             let mut writer = Writer::new();
             let (end_there, again) = ((), random.once_in(2));
-            let say = Say::Connect {
+            let message = LinkMessage::Connect {
                 attempt: 1 + attempt,
                 end: end_there,
                 again,
             };
-            writer.note(Ack::default(), say);
+            writer.link_message(Ack::default(), message);
             for _ in 0..random.below(30) {
                 frame(&mut random, &mut writer);
             }
@@ -390,15 +394,15 @@ fn a_peer_that_lies_does_no_harm() {
                 let at = random.below(bytes.len());
                 bytes[at] ^= 1 << random.below(8);
             }
-            net.knock(now_ns, 0, bytes);
+            net.open_from_stranger(now_ns, 0, bytes);
             for _ in 0..10 {
                 now_ns += random.below(10_000_000) as u64;
                 end.post(now_ns, &[7; 400]);
                 end.turn(now_ns, &mut net);
-                heard += end.ready.drain(..).count();
+                received += end.ready.drain(..).count();
                 assert!(end.kept() <= WINDOW as usize && end.open_streams() < 40);
             }
         }
     });
-    assert!(heard > 0 || std::env::var("RMPI_TEST_SEED").is_ok());
+    assert!(received > 0 || std::env::var("RMPI_TEST_SEED").is_ok());
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ranks on real devices, or RoCE over the ports of `RMPI_DPDK` or over UDP where a host has none: one thread each, all in this
-//! process, or some of them in a process on another host. They tell each other their records, as by the launcher, and when all of
-//! them are done.
+//! Ranks on real devices, or with RoCE over the ports of `RMPI_DPDK` or over UDP on a host without devices: one thread
+//! each, all in this process, or some of them in a process on another host. They exchange their address records, as
+//! through the launcher, and report when all of them are done.
 //!
-//! `RMPI_TEST_HOSTS="1/2 10.77.0.1:7770 17"`: this process is number 1 of 2 that run the same tests in the same order, in
-//! run 17, and number 0 listens at that address. They meet as `meeting` says.
+//! `RMPI_TEST_HOSTS="1/2 10.77.0.1:7770 17"`: this process is number 1 of 2 that run the same tests in the same order,
+//! in run 17, and number 0 listens at that address. The module `meeting` describes the rendezvous.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::pin;
@@ -16,7 +16,7 @@ use transport::{Config, Fabric, NetLimits, NetworkSettings, Peer, Providers, wai
 use super::meeting::{MeetingHost, MeetingRank};
 use super::{OneSidedReach, TestRank};
 
-/// Ranks that reach each other over devices alone; `sleeps`: where they find nothing to do.
+/// Ranks that reach each other over devices alone; `sleeps`: they sleep when idle.
 pub fn devices<B>(name: &str, ranks: u32, sleeps: bool, behaviour: B)
 where
     B: AsyncFn(&mut TestRank) + Copy + Send + 'static,
@@ -34,32 +34,32 @@ where
     end.unwrap_or_else(|why| panic!("{why}"));
 }
 
-/// This process among the hosts: the same for all its tests.
+/// The state of this process, shared by all its tests.
 fn this_host(words: &str) -> Result<&'static Mutex<MeetingHost>, String> {
     static HOST: OnceLock<Result<Mutex<MeetingHost>, String>> = OnceLock::new();
     let host = HOST.get_or_init(|| MeetingHost::parse(words).map(Mutex::new));
     host.as_ref().map_err(Clone::clone)
 }
 
-/// One rank, from its port to its end.
+/// One rank, from opening its port to its end.
 fn one(name: &str, place: &MeetingRank, sleeps: bool, behaviour: impl AsyncFn(&mut TestRank)) {
     let (me, ranks) = (place.me, place.ranks);
     let limits = NetLimits {
-        // Few enough that both ways are used, and sometimes at once.
+        // Few enough that datagrams and queue pairs are used, sometimes at the same time.
         datagrams_first: sum(name) % 5,
         ..NetLimits::default()
     };
     let fabric = Fabric::open(Config {
         me: Peer(me),
         peers: ranks,
-        // As many rails as there are: one between two hosts. The tests of one run are strangers to each other, as jobs are.
+        // All available rails: one between two hosts. Each test of a run has its own key, as jobs have.
         network: NetworkSettings::default()
             .on_rails(2)
             .over_dpdk(&std::env::var("RMPI_DPDK").unwrap_or_default())
             .of_local_rank(me)
             .with_key(sum(name) & 0x7fff_ffff)
             .within(limits),
-        // Devices alone, and the programs that play one on a host that lacks it: connections would carry everything there.
+        // Devices alone, and their emulations on a host without them: TCP would carry everything there.
         providers: Providers {
             tcp: false,
             verbs: std::env::var_os("RMPI_DPDK").is_none(),
@@ -75,7 +75,7 @@ fn one(name: &str, place: &MeetingRank, sleeps: bool, behaviour: impl AsyncFn(&m
     rank.records = place.exchange(record);
     rank.sleeps = sleeps;
     let end = catch_unwind(AssertUnwindSafe(|| run(&mut rank, place, behaviour)));
-    // Also of a rank that has failed: what its network went through may be why.
+    // Also of a rank that has failed: its network counters may explain why.
     println!("rank {me}: {:?}", rank.fabric.net_stats());
     while let Some(words) = rank.fabric.next_complaint() {
         println!("rank {me}: {words}");
@@ -84,11 +84,12 @@ fn one(name: &str, place: &MeetingRank, sleeps: bool, behaviour: impl AsyncFn(&m
     rank.assert_empty();
 }
 
-/// The behaviour, and then the answers that others still need, until nobody has anything to send.
+/// Runs the behaviour, and then progress for the other ranks, until no rank has anything to send.
 fn run(rank: &mut TestRank, place: &MeetingRank, behaviour: impl AsyncFn(&mut TestRank)) {
     let mut context = Context::from_waker(Waker::noop());
     let mut turns = 0u32;
-    // Whether so many phases are over for everybody, now and then. It panics when the test has failed elsewhere.
+    // Yields; now and then checks whether all ranks have completed this many phases. Panics when the test has failed
+    // elsewhere.
     let mut looks = |phases| {
         turns = turns.wrapping_add(1);
         wait::yield_core();
@@ -100,18 +101,18 @@ fn run(rank: &mut TestRank, place: &MeetingRank, behaviour: impl AsyncFn(&mut Te
             looks(1);
         }
     }
-    // First everybody has done the behaviour and has nothing left to send, then everybody knows it.
-    place.say_done();
+    // Phase 1: all ranks have run the behaviour and have nothing left to send. Phase 2: all ranks know that.
+    place.report_done();
     while !looks(1) || !rank.fabric.is_quiet() {
         rank.look();
     }
-    place.say_done();
+    place.report_done();
     while !looks(2) {
         rank.look();
     }
 }
 
-/// A number that a name makes (FNV-1a).
+/// A hash of a name (FNV-1a).
 fn sum(name: &str) -> u32 {
     let step = |sum: u32, byte| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193);
     name.bytes().fold(0x811c_9dc5, step)

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What tests of the transport, and of protocols above it, share: a rank with a mailbox, worlds in which ranks run, and the list
-//! of worlds that a suite of behaviours must pass ([`behaviours`]). A behaviour is written once, as an `async` function of one
-//! rank; a world decides what a turn is: the next rank of the same thread, a yield between threads or processes, or an event of a
-//! simulated network.
+//! Support for tests of the transport, and of protocols above it: a rank with a mailbox, worlds in which ranks run, and
+//! the list of worlds that a suite of behaviours must pass ([`behaviours`]). A behaviour is a test case, written once
+//! as an `async` function of one rank; a world is an environment, which decides what a turn is: the next rank of the
+//! same thread, a yield between threads or processes, or an event of a simulated network.
 //!
-//! **Knows** the transport, and how processes, threads and hosts are started. **Never** is part of anything that is installed: its
-//! functions panic. What a protocol above the transport adds to a rank is a [`GuestProtocol`].
+//! **Knows** the transport, and how processes, threads and hosts are started. **Never** is part of an installation: its
+//! functions panic. A protocol above the transport is added to a rank as a [`GuestProtocol`].
 #![allow(
     missing_docs,
     unsafe_code,
@@ -32,38 +32,38 @@ use transport::{
     WorkId, WorkOutcome,
 };
 
-/// One rank of a world, with everything that arrived and was not asked for yet.
+/// One rank of a world, with a mailbox of everything that arrived and was not taken yet.
 pub struct TestRank {
     pub me: u32,
     pub size: u32,
     pub fabric: Fabric,
     pub reach: OneSidedReach,
-    /// Where all chance of the behaviour comes from; the same in every world.
+    /// The source of all random choices of the behaviour; the same in every world.
     pub random: Random,
     completions: Completions,
     inbox: Vec<VecDeque<PeerEvent>>,
     pub ended: Vec<(WorkId, WorkOutcome, Lease)>,
-    /// Where the ranks are on their network, if it wants to be told.
+    /// Address records of the ranks, for networks that need them.
     pub records: Vec<Vec<u8>>,
     works: u64,
-    /// Frames that came by the fast path of receiving from far.
-    pub far_words: u64,
-    /// Whether it sleeps where there is nothing to do.
+    /// Frames received by the fast path for network frames.
+    pub far_frames: u64,
+    /// Whether it sleeps when idle.
     pub sleeps: bool,
-    /// Who shares the fabric with the behaviour.
+    /// A protocol that shares the fabric with the behaviour.
     pub guest: Option<Box<dyn GuestProtocol>>,
 }
 
-/// Whether reads and writes of peers' memory work here.
+/// Whether reads and writes of peers' memory work in this world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OneSidedReach {
     Must,
-    /// The system decides.
+    /// It depends on the system.
     May,
     Never,
 }
 
-/// An event that a peer has caused.
+/// An event caused by a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerEvent {
     Message { head: Head, body: Vec<u8> },
@@ -72,25 +72,25 @@ pub enum PeerEvent {
 
 /// A protocol above the transport that shares the fabric of a rank with its behaviour.
 pub trait GuestProtocol: Any + Send {
-    /// Whether frames of this kind are its own.
+    /// Whether frames of this kind belong to it.
     fn owns_kind(&self, kind: u8) -> bool;
 
-    /// Whether it [takes](Self::take) what has happened.
+    /// Whether the completion belongs to it; then it must [`take`](Self::take) it.
     fn owns(&self, completion: &Completion) -> bool;
 
-    /// Takes in what is its own, and gives the buffer of a frame back.
+    /// Handles a completion of its own, and releases the buffer of a frame.
     fn take(&mut self, fabric: &mut Fabric, completion: Completion);
 
-    /// Posts what waits for room. `true`: something was posted.
+    /// Posts operations that wait for room. `true`: something was posted.
     fn turn(&mut self, fabric: &mut Fabric) -> bool;
 
     /// Whether its rank may sleep until something arrives.
     fn may_sleep(&self) -> bool;
 
-    /// The last look before the rank sleeps: whether there is something that nothing wakes it for.
+    /// Checked last before the rank sleeps: whether there is work for which it would not be woken.
     fn has_news(&mut self) -> bool;
 
-    /// Itself, to be found again.
+    /// For down-casts.
     fn as_any(&mut self) -> &mut dyn Any;
 }
 
@@ -107,13 +107,13 @@ impl TestRank {
             ended: Vec::new(),
             records: Vec::new(),
             works: 0,
-            far_words: 0,
+            far_frames: 0,
             sleeps: false,
             guest: None,
         }
     }
 
-    /// Sends, however often the transport is full; now and then such that it may leave later.
+    /// Sends, with retries while the transport is full; now and then as an announcement, which may be sent later.
     pub async fn send(&mut self, to: u32, head: Head, body: &[u8]) {
         let defers = self.random.below(4) == 0;
         loop {
@@ -136,7 +136,7 @@ impl TestRank {
         }
     }
 
-    /// The next thing that `from` caused.
+    /// The next event of `from`.
     pub async fn incoming(&mut self, from: u32) -> PeerEvent {
         loop {
             if let Some(incoming) = self.inbox[from as usize].pop_front() {
@@ -146,12 +146,12 @@ impl TestRank {
         }
     }
 
-    /// What has come from `from` and was not asked for.
+    /// Number of events of `from` in the mailbox.
     pub fn waiting(&self, from: u32) -> usize {
         self.inbox[from as usize].len()
     }
 
-    /// Whether the next thing of `from` that is here already is the end of a write.
+    /// Whether the next event of `from` in the mailbox is the completion of a write.
     pub fn is_written_next(&self, from: u32) -> bool {
         matches!(
             self.inbox[from as usize].front(),
@@ -159,7 +159,7 @@ impl TestRank {
         )
     }
 
-    /// Reads into a lease until the end, whatever that is.
+    /// Reads into a lease; returns the outcome.
     pub async fn read(
         &mut self,
         from: u32,
@@ -172,7 +172,7 @@ impl TestRank {
         self.end_of(work).await
     }
 
-    /// Writes a lease until the end, whatever that is.
+    /// Writes from a lease; returns the outcome.
     pub async fn write(
         &mut self,
         to: u32,
@@ -192,7 +192,7 @@ impl TestRank {
         self.end_of(work).await
     }
 
-    /// Changes a word until the end, whatever that is; answers what was there before.
+    /// Performs an atomic operation; returns the outcome and the original value.
     pub async fn change(
         &mut self,
         of: u32,
@@ -209,7 +209,7 @@ impl TestRank {
         (outcome, u64::from_ne_bytes(old.bytes().try_into().unwrap()))
     }
 
-    /// Whether an operation on good memory was carried out; anything but what this world promises fails the test.
+    /// Whether an operation on valid memory was performed; an outcome that this world excludes fails the test.
     pub fn was_done(&self, outcome: WorkOutcome) -> bool {
         match (self.reach, outcome) {
             (OneSidedReach::Must | OneSidedReach::May, WorkOutcome::Done) => true,
@@ -218,7 +218,7 @@ impl TestRank {
         }
     }
 
-    /// That an operation on bad memory was refused.
+    /// Asserts that an operation on invalid memory was refused.
     pub fn assert_refused(&self, outcome: WorkOutcome) {
         match (self.reach, outcome) {
             (OneSidedReach::Must | OneSidedReach::May, WorkOutcome::BadKey) => {}
@@ -242,12 +242,12 @@ impl TestRank {
         }
     }
 
-    /// Tells a peer how to reach memory of this rank.
-    pub async fn tell_key(&mut self, to: u32, key: RemoteKey) {
+    /// Sends a remote key for memory of this rank to a peer.
+    pub async fn send_key(&mut self, to: u32, key: RemoteKey) {
         self.send(to, head(KEY), &body_of(key)).await;
     }
 
-    pub async fn hear_key(&mut self, from: u32) -> RemoteKey {
+    pub async fn receive_key(&mut self, from: u32) -> RemoteKey {
         let (head, body) = self.receive(from).await;
         assert_eq!((head.kind, body.len()), (KEY, 24));
         key_of(&body)
@@ -268,15 +268,15 @@ impl TestRank {
         }
     }
 
-    /// Does what the launcher does: tells where peers are that are asked for.
-    fn tell_addresses(&mut self) {
+    /// Plays the launcher: provides the addresses of peers that the fabric requests.
+    fn provide_addresses(&mut self) {
         while let Some(peer) = self.fabric.wanted_address() {
             let record = &self.records[peer.0 as usize];
             self.fabric.learn_address(peer, record);
         }
     }
 
-    /// Looks once at the transport, then lets others run; may sleep until something happens.
+    /// Polls the transport once, then yields; may sleep until something arrives.
     pub async fn turn(&mut self) {
         let idle = self.look() == 0 && self.guest.as_ref().is_none_or(|guest| guest.may_sleep());
         if idle && self.sleeps && self.fabric.prepare_sleep() {
@@ -288,7 +288,7 @@ impl TestRank {
         yield_now().await;
     }
 
-    /// Sleeps until something happens. On a fake network time is not ours: it counts who sleeps too long itself.
+    /// Sleeps until something arrives. A fake network has its own time: it detects missed wake-ups itself.
     fn sleep(&mut self) {
         let asleep = Instant::now();
         self.fabric.sleep(LONG);
@@ -301,13 +301,13 @@ impl TestRank {
         );
     }
 
-    /// Looks once at the transport, then lets others run, whether or not there was anything.
+    /// Polls the transport once, then yields; never sleeps.
     pub async fn pass(&mut self) {
         self.look();
         yield_now().await;
     }
 
-    /// Looks once at the transport; answers how much there was.
+    /// Polls the transport once; returns the number of events.
     pub fn look(&mut self) -> usize {
         if self.random.below(2) == 0 && (self.take_first() || self.take_far()) {
             return 1;
@@ -319,13 +319,13 @@ impl TestRank {
         arrived.0 + usize::from(self.carry_on())
     }
 
-    /// A turn of the guest.
+    /// Progress of the guest.
     fn carry_on(&mut self) -> bool {
         let guest = self.guest.as_mut();
         guest.is_some_and(|guest| guest.turn(&mut self.fabric))
     }
 
-    /// Hands a completion to the guest, if it is its own.
+    /// Passes a completion to the guest, if it belongs to it.
     fn give_to_guest(&mut self, completion: Completion) -> Option<Completion> {
         match &mut self.guest {
             Some(guest) if guest.owns(&completion) => {
@@ -336,7 +336,7 @@ impl TestRank {
         }
     }
 
-    /// The fast path of receiving: takes a frame of one word, if such a one is at hand.
+    /// The fast path for node-local frames: takes a frame of one word, if one has arrived.
     fn take_first(&mut self) -> bool {
         let Some(first) = self.fabric.first_frame() else {
             return false;
@@ -354,13 +354,13 @@ impl TestRank {
         true
     }
 
-    /// The fast path of receiving from far: takes a frame of one word, if that is what comes next.
+    /// The fast path for network frames: takes a frame of one word, if it is the next one.
     fn take_far(&mut self) -> bool {
         let arrived = match self.fabric.look_far() {
             FarLook::Word(far) => {
                 let arrived = far.arrived();
                 assert_eq!((arrived.bytes(), arrived.is_lent()), (8, false));
-                self.far_words += 1;
+                self.far_frames += 1;
                 arrived
             }
             FarLook::Frame(arrived) => arrived,
@@ -373,10 +373,10 @@ impl TestRank {
         true
     }
 
-    /// As [`look`](Self::look), but gives frames with lent bodies to the caller instead.
+    /// Like [`look`](Self::look), but returns frames with lent bodies to the caller.
     pub fn look_and_hold(&mut self) -> (usize, Vec<Arrived>) {
         let mut held = Vec::new();
-        self.tell_addresses();
+        self.provide_addresses();
         self.fabric.poll(&mut self.completions);
         let count = self.completions.len();
         for at in 0..count {
@@ -387,7 +387,7 @@ impl TestRank {
             match completion {
                 Completion::Arrived(arrived) if arrived.is_lent() => held.push(arrived),
                 Completion::Arrived(arrived) if held.is_empty() => self.file(&arrived),
-                // Behind a held one of the same poll: order matters more than whose turn it is.
+                // Behind a held frame of the same poll: kept in order.
                 Completion::Arrived(arrived) => held.push(arrived),
                 Completion::Written { peer, immediate } => {
                     for arrived in std::mem::take(&mut held) {
@@ -412,16 +412,16 @@ impl TestRank {
         (count, held)
     }
 
-    /// All frames that are here, none filed or released. Only for times in which no write can end.
+    /// All frames that have arrived, neither filed nor released. Only while no write can complete.
     pub fn look_raw(&mut self) -> Vec<Arrived> {
-        self.tell_addresses();
+        self.provide_addresses();
         self.fabric.poll(&mut self.completions);
         let count = self.completions.len();
         let taken = (0..count).filter_map(|at| self.completions.take(at));
         taken.map(|c| *c.arrived().unwrap()).collect()
     }
 
-    /// Copies a frame into the mailbox and gives its buffer back.
+    /// Copies a frame into the mailbox and releases its buffer.
     pub fn file(&mut self, arrived: &Arrived) {
         let mut body = vec![0xEE; arrived.bytes() as usize];
         let copied = self.fabric.copy_body(arrived, &mut body);
@@ -434,12 +434,12 @@ impl TestRank {
         self.inbox[arrived.peer.0 as usize].push_back(PeerEvent::Message { head, body });
     }
 
-    /// What has come from `from` meanwhile is of no interest.
+    /// Discards the events of `from` in the mailbox.
     pub fn forget(&mut self, from: u32) {
         self.inbox[from as usize].clear();
     }
 
-    /// Nothing may be left that nobody asked for.
+    /// Asserts that no event is left.
     pub fn assert_empty(&self) {
         for (from, inbox) in self.inbox.iter().enumerate() {
             assert!(inbox.is_empty(), "left from {from}: {inbox:?}");
@@ -457,7 +457,7 @@ pub fn head(kind: u8) -> Head {
     }
 }
 
-/// Bytes that tell who made them, for what, and where in the message they belong.
+/// Bytes that identify sender, purpose and position in the message.
 pub fn pattern(from: u32, number: u64, bytes: usize) -> Vec<u8> {
     let mut random = Random(u64::from(from) << 40 ^ number << 8 ^ 0xA5);
     let mut body = vec![0; bytes];
@@ -468,7 +468,7 @@ pub fn pattern(from: u32, number: u64, bytes: usize) -> Vec<u8> {
     body
 }
 
-/// Lets the others of this world run.
+/// Yields to the other ranks of this world.
 pub async fn yield_now() {
     struct Once(bool);
     impl Future for Once {
@@ -483,7 +483,7 @@ pub async fn yield_now() {
     Once(false).await;
 }
 
-/// A small generator (SplitMix64), so that a seed is all that is needed to run a test again.
+/// A small random number generator (SplitMix64): a seed reproduces a test.
 #[derive(Clone, Debug)]
 pub struct Random(pub u64);
 
@@ -512,9 +512,9 @@ pub fn key_of(body: &[u8]) -> RemoteKey {
     RemoteKey::from_words([0, 1, 2].map(|at| u64::from_ne_bytes(words[at])))
 }
 
-/// Longer than anything takes.
+/// Longer than any operation takes.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Kinds that the tests use beside their own, which are below 100.
+/// Kinds used by the testbed; tests use kinds below 100.
 pub const KEY: u8 = 100;
 pub const BARRIER: u8 = 101;

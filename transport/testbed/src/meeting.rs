@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Hosts that run the same tests in the same order meet once for each test. Host a listens, the others connect, and what one
-//! of them tells about its ranks is told to all: their records, how far they are, and why it gives a test up.
+//! Rendezvous of hosts that run the same tests in the same order: they meet once for each test. Host a listens, the
+//! others connect, and messages about a host's ranks are relayed to all: their records, their phases, and the reason
+//! for which the host gives a test up.
 //!
-//! Whoever connects says which run and which test it comes for, and counts only when it has confirmed the welcome:
-//! a connection that is left over from another test or from another run changes nothing, wherever it lay meanwhile. A
-//! host that is behind another, since a test has failed there before both had met, is told how that test ended there. So a
-//! failure ends its test on every host within seconds, with words, and no other test.
+//! A connecting host sends its run and its test, and counts only after it has confirmed the Welcome: a stale connection
+//! of another test or run has no effect. A host that is behind another, since a test has failed there before both had
+//! met, is sent the outcome of that test there. So a failure ends its test on every host within seconds, with an error
+//! message, and no other test.
 
 pub mod link;
 mod table;
@@ -16,16 +17,16 @@ use std::time::{Duration, Instant};
 pub use table::MeetingRank;
 use table::MeetingTable;
 
-/// One of the hosts of a test.
+/// One of the hosts that run a test.
 pub struct MeetingHost {
     me: u32,
     count: u32,
-    /// Of host a.
+    /// The address of host a.
     address: SocketAddr,
     run: u64,
-    /// At host a. It stays open from the first test to the last, so whoever comes early waits in its queue.
+    /// Only at host a. It stays open for all tests, so that hosts that come early wait in its backlog.
     listener: Option<TcpListener>,
-    /// The tests that were begun here, and how they ended.
+    /// The tests that were started here, with their outcomes.
     past: Vec<(String, String)>,
     pub limits: MeetingLimits,
 }
@@ -33,13 +34,13 @@ pub struct MeetingHost {
 /// Time limits of a test.
 #[derive(Clone, Copy, Debug)]
 pub struct MeetingLimits {
-    /// Until all hosts are at a test. Each leaves the one before within seconds of the others.
+    /// Until all hosts have arrived at a test. Each leaves the previous one within seconds of the others.
     pub meeting: Duration,
-    /// Between two signs of life of another host.
+    /// Between two messages of another host.
     pub silence: Duration,
-    /// A test, from its meeting on: longer than any behaviour takes on an emulated machine with losses.
+    /// For a test, once all hosts have met: longer than any behaviour takes on an emulated machine with packet loss.
     pub test: Duration,
-    /// For the ranks of a test that was given up to end, and for the last words between hosts to arrive.
+    /// For the ranks of a test that was given up to end, and for the last messages between hosts to arrive.
     pub end: Duration,
 }
 
@@ -68,7 +69,7 @@ impl MeetingHost {
         }
     }
 
-    /// Host a of so many, which listens there; with port 0 somewhere.
+    /// Host a of `count`, which listens at this address; with port 0 at any port.
     pub fn first(count: u32, address: SocketAddr, run: u64) -> Result<Self, String> {
         let wrong = |why| format!("host a cannot listen at {address}: {why}");
         let listener = TcpListener::bind(address).map_err(wrong)?;
@@ -82,7 +83,7 @@ impl MeetingHost {
         })
     }
 
-    /// Another one than host a, which listens there.
+    /// A host other than host a; `address` is that of host a.
     pub fn other(me: u32, count: u32, address: SocketAddr, run: u64) -> Self {
         Self {
             me,
@@ -93,7 +94,7 @@ impl MeetingHost {
         }
     }
 
-    /// Reads `1/2 10.77.0.1:7770 17`: number 1 of 2 hosts, the address of number 0, the number of the run.
+    /// Parses `1/2 10.77.0.1:7770 17`: number 1 of 2 hosts, the address of number 0, the number of the run.
     pub fn parse(words: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
@@ -117,13 +118,13 @@ impl MeetingHost {
         }
     }
 
-    /// Where host a listens.
+    /// The address of host a.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Runs a test: meets the other hosts, and calls `rank` for each rank of this host, in a thread of its own. An error says why
-    /// the test failed, here or elsewhere.
+    /// Runs a test: meets the other hosts, and calls `rank` for each rank of this host, in a thread of its own. The
+    /// error is the reason for which the test failed, here or elsewhere.
     pub fn run<F>(&mut self, test: &str, ranks: u32, rank: F) -> Result<(), String>
     where
         F: Fn(&MeetingRank) + Clone + Send + 'static,
@@ -141,13 +142,13 @@ impl MeetingHost {
         end.map_err(|why| format!("host {}: {why}", letter(self.me)))
     }
 
-    /// How a test ended here, if it was begun.
+    /// The outcome of a test here, if it was started.
     fn end_of(&self, test: &str) -> Option<String> {
         let found = self.past.iter().rev().find(|(name, _)| name == test);
         found.map(|(_, end)| end.clone())
     }
 
-    /// A connection with every other host, or from another host than a with host a alone.
+    /// At host a, a connection with every other host; at the others, the one with host a.
     fn meet(&self, test: &str) -> Result<Vec<HostLink>, String> {
         match &self.listener {
             Some(listener) => self.gather(listener, test),
@@ -156,7 +157,7 @@ impl MeetingHost {
         }
     }
 
-    /// At host a: until all the others are here.
+    /// At host a: waits until all the others have arrived.
     fn gather(&self, listener: &TcpListener, test: &str) -> Result<Vec<HostLink>, String> {
         let limit = Instant::now() + self.limits.meeting;
         let mut strangers = Vec::new();
@@ -167,7 +168,7 @@ impl MeetingHost {
             }
             let mut looked = self.look_at(&mut strangers, &mut here, test);
             if Instant::now() > limit {
-                looked = looked.and_then(|()| Err(self.nobody_came(&here)));
+                looked = looked.and_then(|()| Err(self.missing_hosts(&here)));
             }
             if let Err(why) = looked {
                 self.send_away(here, &why);
@@ -178,7 +179,7 @@ impl MeetingHost {
         Ok(here)
     }
 
-    /// At host a: one look at everybody who has connected.
+    /// At host a: handles all connections once.
     fn look_at(
         &self,
         strangers: &mut Vec<HostLink>,
@@ -190,30 +191,30 @@ impl MeetingHost {
                 CallerState::Waits => strangers.push(link),
                 CallerState::Gone => {}
                 CallerState::Here => {
-                    // Of two connections of a host, the newer one has it at its other end.
+                    // Of two connections of a host, the newer one is in use at its other end.
                     here.retain(|other| other.host != link.host);
                     here.push(link);
                 }
             }
         }
         for link in here {
-            link.say_alive();
-            // If it is gone, the test that begins sees it.
+            link.send_keep_alive();
+            // If it is closed, the test that begins detects that.
             let _ = link.turn();
         }
         Ok(())
     }
 
-    /// At host a: tells those who are here that the test is over before all are.
+    /// At host a: sends the hosts that have arrived the reason for which the test ended before it began.
     fn send_away(&self, here: Vec<HostLink>, why: &str) {
         for mut link in here {
             let why = why.to_owned();
-            link.say(&HostMessage::GaveUp { host: self.me, why });
+            link.send(&HostMessage::GaveUp { host: self.me, why });
             link.finish(self.limits.end);
         }
     }
 
-    fn nobody_came(&self, here: &[HostLink]) -> String {
+    fn missing_hosts(&self, here: &[HostLink]) -> String {
         let is_missing = |host: &u32| here.iter().all(|link| link.host != Some(*host));
         let missing: Vec<String> = (1..self.count).filter(is_missing).map(letter).collect();
         let seconds = self.limits.meeting.as_secs_f32();
@@ -223,12 +224,12 @@ impl MeetingHost {
         )
     }
 
-    /// At host a: hears what somebody wants who has connected.
+    /// At host a: handles the messages of a connection.
     fn receive(&self, link: &mut HostLink, test: &str) -> Result<CallerState, String> {
         let end = link.turn();
-        while let Some(word) = link.hear() {
+        while let Some(message) = link.take() {
             let who = link.host.map_or_else(String::new, letter);
-            match (word, link.host) {
+            match (message, link.host) {
                 (
                     HostMessage::Hello {
                         host,
@@ -238,12 +239,12 @@ impl MeetingHost {
                     None,
                 ) => {
                     let answer = self.answer((host, run, &of), test);
-                    // Whoever is refused stays nobody.
+                    // A refused host stays unidentified.
                     let is_refused = matches!(answer, HostMessage::Refused(_));
                     link.host = (!is_refused).then_some(host);
-                    link.say(&answer);
+                    link.send(&answer);
                 }
-                // It was ahead, and will come again for the next test.
+                // It was ahead, and will connect again for the next test.
                 (HostMessage::Over(end), Some(_)) => return Err(gave_up(&who, &end)),
                 (HostMessage::Never, Some(_)) => {
                     return Err(format!(
@@ -254,14 +255,14 @@ impl MeetingHost {
                 _ => return Ok(CallerState::Gone),
             }
         }
-        // What was said to it goes out with the next turn.
+        // Replies are sent in the next turn.
         Ok(match end {
             Ok(()) => CallerState::Waits,
             Err(_) => CallerState::Gone,
         })
     }
 
-    /// At host a: what to say to a host that comes from a run, for a test.
+    /// At host a: the reply to a Hello.
     fn answer(&self, (host, run, of): (u32, u64, &str), test: &str) -> HostMessage {
         if run != self.run || host == 0 || host >= self.count {
             return HostMessage::Refused(format!(
@@ -276,7 +277,7 @@ impl MeetingHost {
         }
     }
 
-    /// At another host: until host a is at this test.
+    /// At another host: connects, until host a is at this test.
     fn join(&self, test: &str) -> Result<HostLink, String> {
         let limit = Instant::now() + self.limits.meeting;
         let mut last = String::from("it lets this host wait");
@@ -296,23 +297,23 @@ impl MeetingHost {
         ))
     }
 
-    /// One connection, until it is clear what becomes of it.
+    /// One connection, until its outcome is known.
     fn try_to_join(&self, test: &str, limit: Instant) -> Result<JoinResult, String> {
         let stream = TcpStream::connect_timeout(&self.address, CONNECT);
         let mut link = match stream.and_then(|stream| HostLink::new(stream, Some(0))) {
             Ok(link) => link,
             Err(why) => return Ok(JoinResult::NotYet(why.to_string())),
         };
-        link.say(&HostMessage::Hello {
+        link.send(&HostMessage::Hello {
             host: self.me,
             run: self.run,
             test: test.to_owned(),
         });
         while Instant::now() < limit {
             let end = link.turn();
-            match link.hear() {
+            match link.take() {
                 Some(HostMessage::Welcome) => {
-                    link.say(&HostMessage::Here);
+                    link.send(&HostMessage::Here);
                     return Ok(JoinResult::Yes(link));
                 }
                 Some(HostMessage::Refused(why)) => return Ok(JoinResult::NotYet(why)),
@@ -328,10 +329,10 @@ impl MeetingHost {
         Ok(JoinResult::TooLate)
     }
 
-    /// Host a is at a test that comes before this one, if all run the same.
+    /// Host a is at a test that comes before this one, if all hosts run the same tests.
     fn is_elsewhere(&self, link: &mut HostLink, other: &str) -> Result<JoinResult, String> {
         let end = self.end_of(other);
-        link.say(&end.clone().map_or(HostMessage::Never, HostMessage::Over));
+        link.send(&end.clone().map_or(HostMessage::Never, HostMessage::Over));
         link.finish(self.limits.end);
         match end {
             Some(_) => Ok(JoinResult::NotYet(format!("host a is at {other}"))),
@@ -342,18 +343,18 @@ impl MeetingHost {
     }
 }
 
-/// The state of a process that has connected to host a.
+/// State of a connection at host a.
 enum CallerState {
     Waits,
     Gone,
     Here,
 }
 
-/// The result of connecting to host a.
+/// Outcome of connecting to host a.
 enum JoinResult {
     Yes(HostLink),
     NotYet(String),
-    /// There was no answer when the time was over.
+    /// There was no reply in time.
     TooLate,
 }
 
@@ -365,14 +366,14 @@ fn letter(host: u32) -> String {
 }
 
 fn gave_up(host: &str, why: &str) -> String {
-    // Why a host gave up may be that another one did.
+    // The reason may be that another host gave up.
     match why.contains(" gave up: ") {
         true => why.to_owned(),
         false => format!("host {host} gave up: {why}"),
     }
 }
 
-/// Between two looks at connections.
+/// Between two polls of the connections.
 const PAUSE: Duration = Duration::from_millis(2);
 /// For one attempt to connect.
 const CONNECT: Duration = Duration::from_secs(5);

@@ -2,9 +2,9 @@
 //! Buffers between guard bytes, and node segments.
 //!
 //! # Safety
-//! A [`Guarded`] or [`AtomicWords`] lends parts of memory that it owns, and the test keeps it until the work has ended; a
-//! [`SegmentMapping`] is written as somebody does who keeps no rules, byte by byte and never borrowed. Descriptors belong to who
-//! made them.
+//! A [`Guarded`] or [`AtomicWords`] lends parts of memory that it owns, and the test keeps it until the work has
+//! completed; a [`SegmentMapping`] is written byte by byte and never borrowed, as by a peer that violates the protocol.
+//! Descriptors are owned by their creators.
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
@@ -15,7 +15,7 @@ use transport::{Config, Fabric, Lease, Node, Peer, RemoteKey};
 const GUARD_BYTES: usize = 4096;
 const GUARD: u8 = 0xD7;
 
-/// A buffer that notices when anybody writes beside it.
+/// A buffer that detects writes beyond its bounds.
 pub struct Guarded {
     all: Vec<u8>,
     bytes: usize,
@@ -42,15 +42,15 @@ impl Guarded {
         &mut self.all[GUARD_BYTES..][..self.bytes]
     }
 
-    /// A loan of a part. The caller waits for its end, or keeps the buffer until the fabric is gone.
+    /// A lease on a part. The caller waits for its completion, or keeps the buffer until the fabric is gone.
     pub fn lease(&mut self, offset: usize, bytes: usize) -> Lease {
         let base = NonNull::from(&mut self.bytes_mut()[offset..][..bytes]).cast();
-        // SAFETY: the part lies in the buffer (the slice checks it). Tests keep the buffer until the work has ended
-        // and look at it only then.
+        // SAFETY: the part is within the buffer (checked by the slice). Tests keep the buffer until the work has
+        // completed and access it only then.
         unsafe { Lease::new(base, bytes) }
     }
 
-    /// A key by which `peer` may use all of it.
+    /// A key by which `peer` may access all of it.
     pub fn export(&mut self, fabric: &mut Fabric, peer: u32) -> RemoteKey {
         let bytes = self.bytes;
         let address = self.lease(0, bytes).address();
@@ -68,11 +68,11 @@ impl Guarded {
     }
 }
 
-/// Words that peers may change: of the fabric's own memory, where it has such.
+/// Words for atomic operations of peers: in memory of the fabric, if it has any.
 pub struct AtomicWords {
     place: NonNull<u64>,
     count: usize,
-    /// Only kept alive.
+    /// Only keeps the memory alive.
     _own: Option<Box<[u64]>>,
 }
 
@@ -93,12 +93,12 @@ impl AtomicWords {
         fabric.export(Peer(peer), address, 8 * self.count as u64)
     }
 
-    /// A word, as it is now.
+    /// The current value of a word.
     pub fn get(&self, index: usize) -> u64 {
         assert!(index < self.count);
-        // SAFETY: inside the words.
+        // SAFETY: within the words.
         let word = unsafe { self.place.add(index) };
-        // SAFETY: aligned and mapped while the fabric, or the box, is there; changed in one step only.
+        // SAFETY: aligned, and mapped as long as the fabric or the box exists; modified atomically only.
         unsafe { AtomicU64::from_ptr(word.as_ptr()) }.load(Ordering::SeqCst)
     }
 }
@@ -119,26 +119,26 @@ impl Drop for Guarded {
     }
 }
 
-/// A sealed memory file with an empty node segment for `ranks` ranks. It survives an exec.
+/// A sealed memory file with an empty node segment for `ranks` ranks. It is inherited across an exec.
 pub fn segment_file(ranks: u32, job: u64) -> OwnedFd {
     segment_file_with(ranks, job, 0)
 }
 
-/// As [`segment_file`], with an arena of so many bytes for each rank.
+/// Like [`segment_file`], with an arena of this size for each rank.
 pub fn segment_file_with(ranks: u32, job: u64, arena_bytes: u64) -> OwnedFd {
     let file = node_segment::make_with(job, ranks, arena_bytes).unwrap();
-    // SAFETY: an open descriptor and a number.
+    // SAFETY: an open descriptor and an integer.
     let kept = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFD, 0) };
     assert_eq!(kept, 0);
     file
 }
 
-/// One more mapping of a node segment.
+/// Another mapping of a node segment.
 pub fn attach(file: &OwnedFd, job: u64, me: u32, ranks: u32) -> Node {
     attach_as(file, job, me, (0..ranks).map(Peer).collect())
 }
 
-/// The same for a process that has these numbers for its ranks.
+/// The same for a process that numbers its ranks differently.
 pub fn attach_as(file: &OwnedFd, job: u64, me: u32, peers: Vec<Peer>) -> Node {
     Node::attach(file.as_fd(), job, me, peers).unwrap()
 }
@@ -154,7 +154,7 @@ pub fn open(file: &OwnedFd, job: u64, me: u32, ranks: u32) -> Fabric {
     .unwrap()
 }
 
-/// A raw view of a whole segment, for those who do not play by the rules.
+/// A raw view of a whole segment, for tests of peers that violate the protocol.
 pub struct SegmentMapping {
     base: NonNull<u8>,
     bytes: usize,
@@ -167,7 +167,7 @@ impl SegmentMapping {
         // SAFETY: the descriptor is open and `status` is writable.
         assert_eq!(unsafe { libc::fstat(file.as_raw_fd(), &raw mut status) }, 0);
         let bytes = usize::try_from(status.st_size).unwrap();
-        // SAFETY: a new shared mapping at an address of the system's choice.
+        // SAFETY: a new shared mapping at an address chosen by the kernel.
         let base = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -190,10 +190,10 @@ impl SegmentMapping {
     pub fn write(&self, offset: usize, content: &[u8]) {
         assert!(offset + content.len() <= self.bytes);
         for (at, byte) in (offset..).zip(content) {
-            // SAFETY: the place lies in the mapping (asserted).
+            // SAFETY: the byte is within the mapping (asserted).
             let place = unsafe { self.base.add(at) };
-            // SAFETY: writable memory of this mapping; that others use it at the same time, through mappings of
-            // their own, is what is tested.
+            // SAFETY: writable memory of this mapping; that other mappings access it at the same time is what is
+            // tested.
             unsafe { place.write_volatile(*byte) };
         }
     }
@@ -201,7 +201,7 @@ impl SegmentMapping {
 
 impl Drop for SegmentMapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this one's own, and nothing refers to it any more.
+        // SAFETY: this value owns the mapping, and nothing refers to it any more.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }
@@ -216,7 +216,7 @@ pub fn number_of(file: &OwnedFd) -> i32 {
     file.as_raw_fd()
 }
 
-/// Whether the system lets this process use `process_vm_readv` at all, on itself.
+/// Whether the kernel allows this process to use `process_vm_readv`, on itself.
 pub fn can_reach_own_process() -> bool {
     let (source, mut target) = ([7u8; 16], [0u8; 16]);
     let there = libc::iovec {
@@ -228,7 +228,7 @@ pub fn can_reach_own_process() -> bool {
         iov_len: 16,
     };
     let me = std::process::id().cast_signed();
-    // SAFETY: both vectors name memory of this function, the one to be written uniquely.
+    // SAFETY: both vectors describe memory of this function; the destination is borrowed mutably.
     let moved = unsafe { libc::process_vm_readv(me, &raw const here, 1, &raw const there, 1, 0) };
     moved == 16 && source == target
 }

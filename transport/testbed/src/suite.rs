@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The list of worlds that a suite of behaviours must pass: `self`, `shm` (ranks taking turns in one thread, in threads, in
-//! processes), `sim` (hundreds of seeds), `tcp` (real connections within this host, awake and asleep),
-//! `roce` (over UDP within this host, awake and asleep, and over a network with faults) and `verbs` (over fake devices and over
-//! real ones, awake and asleep; the real ones only when asked for).
+//! The list of worlds that a suite of behaviours must pass: `self`, `shm` (ranks taking turns in one thread, in
+//! threads, in processes), `sim` (hundreds of seeds), `tcp` (real connections within this host, polling and sleeping),
+//! `roce` (over UDP within this host, polling and sleeping, and over a network with faults) and `verbs` (over fake
+//! devices and over real ones, polling and sleeping; the real ones only on request).
 
 /// Every behaviour in every world: name, ranks, seeds on the simulated network.
 #[macro_export]
@@ -106,7 +106,7 @@ macro_rules! behaviours {
             $(#[test] fn $name() { $crate::world::fake_without_reads($ranks, ($seeds / 8).max(3), $path); })*
         }
 
-        /// What the processes of `provider_shm_in_processes` run; nothing in the suite's own process.
+        /// Entry point of the processes of `provider_shm_in_processes`; does nothing in the suite's own process.
         #[test]
         fn child_rank() {
             let Some((name, mut rank)) = $crate::world::child() else { return };

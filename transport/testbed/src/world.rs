@@ -20,10 +20,10 @@ use super::memory::{can_reach_own_process, inherited, number_of, open, segment_f
 use super::{OneSidedReach, TestRank};
 
 const JOB: u64 = 0x70b;
-/// Of every rank's arena.
+/// Size of each rank's arena.
 const ARENA_BYTES: u64 = 64 << 20;
 
-/// One process, which talks to itself.
+/// One process, which communicates with itself.
 pub fn alone(behaviour: impl AsyncFn(&mut TestRank)) {
     let fabric = Fabric::open(Config::alone()).unwrap();
     in_turn(
@@ -57,7 +57,8 @@ where
     drop(ranks);
 }
 
-/// Ranks on one segment, one process each: this test's program again, which must call [`child`] in the test `entry`.
+/// Ranks on one segment, one process each: they run this test program again, which must call [`child`] in the test
+/// `child_rank`.
 pub fn shm_processes(ranks: u32, behaviour: &str) {
     let file = segment_file_with(ranks, JOB, ARENA_BYTES);
     let children = start(&file, ranks, behaviour);
@@ -86,7 +87,7 @@ pub fn start(file: &OwnedFd, ranks: u32, behaviour: &str) -> Vec<Child> {
         .collect()
 }
 
-/// Reads what a process of [`start`] writes up to its exclamation mark; the test harness says something before it.
+/// Reads the output of a process of [`start`] up to an exclamation mark; the test harness prints something before it.
 pub fn wait_for_mark(child: &mut Child) {
     let output = child.stdout.as_mut().unwrap();
     let mut byte = [0];
@@ -95,7 +96,7 @@ pub fn wait_for_mark(child: &mut Child) {
     }
 }
 
-/// Waits for processes, at most some minutes; whoever is not done then is killed.
+/// Waits for processes, at most some minutes; then kills those that still run.
 pub fn finish(mut children: Vec<Child>) -> Vec<ExitStatus> {
     let limit = Instant::now() + Duration::from_secs(200);
     let is_over = |children: &mut Vec<Child>| {
@@ -112,7 +113,7 @@ pub fn finish(mut children: Vec<Child>) -> Vec<ExitStatus> {
     children.iter_mut().map(|c| c.wait().unwrap()).collect()
 }
 
-/// In a process that [`start`] made: the behaviour's name and the rank. `None` in any other process.
+/// In a process of [`start`]: the name of the behaviour, and the rank. `None` in any other process.
 pub fn child() -> Option<(String, TestRank)> {
     let words = std::env::var(CHILD).ok()?;
     let words: Vec<&str> = words.split(' ').collect();
@@ -125,8 +126,7 @@ pub fn child() -> Option<(String, TestRank)> {
     ))
 }
 
-/// Ranks on a simulated network, one seed after the other. A seed that fails is printed; the variable
-/// `RMPI_TEST_SEED` runs it alone.
+/// Ranks on a simulated network, for each seed. The seed of a failure is printed; `RMPI_TEST_SEED` runs a single one.
 pub fn sim(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut TestRank)) {
     let only = std::env::var("RMPI_TEST_SEED").ok();
     let only = only.map(|seed| seed.parse::<u64>().unwrap());
@@ -138,12 +138,12 @@ pub fn sim(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut TestRank)) {
     }
 }
 
-/// Ranks on a fake network of devices, one seed after the other, the first of them calm. Seeds as in [`sim`].
+/// Ranks on a fake network of devices, for each seed, the first one without faults. Seeds as in [`sim`].
 pub fn fake(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut TestRank)) {
     fake_seeds(ranks, seeds, false, behaviour);
 }
 
-/// The same with ranks that sleep where they find nothing to do: whoever is not woken then waits for ever.
+/// The same with ranks that sleep when idle: a missed wake-up blocks them.
 pub fn fake_asleep(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut TestRank)) {
     fake_seeds(ranks, seeds, true, behaviour);
 }
@@ -169,7 +169,7 @@ fn fake_seeds_on(
             _ => FakeConfig::harsh(seed),
         };
         let limits = NetLimits {
-            // Soon enough that both ways are used, and sometimes at once.
+            // Early enough that datagrams and queue pairs are used, sometimes at the same time.
             datagrams_first: (seed % 5) as u32,
             ..NetLimits::default()
         };
@@ -178,13 +178,13 @@ fn fake_seeds_on(
     }
 }
 
-/// Ranks with two ports each, awake and asleep. With harsh seeds they go down one without the other, or both.
+/// Ranks with two ports each, polling and sleeping. With harsh seeds ports go down, one or both.
 pub fn fake_on_rails(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut TestRank)) {
     fake_seeds_on((ranks, 2), seeds, false, |config| config, &behaviour);
     fake_seeds_on((ranks, 2), seeds / 2, true, |config| config, &behaviour);
 }
 
-/// Ranks whose devices carry no read out, so that peers must write: with one port, with two, and asleep.
+/// Ranks whose devices cannot perform reads, so that peers must write: with one port, with two, and sleeping.
 pub fn fake_without_reads(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut TestRank)) {
     let change = |config| FakeConfig {
         reads: 0,
@@ -196,7 +196,7 @@ pub fn fake_without_reads(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut T
     }
 }
 
-/// Ranks on this fake network.
+/// Ranks on the given fake network.
 pub fn fake_on(
     net: &FakeNet,
     ranks: u32,
@@ -206,7 +206,7 @@ pub fn fake_on(
     fake_ranks(net, (ranks, 1), limits, false, behaviour);
 }
 
-/// Ranks with some ports each on this fake network, which sleep where they find nothing to do or do not.
+/// Ranks with `rails` ports each on the given fake network; `sleeps`: they sleep when idle.
 pub fn fake_ranks(
     net: &FakeNet,
     (ranks, rails): (u32, u32),
@@ -245,18 +245,18 @@ pub fn fake_ranks(
         behaviour,
         |rank| net.is_running(rank * rails) && !net.is_asleep(rank * rails),
         |_| {
-            // Where nothing is under way, timers of the ranks are.
+            // If no packet is in flight, timers of the ranks are running.
             net.advance() || net.advance_until(net.now_ns() + 1_000_000)
         },
     );
 }
 
-/// Ranks that reach each other over connections within this host, taking turns in one thread.
+/// Ranks connected by TCP within this host, taking turns in one thread.
 pub fn tcp(ranks: u32, behaviour: impl AsyncFn(&mut TestRank)) {
     in_turn(tcp_ranks(ranks), until_quiet(ranks, &behaviour), |_| true);
 }
 
-/// A behaviour, and then the answers that others still need, until nobody has anything to send, as in `MPI_Finalize`.
+/// Runs a behaviour, and then progress for the other ranks, until no rank has anything to send, as in `MPI_Finalize`.
 fn until_quiet(ranks: u32, behaviour: &impl AsyncFn(&mut TestRank)) -> impl AsyncFn(&mut TestRank) {
     let (done, quiet) = (Cell::new(0), Cell::new(0));
     async move |rank: &mut TestRank| {
@@ -272,7 +272,7 @@ fn until_quiet(ranks: u32, behaviour: &impl AsyncFn(&mut TestRank)) -> impl Asyn
     }
 }
 
-/// Ranks that can be told where each of them is.
+/// Gives all ranks the address records of all.
 fn with_records(mut all: Vec<TestRank>) -> Vec<TestRank> {
     let record = |rank: &TestRank| rank.fabric.network_record().unwrap();
     let records: Vec<Vec<u8>> = all.iter().map(record).collect();
@@ -282,13 +282,13 @@ fn with_records(mut all: Vec<TestRank>) -> Vec<TestRank> {
     all
 }
 
-/// Ranks on a fake network of streams, one seed after the other, the first of them calm, which sleep where they find nothing to do or do
-/// not. Seeds as in [`sim`].
+/// Ranks on a fake network of streams, for each seed, the first one without faults; `sleeps`: they sleep when idle.
+/// Seeds as in [`sim`].
 pub fn streams(ranks: u32, seeds: u64, sleeps: bool, behaviour: impl AsyncFn(&mut TestRank)) {
     streams_on((ranks, 1), seeds, sleeps, &behaviour);
 }
 
-/// The same with two interfaces each, awake and asleep, over which reads go together that are large, or not even that.
+/// The same with two interfaces each, polling and sleeping; reads from some size on are striped over both.
 pub fn streams_on_rails(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut TestRank)) {
     streams_on((ranks, 2), seeds, false, &behaviour);
     streams_on((ranks, 2), seeds.div_ceil(2), true, &behaviour);
@@ -310,7 +310,7 @@ fn streams_on(
             ..StreamsConfig::of(seed, ranks)
         });
         let limits = NetLimits {
-            // Sometimes so few connections that each is given up for another.
+            // Sometimes so few connections that each must be evicted for another.
             pairs: 1 + (seed % 7) as u32,
             striped_bytes: if interfaces == 1 {
                 512 << 10
@@ -336,7 +336,8 @@ fn streams_on(
     }
 }
 
-/// A behaviour of ranks that sleep, and do not while others are not done yet: nothing on the network tells them of that.
+/// A behaviour of ranks that sleep, but not while they wait for the end of the others, which the network does not
+/// signal.
 fn awake_at_the_end(behaviour: &impl AsyncFn(&mut TestRank)) -> impl AsyncFn(&mut TestRank) {
     async move |rank: &mut TestRank| {
         behaviour(rank).await;
@@ -344,8 +345,8 @@ fn awake_at_the_end(behaviour: &impl AsyncFn(&mut TestRank)) -> impl AsyncFn(&mu
     }
 }
 
-/// Ranks on a fake network of streams, of which all but one in three have a port on a fake network of devices as well: those reach
-/// each other by their ports. They sleep or do not as in [`streams`]. Seeds as in [`sim`].
+/// Ranks on a fake network of streams, two of three of which also have a port on a fake network of devices, and reach
+/// each other over that. `sleeps` as in [`streams`]. Seeds as in [`sim`].
 pub fn mixed(ranks: u32, seeds: u64, sleeps: bool, behaviour: impl AsyncFn(&mut TestRank)) {
     let only = std::env::var("RMPI_TEST_SEED").ok();
     let only = only.map(|seed| seed.parse::<u64>().unwrap());
@@ -370,7 +371,7 @@ pub fn mixed(ranks: u32, seeds: u64, sleeps: bool, behaviour: impl AsyncFn(&mut 
     }
 }
 
-/// Ranks on these two networks; who has a port is said.
+/// Ranks on the given two networks; `has_port` selects those that have a device.
 pub fn mixed_on(
     (streams, devices): (&FakeStreams, &FakeNet),
     (ranks, sleeps): (u32, bool),
@@ -401,7 +402,7 @@ pub fn mixed_on(
     in_turn_if(all, behaviour, runs, |_| {
         streams.advance();
         if (0..ranks).all(|rank| !runs(rank)) {
-            // As much as on the other network.
+            // Advances as much as the other network.
             streams.pass(1_000_000);
         }
         let _ = devices.advance() || devices.advance_until(devices.now_ns() + 1_000_000);
@@ -410,7 +411,7 @@ pub fn mixed_on(
     (0..ranks).for_each(|rank| assert_eq!(streams.overslept(rank), 0, "rank {rank}"));
 }
 
-/// Ranks that reach each other over connections within this host, one thread each, which sleeps where it finds nothing to do.
+/// Ranks connected by TCP within this host, one thread each, which sleeps when idle.
 pub fn tcp_asleep<B>(ranks: u32, behaviour: B)
 where
     B: AsyncFn(&mut TestRank) + Copy + Send + 'static,
@@ -423,7 +424,7 @@ pub fn roce(ranks: u32, behaviour: impl AsyncFn(&mut TestRank)) {
     in_turn(roce_ranks(ranks), until_quiet(ranks, &behaviour), |_| true);
 }
 
-/// The same, one thread each, which sleeps where it finds nothing to do.
+/// The same, one thread each, which sleeps when idle.
 pub fn roce_asleep<B>(ranks: u32, behaviour: B)
 where
     B: AsyncFn(&mut TestRank) + Copy + Send + 'static,
@@ -432,12 +433,12 @@ where
 }
 
 fn roce_ranks(ranks: u32) -> Vec<TestRank> {
-    // A key that is refused breaks its queue pair, and what was under way there ends as it may.
+    // A refused key breaks its queue pair, with an undetermined outcome of the operations in flight.
     let make = |me| TestRank::new(roce_fabric(me, ranks), me, ranks, OneSidedReach::May);
     with_records((0..ranks).map(make).collect())
 }
 
-/// A process of a job that has nothing but RoCE over UDP within this host.
+/// The fabric of a rank that has only RoCE over UDP within this host.
 pub fn roce_fabric(me: u32, ranks: u32) -> Fabric {
     let terms = TcpTerms {
         interfaces: "lo".to_owned(),
@@ -459,8 +460,8 @@ pub fn roce_fabric(me: u32, ranks: u32) -> Fabric {
     fabric.unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Ranks that reach each other by RoCE over a network with faults, one seed after the other, the first of them without any. Seeds as in
-/// [`sim`].
+/// Ranks that reach each other by RoCE over a network with faults, for each seed, the first one without faults. Seeds
+/// as in [`sim`].
 pub fn packets(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut TestRank)) {
     let only = std::env::var("RMPI_TEST_SEED").ok();
     let only = only.map(|seed| seed.parse::<u64>().unwrap());
@@ -487,7 +488,7 @@ pub fn packets(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut TestRank)) {
             ..NetLimits::default()
         };
         let fabric = |me| Fabric::packeted(&net, Peer(me), ranks, limits);
-        // A queue pair that breaks may have carried an atomic operation out or not.
+        // It is undetermined whether a queue pair that breaks has performed an atomic operation.
         let make = |me| TestRank::new(fabric(me), me, ranks, OneSidedReach::May);
         let all = with_records((0..ranks).map(make).collect());
         in_turn(all, until_quiet(ranks, &behaviour), |_| {
@@ -497,7 +498,7 @@ pub fn packets(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut TestRank)) {
     }
 }
 
-/// Ranks in one thread each, which sleeps where it finds nothing to do.
+/// Ranks in one thread each, which sleeps when idle.
 fn asleep<B>(all: Vec<TestRank>, behaviour: B)
 where
     B: AsyncFn(&mut TestRank) + Copy + Send + 'static,
@@ -516,7 +517,7 @@ where
             let behaviour = async move |rank: &mut TestRank| {
                 rank.sleeps = true;
                 behaviour(rank).await;
-                // Nothing on the network tells that the others are done.
+                // The network does not signal that the others are done.
                 rank.sleeps = false;
                 count(&ends, 0, 1);
                 while count(&ends, 0, 0) < ranks || !rank.fabric.is_quiet() {
@@ -538,7 +539,7 @@ fn tcp_ranks(ranks: u32) -> Vec<TestRank> {
     with_records((0..ranks).map(make).collect())
 }
 
-/// A process of a job that has nothing but connections within this host.
+/// The fabric of a rank that has only TCP within this host.
 pub fn tcp_fabric(me: u32, ranks: u32, key: u32) -> Fabric {
     let terms = TcpTerms {
         interfaces: "lo".to_owned(),
@@ -574,7 +575,7 @@ pub fn tcp_fabric_with(
     fabric.unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Ranks on this network.
+/// Ranks on the given network.
 pub fn sim_on(net: &SimNet, behaviour: impl AsyncFn(&mut TestRank)) {
     let ranks = net.ranks();
     let reach = if net.config().one_sided {
@@ -586,7 +587,7 @@ pub fn sim_on(net: &SimNet, behaviour: impl AsyncFn(&mut TestRank)) {
     in_turn((0..ranks).map(make).collect(), behaviour, |_| net.advance());
 }
 
-/// Runs one rank's behaviour to its end; others run in other threads or processes.
+/// Runs one rank's behaviour to its end, while others run in other threads or processes.
 pub fn run(rank: &mut TestRank, behaviour: impl AsyncFn(&mut TestRank)) {
     {
         let mut future = pin!(behaviour(rank));
@@ -612,7 +613,7 @@ fn shm_ranks(ranks: u32) -> Vec<TestRank> {
         .collect()
 }
 
-/// Polls one rank after the other until all are done; `between` is called after each round.
+/// Polls one rank after the other until all are done, and calls `between` after each round.
 fn in_turn(
     ranks: Vec<TestRank>,
     behaviour: impl AsyncFn(&mut TestRank),
@@ -621,7 +622,7 @@ fn in_turn(
     in_turn_if(ranks, behaviour, |_| true, between);
 }
 
-/// The same, but those that are off their processor miss their turn.
+/// The same, skipping the ranks that do not run.
 fn in_turn_if(
     mut ranks: Vec<TestRank>,
     behaviour: impl AsyncFn(&mut TestRank),
@@ -657,7 +658,7 @@ fn in_turn_if(
     }
 }
 
-/// Prints the seed when a test panics.
+/// Prints the seed if the test panics.
 pub struct Failing(pub u64);
 
 impl Drop for Failing {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory that ranks hand out from their arenas: others copy from and to it without the kernel's help.
+//! Memory that ranks allocate from their arenas: other ranks copy to and from it without the kernel.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,
@@ -19,7 +19,7 @@ use transport::{Completion, Completions, Fabric, Peer, RemoteKey, WorkId, WorkOu
 const ARENA_BYTES: u64 = 256 << 20;
 const WINDOW_BYTES: usize = 64 << 20;
 
-/// Two ranks of which neither may look into the other's process: nobody has introduced himself.
+/// Two ranks that cannot access each other's process: the blocks with their process ids are cleared.
 fn strangers() -> (OwnedFd, Fabric, Fabric) {
     let file = segment_file_with(2, 7, ARENA_BYTES);
     let (owner, reader) = (open(&file, 7, 0, 2), open(&file, 7, 1, 2));
@@ -31,15 +31,15 @@ fn strangers() -> (OwnedFd, Fabric, Fabric) {
     (file, owner, reader)
 }
 
-/// The tests stay inside what was given.
+/// The tests stay within the allocation.
 fn at(place: NonNull<u8>, offset: usize) -> NonNull<u8> {
-    // SAFETY: as said.
+    // SAFETY: see above.
     unsafe { place.add(offset) }
 }
 
 fn fill(place: NonNull<u8>, offset: usize, bytes: &[u8]) {
     let (to, from) = (at(place, offset), NonNull::from(bytes).cast());
-    // SAFETY: two places of that length, of which one is the fabric's.
+    // SAFETY: two ranges of that length, one of which belongs to the fabric.
     unsafe { to.copy_from_nonoverlapping(from, bytes.len()) };
 }
 
@@ -214,7 +214,7 @@ fn a_large_read_from_an_arena_is_shared_with_an_owner_that_looks() {
     target.assert_guards();
 }
 
-/// Where the offers of a rank lie in the segment.
+/// Where the offers of a rank are in the segment.
 fn offers_of(rank: usize, ranks: u32) -> usize {
     let region = (ring::layout::boards_offset(ranks) - 4096) / ranks as usize;
     4096 + rank * region + 0x2000

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Boards: ranks that meet there read what all of them wrote, sleep and are woken, and survive whatever others write there.
+//! Boards: ranks that meet on a board read what all of them wrote, sleep and are woken, and survive arbitrary data on
+//! it.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,
@@ -78,7 +79,7 @@ fn members_read_what_all_wrote() {
                 let mine: Vec<u8> = (0..bytes).map(|at| byte(number, me, at)).collect();
                 seat.put(round, ranks as usize * bytes, me as usize * bytes, &mine);
                 seat.arrive(round, note);
-                // Some do not wait, as the members of a reduction that are not its root.
+                // Some do not wait, like the members of a reduction that are not its root.
                 if random.below(3) == 0 && me != 0 {
                     continue;
                 }
@@ -130,7 +131,7 @@ fn whoever_does_something_else_is_named() {
     }
 }
 
-/// How long a sleeper sleeps if nobody wakes it.
+/// How long a rank sleeps if it is not woken.
 const FOR_EVER: Duration = Duration::from_secs(40);
 
 fn asleep_until(fabric: &mut Fabric, seat: &Rc<Seat>, event: BoardEvent) {
@@ -179,8 +180,8 @@ fn sleepers_are_woken_by_the_last_one() {
     });
 }
 
-/// Roots in turn, each many entries ahead of the others, of lengths around those that lie in an entry and that fill the ring; who has
-/// to wait sleeps.
+/// Roots in turn, each many entries ahead of the others, of lengths around the size of an entry and of the ring; ranks
+/// that must wait sleep.
 #[test]
 fn entries_of_a_broadcast_queue_come_in_order_and_whole_while_tellers_run_ahead() {
     const RANKS: u32 = 4;
@@ -221,13 +222,13 @@ fn entries_of_a_broadcast_queue_come_in_order_and_whole_while_tellers_run_ahead(
                 continue;
             }
             asleep_until(&mut fabric, &seat, BoardEvent::Entry(queue.next()));
-            let told = queue.told().unwrap();
-            assert_eq!((told.note, told.place), (note, root));
+            let entry = queue.told().unwrap();
+            assert_eq!((entry.note, entry.place), (note, root));
             let at = length / 3;
             let mut got = vec![0; length - at];
-            queue.read(&told, length, at, &mut got);
+            queue.read(&entry, length, at, &mut got);
             assert_eq!(got, bytes[at..], "entry {number}");
-            seat.take_entry(&told);
+            seat.take_entry(&entry);
         }
     });
 }
@@ -287,8 +288,8 @@ fn who_is_alone_has_no_board() {
     assert!(seat(&fabric, NODE_BOARD, &[0]).is_none());
 }
 
-/// Nothing that others write to a board makes a member leave its memory or panic. What it reads is garbage then, and it may
-/// wait for ever, so this one does not wait.
+/// Nothing that others write to a board makes a member access memory outside of it, or panic. It may read garbage and
+/// wait forever, so this one does not wait.
 #[test]
 fn a_board_full_of_garbage_harms_nobody() {
     let ranks = 2;
@@ -301,7 +302,7 @@ fn a_board_full_of_garbage_harms_nobody() {
     let mut random = Random(2026);
     for _ in 0..2000 {
         for _ in 0..40 {
-            // A third each hit the words, the lines, and the words and the ring of the broadcast queue.
+            // A third each overwrites the words, the lines, and the words and the ring of the broadcast queue.
             let at = match random.below(3) {
                 0 => random.below(ring::layout::BOARD_DATA_OFFSET as u64),
                 1 => lines + random.below(0x2000),
@@ -334,9 +335,9 @@ fn a_board_full_of_garbage_harms_nobody() {
         } else {
             let _ = queue.have_taken(queue.wanted(length));
         }
-        if let Some(told) = queue.told() {
-            queue.read(&told, length, random.below(9) as usize, &mut got);
-            seat.take_entry(&told);
+        if let Some(entry) = queue.told() {
+            queue.read(&entry, length, random.below(9) as usize, &mut got);
+            seat.take_entry(&entry);
         }
         let key = random.below(20) as u32 + 1;
         let _ = fabric.claim_board(key);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A rank is killed at a random instruction: what it had sent arrives whole and in order, and the others go on.
+//! A rank is killed at a random instruction: what it had sent arrives whole and in order, and the others continue.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,
@@ -51,15 +51,15 @@ fn child_rank() {
     };
     assert_eq!(name, "survive");
     match rank.me {
-        VICTIM => world::run(&mut rank, live_dangerously),
+        VICTIM => world::run(&mut rank, run_victim),
         _ => world::run(&mut rank, survive),
     }
 }
 
-/// Sends bodies of all sizes and reads large data, for ever.
-async fn live_dangerously(rank: &mut TestRank) {
+/// Sends bodies of all sizes and reads large data, until it is killed.
+async fn run_victim(rank: &mut TestRank) {
     rank.fabric.set_attentive(true);
-    let keys = [rank.hear_key(0).await, rank.hear_key(1).await];
+    let keys = [rank.receive_key(0).await, rank.receive_key(1).await];
     let mut target = Guarded::new(READ_BYTES);
     for number in 0.. {
         for (to, key) in (0..).zip(keys) {
@@ -81,15 +81,15 @@ async fn live_dangerously(rank: &mut TestRank) {
     }
 }
 
-/// Plays ping-pong with the other survivor, and takes what the victim sends.
+/// Plays ping-pong with the other survivor, and receives from the victim.
 async fn survive(rank: &mut TestRank) {
     const ROUNDS: u64 = 3000;
     let other = 1 - rank.me;
     rank.fabric.set_attentive(true);
     let mut source = Guarded::of(&pattern(rank.me, 0, READ_BYTES));
     let key = source.export(&mut rank.fabric, VICTIM);
-    rank.tell_key(VICTIM, key).await;
-    let mut heard = 0;
+    rank.send_key(VICTIM, key).await;
+    let mut received = 0;
     for round in 0..ROUNDS {
         if round == 100 && rank.me == 0 {
             std::io::stdout().write_all(b"!").unwrap();
@@ -98,35 +98,35 @@ async fn survive(rank: &mut TestRank) {
         rank.send(other, head(2), &pattern(rank.me, round, 30))
             .await;
         assert_eq!(rank.receive(other).await.1, pattern(other, round, 30));
-        hear_victim(rank, &mut heard).await;
-        // Whatever becomes of these: they are refused one day, when the ring of the dead is full.
+        receive_from_victim(rank, &mut received).await;
+        // The result is ignored: sends fail when the ring of the dead rank is full.
         let _ = rank
             .fabric
             .post_send(Peer(VICTIM), head(3), b"are you there");
     }
-    // The victim is dead by now or will be soon; its frames are whole to the last.
+    // The victim is dead by now or will be soon; all its frames are whole.
     for _ in 0..50 {
         rank.turn().await;
     }
-    hear_victim(rank, &mut heard).await;
+    receive_from_victim(rank, &mut received).await;
     rank.send(other, head(2), b"bye").await;
     while rank.waiting(other) == 0 {
-        hear_victim(rank, &mut heard).await;
+        receive_from_victim(rank, &mut received).await;
         rank.turn().await;
     }
     assert_eq!(rank.receive(other).await.1, b"bye");
-    hear_victim(rank, &mut heard).await;
+    receive_from_victim(rank, &mut received).await;
     rank.forget(VICTIM);
 }
 
-async fn hear_victim(rank: &mut TestRank, heard: &mut u64) {
+async fn receive_from_victim(rank: &mut TestRank, received: &mut u64) {
     while rank.waiting(VICTIM) > 0 {
         let PeerEvent::Message { head, body } = rank.incoming(VICTIM).await else {
             panic!("a write that nobody posted");
         };
-        assert_eq!(head.word, *heard);
-        assert_eq!(body, pattern(VICTIM, *heard, body_bytes(*heard)));
-        *heard += 1;
+        assert_eq!(head.word, *received);
+        assert_eq!(body, pattern(VICTIM, *received, body_bytes(*received)));
+        *received += 1;
     }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a network does wrong, and what the provider makes of it: nothing is lost or repeated that can be had, and whatever
-//! cannot is told in words. Over a strict fake of devices, with every fault on demand.
+//! Network faults and the provider's reaction: packets are neither lost nor duplicated if that can be avoided, and
+//! failures are reported with a message. Over a strict fake of devices, with every fault on demand.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,

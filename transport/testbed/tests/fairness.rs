@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Nobody is kept waiting for ever by somebody who sends without pause (E2 of the engine rests on it).
+//! No peer is starved by another that sends without pause (E2 of the engine depends on it).
 #![allow(
     unsafe_code,
     clippy::unwrap_used,
@@ -12,7 +12,7 @@ use testbed::memory::{Guarded, can_reach_own_process, open, segment_file};
 use testbed::{head, pattern};
 use transport::{Completion, Completions, Config, Fabric, Peer, WorkId, WorkOutcome};
 
-/// Fills the ring towards `to`, so that the receiver finds more than one poll can give.
+/// Fills the ring towards `to`, so that one poll cannot return everything.
 fn flood(fabric: &mut Fabric, to: u32) {
     while fabric.post_send(Peer(to), head(1), b"flood").is_ok() {}
 }
@@ -22,14 +22,14 @@ fn fabrics(ranks: u32) -> Vec<Fabric> {
     (0..ranks).map(|me| open(&file, 9, me, ranks)).collect()
 }
 
-/// Polls and answers how many frames came from each peer, and whether a read has ended.
+/// Polls, counts the frames of each peer, and returns the outcome of a read, if one has completed.
 fn poll(fabric: &mut Fabric, counts: &mut [u64]) -> Option<WorkOutcome> {
     let mut completions = Completions::new();
     fabric.poll(&mut completions);
     count(&mut completions, counts)
 }
 
-/// Counts what a poll has found.
+/// Counts the completions of a poll.
 fn count(completions: &mut Completions, counts: &mut [u64]) -> Option<WorkOutcome> {
     let mut ended = None;
     for at in 0..completions.len() {
@@ -77,7 +77,7 @@ fn a_quiet_peer_is_heard_through_a_flood() {
     }
 }
 
-/// Frame by frame from one ring: after some hundreds only a poll shows more, and polls hear everybody.
+/// After some hundred frames from one ring only a poll returns more, and polls serve all peers.
 #[test]
 fn frames_at_hand_run_out_so_that_others_are_heard() {
     for besides in [false, true] {
@@ -85,7 +85,7 @@ fn frames_at_hand_run_out_so_that_others_are_heard() {
     }
 }
 
-/// `besides`: with polls that leave the ring of the loud one out.
+/// `besides`: with polls that skip the ring of the flooding sender.
 fn frames_at_hand_run_out(besides: bool) {
     let mut ranks = fabrics(3);
     ranks[0].set_attentive(true);
@@ -120,7 +120,7 @@ fn frames_at_hand_run_out(besides: bool) {
     assert!(polls <= 3, "{polls} polls");
 }
 
-/// Peers that are away have all the common buffers: whoever is there still gets large bodies, one after the other.
+/// Idle receivers hold all common buffers: active ones still receive large bodies, one after the other.
 #[test]
 fn receivers_that_are_away_keep_no_buffers_from_the_others() {
     let mut ranks = fabrics(6);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Processes of two jobs that meet over a network after they were opened: each knows the others under numbers of its own, and each
-//! job has a key of its own for datagrams. Over a strict fake of devices, with every fault on demand.
+//! Processes of two jobs that meet over a network after they were opened: each numbers the others itself, and each job
+//! has a datagram key of its own. Over a strict fake of devices, with every fault on demand.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -19,21 +19,22 @@ use transport::{
     Config, Error, Fabric, FakeConfig, FakeNet, ForeignPeer, NetLimits, Peer, StreamKey,
 };
 
-/// So much goes over several rails.
+/// From this size on several rails are used.
 const LARGE: usize = 1 << 20;
 
-/// Jobs whose processes know each other under other numbers than the others have, and under the same; and who counts as the
-/// first, either way.
+/// Jobs that number each other's processes differently and alike, with either job as the first.
 fn shapes() -> impl Iterator<Item = Shape> {
     let sizes = [[1, 1], [2, 2], [2, 3], [3, 1]];
-    let ways = [(false, false), (false, true), (true, false), (true, true)];
+    let shapes = [(false, false), (false, true), (true, false), (true, true)];
     sizes.into_iter().flat_map(move |sizes| {
-        ways.into_iter().map(move |(is_reversed, is_first)| Shape {
-            sizes,
-            is_reversed,
-            is_first,
-            ..TWO
-        })
+        shapes
+            .into_iter()
+            .map(move |(is_reversed, is_first)| Shape {
+                sizes,
+                is_reversed,
+                is_first,
+                ..TWO
+            })
     })
 }
 
@@ -57,7 +58,7 @@ fn everybody_of_two_jobs_sends_to_everybody() {
             let stats = both.all[me].fabric.net_stats();
             assert!(stats.joined > 0 && stats.datagrams > 0 && stats.packets > 0);
             assert_eq!(both.refused(me) + both.refused(other), 0);
-            assert!(both.all.iter().all(|process| process.words.is_empty()));
+            assert!(both.all.iter().all(|process| process.messages.is_empty()));
         }
     }
 }
@@ -90,7 +91,7 @@ fn memory_of_the_other_job_is_read_and_written() {
                 ..FakeConfig::calm(1)
             };
             let mut both = Both::met(config, Shape { rails, ..shape });
-            // The second rail is joined when something large has asked for it.
+            // The second rail is connected on demand of a large message.
             for bytes in [100, 70_000, LARGE, LARGE, LARGE] {
                 for (user, owner) in [(one, other), (other, one)] {
                     both.read(user, owner, bytes);
@@ -130,8 +131,8 @@ fn who_ask_for_a_queue_pair_at_the_same_time_make_one() {
             both.assert_whole();
             for place in [0, 1] {
                 assert_eq!(both.net.stats(place).pairs, 1);
-                let words = &both.all[place as usize].words;
-                assert!(words.is_empty(), "nothing broke: {words:?}");
+                let messages = &both.all[place as usize].messages;
+                assert!(messages.is_empty(), "nothing broke: {messages:?}");
             }
             both.assert_careful();
         }
@@ -161,9 +162,14 @@ fn a_queue_pair_that_breaks_is_made_again() {
         }
         both.assert_whole();
         both.assert_careful();
-        let words = both.all.iter().flat_map(|process| &process.words);
-        let words: Vec<&String> = words.collect();
-        assert!(!words.is_empty() && words.iter().all(|words| words.contains("(of another job)")));
+        let messages = both.all.iter().flat_map(|process| &process.messages);
+        let messages: Vec<&String> = messages.collect();
+        assert!(
+            !messages.is_empty()
+                && messages
+                    .iter()
+                    .all(|messages| messages.contains("(of another job)"))
+        );
     }
 }
 
@@ -236,16 +242,16 @@ fn a_peer_that_is_lost_is_told_by_its_number_and_nobody_else_is() {
     let (there, second) = (both.peer(0, 3), both.peer(0, 2));
     assert!(both.all[0].fabric.why_lost(there).is_some());
     assert!(both.all[0].fabric.why_lost(second).is_none());
-    // Somebody may know better.
+    // The address may be provided later.
     let peer = both.peer(2, 1);
     both.all[2].fabric.lose(peer, "it has died");
     both.pass(SECOND / 10);
     assert_eq!(both.all[2].lost, [3, 1]);
     assert_eq!(both.all[2].fabric.why_lost(peer), Some("it has died"));
     for (from, to) in [(0, 1), (0, 2), (2, 0)] {
-        let before = both.heard(to, from);
+        let before = both.received(to, from);
         both.send(from, to, 3000);
-        both.until("it comes", |both| both.heard(to, from) > before);
+        both.until("it comes", |both| both.received(to, from) > before);
     }
 }
 
@@ -254,17 +260,17 @@ fn what_comes_before_its_sender_is_known_waits() {
     for datagrams_first in [0, 1000] {
         let shape = with_datagrams(TWO, datagrams_first);
         let mut both = Both::apart(FakeConfig::calm(1), shape);
-        both.tells = false;
+        both.provides_addresses = false;
         both.meet(0, true);
         for _ in 0..5 {
             both.send(0, 1, 40);
         }
         both.pass(SECOND);
-        // To the second job nobody is called that as yet.
+        // No process of the second job has that number as yet.
         assert!(both.refused(1) > 0 && both.all[1].wanted.is_empty());
         both.meet(1, false);
         both.pass(SECOND);
-        assert_eq!(both.heard(1, 0), 0);
+        assert_eq!(both.received(1, 0), 0);
         assert_eq!(both.all[1].wanted, [0], "it is asked for once");
         let (peer, record) = (both.peer(1, 0), both.record(0));
         both.all[1].fabric.learn_address(peer, &record);
@@ -289,9 +295,9 @@ fn an_address_that_is_wanted_may_be_told_later() {
 #[test]
 fn datagrams_with_another_key_are_not_heard() {
     let mut both = Both::apart(FakeConfig::calm(1), TWO);
-    both.tells = false;
+    both.provides_addresses = false;
     both.meet(1, true);
-    // The first thinks that the other's job has the key of its own.
+    // The first process has a wrong key for the other's job.
     let far = ForeignPeer {
         key: KEYS[0],
         ..both.far(0, 1)
@@ -301,11 +307,11 @@ fn datagrams_with_another_key_are_not_heard() {
     both.send(0, 1, 40);
     both.pass(SECOND);
     let stats = both.net.stats(1);
-    assert!(stats.datagrams_foreign > 0 && both.heard(1, 0) == 0);
+    assert!(stats.datagrams_foreign > 0 && both.received(1, 0) == 0);
     assert_eq!(both.refused(1), 0, "it does not even see them");
-    // In the other direction the key is right.
+    // In the other direction the key is correct.
     both.send(1, 0, 40);
-    both.until("the frame has come", |both| both.heard(0, 1) == 1);
+    both.until("the frame has come", |both| both.received(0, 1) == 1);
     let mut both = Both::met(FakeConfig::calm(1), TWO);
     both.assert_whole();
     for (from, to) in [(0, 1), (1, 0)] {
@@ -346,7 +352,7 @@ fn nobody_of_another_job_is_taken_for_somebody_else() {
 #[test]
 fn numbers_that_no_network_reaches_stay_strangers() {
     let mut both = Both::apart(FakeConfig::calm(1), TWO);
-    // A process of the node has the number that comes next.
+    // A process of the node gets the next number.
     let joint = segment_file(2, 99);
     let node = attach_as(&joint, 99, 0, vec![Peer(0), Peer(1)]);
     both.all[0].fabric.attach(node).unwrap();
@@ -362,7 +368,7 @@ fn numbers_that_no_network_reaches_stay_strangers() {
         both.pass(MILLISECOND);
     }
     assert_eq!((both.refused(0), &both.all[0].wanted[..]), (3, &[][..]));
-    // The other one knows it as 1, and is known as 2.
+    // The other one numbers it 1, and is numbered 2.
     let back = ForeignPeer {
         known_as: 2,
         ..both.far(1, 0)
@@ -372,7 +378,7 @@ fn numbers_that_no_network_reaches_stay_strangers() {
     both.all[0].fabric.learn_address(Peer(2), &record);
     let head = testbed::head(4);
     both.all[0].fabric.post_send(Peer(2), head, b"x").unwrap();
-    both.until("it comes", |both| both.heard(1, 0) == 1);
+    both.until("it comes", |both| both.received(1, 0) == 1);
 }
 
 #[test]
@@ -421,7 +427,7 @@ fn memory_grows_by_what_each_peer_takes_and_its_bound_holds() {
     assert!(most_later <= 8 << 20 && later <= most_later);
 }
 
-/// An acknowledgement as `wire.rs` has it.
+/// An acknowledgement as in `wire.rs`.
 fn note(source: u32) -> [u8; 32] {
     let mut bytes = [0; 32];
     bytes[0] = 0x12;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Somebody overwrites the node segment while others use it. Payload may be garbled, frames and reads may be lost or
-//! refused; but nobody crashes, hangs inside a call, or touches memory that was not lent.
+//! The node segment is overwritten while ranks use it. Payload may be corrupted, frames and reads may be lost or
+//! refused; but no rank crashes, hangs inside a call, or touches memory that was not lent.
 //!
-//! The variable `RMPI_TEST_LONG` makes it last minutes instead of seconds, `RMPI_TEST_SEED` runs one seed.
+//! The variable `RMPI_TEST_LONG` extends it from seconds to minutes, `RMPI_TEST_SEED` runs one seed.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,
@@ -25,7 +25,7 @@ const JOB: u64 = 0xbad;
 const SOURCE_BYTES: usize = 300_000;
 const SINK_BYTES: usize = 20_000;
 
-/// A rank that does everything that a fabric can, at random, and believes nothing.
+/// A rank that uses all functions of a fabric, at random, and expects any result.
 struct Victim {
     me: u32,
     fabric: Fabric,
@@ -33,16 +33,16 @@ struct Victim {
     /// Memory that peers may read but never write, and memory that they may write.
     source: Guarded,
     sink: Guarded,
-    /// Keys of everybody's sources and sinks, for this rank.
+    /// Keys of all ranks' sources and sinks, for this rank.
     keys: Vec<(RemoteKey, RemoteKey)>,
-    /// Memory of work that has not ended; kept to the end of the test.
+    /// Memory of work that has not completed; kept to the end of the test.
     lent: Vec<Guarded>,
     posted: u64,
     ended: u64,
 }
 
 impl Victim {
-    /// Exchanges the keys outside of the segment: a wild key is another test's matter.
+    /// Exchanges the keys outside of the segment: invalid keys are covered by another test.
     fn all(file: &OwnedFd, seed: u64) -> Vec<Self> {
         let mut victims: Vec<_> = (0..RANKS)
             .map(|me| Self {
@@ -131,7 +131,7 @@ impl Victim {
             && let Some(first) = self.fabric.first_frame()
         {
             assert!(first.peer().0 < RANKS);
-            // As its user does: what is not a short frame of a user's kind is left to the poll.
+            // As in real use: anything but a short frame of a user's kind is left to the poll.
             if first.head().kind < 128 && first.head().len <= 8 {
                 let _ = first.word();
                 first.take();
@@ -173,7 +173,7 @@ impl Victim {
     }
 }
 
-/// Writes something somewhere: mostly where control words are, in all widths, of all sorts.
+/// Overwrites random bytes: mostly control words, in all widths, with all sorts of values.
 fn scribble(segment: &SegmentMapping, random: &mut Random) {
     let region = (segment.bytes() - 4096) / RANKS as usize;
     let place = random.below(u64::from(RANKS)) as usize * region + 4096;
@@ -182,7 +182,7 @@ fn scribble(segment: &SegmentMapping, random: &mut Random) {
     let offset = match random.below(8) {
         0 => random.below(segment.bytes() as u64 - 64) as usize,
         1..4 => place + random.below(control as u64 - 64) as usize,
-        // Near the beginnings of blocks, where the words are that matter most.
+        // Near the beginnings of blocks, where the control words are.
         _ => {
             place + 4096 * random.below(control as u64 / 4096) as usize + random.below(130) as usize
         }
@@ -217,7 +217,7 @@ fn a_segment_overwritten_between_any_two_steps_harms_nobody() {
         let segment = SegmentMapping::of(&file);
         let mut random = Random(seed);
         let mut victims = Victim::all(&file, seed);
-        // Some seeds destroy everything at once, some let things get under way.
+        // Some seeds destroy everything at once, some let operations start first.
         let (quiet, pause) = (random.below(200), 1 + random.below(60));
         for turn in 0..1500 {
             for victim in &mut victims {
@@ -266,7 +266,7 @@ fn a_process_that_overwrites_the_segment_harms_nobody() {
             .collect();
         std::thread::sleep(time);
         over.store(true, Ordering::Relaxed);
-        // A thread that hangs inside a call is not joined: the test's own time limit tells.
+        // A thread that hangs inside a call is not joined: the time limit of the test detects it.
         let victims: Vec<_> = threads.into_iter().map(|t| t.join().unwrap()).collect();
         scribbler.kill().unwrap();
         scribbler.wait().unwrap();

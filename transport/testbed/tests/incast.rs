@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Many send to one at once, as datagrams of which many are lost: what came too early must not keep out what it waits for.
+//! Incast: many ranks send to one at once, as datagrams many of which are lost. Packets received out of order must not
+//! occupy the buffers that the missing ones need.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,
@@ -15,7 +16,7 @@ use transport::{FakeConfig, FakeNet, NetLimits};
 const RANKS: u32 = 24;
 const FRAMES: u32 = 60;
 
-/// All but one send; each body names its place in the sender's order.
+/// All but one rank send; each body contains its sequence number.
 async fn incast(rank: &mut TestRank) {
     if rank.me != 0 {
         for number in 0..FRAMES {
@@ -41,7 +42,7 @@ fn datagrams_that_came_too_early_leave_room_for_those_that_they_wait_for() {
             ..FakeConfig::calm(seed)
         });
         let limits = NetLimits {
-            // Nobody ever gets a reliable queue pair.
+            // No reliable queue pair is ever created.
             pairs: 0,
             ..NetLimits::default()
         };
@@ -49,11 +50,12 @@ fn datagrams_that_came_too_early_leave_room_for_those_that_they_wait_for() {
     }
 }
 
-/// Fewer frames to each peer than go without a completion, but more to all of them than a process may have under way.
+/// Fewer frames to each peer than are sent without a completion, but more to all of them than a process may have
+/// outstanding.
 const FEW: u32 = 14;
 const MANY: u32 = 100;
 
-/// The first sends to all others in turn; each answers when it has everything.
+/// The first rank sends to all others in turn; each replies when it has everything.
 async fn fan_out(rank: &mut TestRank) {
     if rank.me != 0 {
         for number in 0..FEW {

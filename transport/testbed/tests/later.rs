@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Processes of a node that meet after they were opened: two jobs of two processes, each job with a segment of its own, and one
-//! of all four that they attach later.
+//! Processes of a node that meet after they were opened: two jobs of two processes, each job with a segment of its own,
+//! and one of all four that they attach later.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -14,17 +14,17 @@ use testbed::memory::{Guarded, attach_as, can_reach_own_process, open, segment_f
 use testbed::{head, pattern};
 use transport::{Completion, Completions, Config, Error, Fabric, Head, Peer, WorkId, WorkOutcome};
 
-/// How long a sleeper sleeps if nobody wakes it.
+/// How long a rank sleeps if it is not woken.
 const FOR_EVER: Duration = Duration::from_secs(40);
 const JOINT: u64 = 99;
 
-/// The peers of the joint segment's ranks, as process `me` of the four numbers them: its own job's first.
+/// The peer numbers of the joint segment's ranks for process `me` of the four: its own job's first.
 fn numbers(me: u32) -> Vec<Peer> {
     let shift = if me < 2 { [0, 1, 2, 3] } else { [2, 3, 0, 1] };
     shift.map(Peer).to_vec()
 }
 
-/// Process `me` of four, which knows its own job.
+/// Process `me` of four, with its own job only.
 fn process(jobs: &[OwnedFd; 2], me: u32) -> Fabric {
     let job = me / 2;
     open(&jobs[job as usize], job.into(), me % 2, 2)
@@ -68,7 +68,7 @@ fn who_met_later_is_reached_as_anybody_else() {
         meet(fabric, &joint, me);
     }
     let mut completions = Completions::new();
-    // In a slot, in a buffer of the pool, and as much as a send takes.
+    // In a slot, in a buffer of the pool, and the longest send.
     for bytes in [0, 8, 40, 1000, 4096] {
         for (from, to) in (0..4).flat_map(|from| (0..4).map(move |to| (from, to))) {
             let there = Peer(numbers(from)[to as usize].0);
@@ -95,7 +95,7 @@ fn memory_of_who_met_later_is_read_and_written() {
         meet(fabric, &joint, me);
     }
     let [one, other] = &mut all[..] else { panic!() };
-    // Each is the third of the other's peers.
+    // Each has the other as its third peer.
     let mut ours = Guarded::new(70_000);
     let mut theirs = Guarded::of(&pattern(2, 0, 70_000));
     let key = theirs.export(other, 2);
@@ -117,7 +117,7 @@ fn memory_of_who_met_later_is_read_and_written() {
             }
         }
     };
-    // Where the system lets no process read another's memory there is no way but through buffers.
+    // If the kernel forbids reading another process's memory, only buffers are left.
     if can_reach_own_process() {
         assert_eq!(outcome, WorkOutcome::Done);
         assert_eq!(ours.bytes(), pattern(2, 0, 70_000));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A device whose reads may end well and bring nothing, as those of Soft-RoCE do: nobody ever sees that.
+//! A device whose reads may succeed without data, as those of Soft-RoCE do: this never reaches the user.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,
@@ -13,7 +13,7 @@ use testbed::world::fake_on;
 use testbed::{TestRank, pattern};
 use transport::{FakeConfig, FakeNet, NetLimits, Peer, WorkId, WorkOutcome};
 
-/// Several parts, and more than may be under way.
+/// Several parts, and more than may be outstanding.
 const BYTES: usize = (3 << 20) + 5;
 const READS: u64 = 3;
 
@@ -22,8 +22,8 @@ async fn read_from_each_other(rank: &mut TestRank) {
     let other = 1 - rank.me;
     let mut source = Guarded::of(&pattern(rank.me, 1, BYTES));
     let key = source.export(&mut rank.fabric, other);
-    rank.tell_key(other, key).await;
-    let key = rank.hear_key(other).await;
+    rank.send_key(other, key).await;
+    let key = rank.receive_key(other).await;
     let mut targets: Vec<_> = (0..READS).map(|_| Guarded::new(BYTES)).collect();
     let mut works: Vec<WorkId> = Vec::new();
     for target in &mut targets {
@@ -41,7 +41,7 @@ async fn read_from_each_other(rank: &mut TestRank) {
     source.assert_guards();
 }
 
-/// Lies of so many reads in a thousand; how many there were.
+/// Runs with false successes of `lie_permille` of all reads; returns their number.
 fn with_lies(seed: u64, lie_permille: u32) -> u64 {
     let config = FakeConfig {
         lie_permille,

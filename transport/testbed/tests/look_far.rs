@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The fast path of receiving from far, which the conformance suite mixes with polls: that it is taken at all, and that nothing
-//! else is forgotten over it.
+//! The fast path for network frames, which the conformance suite mixes with polls: that it is used, and that other
+//! events are not missed because of it.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,
@@ -29,7 +29,7 @@ async fn ping_pong(rank: &mut TestRank) {
         }
     }
     let least = ROUNDS / 8;
-    assert!(rank.far_words > least, "{} of {ROUNDS}", rank.far_words);
+    assert!(rank.far_frames > least, "{} of {ROUNDS}", rank.far_frames);
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn a_word_in_order_is_taken_by_the_fast_path() {
     fake_on(&net, 2, NetLimits::default(), ping_pong);
 }
 
-/// Words, and now and then something that the fast path cannot take, to one that only looks at what is next.
+/// Words, and now and then frames that the fast path cannot take, to a rank that only uses the fast path.
 async fn stream(rank: &mut TestRank) {
     for number in 0..4 * ROUNDS {
         let long = number % 7 == 3;

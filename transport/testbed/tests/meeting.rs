@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How hosts meet that run the conformance suite together, without guests and without devices: here, hosts are threads.
+//! The rendezvous of hosts that run the conformance suite together, without virtual machines and devices: here, hosts
+//! are threads.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,
@@ -61,7 +62,7 @@ fn connections_of_nobody_change_nothing() {
     let (mut a, mut b) = two();
     let mut strangers = Vec::new();
     for words in [&b""[..], &[0; 5], &[255; 40], b"GET / HTTP/1.1\r\n\r\n"] {
-        // Some hang up and some stay: both lie in the queue before host b.
+        // Some close and some stay: both are in the backlog before host b.
         for stays in [true, false] {
             let mut stream = TcpStream::connect(a.address()).unwrap();
             stream.write_all(words).unwrap();
@@ -85,7 +86,7 @@ fn a_host_of_another_run_is_refused_with_words() {
         former.run("test", 2, plain),
         "host a is in run 17 with 2 hosts, and number 1 of run 16 came",
     );
-    // Host a has waited for the right one.
+    // Host a has waited for host b.
     assert_eq!(b.run("test", 2, plain), Ok(()));
     assert_eq!(of_a.join().unwrap(), Ok(()));
 }
@@ -94,7 +95,7 @@ fn a_host_of_another_run_is_refused_with_words() {
 fn a_connection_that_was_given_up_is_not_the_host() {
     let (mut a, mut b) = two();
     b.limits.meeting = Duration::from_millis(300);
-    // It lies in the queue of host a, which is not there yet; its greeting can still be read.
+    // The connection is in the backlog of host a, which does not run yet; its Hello will be read later.
     fails_with(b.run("early", 2, plain), "it lets this host wait");
     b.limits = LIMITS;
     let ends = both(
@@ -153,15 +154,15 @@ fn a_host_that_falls_silent_or_dies_is_missed() {
         let (mut a, _) = two();
         a.limits.silence = Duration::from_millis(500);
         a.limits.end = Duration::from_millis(200);
-        // As a guest whose emulator stands still: its connection is there, and nothing comes.
+        // Like a virtual machine that is stopped: it is connected, and sends nothing.
         let stream = TcpStream::connect(a.address()).unwrap();
         let mut link = HostLink::new(stream, None).unwrap();
-        link.say(&HostMessage::Hello {
+        link.send(&HostMessage::Hello {
             host: 1,
             run: RUN,
             test: "test".into(),
         });
-        link.say(&HostMessage::Here);
+        link.send(&HostMessage::Here);
         link.turn().unwrap();
         let link = (!dies).then_some(link);
         fails_with(a.run("test", 2, plain), &format!("host a: host b {words}"));
@@ -229,7 +230,7 @@ fn two() -> (MeetingHost, MeetingHost) {
     (a, b)
 }
 
-/// So many hosts, which all do the same.
+/// This many hosts, which all do the same.
 fn hosts(count: u32, run: impl Fn(&mut MeetingHost) -> End + Clone + Send + 'static) -> Vec<End> {
     let first = MeetingHost::first(count, SocketAddr::from(([127, 0, 0, 1], 0)), RUN).unwrap();
     let address = first.address();
@@ -245,7 +246,7 @@ fn hosts(count: u32, run: impl Fn(&mut MeetingHost) -> End + Clone + Send + 'sta
     threads.into_iter().map(|it| it.join().unwrap()).collect()
 }
 
-/// What two hosts do, each in a thread of its own.
+/// Runs two hosts, each in a thread of its own.
 fn both<T: Send + 'static>(
     a: impl FnOnce() -> T + Send + 'static,
     b: impl FnOnce() -> T + Send + 'static,
@@ -261,17 +262,17 @@ fn plain(place: &MeetingRank) {
     let expected: Vec<_> = (0..place.ranks).map(record).collect();
     assert_eq!(records, expected);
     for phase in 1..3 {
-        place.say_done();
+        place.report_done();
         wait_for(place, phase);
     }
 }
 
-/// As [`plain`], but this rank fails in the middle.
+/// Like [`plain`], but this rank fails in the middle.
 fn failing(who: u32) -> impl Fn(&MeetingRank) + Clone + Send + 'static {
     move |place| {
         place.exchange(Vec::new());
         assert!(place.me != who, "seven is not eight");
-        place.say_done();
+        place.report_done();
         wait_for(place, 1);
     }
 }
@@ -288,7 +289,7 @@ fn fails_with(end: End, words: &str) {
 }
 
 const RUN: u64 = 17;
-/// Long on any machine, and what a test waits for is none of them.
+/// Long on any machine; no test waits for one of them.
 const LIMITS: MeetingLimits = MeetingLimits {
     meeting: Duration::from_secs(60),
     silence: Duration::from_secs(60),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Jobs of which some processes have a device and all have connections: who is reached how, and what was done before that was known.
+//! Jobs in which some processes have a device and all have TCP: which path is used to each peer, and operations posted
+//! before that is known.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -75,7 +76,7 @@ fn keys_that_were_made_before_that_was_known_are_good_until_they_are_taken_back(
                 .map(|peer| (peer, memory.export(&mut rank.fabric, peer)))
                 .collect();
             for (peer, key) in &keys {
-                rank.tell_key(*peer, *key).await;
+                rank.send_key(*peer, *key).await;
             }
             for (peer, key) in keys {
                 rank.receive(peer).await;
@@ -85,7 +86,7 @@ fn keys_that_were_made_before_that_was_known_are_good_until_they_are_taken_back(
             return;
         }
         memory.bytes_mut().fill(0);
-        let key = rank.hear_key(0).await;
+        let key = rank.receive_key(0).await;
         let outcome = rank.read(0, memory.lease(0, BYTES), key, 0).await;
         assert!(!rank.was_done(outcome) || is_all(memory.bytes(), 77));
         rank.send(0, head(2), &[]).await;
@@ -95,7 +96,7 @@ fn keys_that_were_made_before_that_was_known_are_good_until_they_are_taken_back(
     });
 }
 
-/// A key comes from a third rank: what is done with it is the first that its rank has to do with the owner of the memory.
+/// A key was sent by a third rank: the operation on it is the first contact of its rank with the owner of the memory.
 #[test]
 fn works_wait_until_that_is_known() {
     let (owners, between, user) = ([3, 1], 2, 0);
@@ -104,12 +105,12 @@ fn works_wait_until_that_is_known() {
             let mut word = Guarded::of(&5u64.to_ne_bytes());
             if rank.me == owner {
                 let key = word.export(&mut rank.fabric, user);
-                rank.tell_key(between, key).await;
+                rank.send_key(between, key).await;
             } else if rank.me == between {
-                let key = rank.hear_key(owner).await;
-                rank.tell_key(user, key).await;
+                let key = rank.receive_key(owner).await;
+                rank.send_key(user, key).await;
             } else if rank.me == user {
-                let key = rank.hear_key(between).await;
+                let key = rank.receive_key(between).await;
                 assert_eq!(rank.fabric.provider_of(Peer(owner)), None);
                 let (outcome, old) = rank
                     .change(owner, Atomic::FetchAdd { add: 2 }, key, 0)
@@ -156,7 +157,7 @@ fn who_may_not_use_tcp_is_not_reached_by_who_has_no_device() {
     }
 }
 
-/// Processes that a test drives by hand: nobody hears where others are but from the test.
+/// Processes that a test drives step by step: only the test provides addresses.
 struct ByHand {
     streams: FakeStreams,
     devices: FakeNet,
@@ -166,7 +167,7 @@ struct ByHand {
 struct Process {
     fabric: Fabric,
     completions: Completions,
-    /// Frames that nobody has released.
+    /// Frames that were not released.
     arrived: Vec<Arrived>,
     ended: Vec<(WorkId, WorkOutcome, Lease)>,
     lost: Vec<Peer>,
@@ -197,16 +198,16 @@ impl ByHand {
         self.all[rank as usize].fabric.network_record().unwrap()
     }
 
-    /// A process hears where another is.
-    fn tell(&mut self, rank: u32, of: u32) {
+    /// Provides a process with the address of another.
+    fn provide_address(&mut self, rank: u32, of: u32) {
         let record = self.record(of);
         self.of(rank).fabric.learn_address(Peer(of), &record);
     }
 
-    /// The same, but that the other has no device: which is wrong, and so they disagree how they reach each other.
+    /// The same without the other's device: which is wrong, and so they disagree about the path between them.
     fn tell_that_it_has_no_device(&mut self, rank: u32, of: u32) {
         let record = self.record(of);
-        // Behind the form stand the parts, that of the device first: what it is, its length, and so many bytes.
+        // The form byte is followed by the parts, the device's first: type, length, and that many bytes.
         let mut other = record[..1].to_vec();
         other.extend(&record[3 + usize::from(record[2])..]);
         self.of(rank).fabric.learn_address(Peer(of), &other);
@@ -230,7 +231,7 @@ impl ByHand {
         panic!("it is never so");
     }
 
-    /// Some time passes, in which everything comes that is under way.
+    /// Time passes until everything in flight has arrived.
     fn pass(&mut self) {
         (0..1000).for_each(|_| self.turn());
     }
@@ -267,7 +268,7 @@ impl Process {
         self.fabric.post_send(Peer(to), head(1), body).unwrap();
     }
 
-    /// The body of a frame that is here.
+    /// The body of a received frame.
     fn body(&self, place: usize) -> Vec<u8> {
         let mut body = vec![0; self.arrived[place].bytes() as usize];
         self.fabric.copy_body(&self.arrived[place], &mut body);
@@ -288,12 +289,12 @@ fn what_has_come_the_wrong_way_goes_back_to_who_has_lent_it() {
     job.of(1).post(0, &[1; 1000]);
     job.until(|job| !job.all[0].arrived.is_empty());
     assert_eq!(job.of(0).fabric.provider_of(Peer(1)), None);
-    // It is known while a frame is lent, and is not how that has come.
-    job.tell(0, 1);
+    // The address is provided while a frame is lent, and selects another path than the frame took.
+    job.provide_address(0, 1);
     assert_eq!(job.of(0).fabric.provider_of(Peer(1)), Some("verbs"));
     assert_eq!(job.of(0).body(0), [1; 1000]);
     job.of(0).release_all();
-    // Neither is short of buffers afterwards, however many have come.
+    // Neither runs short of buffers afterwards, however many frames arrive.
     for round in 2..200 {
         job.of(1).post(0, &[round; 1000]);
         job.until(|job| !job.all[0].arrived.is_empty());
@@ -302,7 +303,7 @@ fn what_has_come_the_wrong_way_goes_back_to_who_has_lent_it() {
     }
 }
 
-/// Reads memory of a peer; answers how that ends.
+/// Reads memory of a peer; returns the outcome.
 fn read(job: &mut ByHand, rank: u32, of: u32, target: &mut Guarded, key: RemoteKey) -> WorkOutcome {
     let (lease, work) = (target.lease(0, BYTES), WorkId(7));
     let fabric = &mut job.of(rank).fabric;
@@ -316,15 +317,15 @@ fn a_key_is_good_for_a_peer_that_knows_the_way_first() {
     let mut job = ByHand::new(3);
     let mut memory = Guarded::of(&[77; BYTES]);
     let (mut target, key) = (Guarded::new(BYTES), memory.export(&mut job.of(0).fabric, 2));
-    job.tell(2, 0);
+    job.provide_address(2, 0);
     assert_eq!(read(&mut job, 2, 0, &mut target, key), WorkOutcome::Done);
     assert!(is_all(target.bytes(), 77));
     assert_eq!(job.of(0).fabric.provider_of(Peer(2)), None);
-    // It is known after some of them were made, and what was told is still good.
+    // The address is provided after some keys were made, and the exchanged ones stay valid.
     let later = memory.export(&mut job.of(0).fabric, 2);
     job.of(0).fabric.withdraw(Peer(2), key);
     assert_eq!(read(&mut job, 2, 0, &mut target, key), WorkOutcome::BadKey);
-    job.tell(0, 2);
+    job.provide_address(0, 2);
     assert_eq!(read(&mut job, 2, 0, &mut target, later), WorkOutcome::Done);
     job.of(0).fabric.withdraw(Peer(2), later);
     assert_eq!(
@@ -339,15 +340,15 @@ fn a_key_is_good_for_the_way_of_the_peer_alone_once_that_is_known() {
     let mut memory = Guarded::of(&[77; BYTES]);
     let (mut target, key) = (Guarded::new(BYTES), memory.export(&mut job.of(0).fabric, 1));
     job.tell_that_it_has_no_device(1, 0);
-    job.tell(0, 1);
+    job.provide_address(0, 1);
     assert_eq!(read(&mut job, 1, 0, &mut target, key), WorkOutcome::BadKey);
 }
 
 impl ByHand {
-    /// So many datagrams come to a process, over the port of rank 1, which say to be of `source`.
+    /// Injects `count` datagrams to a process, over the port of rank 1, that claim to be from `source`.
     fn forge(&self, to: u32, source: u32, count: u32) {
         let (number, q_key) = self.devices.datagrams_at(to);
-        // A note that acknowledges: what it says, and who.
+        // A note that acknowledges: its kind and its sender.
         let mut note = [0; 32];
         note[0] = ACK;
         note[4..8].copy_from_slice(&source.to_le_bytes());
@@ -356,7 +357,7 @@ impl ByHand {
         }
     }
 
-    /// Datagrams, and what else made no sense.
+    /// Datagrams and other input that was refused.
     fn refused(&self, rank: u32) -> u64 {
         self.all[rank as usize].fabric.stats().refused
     }
@@ -369,7 +370,7 @@ fn nothing_is_kept_of_who_names_a_peer_that_is_reached_by_tcp() {
     job.pass();
     assert_eq!(job.refused(0), 0);
     assert_eq!(job.of(0).fabric.wanted_address(), Some(Peer(2)));
-    job.tell(0, 2);
+    job.provide_address(0, 2);
     assert_eq!(job.refused(0), 5);
     job.forge(0, 2, 5);
     job.pass();
@@ -382,15 +383,15 @@ fn who_is_lost_before_the_way_is_known_is_lost_for_both_and_told_once() {
     for peer in [1, 2] {
         job.of(0).fabric.lose(Peer(peer), "it has died");
     }
-    // It is not, and goes on over whatever network it can.
+    // It is not lost, and continues over any available network.
     for peer in [1, 2] {
-        job.tell(peer, 0);
+        job.provide_address(peer, 0);
         job.of(peer).post(0, &[1; 9]);
     }
     job.until(|job| job.all[2].lost == [Peer(0)]);
     job.pass();
     for peer in [1, 2] {
-        job.tell(0, peer);
+        job.provide_address(0, peer);
         job.of(0).post(peer, &[1; 9]);
     }
     job.pass();
@@ -403,11 +404,11 @@ fn who_is_lost_before_the_way_is_known_is_lost_for_both_and_told_once() {
 #[test]
 fn who_is_reached_by_tcp_is_not_lost_with_the_device() {
     let mut job = ByHand::new(3);
-    // So that there is something of it at the device, which it is not.
+    // Creates state for it at the device, through which it is not reached.
     job.forge(0, 2, 1);
     job.pass();
-    job.tell(0, 1);
-    job.tell(0, 2);
+    job.provide_address(0, 1);
+    job.provide_address(0, 2);
     job.devices.lose_device(0);
     job.of(0).post(1, &[1; 9]);
     job.pass();
@@ -425,13 +426,13 @@ fn who_is_lost_with_the_device_before_the_way_is_known_is_lost_for_both() {
     job.devices.lose_device(0);
     job.pass();
     assert_eq!(job.of(0).lost, [Peer(2)]);
-    job.tell(2, 0);
+    job.provide_address(2, 0);
     job.of(2).post(0, &[1; 9]);
     job.until(|job| job.all[2].lost == [Peer(0)]);
     assert_eq!((job.of(0).lost.len(), job.of(0).arrived.len()), (1, 0));
 }
 
-/// Two processes with ports on these networks, of which each has heard the record of the other, with this change.
+/// Two processes with ports on these networks, each with the record of the other, modified by `change`.
 fn two_apart(nets: [&FakeNet; 2], change: impl Fn(&mut Vec<u8>)) -> ByHand {
     let streams = FakeStreams::new(StreamsConfig::of(0, 2));
     let process = |me: u32| {
@@ -461,7 +462,8 @@ fn fabric_net(infiniband: bool) -> FakeNet {
 
 #[test]
 fn between_fabrics_that_do_not_reach_each_other_tcp_does() {
-    // Behind the form stands the part of verbs: what it is, its length; form, count; and of the first port 8 bytes before its GID.
+    // The form byte is followed by the part of verbs: type, length; form, count; and the first port, whose GID
+    // begins after 8 bytes.
     let other_subnet = |record: &mut Vec<u8>| record[3 + 2 + 8 + 7] ^= 1;
     let (one, other) = (fabric_net(true), fabric_net(false));
     let jobs = [
@@ -473,12 +475,12 @@ fn between_fabrics_that_do_not_reach_each_other_tcp_does() {
         for (rank, peer) in [(0, 1), (1, 0)] {
             let fabric = &job.of(rank).fabric;
             assert_eq!(fabric.provider_of(Peer(peer)), Some(provider));
-            // Where it is tcp, that is told once, with the reason.
+            // The use of TCP is reported once, with the reason.
             let fabric = &mut job.of(rank).fabric;
             assert_eq!(fabric.has_network_news(), provider == "tcp");
-            let told = fabric.next_remark();
-            assert_eq!(told.is_some(), provider == "tcp");
-            assert!(told.is_none_or(|words| words.contains("InfiniBand")));
+            let remark = fabric.next_remark();
+            assert_eq!(remark.is_some(), provider == "tcp");
+            assert!(remark.is_none_or(|text| text.contains("InfiniBand")));
             assert!(!fabric.has_network_news() && fabric.next_remark().is_none());
             job.of(rank).post(peer, &[rank as u8; 100]);
         }
@@ -504,5 +506,5 @@ fn between_kinds_of_fabrics_without_tcp_what_to_do_is_told_at_once() {
     );
 }
 
-/// What a note says that acknowledges.
+/// The kind of a note that acknowledges.
 const ACK: u8 = 0x12;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Networks of devices that carry shorter packets than their ports, and drop others without a word: ranks find that out and go on, whatever
-//! else befalls them.
+//! Networks of devices whose path MTU is smaller than that of the ports, and that drop longer packets silently: ranks
+//! detect that and continue, in spite of other faults.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,
@@ -20,7 +20,7 @@ use testbed::world::Failing;
 use testbed::{TestRank, world};
 use transport::{FakeConfig, FakeNet, NetLimits};
 
-/// Runs a behaviour where ports say 4096 bytes and the network carries so many.
+/// Runs a behaviour with ports of MTU 4096 and a network of MTU `way_bytes`.
 fn narrow(way_bytes: u32, rails: u32, behaviour: impl AsyncFn(&mut TestRank)) {
     for seed in 0..24 {
         let _failing = Failing(seed);
@@ -45,7 +45,7 @@ fn narrow(way_bytes: u32, rails: u32, behaviour: impl AsyncFn(&mut TestRank)) {
             sleeps,
             async |rank: &mut TestRank| {
                 behaviour(rank).await;
-                // What did not arrive has broken no queue pair.
+                // Lost packets have broken no queue pair.
                 let stats = rank.fabric.net_stats();
                 assert!(seed != 0 || stats.broken == 0, "{stats:?}");
             },

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory that a process on a network allocates stays registered: what is in it moves without a registration for each
-//! message, and when it is freed nobody reaches it any more.
+//! Memory that a process on a network allocates stays registered: messages in it need no registrations of their own,
+//! and after it is freed it cannot be accessed any more.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,
@@ -18,7 +18,7 @@ use transport::{FakeConfig, FakeNet, Lease, NetLimits, Peer, WorkOutcome};
 const BYTES: usize = 300_000;
 
 fn fill(place: NonNull<u8>, bytes: &[u8]) {
-    // SAFETY: allocated with at least so many bytes, and nobody else touches it now.
+    // SAFETY: allocated with at least this length, and not accessed by others now.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), place.as_ptr(), bytes.len()) };
 }
 
@@ -30,13 +30,13 @@ fn content(place: NonNull<u8>, bytes: usize) -> Vec<u8> {
 }
 
 fn lease(place: NonNull<u8>, at: usize, bytes: usize) -> Lease {
-    // SAFETY: inside what was allocated.
+    // SAFETY: within the allocation.
     let start = unsafe { place.add(at) };
-    // SAFETY: nobody else touches it until the end of the work that takes it.
+    // SAFETY: not accessed by others until the work that takes it has completed.
     unsafe { Lease::new(start, bytes) }
 }
 
-/// Both ranks read from, and write to, what the other has allocated.
+/// Both ranks read from, and write to, memory that the other has allocated.
 async fn exchange(rank: &mut TestRank, net: &FakeNet) {
     let other = 1 - rank.me;
     let mine = rank.fabric.allocate(BYTES).unwrap();
@@ -46,8 +46,8 @@ async fn exchange(rank: &mut TestRank, net: &FakeNet) {
     // A part of it, for the peer.
     let address = mine.as_ptr().expose_provenance() as u64;
     let key = rank.fabric.export(Peer(other), address + 1000, 100_000);
-    rank.tell_key(other, key).await;
-    let theirs = rank.hear_key(other).await;
+    rank.send_key(other, key).await;
+    let theirs = rank.receive_key(other).await;
     rank.barrier().await;
 
     let before = net.stats(rank.me).regions;
@@ -80,7 +80,7 @@ async fn exchange(rank: &mut TestRank, net: &FakeNet) {
     rank.barrier().await;
 }
 
-/// Rank 0 exposes memory of its own twice, of which each other rank reads a part.
+/// Rank 0 exposes its memory twice; each other rank reads a part of it.
 async fn expose(rank: &mut TestRank, net: &FakeNet) {
     let whole = pattern(0, 1, BYTES);
     let mut memory = whole.clone();
@@ -97,14 +97,14 @@ async fn expose(rank: &mut TestRank, net: &FakeNet) {
         for peer in 1..4 {
             let start = address + u64::from(peer) * part as u64;
             let key = rank.fabric.export(Peer(peer), start, part as u64);
-            rank.tell_key(peer, key).await;
+            rank.send_key(peer, key).await;
             rank.fabric.withdraw(Peer(peer), key);
         }
         assert_eq!(net.stats(0).regions, before + 2, "once for all peers");
     }
     let theirs = match rank.me {
         0 => None,
-        _ => Some(rank.hear_key(0).await),
+        _ => Some(rank.receive_key(0).await),
     };
     let mut target = vec![0; part];
     let place = NonNull::new(target.as_mut_ptr()).unwrap();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A reader whose offer somebody has overwritten: it takes nobody's word but the owner's that no late write can come, and
-//! the owner's word reaches it.
+//! A reader whose offer was overwritten: only the owner can confirm that no late write will come, and its confirmation
+//! reaches the reader.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,
@@ -23,7 +23,7 @@ const READER: u32 = 1;
 const HOSTILE: u32 = 2;
 const REVOKE: u8 = 0x82;
 
-/// A read that has begun, of which the offer is overwritten.
+/// A read in progress, whose offer is overwritten.
 struct Scene {
     file: OwnedFd,
     owner: Fabric,
@@ -91,7 +91,7 @@ fn a_scribbler_cannot_declare_the_owner_dead() {
     let mut dead = std::process::Command::new("true").spawn().unwrap();
     let pid = dead.id();
     dead.wait().unwrap();
-    // Where the owner says which process it is.
+    // Where the owner stores its process id.
     scene.write(OWNER, 4, &pid.to_ne_bytes());
     for _ in 0..10_000 {
         assert_eq!(scene.poll_reader(), None, "the owner may still write");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A rank that has no file descriptor left. Alone in its process, since the limit holds for all of it.
+//! A rank without any free file descriptor. It is alone in its process, since the limit is per process.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,
@@ -32,7 +32,7 @@ fn a_rank_without_free_descriptors_reads_from_arenas_all_the_same() {
     set_limit(before);
     let mut reader = opened.unwrap();
     let place = owner.allocate(1000).unwrap();
-    // SAFETY: a thousand bytes that the fabric gave.
+    // SAFETY: a thousand bytes allocated by the fabric.
     unsafe { place.write_bytes(7, 1000) };
     let key = owner.export(Peer(1), place.as_ptr().expose_provenance() as u64, 1000);
     let mut target = Guarded::new(1000);
@@ -50,20 +50,20 @@ fn a_rank_without_free_descriptors_reads_from_arenas_all_the_same() {
     assert_eq!(target.bytes(), [7; 1000]);
 }
 
-/// How many descriptors this process may have.
+/// The limit of descriptors of this process.
 fn limit() -> libc::rlimit {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: writes one limit, to a live place.
+    // SAFETY: writes one limit, to a valid place.
     let done = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
     assert_eq!(done, 0);
     limit
 }
 
 fn set_limit(limit: libc::rlimit) {
-    // SAFETY: reads one limit, from a live place.
+    // SAFETY: reads one limit, from a valid place.
     let done = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
     assert_eq!(done, 0);
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Random traffic for a long time on a network that is as bad as its seed: every byte arrives once and in order, whatever is
-//! lost, doubled, overtaken, broken, or down meanwhile. Bursts of messages of all sizes, reads, writes and atomic operations
-//! alternate with pauses, so that timers, queue pairs and ports meet all states of the other side.
+//! Random traffic for a long time on a network whose faults depend on the seed: every byte arrives once and in order,
+//! in spite of loss, duplication, reordering, broken queue pairs and ports that go down. Bursts of messages of all
+//! sizes, reads, writes and atomic operations alternate with pauses, so that timers, queue pairs and ports meet all
+//! states of the other side.
 //!
-//! Time is the network's. The test takes twelve seconds of it; `RMPI_TEST_SIMULATED_SECONDS=3600` takes an hour, and
-//! `RMPI_TEST_SEED` one seed alone.
+//! Time is simulated. The test takes twelve simulated seconds; `RMPI_TEST_SIMULATED_SECONDS=3600` takes an hour, and
+//! `RMPI_TEST_SEED` runs a single seed.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,
@@ -22,9 +23,9 @@ use testbed::{PeerEvent, Random, TestRank, head, pattern};
 use transport::{Atomic, FakeConfig, FakeNet, Head, NetLimits, RemoteKey, WorkOutcome};
 
 const RANKS: u32 = 3;
-/// Of each seed.
+/// Simulated seconds of each seed.
 const SECONDS: u64 = 1;
-/// Of each rank, for each of its peers to read, and to write to.
+/// Memory of each rank for each of its peers to read, and to write to.
 const READABLE_BYTES: usize = 1 << 20;
 const WRITABLE_BYTES: usize = 256 << 10;
 /// Largest message.
@@ -34,7 +35,7 @@ const MESSAGE: u8 = 20;
 const WRITTEN: u8 = 21;
 const END: u8 = 22;
 
-/// What was moved, of all kinds: nothing may be left out.
+/// Bytes transferred, by kind of operation: none may be zero.
 #[derive(Debug, Default)]
 struct Moved {
     messages: Cell<u64>,
@@ -67,11 +68,11 @@ fn every_byte_arrives_once_and_in_order_for_a_long_time() {
     assert!(is_enough || only.is_some(), "{moved:?}");
 }
 
-/// Seeds that have found something.
+/// Seeds that have failed before.
 #[test]
 fn what_was_found_stays_mended() {
-    // A pair broke under a frame that waited for it, and nobody told the sleeping sender when its place was free. A write that
-    // waited for a pair slept on when one could be asked for again.
+    // A queue pair broke under a frame that waited for it, and the sleeping sender was not woken when its slot became
+    // free. A write that waited for a queue pair was not woken when another one could be requested.
     const FOUND: [u64; 5] = [297, 765, 908, 944, 993];
     for seed in FOUND {
         let _failing = Failing(seed);
@@ -79,7 +80,7 @@ fn what_was_found_stays_mended() {
     }
 }
 
-/// One network for [`SECONDS`]: the seed says how bad it is, how many rails there are, and whether ranks sleep.
+/// One network for [`SECONDS`]: the seed determines its faults, the number of rails, and whether ranks sleep.
 fn soak(seed: u64, moved: &Moved) {
     let net = FakeNet::new(FakeConfig::harsh(seed));
     let limits = NetLimits {
@@ -101,7 +102,7 @@ fn soak(seed: u64, moved: &Moved) {
                 let until = net.now_ns() + traffic.random.below(80_000_000);
                 while net.now_ns() < until.min(end_ns) {
                     traffic.take_in(rank).await;
-                    // Nothing would wake it when the pause is over.
+                    // Nothing would wake it at the end of the pause.
                     rank.pass().await;
                 }
             }
@@ -120,7 +121,7 @@ struct Traffic {
     sides: Vec<Side>,
 }
 
-/// What a rank knows of another.
+/// A rank's record of a peer.
 #[derive(Default)]
 struct Side {
     readable: Option<RemoteKey>,
@@ -128,28 +129,28 @@ struct Side {
     counter: Option<RemoteKey>,
     sent: u64,
     received: u64,
-    /// Writes that were posted, and those that the peer has seen.
+    /// Writes that were posted, and those that the peer has confirmed.
     wrote: u64,
     seen: u64,
-    /// What was added to its counter, and what perhaps was.
+    /// Sum of the additions to its counter, and of those with an undetermined outcome.
     added: u64,
     doubtful: u64,
-    /// It will only tell which writes it has seen, and it has seen all.
+    /// It sends no more than confirmations of writes, and has confirmed all.
     is_over: bool,
     has_seen_all: bool,
-    /// What it says that it has added here, and perhaps added.
-    told: (u64, u64),
+    /// The sums that it reports to have added here.
+    reported: (u64, u64),
 }
 
 impl Side {
-    /// What comes from there belongs to the end.
+    /// Further messages from it belong to the end.
     fn is_closed(&self) -> bool {
         self.is_over && self.has_seen_all
     }
 }
 
 impl Traffic {
-    /// All tell all where they may read, write and add.
+    /// All ranks exchange keys for reads, writes and additions.
     async fn open(rank: &mut TestRank, seed: u64) -> Self {
         let mut traffic = Self {
             random: Random(seed << 8 | u64::from(rank.me)),
@@ -163,17 +164,17 @@ impl Traffic {
         };
         for peer in traffic.peers.clone() {
             let readable = traffic.readable.export(&mut rank.fabric, peer);
-            rank.tell_key(peer, readable).await;
+            rank.send_key(peer, readable).await;
             let writable = traffic.writable[peer as usize].export(&mut rank.fabric, peer);
-            rank.tell_key(peer, writable).await;
+            rank.send_key(peer, writable).await;
             let counter = traffic.counter.export(&mut rank.fabric, peer);
-            rank.tell_key(peer, counter).await;
+            rank.send_key(peer, counter).await;
         }
         for peer in traffic.peers.clone() {
             let side = &mut traffic.sides[peer as usize];
-            side.readable = Some(rank.hear_key(peer).await);
-            side.writable = Some(rank.hear_key(peer).await);
-            side.counter = Some(rank.hear_key(peer).await);
+            side.readable = Some(rank.receive_key(peer).await);
+            side.writable = Some(rank.receive_key(peer).await);
+            side.counter = Some(rank.receive_key(peer).await);
         }
         traffic
     }
@@ -196,11 +197,11 @@ impl Traffic {
         let number = side.sent;
         side.sent += 1;
         let body = message(rank.me, number);
-        let said = Head {
+        let head = Head {
             word: number,
             ..head(MESSAGE)
         };
-        rank.send(peer, said, &body).await;
+        rank.send(peer, head, &body).await;
     }
 
     async fn read(&mut self, rank: &mut TestRank, peer: u32, moved: &Moved) {
@@ -220,7 +221,7 @@ impl Traffic {
         target.assert_guards();
     }
 
-    /// The next one when the peer has seen the one before: it looks at what is there.
+    /// Posts the next write when the peer has confirmed the one before, which it checks.
     async fn write(&mut self, rank: &mut TestRank, peer: u32, moved: &Moved) {
         let side = &mut self.sides[peer as usize];
         if side.wrote != side.seen {
@@ -254,7 +255,7 @@ impl Traffic {
         }
     }
 
-    /// A part of memory of so many bytes: most are small.
+    /// A random part of memory of length `whole`, usually small.
     fn part(&mut self, whole: usize) -> (usize, usize) {
         let most = whole >> self.random.below(16);
         let bytes = 1 + self.random.below(most as u64) as usize;
@@ -262,10 +263,10 @@ impl Traffic {
         (offset, bytes)
     }
 
-    /// Takes in what has come, and waits where that is nothing.
+    /// Handles received messages, or waits for some.
     async fn rest(&mut self, rank: &mut TestRank) {
         self.take_in(rank).await;
-        // Something may have come from a peer whose turn was over.
+        // A message may have arrived from a peer that was handled already.
         if self.peers.iter().all(|peer| rank.waiting(*peer) == 0) {
             rank.turn().await;
         } else {
@@ -273,7 +274,7 @@ impl Traffic {
         }
     }
 
-    /// Looks at everything that has come.
+    /// Handles all received messages.
     async fn take_in(&mut self, rank: &mut TestRank) {
         for peer in self.peers.clone() {
             while rank.waiting(peer) != 0 && !self.sides[peer as usize].is_closed() {
@@ -310,13 +311,13 @@ impl Traffic {
             PeerEvent::Message { head, body } => {
                 assert_eq!((head.kind, head.word), (END, side.received));
                 let word = |at: usize| u64::from_ne_bytes(body[at..at + 8].try_into().unwrap());
-                side.told = (word(0), word(8));
+                side.reported = (word(0), word(8));
                 side.is_over = true;
             }
         }
     }
 
-    /// Waits for the rest, tells all that there is no more, and compares.
+    /// Waits for all outstanding operations, reports the end to all, and compares the sums.
     async fn close(&mut self, rank: &mut TestRank, moved: &Moved) {
         for peer in self.peers.clone() {
             while self.sides[peer as usize].wrote != self.sides[peer as usize].seen {
@@ -325,11 +326,11 @@ impl Traffic {
             let side = &mut self.sides[peer as usize];
             side.has_seen_all = true;
             let body = [side.added, side.doubtful].map(u64::to_ne_bytes).concat();
-            let said = Head {
+            let head = Head {
                 word: side.sent,
                 ..head(END)
             };
-            rank.send(peer, said, &body).await;
+            rank.send(peer, head, &body).await;
         }
         while self
             .peers
@@ -338,8 +339,8 @@ impl Traffic {
         {
             self.rest(rank).await;
         }
-        let told = self.sides.iter().map(|side| side.told);
-        let (added, doubtful) = told.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
+        let reported = self.sides.iter().map(|side| side.reported);
+        let (added, doubtful) = reported.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
         let counter = self.counter.get(0);
         assert!(
             (added..=added + doubtful).contains(&counter),
@@ -347,7 +348,7 @@ impl Traffic {
         );
         let received: u64 = self.sides.iter().map(|side| side.received).sum();
         moved.messages.set(moved.messages.get() + received);
-        // Whoever still reads here is done after that.
+        // After the barrier no rank reads here any more.
         rank.barrier().await;
         self.readable.assert_guards();
         for writable in &self.writable {
@@ -356,7 +357,7 @@ impl Traffic {
     }
 }
 
-/// The body of a message: most are short.
+/// The body of a message: usually short.
 fn message(from: u32, number: u64) -> Vec<u8> {
     let mut random = Random(number << 4 | u64::from(from));
     let most = MESSAGE_BYTES >> (2 * random.below(7));
@@ -367,7 +368,7 @@ fn message(from: u32, number: u64) -> Vec<u8> {
     pattern(from, number, bytes as usize)
 }
 
-/// What a write brings.
+/// The content of a write.
 fn written(from: u32, number: u64) -> Vec<u8> {
     let mut random = Random(number << 4 | u64::from(from));
     let most = WRITABLE_BYTES >> random.below(16);

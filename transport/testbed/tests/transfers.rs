@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Large reads between ranks of one node, which reader and owner share when both look at the transport.
+//! Large reads between ranks of one node, whose copy reader and owner share when both poll the transport.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,
@@ -30,7 +30,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// Nothing where the system does not let one process read another.
+    /// `None` if the kernel forbids reading another process's memory.
     fn new(bytes: usize) -> Option<Self> {
         if !can_reach_own_process() {
             return None;
@@ -56,7 +56,7 @@ impl Scene {
             .post_read(Peer(1), lease, self.key, 0, WorkId(work));
     }
 
-    /// Polls the reader and, if wanted, the owner after it, until the reads have ended.
+    /// Polls the reader and, if `owner_polls`, the owner after it, until the reads have completed.
     fn finish(&mut self, reads: usize, owner_polls: bool) -> Vec<(WorkId, WorkOutcome)> {
         let mut completions = Completions::new();
         let mut ended = Vec::new();
@@ -122,7 +122,7 @@ fn a_reader_whose_owner_does_not_look_copies_everything() {
     assert_eq!(scene.finish(1, false), [(WorkId(1), WorkOutcome::Done)]);
     scene.assert_copied();
     assert_eq!(scene.reader.stats().helped_bytes, 0);
-    // The owner wakes up late: the request for help is stale and nothing is written any more.
+    // The owner wakes up late: the request for help is stale, and nothing is written any more.
     scene.target.bytes_mut().fill(3);
     let mut completions = Completions::new();
     for _ in 0..10 {
@@ -178,7 +178,7 @@ fn a_full_ring_keeps_the_reader_from_asking_but_not_from_reading() {
     scene.assert_copied();
 }
 
-/// Somebody who is not the owner claims all chunks of the offer and writes none of them.
+/// A rank other than the owner claims all chunks of the offer and writes none of them.
 #[test]
 fn an_offer_that_a_stranger_empties_does_not_keep_the_reader_waiting() {
     let Some(mut scene) = Scene::new(LARGE) else {
@@ -226,7 +226,7 @@ fn an_offer_that_a_stranger_overwrites_garbles_no_read() {
             }
         }
         assert_eq!(ended, [(WorkId(1), WorkOutcome::Done)], "step {step}");
-        // A count of finished chunks that is exactly right is believed: those bytes were not written.
+        // A correct count of finished chunks is accepted: those bytes were not written.
         assert!(
             step % 4 == 2 || scene.target.bytes() == scene.source.bytes(),
             "step {step}"
@@ -234,7 +234,7 @@ fn an_offer_that_a_stranger_overwrites_garbles_no_read() {
     }
 }
 
-/// The owner exports more than it has: neither side can copy the end, and the read says so.
+/// The owner exports more than it has: neither side can copy the end, and the read reports that.
 #[test]
 fn memory_that_is_not_there_ends_a_shared_read_with_an_error() {
     let Some(mut scene) = Scene::new(LARGE) else {
@@ -251,7 +251,7 @@ fn memory_that_is_not_there_ends_a_shared_read_with_an_error() {
             [(WorkId(7), WorkOutcome::BadKey)],
             "hole {hole}"
         );
-        // And nothing is written after the lease came back.
+        // Nothing is written after the lease was returned.
         scene.target.bytes_mut().fill(9);
         let mut completions = Completions::new();
         for _ in 0..100 {
@@ -269,14 +269,14 @@ fn memory_that_is_not_there_ends_a_shared_read_with_an_error() {
     }
 }
 
-/// Reader and owner in processes, the owner killed at a random moment of the copy: the read ends.
+/// Reader and owner in processes, the owner killed at a random moment of the copy: the read completes.
 #[test]
 fn an_owner_that_dies_while_it_helps_does_not_keep_its_reader_waiting() {
     for round in 0..8 {
         let file = segment_file(2, 0x70b);
         let mut children = world::start(&file, 2, "death");
         let mut random = Random(round);
-        // The reader says when it begins.
+        // The reader prints a mark when it begins.
         world::wait_for_mark(&mut children[0]);
         std::thread::sleep(Duration::from_micros(random.below(10_000)));
         children[1].kill().unwrap();
@@ -305,7 +305,7 @@ fn child_rank() {
 async fn read_until_the_owner_is_gone(rank: &mut TestRank) {
     const BYTES: usize = 12 << 20;
     rank.fabric.set_attentive(true);
-    let key = rank.hear_key(1).await;
+    let key = rank.receive_key(1).await;
     let mut target = Guarded::new(BYTES);
     let mut begun = false;
     let limit = Instant::now() + Duration::from_secs(150);
@@ -329,14 +329,14 @@ async fn own_and_help(rank: &mut TestRank) {
     const BYTES: usize = 12 << 20;
     let mut source = Guarded::of(&vec![1; BYTES]);
     let key = source.export(&mut rank.fabric, 0);
-    rank.tell_key(0, key).await;
+    rank.send_key(0, key).await;
     loop {
         rank.look();
         wait::yield_core();
     }
 }
 
-/// Whole pages, some of which can be taken away.
+/// Whole pages, some of which can be made inaccessible.
 struct Pages {
     base: *mut u8,
     bytes: usize,
@@ -344,7 +344,7 @@ struct Pages {
 
 impl Pages {
     fn new(bytes: usize) -> Self {
-        // SAFETY: a new private mapping at an address of the system's choice.
+        // SAFETY: a new private mapping at an address chosen by the kernel.
         let base = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -368,7 +368,7 @@ impl Pages {
 
     fn forbid(&self, offset: usize, bytes: usize) {
         assert!(offset + bytes <= self.bytes);
-        // SAFETY: the offset lies in the mapping.
+        // SAFETY: the offset is within the mapping.
         let place = unsafe { self.base.add(offset) };
         // SAFETY: the pages belong to this mapping, and nothing in Rust refers to them.
         let answer = unsafe { libc::mprotect(place.cast(), bytes, libc::PROT_NONE) };
@@ -378,7 +378,7 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this one's own, and nothing refers to it any more.
+        // SAFETY: this value owns the mapping, and nothing refers to it any more.
         unsafe { libc::munmap(self.base.cast(), self.bytes) };
     }
 }

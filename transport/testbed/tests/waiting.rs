@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sleeping, waking and attention: whoever sleeps is woken by what it waits for, and a sender that need not ring does
-//! not. No test here expects anything to be fast; a lost wake-up shows as a sleep that lasts as long as it may.
+//! Sleeping, waking and attention: a sleeping rank is woken by what it waits for, and a sender that need not ring a
+//! doorbell does not. No test here depends on speed; a lost wake-up shows as a sleep of the maximal duration.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,
@@ -15,11 +15,11 @@ use testbed::memory::{Guarded, open, segment_file};
 use testbed::{Random, TestRank, head, pattern, world, yield_now};
 use transport::{Completion, Completions, Config, Fabric, Peer, SimConfig, SimNet};
 
-/// How long a sleeper sleeps if nobody wakes it.
+/// How long a rank sleeps if it is not woken.
 const FOR_EVER: Duration = Duration::from_secs(40);
 
-/// One look, and sleep if there was nothing. Panics when nobody woke the sleeper.
-async fn doze(rank: &mut TestRank) {
+/// One poll, and a sleep if it returned nothing. Panics if the rank was not woken.
+async fn sleep_if_idle(rank: &mut TestRank) {
     if rank.look() == 0 && rank.fabric.prepare_sleep() {
         let since = Instant::now();
         rank.fabric.sleep(FOR_EVER);
@@ -35,12 +35,12 @@ async fn doze(rank: &mut TestRank) {
 
 async fn receive_asleep(rank: &mut TestRank, from: u32) -> Vec<u8> {
     while rank.waiting(from) == 0 {
-        doze(rank).await;
+        sleep_if_idle(rank).await;
     }
     rank.receive(from).await.1
 }
 
-/// A token goes round; everybody who does not have it sleeps. Attention changes at random moments.
+/// A token is passed round; all ranks without it sleep. Attention changes at random moments.
 async fn token_ring(rank: &mut TestRank) {
     const LAPS: u64 = 400;
     let (to, from) = (
@@ -64,7 +64,7 @@ async fn token_ring(rank: &mut TestRank) {
     leave(rank).await;
 }
 
-/// Several senders, one sleeper: each wakes it, none twice.
+/// Several senders, one sleeping rank: each wakes it, none twice.
 async fn many_to_one(rank: &mut TestRank) {
     const FRAMES: u64 = 300;
     if rank.me == 0 {
@@ -72,7 +72,7 @@ async fn many_to_one(rank: &mut TestRank) {
             for from in 1..rank.size {
                 assert_eq!(receive_asleep(rank, from).await, number.to_ne_bytes());
             }
-            // The senders wait for this before they go on, asleep.
+            // The senders wait for this before they continue, asleep.
             for to in 1..rank.size {
                 rank.send(to, head(2), &[]).await;
             }
@@ -90,7 +90,7 @@ async fn many_to_one(rank: &mut TestRank) {
     leave(rank).await;
 }
 
-/// Nobody leaves before all have finished sleeping: a barrier of sleepers.
+/// A barrier of sleeping ranks, so that none leaves before all have finished sleeping.
 async fn leave(rank: &mut TestRank) {
     if rank.me == 0 {
         for from in 1..rank.size {
@@ -163,7 +163,7 @@ fn who_has_something_to_do_does_not_sleep() {
     assert_eq!(poll(&mut b), 1);
     assert!(b.prepare_sleep());
     b.stay_awake();
-    // Without a bell, because it looked a moment ago.
+    // Without a doorbell, because it polled a moment ago.
     b.set_attentive(true);
     for _ in 0..2 {
         a.post_send(Peer(1), head(1), b"x").unwrap();
@@ -178,7 +178,7 @@ fn who_has_something_to_do_does_not_sleep() {
     b.post_send(Peer(1), head(1), b"x").unwrap();
     assert!(!b.prepare_sleep());
     assert_eq!(poll(&mut b), 1);
-    // A read that has not ended.
+    // A read that has not completed.
     let (mut source, mut target) = (Guarded::new(100), Guarded::new(100));
     let key = source.export(&mut a, 1);
     b.post_read(Peer(0), target.lease(0, 100), key, 0, transport::WorkId(1));
@@ -216,7 +216,7 @@ fn a_sleep_without_a_caller_ends_at_its_timeout() {
     alone.sleep(Duration::from_millis(1));
 }
 
-/// Bells that `sender` rings for `count` frames, each of which `receiver` takes at once.
+/// Doorbells that `sender` rings for `count` frames, each of which `receiver` takes at once.
 fn bells(sender: &mut Fabric, receiver: &mut Fabric, to: u32, count: u64) -> u64 {
     let before = sender.stats().bells;
     for _ in 0..count {
@@ -235,7 +235,7 @@ fn attention_spares_the_bell_until_it_is_withdrawn() {
     assert_eq!(bells(&mut a, &mut b, 1, 10), 10, "nobody looks yet");
     b.set_attentive(true);
     assert_eq!(bells(&mut a, &mut b, 1, 10), 1, "the first one turns heads");
-    // However often it looks and looks away.
+    // However often it starts and stops polling.
     for _ in 0..20 {
         b.set_attentive(false);
         assert_eq!(bells(&mut a, &mut b, 1, 10), 10);
@@ -280,13 +280,13 @@ fn attention_goes_to_those_who_talk() {
         4,
         "{rung:?}"
     );
-    // After a long silence of the others, the last one gets a place.
+    // After a long silence of the others, the last one gets a slot.
     for _ in 0..20_000 {
         poll(receiver);
     }
     let last = senders.last_mut().unwrap();
     assert_eq!(bells(last, receiver, 0, 10), 1);
-    // And those who lost theirs are still heard.
+    // Frames of those that lost theirs are still received.
     for sender in &mut senders {
         bells(sender, receiver, 0, 3);
     }
@@ -304,12 +304,12 @@ fn a_simulated_sleep_lets_simulated_time_pass() {
     assert!(net.now_ns() >= 1000 && net.now_ns() < 1_000_000);
     assert!(!b.prepare_sleep());
     assert_eq!((poll(&mut b), b.stats().sleeps), (1, 1));
-    // Nothing is under way: a sleep ends by itself.
+    // Nothing is outstanding: a sleep ends by itself.
     b.sleep(FOR_EVER);
     assert_eq!(poll(&mut b), 0);
 }
 
-/// Whether the system has the fence that attention needs.
+/// Whether the kernel has the memory barrier that attention needs.
 fn has_heavy_fence() -> bool {
     // SAFETY: a command number and no memory.
     let commands = unsafe { libc::syscall(libc::SYS_membarrier, 0, 0, 0) };

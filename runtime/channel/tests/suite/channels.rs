@@ -13,10 +13,10 @@ use crate::suite::guest::channels_of;
 use testbed::memory::{Guarded, is_all};
 use testbed::{TestRank, head, pattern};
 
-/// Around what travels ahead of its gate, what takes several frames, and one too long for a landing.
+/// Around the eager limit, the size of a frame, and the largest staging buffer.
 const SIZES: [usize; 9] = [0, 1, 8, 4095, 4096, 4097, 16384, 20_001, 262_147];
 
-/// One end of a channel and its buffer, of which every second block is used if it is striped.
+/// One end of a channel and its buffer, of which only every second block is used if it is strided.
 struct End {
     id: ChannelId,
     buffer: Guarded,
@@ -48,7 +48,7 @@ impl End {
         }
     }
 
-    /// Looks whether it has the content and nothing else; empties it.
+    /// Checks that the buffer has the content and nothing else, and clears it.
     fn check(&mut self, content: &[u8]) {
         let stride = 2 * self.block.max(1);
         let places = self.buffer.bytes_mut().chunks_mut(stride);
@@ -69,7 +69,7 @@ impl End {
     }
 }
 
-/// Where bytes are not what they should be, in words.
+/// Describes the position of wrong bytes.
 fn differences(found: &[u8], expected: &[u8]) -> Option<String> {
     let both = || found.iter().zip(expected);
     let first = both().position(|(found, expected)| found != expected)?;
@@ -90,11 +90,11 @@ fn memory(buffer: &mut Guarded, bytes: usize, block: usize) -> ChannelMemory {
     let base = NonNull::from(buffer.bytes_mut()).cast::<u8>();
     let blocks = bytes.checked_div(block).unwrap_or(0);
     let stride = 2 * block.cast_signed();
-    // SAFETY: inside the buffer, which the tests keep until the channel is freed and use between its starts only.
+    // SAFETY: within the buffer, which the tests keep until the channel is freed and access between its starts only.
     let whole = unsafe { UserBlocks::new(base, block, blocks, stride) };
     let rest = bytes - blocks * block;
     let at = base.as_ptr().wrapping_add(2 * blocks * block);
-    // SAFETY: as above; no bytes where there is no rest.
+    // SAFETY: as above; empty if there is no rest.
     let rest = unsafe { UserBlocks::new(NonNull::new(at).unwrap(), rest, 1, 0) };
     ChannelMemory::new([whole, rest]).unwrap()
 }
@@ -134,7 +134,7 @@ fn counters(rank: &mut TestRank) -> ChannelCounters {
     channels_of(&mut rank.guest).counters()
 }
 
-/// Frees all, when nobody needs anything of this rank any more.
+/// Frees all ends, when no rank needs this one any more.
 async fn finish(rank: &mut TestRank, ends: Vec<End>) {
     while !channels_of(&mut rank.guest).is_drained() {
         rank.turn().await;
@@ -179,7 +179,7 @@ pub async fn neighbours(rank: &mut TestRank) {
 
 /// Two lists of ends in the same queues, started in turn, and now and then one end alone or in another order.
 pub async fn lists_in_turn(rank: &mut TestRank) {
-    // The small ones go ahead of their gates now and then.
+    // The small ones are sent eagerly now and then.
     for bytes in [5000, 700] {
         lists_in_turn_of(rank, bytes).await;
     }
@@ -200,7 +200,7 @@ async fn lists_in_turn_of(rank: &mut TestRank, bytes: usize) {
         ]);
     }
     let mut number = 0;
-    // The same choice everywhere: a message of one rank is another's.
+    // The same choice on all ranks: a message of one rank is another's.
     let mut choice = testbed::Random(7);
     for _ in 0..60 {
         let ends = &mut lists[choice.below(2) as usize];
@@ -232,7 +232,7 @@ async fn lists_in_turn_of(rank: &mut TestRank, bytes: usize) {
     finish(rank, lists.into_iter().flatten().collect()).await;
 }
 
-/// Both ends agree on a list of messages, and each takes any of its handles of that size for the next.
+/// Both ends agree on a list of messages, and each uses any of its handles of that size for the next one.
 pub async fn in_order_of_starts(rank: &mut TestRank) {
     let other = rank.size - 1 - rank.me;
     let lists = |from: u32| {
@@ -268,7 +268,7 @@ pub async fn in_order_of_starts(rank: &mut TestRank) {
             going.push((at, sends_now, number));
             *next = if sends_now { out.next() } else { into.next() };
         }
-        // Not to sleep: there may be something to start.
+        // Polls instead of sleeping: there may be something to start.
         rank.pass().await;
         let channels = channels_of(&mut rank.guest);
         going.retain(|(at, sent, number)| {
@@ -304,10 +304,10 @@ pub async fn sends_first(rank: &mut TestRank) {
         }
         let ids: Vec<_> = ends[..8].iter().map(|end| end.id).collect();
         wait(rank, &ids).await.unwrap();
-        // No room for a ninth at the other end.
+        // The other end has no buffer for a ninth.
         ends[8].fill(&pattern(rank.me, 10 * round + 8, 4096));
         start(rank, &[ends[8].id]);
-        // Nothing comes that would wake a sleeper.
+        // Nothing arrives that would wake a sleeping rank.
         for _ in 0..5 {
             rank.pass().await;
         }
@@ -330,7 +330,7 @@ pub async fn sends_first(rank: &mut TestRank) {
     finish(rank, ends).await;
 }
 
-/// Messages that are shorter than their receive has room for fill its beginning, also after one that was not.
+/// Messages that are shorter than their receive fill its beginning, also after a longer one.
 pub async fn shorter(rank: &mut TestRank) {
     let other = rank.size - 1 - rank.me;
     for (number, (sent, wanted)) in (0..).zip([
@@ -377,10 +377,11 @@ pub async fn shorter(rank: &mut TestRank) {
     }
 }
 
-/// What lies behind a message that is shorter than its receive.
+/// The rest of the memory behind a shorter message.
 const LEFT_ALONE: u8 = 0x5a;
 
-/// A send whose message is too long says so once: at its own end, or, if it was complete before, when it is asked again.
+/// A send whose message is too long reports that once: when it is collected, or, if it was complete before, with the
+/// next collected send.
 async fn hear_of_difference(rank: &mut TestRank, send: ChannelId, sizes: (u64, u64)) {
     let mut end = wait(rank, &[send]).await;
     while end.is_ok() {
@@ -400,13 +401,13 @@ fn failed(rank: &mut TestRank, id: ChannelId) -> (u64, u64) {
     (failed.message_bytes, failed.room_bytes)
 }
 
-/// A message that is longer than its receive has room for is one for neither side, and both are told.
+/// A message that is longer than its receive is delivered to neither side, and both get the error.
 pub async fn sizes_differ(rank: &mut TestRank) {
     let other = rank.size - 1 - rank.me;
     for (sent, wanted) in [(16, 8), (5000, 4096), (9001, 9000), (1, 0), (4096, 4095)] {
         let send = End::new(rank, to(other, 5), sent, false);
         let mut receive = End::new(rank, from(other, 5), wanted, false);
-        // From the third start on gates may be lines.
+        // From the third start on gates may be gate lines.
         for round in 0..6 {
             let sends_first = round % 2 == 1;
             start(rank, &[if sends_first { send.id } else { receive.id }]);
@@ -428,7 +429,7 @@ pub async fn sizes_differ(rank: &mut TestRank) {
         }
         finish(rank, vec![send, receive]).await;
     }
-    // The queue goes on.
+    // The queue continues.
     let mut send = End::new(rank, to(other, 5), 100, false);
     let mut receive = End::new(rank, from(other, 5), 100, false);
     send.fill(&pattern(rank.me, 1, 100));
@@ -439,7 +440,7 @@ pub async fn sizes_differ(rank: &mut TestRank) {
     finish(rank, vec![send, receive]).await;
 }
 
-/// The end that was used is gone before anybody knows that its message was too long: the next one of the queue tells.
+/// The end is freed before the error is known: the next one of the queue reports it.
 pub async fn differences_are_told_late(rank: &mut TestRank) {
     let other = rank.size - 1 - rank.me;
     let send = End::new(rank, to(other, 5), 100, false);
@@ -455,7 +456,7 @@ pub async fn differences_are_told_late(rank: &mut TestRank) {
     finish(rank, vec![receive, next]).await;
 }
 
-/// Starts these and waits for the end of each.
+/// Starts these ends and waits for each.
 async fn ends_of(rank: &mut TestRank, ends: &[&End]) -> Vec<Result<(), ChannelError>> {
     for end in ends {
         start(rank, &[end.id]);
@@ -467,7 +468,7 @@ async fn ends_of(rank: &mut TestRank, ends: &[&End]) -> Vec<Result<(), ChannelEr
     all
 }
 
-/// In classes of all states, those that were never used before among them.
+/// In classes of all states, including unused ones.
 async fn what_meets_nothing_ends(rank: &mut TestRank, other: u32) {
     for (class, bytes) in [
         (0, 8),
@@ -481,7 +482,7 @@ async fn what_meets_nothing_ends(rank: &mut TestRank, other: u32) {
         let late =
             [to(other, class), from(other, class)].map(|way| End::new(rank, way, bytes, false));
         let [late_send, late_receive] = &late;
-        // The first may be complete before anybody knows.
+        // The first one may be complete before the error is known.
         let ends = ends_of(rank, &[late_send, late_receive]).await;
         assert!(
             ends[0] == Err(ChannelError::Left) || bytes <= 4096,
@@ -497,7 +498,7 @@ async fn what_meets_nothing_ends(rank: &mut TestRank, other: u32) {
     }
 }
 
-/// The last rank leaves; what it has started still ends well, and nobody waits for what it never starts.
+/// The last rank leaves; the operations it has started complete successfully, and no rank waits for later ones.
 pub async fn who_leaves_is_not_waited_for(rank: &mut TestRank) {
     let other = rank.size - 1 - rank.me;
     for (class, bytes, rounds) in [
@@ -584,7 +585,7 @@ pub async fn nonsense(rank: &mut TestRank) {
             .flat_map(|_| (random.word() >> (random.below(8) * 8)).to_ne_bytes())
             .collect();
         let length = [0, 8, 40, 41, 48][random.below(5) as usize];
-        // Classes that nobody uses, most of them; gates of the one that is used must not be wilder than a rank is.
+        // Random frames, most of them for unused classes; gates of the used class must stay plausible.
         let class = random.below(20) as u16;
         let made = Head {
             flags: class + u16::from(class == 4) + 16 * random.below(3) as u16,
@@ -596,7 +597,7 @@ pub async fn nonsense(rank: &mut TestRank) {
             rank.pass().await;
         }
     }
-    // The same for what the class is about: its first start, twice, and from far.
+    // The same for the gates of the used class: the first one, the first one again, and one far ahead.
     for number in [0, 0, 9, 5_000_000] {
         let made = Head {
             flags: 4,
@@ -614,7 +615,8 @@ pub async fn nonsense(rank: &mut TestRank) {
     finish(rank, vec![send, receive]).await;
 }
 
-/// A peer names blocks that it does not have, and a gate to them: what is sent there goes nowhere, and all else goes on.
+/// A peer sends a layout of blocks that it does not have, and a gate to them: messages to it are lost, and everything
+/// else continues.
 pub async fn blocks_of_nowhere(rank: &mut TestRank) {
     let other = rank.size - 1 - rank.me;
     let mut random = testbed::Random(u64::from(rank.me) + 77);
@@ -633,7 +635,7 @@ pub async fn blocks_of_nowhere(rank: &mut TestRank) {
             words.iter().flat_map(|word| word.to_ne_bytes()).collect()
         };
         let wild = [random.word(), random.word()];
-        // Two blocks of the owner 3, one in memory that nobody has, one with a name in an arena; and a gate with a place like that.
+        // Two blocks of owner 3, one unmapped, one with an invalid key in an arena; and a gate with such a key.
         let first = body(&[wild[0] >> 20, 20_000, wild[1], 20_000, 1, 0]);
         let second = body(&[1 << 63 | 1 << 50, 30_000, 0, 10_000, 2, 20_000]);
         let gate = body(&[bytes, wild[1] >> 20, bytes, wild[0], 3 << 9]);
@@ -680,7 +682,7 @@ pub async fn wrong_use(rank: &mut TestRank) {
     assert_eq!(moved, Err(ChannelError::Active));
     channels.start(fabric, &[receive.id]).unwrap();
     wait(rank, &[send.id, receive.id]).await.unwrap();
-    // Other memory, for the same name.
+    // Other memory with the same key.
     receive.buffer = Guarded::new(20_000);
     let other = memory(&mut receive.buffer, 10_000, 100);
     receive.block = 100;
@@ -697,7 +699,7 @@ pub async fn wrong_use(rank: &mut TestRank) {
     finish(rank, vec![send, receive]).await;
 }
 
-/// What waits for a peer that is lost ends, and so does what is started later.
+/// Operations that wait for a lost peer complete with an error, and so do later ones.
 fn lost(rank: &mut TestRank, send: &End, receive: &End) {
     let (me, channels) = (Peer(rank.me), channels_of(&mut rank.guest));
     channels.start(&mut rank.fabric, &[send.id]).unwrap();

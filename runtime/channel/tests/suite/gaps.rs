@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Gated channels of memory with gaps: blocks of any shape at either end, in memory of the program's own or of the fabric's.
+//! Gated channels of memory with gaps: blocks of any shape at either end, in memory of the process or of the fabric.
 
 use std::ptr::NonNull;
 
@@ -10,13 +10,13 @@ use crate::suite::guest::channels_of;
 use testbed::memory::Guarded;
 use testbed::{TestRank, pattern};
 
-/// Offset, bytes of a block, blocks, stride.
+/// Offset, block length, number of blocks, stride.
 type Piece = (usize, usize, usize, isize);
 
-/// Bytes of a message, times the scale.
+/// Length of a message, times the scale.
 pub const BYTES: usize = 96 * 1024;
 
-/// Shapes of so many bytes: one stretch, large blocks forwards, backwards and in pieces, and smaller ones.
+/// Shapes of this total length: one contiguous block, large blocks forwards, backwards and in pieces, and smaller ones.
 pub fn shapes() -> Vec<Vec<Piece>> {
     vec![
         vec![(0, BYTES, 1, 0)],
@@ -60,7 +60,7 @@ impl End {
         });
         let blocks = pieces.iter().map(|(at, block, blocks, stride)| {
             let base = NonNull::new(place.as_ptr().wrapping_add(*at)).unwrap();
-            // SAFETY: inside the area, which stays until the channel is freed, and is looked at between its starts only.
+            // SAFETY: within the area, which stays until the channel is freed, and is accessed between its starts only.
             unsafe { UserBlocks::new(base, *block, *blocks, *stride) }
         });
         let memory = ChannelMemory::new(blocks).unwrap();
@@ -90,7 +90,7 @@ impl End {
         unsafe { std::slice::from_raw_parts_mut(self.place.as_ptr(), AREA * scale) }
     }
 
-    /// Where the bytes of the message are, in order.
+    /// The positions of the message's bytes, in order.
     fn blocks(&self) -> Vec<(usize, usize)> {
         let all = self.pieces.iter().flat_map(|(at, block, blocks, stride)| {
             (0..*blocks).map(move |number| {
@@ -109,7 +109,7 @@ impl End {
         }
     }
 
-    /// Looks whether it has the content and nothing between; empties it.
+    /// Checks that the memory has the content and nothing in its gaps, and clears it.
     pub fn check(&mut self, content: &[u8], what: &str) {
         let mut done = 0;
         for (at, bytes) in self.blocks() {
@@ -131,7 +131,7 @@ impl End {
     }
 }
 
-/// Each sends to the other.
+/// Each rank sends to the other.
 pub async fn exchange(rank: &mut TestRank, out: &mut End, into: &mut End, number: u64, what: &str) {
     let bytes = out.blocks().iter().map(|block| block.1).sum();
     out.fill(&pattern(rank.me, number, bytes));
@@ -146,7 +146,7 @@ pub async fn exchange(rank: &mut TestRank, out: &mut End, into: &mut End, number
     into.check(&pattern(rank.size - 1 - rank.me, number, bytes), what);
 }
 
-/// Each shape meets most others.
+/// Each shape is paired with most others.
 pub async fn shapes_meet(rank: &mut TestRank) {
     let mut number = 0;
     for (mine, from) in shapes().iter().enumerate() {
@@ -154,7 +154,7 @@ pub async fn shapes_meet(rank: &mut TestRank) {
             if (mine + 2 * theirs) % 3 == 0 {
                 continue;
             }
-            // Where the system makes the copy, only what is large is not copied once more.
+            // If the kernel makes the copy, only large blocks are not staged.
             let (scale, is_own) =
                 [(1, false), (1, true), (1, false), (3, true)][(mine + theirs) % 4];
             let mut out = End::new(rank, ChannelDirection::Send, from, scale, is_own);

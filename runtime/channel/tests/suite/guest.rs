@@ -7,7 +7,7 @@ use channel::{Channels, OWNER};
 use testbed::GuestProtocol;
 use transport::{Completion, Fabric, Owner};
 
-/// The channels of a rank, which has none before it is asked for them.
+/// The channels of a rank, created on first use.
 pub fn channels_of(guest: &mut Option<Box<dyn GuestProtocol>>) -> &mut Channels {
     let guest = guest.get_or_insert_with(|| Box::new(Guests(Channels::new())));
     let found = guest.as_any().downcast_mut::<Guests>();

@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
-use channel::{ChannelCounters, ChannelLedger};
+use channel::{ChannelCounters, LiveChannelCounters};
 use engine::Peer;
 use queue_layout::OwnedCounter;
 use transport::{FabricCounters, Grown};
@@ -19,7 +19,7 @@ pub struct PeerTraffic {
     /// Ranks of the job, which are the first peers.
     ranks: usize,
     ledger: FabricCounters,
-    channels: Arc<ChannelLedger>,
+    channels: Arc<LiveChannelCounters>,
 }
 
 #[derive(Debug, Default)]
@@ -45,7 +45,11 @@ pub(crate) fn show(traffic: &Arc<PeerTraffic>) {
 impl PeerTraffic {
     /// For a process in a job of `size`, with the counters of its transport and channels.
     #[must_use]
-    pub(crate) fn new(size: u32, ledger: FabricCounters, channels: Arc<ChannelLedger>) -> Self {
+    pub(crate) fn new(
+        size: u32,
+        ledger: FabricCounters,
+        channels: Arc<LiveChannelCounters>,
+    ) -> Self {
         Self {
             peers: Grown::new(size as usize),
             ranks: size as usize,
@@ -77,7 +81,7 @@ impl PeerTraffic {
     /// The counters of channels.
     #[must_use]
     pub(super) fn channels(&self) -> ChannelCounters {
-        self.channels.seen()
+        self.channels.snapshot()
     }
 
     /// Processes of the job.

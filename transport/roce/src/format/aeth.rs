@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The header of acknowledgements, AETH. IBTA vol. 1 section 9.7.5.
+//! The acknowledge extended transport header, AETH. IBTA vol. 1 section 9.7.5.
 //!
 //! | offset | bits | field    | meaning                                                |
 //! |-------:|-----:|----------|--------------------------------------------------------|
@@ -10,31 +10,31 @@
 
 use super::{read_u24, write_u24};
 
-/// The header of an answer.
+/// The header of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aeth {
-    /// What the answer says.
+    /// Outcome of the request.
     pub syndrome: Syndrome,
     /// Message sequence number, 24 bits.
     pub msn: u32,
 }
 
-/// What an acknowledgement says.
+/// Outcome reported by a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Syndrome {
-    /// All is well.
+    /// Positive acknowledgement.
     Ack {
-        /// Code for the receive buffers that are left, 0 to 31; 31: credits are not used.
+        /// Credit code: receive buffers that are left, 0 to 31; 31: credits are not used.
         credits: u8,
     },
-    /// There is no receive buffer now.
-    NotReady {
-        /// Code for how long to wait, 0 to 31; [`not_ready_ns`] says it in nanoseconds.
+    /// RNR NAK: there is no receive buffer now.
+    RnrNak {
+        /// Code of the time to wait, 0 to 31; [`rnr_timer_ns`] converts it to nanoseconds.
         timer: u8,
     },
     /// The packet is refused.
     Nak(Nak),
-    /// A value without a meaning.
+    /// A reserved value.
     Reserved {
         /// The byte.
         code: u8,
@@ -44,23 +44,23 @@ pub enum Syndrome {
 /// Why a packet is refused. IBTA vol. 1 section 9.7.5.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nak {
-    /// Packets before it are missing.
+    /// PSN sequence error: packets before it are missing.
     Sequence,
-    /// The request makes no sense, or does not fit.
+    /// Invalid request.
     InvalidRequest,
-    /// The key, the bounds or the rights are wrong.
+    /// Remote access error: key, bounds or rights are wrong.
     RemoteAccess,
-    /// The responder could not do it.
+    /// Remote operational error.
     RemoteOperation,
-    /// Only of reliable datagrams, which nobody has.
+    /// Invalid RD request: only for reliable datagrams, which are not implemented.
     InvalidDatagram,
 }
 
 impl Aeth {
-    /// Its length.
+    /// Its length in bytes.
     pub const BYTES: usize = 4;
 
-    /// Reads one.
+    /// Parses a header.
     pub fn parse(bytes: &[u8; Self::BYTES]) -> Self {
         let [code, msn @ ..] = *bytes;
         Self {
@@ -69,7 +69,7 @@ impl Aeth {
         }
     }
 
-    /// Writes it.
+    /// Writes the header.
     pub fn write(&self, bytes: &mut [u8; Self::BYTES]) {
         let [a, b, c] = write_u24(self.msn);
         *bytes = [self.syndrome.code(), a, b, c];
@@ -77,15 +77,15 @@ impl Aeth {
 }
 
 impl Syndrome {
-    /// An acknowledgement of a responder that does not count credits.
+    /// An acknowledgement without credits.
     pub const UNLIMITED: Self = Self::Ack { credits: 31 };
 
-    /// Reads one.
+    /// Parses the byte.
     pub fn parse(code: u8) -> Self {
         let value = code & 0x1f;
         match (code >> 5, value) {
             (0, credits) => Self::Ack { credits },
-            (1, timer) => Self::NotReady { timer },
+            (1, timer) => Self::RnrNak { timer },
             (3, 0) => Self::Nak(Nak::Sequence),
             (3, 1) => Self::Nak(Nak::InvalidRequest),
             (3, 2) => Self::Nak(Nak::RemoteAccess),
@@ -99,7 +99,7 @@ impl Syndrome {
     pub fn code(self) -> u8 {
         match self {
             Self::Ack { credits } => credits & 0x1f,
-            Self::NotReady { timer } => 0x20 | timer & 0x1f,
+            Self::RnrNak { timer } => 0x20 | timer & 0x1f,
             Self::Nak(Nak::Sequence) => 0x60,
             Self::Nak(Nak::InvalidRequest) => 0x61,
             Self::Nak(Nak::RemoteAccess) => 0x62,
@@ -110,9 +110,9 @@ impl Syndrome {
     }
 }
 
-/// How long a timer code of an RNR NAK means, in nanoseconds; only its low 5 bits count. IBTA vol. 1 section
+/// The time of an RNR NAK timer code, in nanoseconds; only the low 5 bits of the code count. IBTA vol. 1 section
 /// 9.7.5.2.8, table 45.
-pub fn not_ready_ns(timer: u8) -> u64 {
+pub fn rnr_timer_ns(timer: u8) -> u64 {
     HUNDREDTHS_OF_MS[usize::from(timer & 0x1f)] * 10_000
 }
 
@@ -142,7 +142,7 @@ mod tests {
             (31, 491_520_000),
         ];
         for (timer, ns) in known {
-            assert_eq!(not_ready_ns(timer), ns);
+            assert_eq!(rnr_timer_ns(timer), ns);
         }
     }
 

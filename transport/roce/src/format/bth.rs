@@ -4,18 +4,18 @@
 //! | offset | bits | field       | meaning                                                        |
 //! |-------:|-----:|-------------|----------------------------------------------------------------|
 //! |      0 |    8 | opcode      | `opcode.rs`                                                    |
-//! |      1 |    1 | SE          | the receiver wants an event for this message                   |
+//! |      1 |    1 | SE          | solicited event: the receiver generates an event               |
 //! |      1 |    1 | MigReq      | migrated; adapters send 1, `rdma_rxe` 0, both are accepted     |
 //! |      1 |    2 | PadCnt      | zeros behind the payload, 0 to 3 bytes                         |
 //! |      1 |    4 | TVer        | version of the transport: 0                                    |
 //! |      2 |   16 | P_Key       | partition; the top bit is full membership                      |
-//! |      4 |    1 | FECN        | the packet met congestion; not covered by the ICRC, as all of byte 4 |
+//! |      4 |    1 | FECN        | the packet met congestion; the ICRC covers nothing of byte 4   |
 //! |      4 |    1 | BECN        | packets of this queue pair met congestion                      |
 //! |      4 |    6 | reserved    | sent as 0                                                      |
-//! |      5 |   24 | destination | queue pair that it goes to                                     |
-//! |      8 |    1 | AckReq      | an acknowledgement is wanted                                   |
+//! |      5 |   24 | destination | destination QPN                                                |
+//! |      8 |    1 | AckReq      | an acknowledgement is requested                                |
 //! |      8 |    7 | reserved    | sent as 0                                                      |
-//! |      9 |   24 | PSN         | number of the packet                                           |
+//! |      9 |   24 | PSN         | packet sequence number                                         |
 
 use super::packet::Malformed;
 use super::{Opcode, read_u24, write_u24};
@@ -24,9 +24,9 @@ use crate::psn::Psn;
 /// The base transport header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bth {
-    /// What the packet is.
+    /// Service, operation and position of the packet.
     pub opcode: Opcode,
-    /// SE.
+    /// SE, solicited event.
     pub solicited: bool,
     /// MigReq.
     pub migrated: bool,
@@ -38,19 +38,19 @@ pub struct Bth {
     pub forward_congestion: bool,
     /// BECN.
     pub backward_congestion: bool,
-    /// Number of the queue pair that it goes to, 24 bits.
+    /// Destination QPN, 24 bits.
     pub destination: u32,
     /// AckReq.
     pub ack_request: bool,
-    /// Number of the packet.
+    /// Packet sequence number.
     pub psn: Psn,
 }
 
 impl Bth {
-    /// Its length.
+    /// Its length in bytes.
     pub const BYTES: usize = 12;
 
-    /// One for a packet without payload: MigReq is set, as adapters do it, and no other bit.
+    /// The header of a packet without payload: MigReq is set, as adapters do, and no other bit.
     pub fn new(opcode: Opcode, partition: u16, destination: u32, psn: Psn) -> Self {
         Self {
             opcode,
@@ -66,24 +66,24 @@ impl Bth {
         }
     }
 
-    /// The same for `bytes` of payload.
+    /// Sets the pad for `bytes` of payload.
     #[must_use]
     pub fn carrying(self, bytes: u32) -> Self {
         let pad = pad_of(bytes);
         Self { pad, ..self }
     }
 
-    /// Whether a packet of this partition may come to a queue pair of partition `ours`: it is the same, and one of the two is a
+    /// Whether the P_Key matches that of a queue pair, `ours`: the same partition, and at least one of the two is a
     /// full member.
     pub fn is_of_partition(&self, ours: u16) -> bool {
         let theirs = self.partition;
         (ours ^ theirs) & !FULL_MEMBER == 0 && (ours | theirs) & FULL_MEMBER != 0
     }
 
-    /// Reads one.
+    /// Parses a header.
     ///
     /// # Errors
-    /// The opcode is not known, or the version is not 0.
+    /// The opcode is unknown, or the version is not 0.
     pub fn parse(bytes: &[u8; Self::BYTES]) -> Result<Self, Malformed> {
         let [code, flags, p0, p1, congestion, d0, d1, d2, ack, n0, n1, n2] = *bytes;
         let version = flags & 0x0f;
@@ -104,7 +104,7 @@ impl Bth {
         })
     }
 
-    /// Writes it.
+    /// Writes the header.
     pub fn write(&self, bytes: &mut [u8; Self::BYTES]) {
         let bit = |is_set: bool, at: u8| u8::from(is_set) << at;
         let [p0, p1] = self.partition.to_be_bytes();
@@ -132,7 +132,7 @@ pub(crate) fn pad_of(bytes: u32) -> u8 {
     u8::try_from(bytes.wrapping_neg() & 3).unwrap_or(0)
 }
 
-/// The bit of a P_Key that says so.
+/// The bit of a P_Key that marks a full member.
 const FULL_MEMBER: u16 = 0x8000;
 
 #[cfg(test)]

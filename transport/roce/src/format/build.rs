@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The headers of a packet that is to be sent.
+//! The headers of a packet to send.
 
 use super::{Aeth, AtomicAckEth, AtomicEth, Bth, Deth, ImmDt, PacketSet, Reth};
 
-/// BTH and extension headers, one behind the other.
+/// BTH and extension headers, contiguous.
 ///
-/// The caller adds those that the opcode has, in the order of the table in `opcode.rs`.
+/// The caller adds those of the opcode, in the order of the table in `opcode.rs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Headers {
     bytes: [u8; Self::BYTES_MAX],
@@ -13,10 +13,10 @@ pub struct Headers {
 }
 
 impl Headers {
-    /// The longest: BTH, AETH and what has come ahead.
+    /// The longest: BTH, AETH and selective acknowledgement.
     pub const BYTES_MAX: usize = Bth::BYTES + Aeth::BYTES + PacketSet::BYTES_MAX;
 
-    /// None.
+    /// No headers.
     pub(crate) const EMPTY: Self = Self {
         bytes: [0; Self::BYTES_MAX],
         len: 0,
@@ -71,34 +71,34 @@ impl Headers {
         self
     }
 
-    /// Adds what has come ahead; only between ends that have agreed on it.
+    /// Adds a selective acknowledgement; only if both ends have agreed on selective repeat.
     #[must_use]
-    pub fn ahead(mut self, ahead: &PacketSet) -> Self {
-        self.push_ahead(ahead);
+    pub fn sack(mut self, ahead: &PacketSet) -> Self {
+        self.push_sack(ahead);
         self
     }
 
-    /// What was written.
+    /// The bytes written so far.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
     }
 
-    /// Writes them to the front of `buffer`; answers how many bytes, or `None` if it is too short.
+    /// Copies them to the front of `buffer`; returns their number, or `None` if it is too short.
     pub fn write_to(&self, buffer: &mut [u8]) -> Option<usize> {
         let bytes = self.as_bytes();
         buffer.get_mut(..bytes.len())?.copy_from_slice(bytes);
         Some(bytes.len())
     }
 
-    /// Begins anew with a BTH. A queue pair does this where the headers stay: to move bytes that were just written one by one
-    /// makes the processor wait.
+    /// Starts over with a BTH. A queue pair writes its headers in place: copying bytes that were just written one by
+    /// one stalls on store forwarding.
     pub(crate) fn begin(&mut self, bth: &Bth) {
         self.len = 0;
         self.push(|bytes| bth.write(bytes));
     }
 
-    /// Adds what has come ahead.
-    pub(crate) fn push_ahead(&mut self, ahead: &PacketSet) {
+    /// Adds a selective acknowledgement.
+    pub(crate) fn push_sack(&mut self, ahead: &PacketSet) {
         let (bytes, len) = ahead.write();
         let room = self.bytes.get_mut(usize::from(self.len)..);
         let room = room.and_then(|room| room.get_mut(..len));
@@ -108,7 +108,7 @@ impl Headers {
         }
     }
 
-    /// Adds a header; one for which there is no room is left out, which no opcode's headers are.
+    /// Adds a header; one that does not fit is left out, which the headers of no opcode do.
     pub(crate) fn push<const N: usize>(&mut self, write: impl FnOnce(&mut [u8; N])) {
         let room = self.bytes.get_mut(usize::from(self.len)..);
         let room = room.and_then(<[u8]>::first_chunk_mut);

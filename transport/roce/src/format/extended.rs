@@ -3,26 +3,26 @@
 //!
 //! | header       | offset | bits | field   | meaning                                      |
 //! |--------------|-------:|-----:|---------|----------------------------------------------|
-//! | RETH         |      0 |   64 | address | where the memory of the responder begins     |
+//! | RETH         |      0 |   64 | address | remote address                               |
 //! |              |      8 |   32 | key     | remote key                                   |
 //! |              |     12 |   32 | bytes   | length of the whole message                  |
 //! | AtomicETH    |      0 |   64 | address | a multiple of 8                              |
 //! |              |      8 |   32 | key     | remote key                                   |
-//! |              |     12 |   64 | swap    | what is put there, or added                  |
-//! |              |     20 |   64 | compare | what must be there; of no meaning for an add |
-//! | AtomicAckETH |      0 |   64 | value   | what was there                               |
-//! | ImmDt        |      0 |   32 | data    | four bytes for the receiver's completion     |
-//! | IETH         |      0 |   32 | key     | key that the receiver should invalidate      |
-//! | DETH         |      0 |   32 | key     | Q_Key that the receiver must have            |
+//! |              |     12 |   64 | swap    | value to store, or addend                    |
+//! |              |     20 |   64 | compare | value to compare with; ignored for an add    |
+//! | AtomicAckETH |      0 |   64 | value   | original value                               |
+//! | ImmDt        |      0 |   32 | data    | immediate data for the receiver's completion |
+//! | IETH         |      0 |   32 | key     | key that the receiver is to invalidate       |
+//! | DETH         |      0 |   32 | key     | Q_Key of the receiver                        |
 //! |              |      4 |    8 | reserved | 0                                           |
-//! |              |      5 |   24 | source  | queue pair that it comes from                |
+//! |              |      5 |   24 | source  | QPN of the sender                            |
 
 use super::{read_u24, write_u24};
 
 /// RDMA extended transport header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reth {
-    /// Where the memory of the responder begins.
+    /// Remote address.
     pub address: u64,
     /// Remote key.
     pub key: u32,
@@ -33,20 +33,20 @@ pub struct Reth {
 /// Atomic extended transport header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AtomicEth {
-    /// Where the 8 bytes are.
+    /// Remote address of the 8 bytes.
     pub address: u64,
     /// Remote key.
     pub key: u32,
-    /// What is put there, or added.
+    /// Value to store, or addend.
     pub swap: u64,
-    /// What must be there for it.
+    /// Value to compare with.
     pub compare: u64,
 }
 
 /// Atomic acknowledge extended transport header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AtomicAckEth {
-    /// What was there.
+    /// The original value.
     pub value: u64,
 }
 
@@ -60,7 +60,7 @@ pub struct ImmDt {
 /// Invalidate extended transport header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ieth {
-    /// Key that the receiver should invalidate.
+    /// Key that the receiver is to invalidate.
     pub key: u32,
 }
 
@@ -69,15 +69,15 @@ pub struct Ieth {
 pub struct Deth {
     /// Q_Key.
     pub key: u32,
-    /// Number of the queue pair that it comes from, 24 bits.
+    /// QPN of the sender, 24 bits.
     pub source: u32,
 }
 
 impl Reth {
-    /// Its length.
+    /// Its length in bytes.
     pub const BYTES: usize = 16;
 
-    /// Reads one.
+    /// Parses a header.
     pub fn parse(bytes: &[u8; Self::BYTES]) -> Self {
         Self {
             address: u64::from_be_bytes(part(bytes, 0)),
@@ -86,7 +86,7 @@ impl Reth {
         }
     }
 
-    /// Writes it.
+    /// Writes the header.
     pub fn write(&self, bytes: &mut [u8; Self::BYTES]) {
         bytes[..8].copy_from_slice(&self.address.to_be_bytes());
         bytes[8..12].copy_from_slice(&self.key.to_be_bytes());
@@ -95,10 +95,10 @@ impl Reth {
 }
 
 impl AtomicEth {
-    /// Its length.
+    /// Its length in bytes.
     pub const BYTES: usize = 28;
 
-    /// Reads one.
+    /// Parses a header.
     pub fn parse(bytes: &[u8; Self::BYTES]) -> Self {
         Self {
             address: u64::from_be_bytes(part(bytes, 0)),
@@ -108,7 +108,7 @@ impl AtomicEth {
         }
     }
 
-    /// Writes it.
+    /// Writes the header.
     pub fn write(&self, bytes: &mut [u8; Self::BYTES]) {
         bytes[..8].copy_from_slice(&self.address.to_be_bytes());
         bytes[8..12].copy_from_slice(&self.key.to_be_bytes());
@@ -118,59 +118,59 @@ impl AtomicEth {
 }
 
 impl AtomicAckEth {
-    /// Its length.
+    /// Its length in bytes.
     pub const BYTES: usize = 8;
 
-    /// Reads one.
+    /// Parses a header.
     pub fn parse(bytes: &[u8; Self::BYTES]) -> Self {
         Self {
             value: u64::from_be_bytes(*bytes),
         }
     }
 
-    /// Writes it.
+    /// Writes the header.
     pub fn write(&self, bytes: &mut [u8; Self::BYTES]) {
         *bytes = self.value.to_be_bytes();
     }
 }
 
 impl ImmDt {
-    /// Its length.
+    /// Its length in bytes.
     pub const BYTES: usize = 4;
 
-    /// Reads one.
+    /// Parses a header.
     pub fn parse(bytes: &[u8; Self::BYTES]) -> Self {
         Self { data: *bytes }
     }
 
-    /// Writes it.
+    /// Writes the header.
     pub fn write(&self, bytes: &mut [u8; Self::BYTES]) {
         *bytes = self.data;
     }
 }
 
 impl Ieth {
-    /// Its length.
+    /// Its length in bytes.
     pub const BYTES: usize = 4;
 
-    /// Reads one.
+    /// Parses a header.
     pub fn parse(bytes: &[u8; Self::BYTES]) -> Self {
         Self {
             key: u32::from_be_bytes(*bytes),
         }
     }
 
-    /// Writes it.
+    /// Writes the header.
     pub fn write(&self, bytes: &mut [u8; Self::BYTES]) {
         *bytes = self.key.to_be_bytes();
     }
 }
 
 impl Deth {
-    /// Its length.
+    /// Its length in bytes.
     pub const BYTES: usize = 8;
 
-    /// Reads one.
+    /// Parses a header.
     pub fn parse(bytes: &[u8; Self::BYTES]) -> Self {
         Self {
             key: u32::from_be_bytes(part(bytes, 0)),
@@ -178,7 +178,7 @@ impl Deth {
         }
     }
 
-    /// Writes it.
+    /// Writes the header.
     pub fn write(&self, bytes: &mut [u8; Self::BYTES]) {
         bytes[..4].copy_from_slice(&self.key.to_be_bytes());
         bytes[4] = 0;
@@ -186,7 +186,7 @@ impl Deth {
     }
 }
 
-/// `N` bytes from `offset` on. The callers name offsets of their own tables, so they lie inside.
+/// `N` bytes from `offset` on. All callers pass constant offsets of a header's table, so they are within bounds.
 fn part<const M: usize, const N: usize>(bytes: &[u8; M], offset: usize) -> [u8; N] {
     let mut part = [0; N];
     part.copy_from_slice(&bytes[offset..offset + N]);
@@ -197,7 +197,7 @@ fn part<const M: usize, const N: usize>(bytes: &[u8; M], offset: usize) -> [u8; 
 mod tests {
     use super::*;
 
-    /// 1, 2, 3 and so on.
+    /// The bytes 1, 2, 3, ….
     fn wire<const N: usize>() -> [u8; N] {
         std::array::from_fn(|at| u8::try_from(at + 1).unwrap())
     }

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets as bytes. Everything is big endian, but for the checksum. IBTA vol. 1 chapter 9, annex A17 (RoCEv2).
+//! The wire format. All fields are big endian, except for the ICRC. IBTA vol. 1 chapter 9, annex A17 (RoCEv2).
 //!
-//! | part              | bytes    | where                                       |
+//! | part              | bytes    | defined in                                  |
 //! |-------------------|---------:|---------------------------------------------|
 //! | IPv4 or IPv6      | 20 or 40 | `network.rs`                                |
 //! | UDP               |        8 | `network.rs`, to port [`PORT`]              |
 //! | BTH               |       12 | `bth.rs`                                    |
-//! | extension headers |   0 – 36 | `extended.rs`, `aeth.rs`, `selective.rs`; which: `opcode.rs` |
+//! | extension headers |   0 – 36 | `extended.rs`, `aeth.rs`, `selective.rs`; per opcode: `opcode.rs` |
 //! | payload           | 0 – 4096 |                                             |
 //! | pad               |    0 – 3 | zeros, so that payload and pad are a multiple of 4 |
 //! | ICRC              |        4 | `icrc.rs`                                   |
 //!
-//! Parsing checks all lengths, and panics on no bytes.
+//! Parsing checks all lengths, and never panics.
 
 mod aeth;
 mod bth;
@@ -22,7 +22,7 @@ mod opcode;
 mod packet;
 mod selective;
 
-pub use aeth::{Aeth, Nak, Syndrome, not_ready_ns};
+pub use aeth::{Aeth, Nak, Syndrome, rnr_timer_ns};
 pub use bth::Bth;
 pub(crate) use bth::pad_of;
 pub use build::Headers;
@@ -35,23 +35,23 @@ pub use selective::PacketSet;
 
 /// The UDP port of RoCEv2, annex A17.3.2.2.
 pub const PORT: u16 = 4791;
-/// Most payload of one packet in bytes: the largest path MTU.
+/// Largest payload of one packet in bytes: the largest path MTU.
 pub const PAYLOAD_BYTES_MAX: usize = 4096;
-/// So much more than a path MTU a datagram may carry here: then it is as long on the wire as the longest packet of a reliable queue pair,
-/// which has a RETH and immediate data where a datagram has its DETH. Whoever wants to know which packets arrive sends such ones.
-/// Adapters neither send nor take them.
+/// Bytes by which a datagram may exceed the path MTU here: then it is as long on the wire as the longest packet of a
+/// reliable queue pair, which has a RETH and immediate data in place of the DETH. Path MTU probes have this length.
+/// Adapters neither send nor accept it.
 pub const DATAGRAM_BYTES_MORE: usize = Reth::BYTES + ImmDt::BYTES - Deth::BYTES;
-/// Bytes of the checksum behind each packet.
+/// Length of the ICRC that follows each packet.
 pub const ICRC_BYTES: usize = 4;
-/// The partition that everybody belongs to, as a full member.
+/// The default partition, with full membership.
 pub const DEFAULT_PARTITION: u16 = 0xffff;
 
-/// The low 24 bits of three bytes.
+/// A 24-bit number from three bytes.
 fn read_u24(bytes: [u8; 3]) -> u32 {
     u32::from_be_bytes([0, bytes[0], bytes[1], bytes[2]])
 }
 
-/// Three bytes of the low 24 bits.
+/// The low 24 bits as three bytes.
 fn write_u24(number: u32) -> [u8; 3] {
     let [_, a, b, c] = number.to_be_bytes();
     [a, b, c]

@@ -1,68 +1,68 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! IP and UDP in front of a packet, as far as the checksum covers them. Annex A17.3.
+//! The IP and UDP headers of a packet, as the ICRC covers them. Annex A17.3.
 //!
-//! | header | offset | bits | field         | in the checksum                          |
+//! | header | offset | bits | field         | in the ICRC                              |
 //! |--------|-------:|-----:|---------------|------------------------------------------|
 //! | IPv4   |      0 |    4 | version       | 4                                        |
 //! |        |      0 |    4 | length        | of this header in 4 bytes, 5 to 15       |
 //! |        |      1 |    8 | TOS           | as ones                                  |
-//! |        |      2 |   16 | total length  | of all from here to the last byte of the ICRC |
-//! |        |      4 |   32 | id, fragments | as they are                              |
+//! |        |      2 |   16 | total length  | from here to the last byte of the ICRC   |
+//! |        |      4 |   32 | id, fragments | as sent                                  |
 //! |        |      8 |    8 | TTL           | as ones                                  |
 //! |        |      9 |    8 | protocol      | 17                                       |
 //! |        |     10 |   16 | checksum      | as ones                                  |
-//! |        |     12 |   64 | addresses     | as they are                              |
+//! |        |     12 |   64 | addresses     | as sent                                  |
 //! | IPv6   |      0 |    4 | version       | 6                                        |
 //! |        |      0 |   28 | traffic class, flow label | as ones                      |
 //! |        |      4 |   16 | payload length | of all behind this header               |
-//! |        |      6 |    8 | next header   | 17: other headers are not taken          |
+//! |        |      6 |    8 | next header   | 17: extension headers are not accepted   |
 //! |        |      7 |    8 | hop limit     | as ones                                  |
-//! |        |      8 |  256 | addresses     | as they are                              |
-//! | UDP    |      0 |   32 | ports         | as they are                              |
-//! |        |      4 |   16 | length        | of all from here to the last byte of the ICRC |
+//! |        |      8 |  256 | addresses     | as sent                                  |
+//! | UDP    |      0 |   32 | ports         | as sent                                  |
+//! |        |      4 |   16 | length        | from here to the last byte of the ICRC   |
 //! |        |      6 |   16 | checksum      | as ones                                  |
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-/// IP and UDP headers of a packet, with the fields that the checksum leaves out set to ones.
+/// IP and UDP headers of a packet, with the fields that the ICRC does not cover set to ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NetworkHeaders {
     bytes: [u8; Self::BYTES_MAX],
     len: u8,
 }
 
-/// Why bytes are no packet of UDP over IP.
+/// Why bytes are not a UDP datagram over IP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NetworkError {
-    /// They end before a header does.
+    /// They end within a header.
     Short {
-        /// Bytes that came.
+        /// Number of bytes.
         bytes: usize,
-        /// Bytes that were needed.
+        /// Bytes that the header needs.
         wanted: usize,
     },
-    /// IP of another version than 4 and 6, or a header shorter than it can be.
+    /// The IP version is neither 4 nor 6, or the header length is too small.
     Version {
         /// The first byte.
         first: u8,
     },
     /// Not UDP.
     Protocol {
-        /// What the IP header names.
+        /// Protocol number in the IP header.
         protocol: u8,
     },
-    /// The lengths that IP and UDP name do not fit each other or what came.
+    /// The lengths in the IP and UDP headers contradict each other or the datagram.
     Lengths {
-        /// Bytes that came behind the IP header.
+        /// Bytes behind the IP header.
         bytes: usize,
-        /// Bytes of it, as IP says.
+        /// Their number according to the IP header.
         ip: usize,
-        /// Bytes of it, as UDP says.
+        /// Their number according to the UDP header.
         udp: usize,
     },
-    /// The addresses are of two versions of IP.
+    /// The addresses are of different IP versions.
     Mixed,
 }
 
@@ -70,8 +70,8 @@ impl NetworkHeaders {
     /// The longest: IPv4 with all options, and UDP.
     const BYTES_MAX: usize = 60 + UDP_BYTES;
 
-    /// Splits a datagram from its IP header on: the headers, and what UDP carries, which is the packet and its ICRC. Bytes
-    /// behind, such as Ethernet's padding, are left out.
+    /// Splits a datagram that begins with its IP header into its headers and the UDP payload, which is the packet and
+    /// its ICRC. Trailing bytes, such as Ethernet's padding, are left out.
     ///
     /// # Errors
     /// It is not UDP over IPv4 or IPv6, or a length is wrong.
@@ -94,12 +94,12 @@ impl NetworkHeaders {
         Ok((Self::masked(headers, ip.bytes), carried))
     }
 
-    /// The headers that the system writes for a datagram of a plain UDP socket that forbids fragments and is not connected:
-    /// no IP options, don't fragment, id 0. One that the system cuts from a longer message (`UDP_SEGMENT`) has another id from the second
-    /// on, which only peers that assume the same do not mind. `bytes` is the packet's length without the ICRC.
+    /// The headers that the kernel writes for a datagram of an unconnected UDP socket that forbids fragmentation: no IP
+    /// options, don't fragment, id 0. With segmentation offload (`UDP_SEGMENT`) the ids of all segments but the first
+    /// differ, which is acceptable only to peers that ignore the id. `bytes` is the packet's length without the ICRC.
     ///
     /// # Errors
-    /// The addresses are not of one version of IP.
+    /// The addresses are of different IP versions.
     pub fn assumed(from: SocketAddr, to: SocketAddr, bytes: u16) -> Result<Self, NetworkError> {
         let udp_bytes = bytes.saturating_add(BEHIND_IP_BYTES);
         let mut headers = [0; 40 + UDP_BYTES];
@@ -129,18 +129,18 @@ impl NetworkHeaders {
         Ok(Self::masked(&headers[..ip_bytes + UDP_BYTES], ip_bytes))
     }
 
-    /// The headers as the checksum takes them.
+    /// The headers as the ICRC covers them.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
     }
 
-    /// How many bytes there are from the id of IP version 4 on; `None`: this is another version.
+    /// Number of bytes from the IPv4 id on; `None`: IPv6.
     pub(crate) fn bytes_from_id(&self) -> Option<usize> {
         let is_four = self.bytes[0] >> 4 == 4;
         is_four.then(|| self.as_bytes().len() - 4)
     }
 
-    /// Headers of which the first `ip_bytes` are IP; at most 60 of these, and UDP behind them.
+    /// Masks headers of which the first `ip_bytes`, at most 60, are IP, followed by UDP.
     fn masked(headers: &[u8], ip_bytes: usize) -> Self {
         let mut bytes = [0; Self::BYTES_MAX];
         bytes[..headers.len()].copy_from_slice(headers);
@@ -159,7 +159,7 @@ impl NetworkHeaders {
     }
 }
 
-/// The length of an IP header, and that of what it says follows.
+/// The length of an IP header, and the length it declares for what follows.
 struct IpLengths {
     bytes: usize,
     behind: usize,
@@ -222,14 +222,14 @@ impl std::error::Error for NetworkError {}
 /// UDP header and ICRC.
 const BEHIND_IP_BYTES: u16 = 12;
 const UDP_BYTES: usize = 8;
-/// UDP's number among the protocols of IP.
+/// The protocol number of UDP.
 const UDP: u8 = 17;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// An IPv4 datagram that carries `carried` bytes.
+    /// An IPv4 datagram with `carried` bytes of payload.
     fn datagram(carried: u8) -> Vec<u8> {
         let mut bytes = vec![0; 28 + usize::from(carried)];
         bytes[0] = 0x45;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Opcodes: the upper three bits are the transport service, the lower five what the packet is. IBTA vol. 1 section 9.2.
+//! Opcodes: the upper three bits are the transport service, the lower five the operation. IBTA vol. 1 section 9.2.
 //!
-//! | bits 7–5 | service                          | lower five bits that it has |
+//! | bits 7–5 | service                          | lower five bits in use      |
 //! |---------:|----------------------------------|-----------------------------|
 //! |        0 | reliable connection (RC)         | 0x00–0x14, 0x16, 0x17       |
 //! |        1 | unreliable connection (UC)       | 0x00–0x0b                   |
 //! |        3 | unreliable datagram (UD)         | 0x04, 0x05, with a DETH     |
 //! |        4 | congestion notification (CNP)    | 0x01                        |
 
-/// What the opcode of a packet says.
+/// A valid opcode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opcode {
     service: Service,
@@ -39,7 +39,7 @@ pub enum OpcodeClass {
     ReadRequest,
     /// RDMA READ response.
     ReadResponse,
-    /// Acknowledge, positive or not.
+    /// Acknowledge, positive or negative.
     Acknowledge,
     /// ATOMIC acknowledge.
     AtomicAcknowledge,
@@ -47,16 +47,16 @@ pub enum OpcodeClass {
     CompareSwap,
     /// FetchAdd.
     FetchAdd,
-    /// Notification of congestion.
+    /// Congestion notification.
     CongestionNotification,
 }
 
 /// The position of a packet in its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessagePosition {
-    /// More follow; its payload is one path MTU.
+    /// The first of several; its payload is one path MTU.
     First,
-    /// More follow; its payload is one path MTU.
+    /// Neither the first nor the last; its payload is one path MTU.
     Middle,
     /// The last of several; its payload is 1 byte to one path MTU.
     Last,
@@ -64,7 +64,7 @@ pub enum MessagePosition {
     Only,
 }
 
-/// Which extension headers follow the BTH, a bit each, in the order in which they stand.
+/// Extension headers as bits, in the order in which they follow the BTH.
 pub(crate) mod extension {
     pub(crate) const DETH: u8 = 1;
     pub(crate) const RETH: u8 = 2;
@@ -76,13 +76,13 @@ pub(crate) mod extension {
     /// Their lengths in bytes, in this order.
     const BYTES: [u8; 7] = [8, 16, 28, 4, 8, 4, 4];
 
-    /// How many bytes these extension headers have.
+    /// The total length of these extension headers.
     pub(crate) fn bytes_of(extensions: u8) -> usize {
         let bytes = BYTES_OF.get(usize::from(extensions));
         bytes.map_or(0, |bytes| usize::from(*bytes))
     }
 
-    /// The sum for each set of them: every packet that comes needs it.
+    /// The total length for each set: every received packet needs it.
     const BYTES_OF: [u8; 128] = {
         let mut all = [0; 128];
         let mut set = 1;
@@ -116,7 +116,7 @@ impl Opcode {
         ),
     };
 
-    /// Reads an opcode; `None` if there is no such one.
+    /// Parses an opcode; `None` if it is not defined.
     pub fn parse(code: u8) -> Option<Self> {
         let low = code & 0x1f;
         let gap = usize::from(low > MISSING);
@@ -137,8 +137,8 @@ impl Opcode {
         Some(Self { service, row })
     }
 
-    /// The opcode of a packet of a reliable connection. `has_immediate` counts for the last packet of a send or a write; a position
-    /// that a kind does not have counts as [`MessagePosition::Only`].
+    /// The opcode of a packet of a reliable connection. `has_immediate` applies to the last packet of a send or a
+    /// write; a position that the operation does not have is replaced by [`MessagePosition::Only`].
     pub fn reliable(kind: OpcodeClass, position: MessagePosition, has_immediate: bool) -> Self {
         let place = match position {
             MessagePosition::First => 0,
@@ -190,12 +190,12 @@ impl Opcode {
         self.service
     }
 
-    /// What the packet is part of.
+    /// The operation that the packet is part of.
     pub fn kind(self) -> OpcodeClass {
         self.row.kind
     }
 
-    /// Where it stands there.
+    /// The packet's position in its message.
     pub fn position(self) -> MessagePosition {
         self.row.position
     }
@@ -205,7 +205,7 @@ impl Opcode {
         self.has(extension::IMM)
     }
 
-    /// Whether it wants a key of the receiver invalidated.
+    /// Whether the receiver is to invalidate a key.
     pub fn invalidates(self) -> bool {
         self.has(extension::IETH)
     }
@@ -221,7 +221,7 @@ impl Opcode {
         )
     }
 
-    /// Whether a responder sends it to a requester.
+    /// Whether it is a response.
     pub fn is_answer(self) -> bool {
         matches!(
             self.row.kind,
@@ -229,17 +229,17 @@ impl Opcode {
         )
     }
 
-    /// Whether this extension header follows.
+    /// Whether the packet has this extension header.
     pub(crate) fn has(self, extension: u8) -> bool {
         self.row.extensions & extension != 0
     }
 
-    /// How many bytes of extension headers follow the BTH.
+    /// The length of the extension headers behind the BTH.
     pub fn extension_bytes(self) -> usize {
         extension::bytes_of(self.row.extensions)
     }
 
-    /// Where an extension header lies, counted from the end of the BTH; `None` if it does not follow.
+    /// Offset of an extension header from the end of the BTH; `None` if the packet does not have it.
     pub(crate) fn offset_of(self, extension: u8) -> Option<usize> {
         let before = self.row.extensions & (extension - 1);
         self.has(extension).then(|| extension::bytes_of(before))
@@ -255,7 +255,7 @@ const fn row(code: u8, kind: OpcodeClass, position: MessagePosition, extensions:
     }
 }
 
-/// The lower five bits, without 0x15, which no packet has. UC and UD have a part of it.
+/// The lower five bits, without the undefined 0x15. UC and UD have a subset.
 const ROWS: [OpcodeRow; 23] = {
     use MessagePosition::*;
     use OpcodeClass::*;
@@ -287,9 +287,9 @@ const ROWS: [OpcodeRow; 23] = {
     ]
 };
 
-/// The code that no packet has.
+/// The code that is not defined.
 const MISSING: u8 = 0x15;
-/// The last that an unreliable connection has: WRITE_ONLY with immediate data.
+/// The last one of an unreliable connection: WRITE_ONLY with immediate data.
 const LAST_OF_UNRELIABLE: u8 = 0x0b;
 
 #[cfg(test)]

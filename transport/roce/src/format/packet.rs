@@ -9,51 +9,51 @@ use super::{
     PAYLOAD_BYTES_MAX, PacketSet, Reth, Service,
 };
 
-/// A packet whose lengths are right: its opcode is known, all of its extension headers are there, and pad and payload are
-/// what the opcode allows.
+/// A well-formed packet: its opcode is defined, all of its extension headers are present, and pad and payload are valid
+/// for the opcode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<'a> {
     /// Base transport header.
     pub bth: Bth,
     extensions: &'a [u8],
-    /// What it carries, without the pad.
+    /// The payload, without the pad.
     pub payload: &'a [u8],
 }
 
-/// Why bytes are no packet.
+/// Why bytes are not a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Malformed {
-    /// It ends before its headers do.
+    /// They end within the headers.
     Short {
-        /// Bytes that came.
+        /// Number of bytes.
         bytes: usize,
-        /// Bytes that its headers need.
+        /// Bytes that the headers need.
         wanted: usize,
     },
     /// The version of the transport is not 0.
     Version {
-        /// What it is.
+        /// The version.
         version: u8,
     },
-    /// There is no such opcode.
+    /// The opcode is not defined.
     Opcode {
-        /// What came.
+        /// The opcode.
         code: u8,
     },
-    /// Payload and pad are no multiple of 4.
+    /// The length of payload and pad is not a multiple of 4.
     Unaligned {
         /// Their length.
         bytes: usize,
     },
-    /// There is more pad than there are bytes behind the headers.
+    /// The pad is longer than the bytes behind the headers.
     Pad {
-        /// Bytes of pad that it names.
+        /// Length of the pad.
         pad: u8,
         /// Bytes behind the headers.
         bytes: usize,
     },
-    /// The payload is longer than a packet of this opcode can have.
+    /// The payload is too long for the opcode.
     Payload {
         /// The opcode.
         code: u8,
@@ -63,10 +63,10 @@ pub enum Malformed {
 }
 
 impl<'a> Packet<'a> {
-    /// Reads the bytes from the BTH to the last one before the ICRC.
+    /// Parses the bytes from the BTH to the last one before the ICRC.
     ///
     /// # Errors
-    /// What is wrong with their lengths, or an opcode or version that is not known.
+    /// A length is wrong, or the opcode or version is unknown.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let short = |wanted| Malformed::Short {
             bytes: bytes.len(),
@@ -109,14 +109,14 @@ impl<'a> Packet<'a> {
         })
     }
 
-    /// The same, if the network has marked it (the IP header says that it met congestion).
+    /// The same packet, ECN-marked: its IP header has the code point "congestion experienced".
     #[must_use]
     pub fn marked(mut self) -> Self {
         self.bth.forward_congestion = true;
         self
     }
 
-    /// The RETH, if the opcode has one; the other extension headers likewise.
+    /// The RETH, if the opcode has one; likewise the other extension headers.
     pub fn reth(&self) -> Option<Reth> {
         self.extension(extension::RETH).map(Reth::parse)
     }
@@ -152,15 +152,15 @@ impl<'a> Packet<'a> {
         self.extension(extension::DETH).map(Deth::parse)
     }
 
-    /// What has come ahead, if the packet is an acknowledgement that says so.
-    pub fn ahead(&self) -> Option<PacketSet> {
+    /// The selective acknowledgement, if the packet is an acknowledgement that has one.
+    pub fn sack(&self) -> Option<PacketSet> {
         let is_acknowledge = self.bth.opcode.kind() == OpcodeClass::Acknowledge;
         is_acknowledge
             .then(|| PacketSet::parse(self.payload))
             .flatten()
     }
 
-    /// A packet that was taken apart and kept.
+    /// A packet restored from its stored parts.
     pub(crate) fn kept(bth: Bth, extensions: &'a [u8], payload: &'a [u8]) -> Self {
         Self {
             bth,
@@ -169,7 +169,7 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// All extension headers, one behind the other.
+    /// All extension headers, contiguous.
     pub(crate) fn extensions(&self) -> &'a [u8] {
         self.extensions
     }

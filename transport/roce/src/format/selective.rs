@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What has come ahead: an extension header of ours, behind the AETH of an acknowledgement. No specification has it, so it is sent
-//! only where both ends have agreed on it (`Config::selective_repeat`).
+//! The selective acknowledgement: a private extension header behind the AETH of an acknowledgement. It is not part of
+//! any specification, so it is sent only where both ends have agreed on it (`Config::selective_repeat`).
 //!
-//! | offset | bits   | field | meaning                                                          |
-//! |-------:|-------:|-------|------------------------------------------------------------------|
-//! |      0 | 64 × n | ahead | bit i, from the least of the first word: packet PSN + 2 + i came |
+//! | offset | bits   | field | meaning                                                             |
+//! |-------:|-------:|-------|---------------------------------------------------------------------|
+//! |      0 | 64 × n | ahead | bit i, from the lowest of the first word: packet PSN + 2 + i arrived |
 //!
-//! The words are big endian, and n is 1 to 4, as the length of the packet says.
+//! The words are big endian; n is 1 to 4, according to the packet length.
 //!
-//! The PSN of the acknowledgement is that of the last packet before the first that is missing. An acknowledgement without this
-//! header says that nothing has come ahead.
+//! The PSN of the acknowledgement is that of the last packet before the first missing one. Without this header no
+//! packet has arrived out of order.
 
-/// A set of the 256 packets behind a number, by their distance from it.
+/// A set of packets, as distances 0 to 255 from a base PSN.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketSet {
     words: [u64; Self::WORDS],
 }
 
 impl PacketSet {
-    /// How many packets it can name.
+    /// Number of packets that it can contain.
     pub const PACKETS: u32 = 256;
-    /// Its most bytes on the wire.
+    /// Its largest length on the wire.
     pub const BYTES_MAX: usize = 8 * Self::WORDS;
     const WORDS: usize = 4;
 
-    /// The nearest `count` packets, as many of them as it can name.
+    /// The packets 0 to `count - 1`, up to [`Self::PACKETS`].
     pub fn nearest(count: u32) -> Self {
         let mut set = Self::default();
         let mut left = count;
@@ -39,21 +39,21 @@ impl PacketSet {
         set
     }
 
-    /// Adds all packets of another.
+    /// Adds all packets of `other`.
     pub fn insert_all(&mut self, other: &Self) {
         for (word, other) in self.words.iter_mut().zip(other.words) {
             *word |= other;
         }
     }
 
-    /// Takes all packets of another out.
+    /// Removes all packets of `other`.
     pub fn remove_all(&mut self, other: &Self) {
         for (word, other) in self.words.iter_mut().zip(other.words) {
             *word &= !other;
         }
     }
 
-    /// Adds a packet; one that is too far is left out.
+    /// Adds a packet; a distance beyond the range is ignored.
     pub fn insert(&mut self, packet: u32) {
         let (word, bit) = place(packet);
         if let Some(word) = self.words.get_mut(word) {
@@ -61,7 +61,7 @@ impl PacketSet {
         }
     }
 
-    /// Takes a packet out.
+    /// Removes a packet.
     pub fn remove(&mut self, packet: u32) {
         let (word, bit) = place(packet);
         if let Some(word) = self.words.get_mut(word) {
@@ -69,18 +69,18 @@ impl PacketSet {
         }
     }
 
-    /// Whether a packet is in it.
+    /// Whether it contains the packet.
     pub fn contains(&self, packet: u32) -> bool {
         let (word, bit) = place(packet);
         self.words.get(word).is_some_and(|word| word & bit != 0)
     }
 
-    /// Whether no packet is in it.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.words == [0; Self::WORDS]
     }
 
-    /// How many packets are in it.
+    /// Number of packets in it.
     pub fn len(&self) -> u32 {
         self.words.iter().map(|word| word.count_ones()).sum()
     }
@@ -101,7 +101,7 @@ impl PacketSet {
             .map(|(index, word): (u32, _)| 64 * index + 63 - word.leading_zeros())
     }
 
-    /// How many packets it has without a gap from the first on that it can name.
+    /// Number of packets without a gap, from distance 0 on.
     pub fn run(&self) -> u32 {
         let mut run = 0;
         for word in self.words {
@@ -113,7 +113,7 @@ impl PacketSet {
         run
     }
 
-    /// Counts distances from a number that is `packets` later; those before it are gone.
+    /// Advances the base by `packets`; the packets before the new base are removed.
     pub fn forget_front(&mut self, packets: u32) {
         if packets >= 64 {
             let skip = usize::try_from(packets / 64).unwrap_or(usize::MAX);
@@ -125,8 +125,8 @@ impl PacketSet {
         if bits == 0 {
             return;
         }
-        // Word by word, as they are written elsewhere: to read two at once of which one was just written waits until all that was stored
-        // before is in the cache, a payload too.
+        // One word at a time, as they were written: a load that spans two words, one of which was just stored, cannot
+        // be forwarded and waits until all earlier stores are in the cache, payload included.
         let mut high = 0;
         for word in self.words.iter_mut().rev() {
             let low = *word;
@@ -135,7 +135,7 @@ impl PacketSet {
         }
     }
 
-    /// Reads one; `None` if no such header is so long.
+    /// Parses a header; `None` if the length is wrong.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let (words, rest) = bytes.as_chunks::<8>();
         if !rest.is_empty() || words.is_empty() || words.len() > Self::WORDS {
@@ -148,7 +148,7 @@ impl PacketSet {
         Some(set)
     }
 
-    /// The bytes on the wire, and how many of them count.
+    /// The bytes on the wire, and their number.
     pub(crate) fn write(&self) -> ([u8; Self::BYTES_MAX], usize) {
         let mut bytes = [0; Self::BYTES_MAX];
         for (to, from) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(self.words) {
@@ -159,7 +159,7 @@ impl PacketSet {
     }
 }
 
-/// The word of a packet, and its bit there.
+/// The index of a packet's word, and its bit there.
 fn place(packet: u32) -> (usize, u64) {
     let word = usize::try_from(packet / 64).unwrap_or(usize::MAX);
     (word, 1 << (packet % 64))

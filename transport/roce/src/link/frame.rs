@@ -1,47 +1,47 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Frames of Ethernet with UDP over IP. RFC 791, 8200, 768.
+//! Ethernet frames with UDP over IP. RFC 791, 8200, 768.
 //!
 //! | header   | offset | bytes | field                | sent                           |
 //! |----------|-------:|------:|----------------------|--------------------------------|
 //! | Ethernet |      0 |     6 | destination          |                                |
 //! |          |      6 |     6 | source               |                                |
 //! |          |     12 |     2 | type                 | 0x0800 IPv4, 0x86dd IPv6       |
-//! | IPv4     |      0 |     2 | version, length, TOS | 0x45, 0x02: may be marked (ECN) |
+//! | IPv4     |      0 |     2 | version, length, TOS | 0x45, 0x02: ECN-capable        |
 //! |          |      2 |     2 | total length         |                                |
 //! |          |      4 |     4 | id, fragments        | 0, don't fragment              |
 //! |          |      8 |     4 | TTL, protocol, checksum | 64, 17                      |
 //! |          |     12 |     8 | addresses            |                                |
 //! | IPv6     |      0 |     4 | version, traffic class, flow label | 6, 0x02, 0       |
-//! |          |      4 |     2 | length behind this header |                           |
+//! |          |      4 |     2 | payload length       |                                |
 //! |          |      6 |     2 | next header, hop limit | 17, 64                       |
 //! |          |      8 |    32 | addresses            |                                |
 //! | UDP      |      0 |     8 | ports, length, checksum | checksum 0: none            |
 //!
-//! None over IPv6 either, as adapters have it: the packet has a checksum of its own.
+//! There is no UDP checksum over IPv6 either, as with adapters: the packet has its ICRC.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::format::NetworkHeaders;
 use crate::icrc;
 
-/// An address on Ethernet.
+/// An Ethernet address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mac(pub [u8; 6]);
 
 impl Mac {
-    pub(super) const EVERYBODY: Self = Self([0xff; 6]);
-    pub(super) const NOBODY: Self = Self([0; 6]);
+    pub(super) const BROADCAST: Self = Self([0xff; 6]);
+    pub(super) const UNSPECIFIED: Self = Self([0; 6]);
 
-    /// Whether it is that of one station.
-    pub(super) fn is_one(self) -> bool {
-        self.0[0] & 1 == 0 && self != Self::NOBODY
+    /// Whether it is a unicast address.
+    pub(super) fn is_unicast(self) -> bool {
+        self.0[0] & 1 == 0 && self != Self::UNSPECIFIED
     }
 }
 
-/// Most bytes in front of a packet.
+/// Largest length of the headers in front of a packet.
 pub const HEAD_BYTES_MAX: usize = ETHERNET_BYTES + IP6_BYTES + UDP_BYTES;
 
-/// Bytes in front of a packet that goes to or comes from this address.
+/// Length of the headers in front of a packet to or from this address.
 pub(super) fn head_bytes(address: IpAddr) -> usize {
     let ip_bytes = match address {
         IpAddr::V4(_) => IP_BYTES,
@@ -50,31 +50,31 @@ pub(super) fn head_bytes(address: IpAddr) -> usize {
     ETHERNET_BYTES + ip_bytes + UDP_BYTES
 }
 
-/// A RoCE packet in an Ethernet frame for this end's address and port.
+/// A RoCE packet in an Ethernet frame for the local address and port.
 #[derive(Clone, Copy, Debug)]
 pub struct FramePayload<'a> {
-    /// The headers in front, as the checksum takes them.
+    /// The IP and UDP headers, as the ICRC covers them.
     pub network: NetworkHeaders,
-    /// The packet and its checksum.
+    /// The packet and its ICRC.
     pub bytes: &'a [u8],
-    /// Who sent it.
+    /// Its sender.
     pub from: SocketAddr,
-    /// It met congestion (ECN).
+    /// ECN-marked: it met congestion.
     pub is_marked: bool,
-    /// The id of its IP version 4 header was not seen, and can be any: adapters choose it as they like.
-    pub hides_id: bool,
+    /// The IPv4 id was not seen, and can have any value: adapters choose it freely.
+    pub is_id_unknown: bool,
 }
 
 impl<'a> FramePayload<'a> {
-    /// The packet in front of its checksum, if that is right, as far as what was seen of the headers tells.
+    /// The packet without its ICRC, if the ICRC is correct, or can be with the part of the headers that was seen.
     pub fn verified(&self) -> Option<&'a [u8]> {
-        match self.hides_id {
+        match self.is_id_unknown {
             true => icrc::verify_but_id(&self.network, self.bytes),
             false => icrc::verify(&self.network, self.bytes),
         }
     }
 
-    /// `None`: the frame carries something else, or something for others.
+    /// `None`: the frame does not carry a packet for the local address and port.
     pub(super) fn parse(frame: &'a [u8], address: IpAddr, port: u16) -> Option<Self> {
         let (ethernet, datagram) = frame.split_first_chunk::<ETHERNET_BYTES>()?;
         let ip = match (address, [ethernet[12], ethernet[13]]) {
@@ -90,12 +90,12 @@ impl<'a> FramePayload<'a> {
             bytes,
             from: (ip.source, u16::from_be_bytes(*from_port)).into(),
             is_marked: ip.traffic & 3 == 3,
-            hides_id: false,
+            is_id_unknown: false,
         })
     }
 }
 
-/// What an IP header says of a datagram for this end.
+/// The fields of an IP header that are needed here.
 struct IpHeader {
     bytes: usize,
     source: IpAddr,
@@ -127,7 +127,7 @@ impl IpHeader {
     }
 }
 
-/// Writes the headers of a packet of `bytes` behind them; answers how long the frame is, or `None` if that does not fit.
+/// Writes the headers in front of a packet of `bytes`; returns the length of the frame, or `None` if it does not fit.
 pub(super) fn write_head(
     frame: &mut [u8],
     bytes: usize,
@@ -156,7 +156,7 @@ pub(super) fn write_head(
     Some(head_bytes + bytes)
 }
 
-/// What follows the header.
+/// Writes the header; returns the rest of the frame.
 pub(super) fn write_ethernet(
     frame: &mut [u8],
     (from, to): (Mac, Mac),
@@ -186,7 +186,7 @@ fn write_ip4(
     Some(rest)
 }
 
-/// `next`: the header that follows, and the hop limit. What is not UDP is not marked.
+/// `next` is the next header and the hop limit. Only UDP is sent as ECN-capable.
 pub(super) fn write_ip6(
     datagram: &mut [u8],
     (source, destination): (Ipv6Addr, Ipv6Addr),
@@ -204,7 +204,7 @@ pub(super) fn write_ip6(
     Some(rest)
 }
 
-/// The checksum of an IPv4 header in which that is 0. RFC 1071.
+/// The checksum of an IPv4 header whose checksum field is 0. RFC 1071.
 fn checksum(header: &[u8; IP_BYTES]) -> u16 {
     let words = header.chunks_exact(2);
     let sum: u32 = words
@@ -224,5 +224,5 @@ pub(super) const ARP: [u8; 2] = [8, 6];
 const UDP: u8 = 17;
 /// ECT(0), RFC 3168.
 const MAY_BE_MARKED: u8 = 2;
-/// Flag "more fragments", and where a fragment lies.
+/// The flag "more fragments" and the fragment offset.
 const MORE_AND_OFFSET: u16 = 0x3fff;

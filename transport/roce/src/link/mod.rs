@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ethernet and IP below RoCE, for carriers that have no kernel to write their headers: frames (`frame.rs`), and the Ethernet
-//! addresses of neighbours (`neighbours.rs`) by ARP and neighbour discovery (`resolution.rs`).
+//! Ethernet and IP below RoCE, for carriers that bypass the kernel: frames (`frame.rs`), and the Ethernet addresses of
+//! neighbours (`neighbours.rs`) by ARP and neighbour discovery (`resolution.rs`).
 //!
-//! **Knows** this end's addresses, and those of others that it has asked for.
-//! **Never** answers anything but who has its own address: it is no host of the Internet protocol.
+//! **Knows** the local addresses, and those of neighbours that it has resolved.
+//! **Never** replies to anything but requests for its own address: it is not a full IP host.
 
 mod frame;
 mod neighbours;
@@ -15,7 +15,7 @@ pub use frame::{FramePayload, HEAD_BYTES_MAX, Mac};
 use neighbours::NeighbourTable;
 use resolution::{ArpOperation, Resolution};
 
-/// This end of an Ethernet link.
+/// The local end of an Ethernet link.
 #[derive(Debug)]
 pub struct EthernetLink {
     mac: Mac,
@@ -23,21 +23,21 @@ pub struct EthernetLink {
     port: u16,
     route: SubnetRoute,
     neighbours: NeighbourTable,
-    /// Who asked for this end's Ethernet address and has no answer yet.
-    askers: Vec<(Mac, IpAddr)>,
+    /// Requests for the local Ethernet address without a reply.
+    requesters: Vec<(Mac, IpAddr)>,
 }
 
-/// Which addresses are on the link, and the router to the others.
+/// The local subnet, and the gateway out of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SubnetRoute {
-    /// Bits of this end's address that all addresses on the link have in common; 0: all are on it.
+    /// Prefix length of the local subnet; 0: all addresses are on the link.
     pub prefix_bits: u8,
-    /// A router on the link; without one, others count as on it.
+    /// A router on the link; without one, all addresses count as on the link.
     pub gateway: Option<IpAddr>,
 }
 
 impl EthernetLink {
-    /// The end with these addresses, whose packets go to and come from this UDP port.
+    /// An end with these addresses; `port` is the UDP port of its packets, as source and destination.
     pub fn new(mac: Mac, address: IpAddr, port: u16, route: SubnetRoute) -> Self {
         Self {
             mac,
@@ -45,23 +45,24 @@ impl EthernetLink {
             port,
             route,
             neighbours: NeighbourTable::default(),
-            askers: Vec::new(),
+            requesters: Vec::new(),
         }
     }
 
-    /// What others send to.
+    /// The local address and port.
     pub fn local(&self) -> SocketAddr {
         (self.address, self.port).into()
     }
 
-    /// Bytes in front of each packet, at most [`HEAD_BYTES_MAX`].
+    /// Length of the headers in front of each packet, at most [`HEAD_BYTES_MAX`].
     pub fn head_bytes(&self) -> usize {
         frame::head_bytes(self.address)
     }
 
-    /// Puts headers into the first [`head_bytes`](Self::head_bytes) of `frame`, before a packet of `bytes` that stands behind them,
-    /// its checksum included. Answers how long the frame is; `None`: nobody knows yet where it goes, so it is kept until that is
-    /// known ([`next_kept`](Self::next_kept)), or lost if too many wait.
+    /// Writes headers into the first [`head_bytes`](Self::head_bytes) of `frame`, in front of a packet of `bytes`, ICRC
+    /// included, that is already there. Returns the length of the frame; `None`: the Ethernet address of the next hop
+    /// is not resolved, so that a copy of the packet is queued until it is ([`next_queued`](Self::next_queued)), or
+    /// dropped if the queue is full.
     pub fn wrap(
         &mut self,
         now_ns: u64,
@@ -78,14 +79,15 @@ impl EthernetLink {
             None => {
                 let head_bytes = self.head_bytes();
                 let packet = frame.get(head_bytes..head_bytes + bytes)?;
-                self.neighbours.keep(hop, packet, to);
+                self.neighbours.queue(hop, packet, to);
                 None
             }
         }
     }
 
-    /// The same for a packet of `bytes` of which only the beginning stands in `frame`; it is not kept. Answers how long the headers are.
-    pub fn wrap_known(
+    /// The same for a packet of `bytes` of which only the beginning is in `frame`; it is not queued. Returns the length
+    /// of the headers.
+    pub fn wrap_resolved(
         &mut self,
         now_ns: u64,
         frame: &mut [u8],
@@ -93,20 +95,21 @@ impl EthernetLink {
         to: SocketAddr,
     ) -> Option<usize> {
         let hop = self.next_hop(to.ip());
-        let is_near = to.is_ipv4() == self.address.is_ipv4();
-        let mac = is_near.then(|| self.neighbours.find(now_ns, hop))??;
+        let is_same_version = to.is_ipv4() == self.address.is_ipv4();
+        let mac = is_same_version.then(|| self.neighbours.find(now_ns, hop))??;
         self.write(frame, bytes, mac, to).map(|all| all - bytes)
     }
 
-    /// Writes the next frame that is due beside packets: an answer, a question, or a packet whose way has become known. Answers how
-    /// long it is.
-    pub fn next_kept(&mut self, now_ns: u64, frame: &mut [u8]) -> Option<usize> {
-        if let Some((mac, address)) = self.askers.pop() {
-            return self.says(ArpOperation::Reply, (mac, address)).write(frame);
+    /// Writes the next queued frame: a reply, a request, or a packet whose next hop was resolved. Returns its length.
+    pub fn next_queued(&mut self, now_ns: u64, frame: &mut [u8]) -> Option<usize> {
+        if let Some((mac, address)) = self.requesters.pop() {
+            return self
+                .resolution(ArpOperation::Reply, (mac, address))
+                .write(frame);
         }
-        if let Some(asked) = self.neighbours.next_question(now_ns) {
-            let question = self.says(ArpOperation::Request, (Mac::NOBODY, asked));
-            return question.write(frame);
+        if let Some(target) = self.neighbours.next_request(now_ns) {
+            let request = self.resolution(ArpOperation::Request, (Mac::UNSPECIFIED, target));
+            return request.write(frame);
         }
         let (mac, packet, to) = self.neighbours.next_packet()?;
         let head_bytes = self.head_bytes();
@@ -115,35 +118,43 @@ impl EthernetLink {
         self.write(frame, packet.len(), mac, to)
     }
 
-    /// Whether [`next_kept`](Self::next_kept) may have something.
-    pub fn has_kept(&self) -> bool {
-        !self.askers.is_empty() || self.neighbours.is_asking()
+    /// Whether [`next_queued`](Self::next_queued) may return a frame.
+    pub fn has_queued(&self) -> bool {
+        !self.requesters.is_empty() || self.neighbours.has_work()
     }
 
-    /// A frame has come. Answers what it carries, if that is for this end's port.
-    pub fn hear<'a>(&mut self, now_ns: u64, frame: &'a [u8]) -> Option<FramePayload<'a>> {
+    /// Handles a received frame. Returns its payload, if that is for the local address and port.
+    pub fn receive<'a>(&mut self, now_ns: u64, frame: &'a [u8]) -> Option<FramePayload<'a>> {
         if let Some(carried) = FramePayload::parse(frame, self.address, self.port) {
             return Some(carried);
         }
-        if let Some(said) = Resolution::parse(frame) {
-            self.hear_resolution(now_ns, &said);
+        if let Some(resolution) = Resolution::parse(frame) {
+            self.handle_resolution(now_ns, &resolution);
         }
         None
     }
 
-    fn hear_resolution(&mut self, now_ns: u64, said: &Resolution) {
-        if said.target != self.address || said.sender == self.address {
+    fn handle_resolution(&mut self, now_ns: u64, resolution: &Resolution) {
+        if resolution.target != self.address || resolution.sender == self.address {
             return;
         }
-        let who = (said.sender_mac, said.sender);
-        self.neighbours.learn(now_ns, said.sender, said.sender_mac);
-        let is_new = !self.askers.contains(&who);
-        if said.operation == ArpOperation::Request && is_new && self.askers.len() < MOST_ASKERS {
-            self.askers.push(who);
+        let who = (resolution.sender_mac, resolution.sender);
+        self.neighbours
+            .record(now_ns, resolution.sender, resolution.sender_mac);
+        let is_new = !self.requesters.contains(&who);
+        if resolution.operation == ArpOperation::Request
+            && is_new
+            && self.requesters.len() < REQUESTERS_MAX
+        {
+            self.requesters.push(who);
         }
     }
 
-    fn says(&self, operation: ArpOperation, (target_mac, target): (Mac, IpAddr)) -> Resolution {
+    fn resolution(
+        &self,
+        operation: ArpOperation,
+        (target_mac, target): (Mac, IpAddr),
+    ) -> Resolution {
         Resolution {
             operation,
             sender_mac: self.mac,
@@ -159,14 +170,16 @@ impl EthernetLink {
 
     fn next_hop(&self, to: IpAddr) -> IpAddr {
         match self.route.gateway {
-            Some(gateway) if !is_near(self.address, to, self.route.prefix_bits) => gateway,
+            Some(gateway) if !have_common_prefix(self.address, to, self.route.prefix_bits) => {
+                gateway
+            }
             _ => to,
         }
     }
 }
 
-/// Whether two addresses have their first bits in common.
-pub fn is_near(one: IpAddr, other: IpAddr, prefix_bits: u8) -> bool {
+/// Whether two addresses have the same prefix of `prefix_bits`.
+pub fn have_common_prefix(one: IpAddr, other: IpAddr, prefix_bits: u8) -> bool {
     let bits = u32::from(prefix_bits);
     match (one, other) {
         (IpAddr::V4(one), IpAddr::V4(other)) => {
@@ -179,8 +192,8 @@ pub fn is_near(one: IpAddr, other: IpAddr, prefix_bits: u8) -> bool {
     }
 }
 
-/// Answers that wait to be sent; who is not among them asks again.
-const MOST_ASKERS: usize = 64;
+/// Replies that wait to be sent; a requester beyond that sends its request again.
+const REQUESTERS_MAX: usize = 64;
 
 #[cfg(test)]
 mod tests;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The Ethernet addresses of neighbours, and packets that wait for one.
 //!
-//! Only those to whom something goes are kept, so nobody else can fill the table. One is asked for after a minute again, while its old
-//! address serves on.
+//! Only destinations of sent packets have entries, so others cannot fill the table. An entry is resolved again after a
+//! minute; its old address stays in use meanwhile.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -11,21 +11,21 @@ use super::frame::Mac;
 
 #[derive(Debug, Default)]
 pub(super) struct NeighbourTable {
-    known: Vec<Neighbour>,
-    /// The place of the last one that was found: most packets go where the last one went.
+    entries: Vec<Neighbour>,
+    /// Index of the last entry found: most packets go to the same one.
     last: usize,
     waiting: VecDeque<UnresolvedPacket>,
-    /// Some of `known` are asked for.
-    asking: usize,
+    /// Number of entries being resolved.
+    resolving: usize,
 }
 
 #[derive(Debug)]
 struct Neighbour {
     address: IpAddr,
     mac: Option<Mac>,
-    learned_ns: u64,
-    /// When it is asked for next, if it is.
-    ask_at_ns: Option<u64>,
+    resolved_ns: u64,
+    /// When the next request is due, if the entry is being resolved.
+    request_at_ns: Option<u64>,
     tries: u32,
 }
 
@@ -37,80 +37,80 @@ struct UnresolvedPacket {
 }
 
 impl NeighbourTable {
-    /// The address of one, if it is known. Else it is asked for.
+    /// The Ethernet address of a neighbour, if it is resolved. Else resolution starts.
     pub(super) fn find(&mut self, now_ns: u64, address: IpAddr) -> Option<Mac> {
         let is_last = self
-            .known
+            .entries
             .get(self.last)
             .is_some_and(|it| it.address == address);
         if !is_last {
-            let place = self.known.iter().position(|it| it.address == address);
+            let place = self.entries.iter().position(|it| it.address == address);
             self.last = place.unwrap_or_else(|| self.add(now_ns, address));
         }
-        let neighbour = self.known.get_mut(self.last)?;
-        let is_old = now_ns.saturating_sub(neighbour.learned_ns) > OLD_NS;
-        if neighbour.ask_at_ns.is_none() && (neighbour.mac.is_none() || is_old) {
-            (neighbour.ask_at_ns, neighbour.tries) = (Some(now_ns), 0);
-            self.asking += 1;
+        let neighbour = self.entries.get_mut(self.last)?;
+        let is_stale = now_ns.saturating_sub(neighbour.resolved_ns) > STALE_NS;
+        if neighbour.request_at_ns.is_none() && (neighbour.mac.is_none() || is_stale) {
+            (neighbour.request_at_ns, neighbour.tries) = (Some(now_ns), 0);
+            self.resolving += 1;
         }
         neighbour.mac
     }
 
     fn add(&mut self, now_ns: u64, address: IpAddr) -> usize {
-        self.known.push(Neighbour {
+        self.entries.push(Neighbour {
             address,
             mac: None,
-            learned_ns: now_ns,
-            ask_at_ns: None,
+            resolved_ns: now_ns,
+            request_at_ns: None,
             tries: 0,
         });
-        self.known.len() - 1
+        self.entries.len() - 1
     }
 
-    /// Keeps a packet until its way is known.
-    pub(super) fn keep(&mut self, hop: IpAddr, packet: &[u8], to: SocketAddr) {
-        if self.waiting.len() == MOST_WAITING {
+    /// Queues a packet until its next hop is resolved.
+    pub(super) fn queue(&mut self, hop: IpAddr, packet: &[u8], to: SocketAddr) {
+        if self.waiting.len() == QUEUED_PACKETS_MAX {
             self.waiting.pop_front();
         }
         let packet = packet.to_vec();
         self.waiting.push_back(UnresolvedPacket { hop, packet, to });
     }
 
-    /// Who is to be asked for now.
-    pub(super) fn next_question(&mut self, now_ns: u64) -> Option<IpAddr> {
-        if self.asking == 0 {
+    /// The next address for which a request is due.
+    pub(super) fn next_request(&mut self, now_ns: u64) -> Option<IpAddr> {
+        if self.resolving == 0 {
             return None;
         }
-        let is_due = |it: &&mut Neighbour| it.ask_at_ns.is_some_and(|at_ns| at_ns <= now_ns);
-        let asked = self.known.iter_mut().find(is_due)?;
-        asked.tries += 1;
-        let address = asked.address;
-        if asked.tries < MOST_TRIES {
-            asked.ask_at_ns = Some(now_ns + (FIRST_PAUSE_NS << (asked.tries - 1).min(4)));
+        let is_due = |it: &&mut Neighbour| it.request_at_ns.is_some_and(|at_ns| at_ns <= now_ns);
+        let entry = self.entries.iter_mut().find(is_due)?;
+        entry.tries += 1;
+        let address = entry.address;
+        if entry.tries < REQUESTS_MAX {
+            entry.request_at_ns = Some(now_ns + (FIRST_DELAY_NS << (entry.tries - 1).min(4)));
         } else {
-            // Whatever goes there next asks anew.
-            (asked.ask_at_ns, asked.learned_ns) = (None, now_ns);
-            self.asking -= 1;
+            // The next packet to it starts resolution again.
+            (entry.request_at_ns, entry.resolved_ns) = (None, now_ns);
+            self.resolving -= 1;
             self.waiting.retain(|it| it.hop != address);
         }
         Some(address)
     }
 
-    /// Somebody says its address.
-    pub(super) fn learn(&mut self, now_ns: u64, address: IpAddr, mac: Mac) {
-        let known = self.known.iter_mut().find(|it| it.address == address);
-        if let Some(known) = known {
-            (known.mac, known.learned_ns) = (Some(mac), now_ns);
-            if known.ask_at_ns.take().is_some() {
-                self.asking -= 1;
+    /// Records a neighbour's address.
+    pub(super) fn record(&mut self, now_ns: u64, address: IpAddr, mac: Mac) {
+        let entry = self.entries.iter_mut().find(|it| it.address == address);
+        if let Some(entry) = entry {
+            (entry.mac, entry.resolved_ns) = (Some(mac), now_ns);
+            if entry.request_at_ns.take().is_some() {
+                self.resolving -= 1;
             }
         }
     }
 
-    /// A packet that waited and can go.
+    /// A queued packet whose next hop was resolved.
     pub(super) fn next_packet(&mut self) -> Option<(Mac, Vec<u8>, SocketAddr)> {
-        let known = &self.known;
-        let mac_of = |hop| known.iter().find(|it| it.address == hop)?.mac;
+        let entries = &self.entries;
+        let mac_of = |hop| entries.iter().find(|it| it.address == hop)?.mac;
         let place = self
             .waiting
             .iter()
@@ -119,16 +119,16 @@ impl NeighbourTable {
         Some((mac_of(hop)?, packet, to))
     }
 
-    /// Whether somebody is asked for, or a packet waits.
-    pub(super) fn is_asking(&self) -> bool {
-        self.asking != 0 || !self.waiting.is_empty()
+    /// Whether an address is being resolved or a packet is queued.
+    pub(super) fn has_work(&self) -> bool {
+        self.resolving != 0 || !self.waiting.is_empty()
     }
 }
 
-/// An address that was learned so long ago is asked for again.
-const OLD_NS: u64 = 60_000_000_000;
-/// Until one is asked for again; then twice as long, up to 16 times.
-const FIRST_PAUSE_NS: u64 = 50_000_000;
-const MOST_TRIES: u32 = 8;
+/// Age at which an entry is resolved again.
+const STALE_NS: u64 = 60_000_000_000;
+/// Delay of the second request; it doubles with each request, up to 16 times.
+const FIRST_DELAY_NS: u64 = 50_000_000;
+const REQUESTS_MAX: u32 = 8;
 /// Packets that wait for addresses.
-const MOST_WAITING: usize = 128;
+const QUEUED_PACKETS_MAX: usize = 128;

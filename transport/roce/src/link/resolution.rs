@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who has an address: asked and answered by ARP (RFC 826) for IPv4, by neighbour discovery (RFC 4861) for IPv6.
+//! Address resolution: ARP (RFC 826) for IPv4, neighbour discovery (RFC 4861) for IPv6.
 //!
 //! | header   | offset | bytes | field                             | sent                                |
 //! |----------|-------:|------:|-----------------------------------|-------------------------------------|
@@ -10,22 +10,22 @@
 //! | ICMPv6   |      0 |     2 | type, code                        | 135 solicitation, 136 advertisement; 0 |
 //! |          |      2 |     2 | checksum                          | with a pseudo-header of IPv6        |
 //! |          |      4 |     4 | flags                             | 0; 0x60 solicited, override         |
-//! |          |      8 |    16 | target                            | the address that is asked for       |
-//! |          |     24 |     8 | option                            | 1, the asker's Ethernet address; 2, the target's |
+//! |          |      8 |    16 | target                            | the address to resolve              |
+//! |          |     24 |     8 | option                            | 1 source, 2 target Ethernet address  |
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::frame::{ARP, ETHERNET_BYTES, IP6_BYTES, IPV6, Mac, write_ethernet, write_ip6};
 
-/// What somebody asks or answers.
+/// A request or a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Resolution {
     pub(super) operation: ArpOperation,
     pub(super) sender_mac: Mac,
     pub(super) sender: IpAddr,
-    /// Of an answer, who gets it; a question goes to all who may be meant.
+    /// Destination of a reply; a request is broadcast or multicast.
     pub(super) target_mac: Mac,
-    /// The address that is asked for, or to which the answer goes.
+    /// The address to resolve, or the destination of the reply.
     pub(super) target: IpAddr,
 }
 
@@ -36,7 +36,7 @@ pub(super) enum ArpOperation {
 }
 
 impl Resolution {
-    /// `None`: it is something else, or wrong.
+    /// `None`: the frame is of another protocol, or malformed.
     pub(super) fn parse(frame: &[u8]) -> Option<Self> {
         let (ethernet, rest) = frame.split_first_chunk::<ETHERNET_BYTES>()?;
         match [ethernet[12], ethernet[13]] {
@@ -46,7 +46,7 @@ impl Resolution {
         }
     }
 
-    /// Answers how long the frame is.
+    /// Returns the length of the frame.
     pub(super) fn write(&self, frame: &mut [u8]) -> Option<usize> {
         match (self.sender, self.target) {
             (IpAddr::V4(sender), IpAddr::V4(target)) => self.write_arp(frame, sender, target),
@@ -59,7 +59,7 @@ impl Resolution {
         let frame = frame.get_mut(..LEAST_FRAME_BYTES)?;
         frame.fill(0);
         let to = match self.operation {
-            ArpOperation::Request => Mac::EVERYBODY,
+            ArpOperation::Request => Mac::BROADCAST,
             ArpOperation::Reply => self.target_mac,
         };
         let rest = write_ethernet(frame, (self.sender_mac, to), ARP)?;
@@ -114,14 +114,15 @@ fn parse_arp(arp: &[u8; ARP_BYTES]) -> Option<Resolution> {
     let address = |at: usize| Some(Ipv4Addr::from(*arp.get(at..)?.first_chunk::<4>()?));
     Some(Resolution {
         operation,
-        sender_mac: mac(8).filter(|mac| mac.is_one())?,
+        sender_mac: mac(8).filter(|mac| mac.is_unicast())?,
         sender: address(14)?.into(),
         target_mac: mac(18)?,
         target: address(24)?.into(),
     })
 }
 
-/// A solicitation or an advertisement that RFC 4861, sections 7.1.1 and 7.1.2, calls valid, and that says an Ethernet address.
+/// A solicitation or an advertisement that is valid by RFC 4861, sections 7.1.1 and 7.1.2, and contains an Ethernet
+/// address.
 fn parse_discovery(datagram: &[u8]) -> Option<Resolution> {
     let (ip, rest) = datagram.split_first_chunk::<IP6_BYTES>()?;
     let length = usize::from(u16::from_be_bytes([ip[4], ip[5]]));
@@ -151,14 +152,14 @@ fn parse_discovery(datagram: &[u8]) -> Option<Resolution> {
     }
     Some(Resolution {
         operation,
-        sender_mac: option(options, wanted).filter(|mac| mac.is_one())?,
+        sender_mac: option(options, wanted).filter(|mac| mac.is_unicast())?,
         sender: sender.into(),
-        target_mac: Mac::NOBODY,
+        target_mac: Mac::UNSPECIFIED,
         target: target.into(),
     })
 }
 
-/// The Ethernet address in the option of this kind.
+/// The Ethernet address in the option of type `wanted`.
 fn option(mut options: &[u8], wanted: u8) -> Option<Mac> {
     loop {
         let [kind, eights, ..] = *options else {
@@ -175,7 +176,7 @@ fn option(mut options: &[u8], wanted: u8) -> Option<Mac> {
     }
 }
 
-/// The group that whoever has this address listens to. RFC 4291 section 2.7.1.
+/// The solicited-node multicast group of an address. RFC 4291 section 2.7.1.
 fn group_of(address: Ipv6Addr) -> Ipv6Addr {
     let [.., one, two, three] = address.octets();
     let mut group = [0; 16];
@@ -184,13 +185,14 @@ fn group_of(address: Ipv6Addr) -> Ipv6Addr {
     group.into()
 }
 
-/// Its address on Ethernet. RFC 2464 section 7.
+/// The Ethernet address of a group. RFC 2464 section 7.
 fn group_mac(address: Ipv6Addr) -> Mac {
     let [.., one, two, three] = address.octets();
     Mac([0x33, 0x33, 0xff, one, two, three])
 }
 
-/// The checksum of a message of ICMPv6 in which that is 0; of one that has it, 0. RFC 4443 section 2.3.
+/// The checksum of an ICMPv6 message whose checksum field is 0; 0 for a message with a correct one. RFC 4443 section
+/// 2.3.
 fn checksum(source: Ipv6Addr, destination: Ipv6Addr, message: &[u8]) -> u16 {
     let words = |bytes: &[u8]| -> u64 {
         let pairs = bytes.chunks(2);
@@ -206,7 +208,7 @@ fn checksum(source: Ipv6Addr, destination: Ipv6Addr, message: &[u8]) -> u16 {
 }
 
 const ARP_BYTES: usize = 28;
-/// Shorter frames are filled up, without their checksum.
+/// Shorter frames are padded; the length excludes the frame check sequence.
 const LEAST_FRAME_BYTES: usize = 60;
 /// Ethernet and IPv4, and the lengths of their addresses.
 const ARP_KIND: [u8; 6] = [0, 1, 8, 0, 6, 4];
@@ -214,7 +216,7 @@ const ARP_KIND: [u8; 6] = [0, 1, 8, 0, 6, 4];
 const DISCOVERY_BYTES: usize = 32;
 const DISCOVERY_LENGTH: u16 = 32;
 const ICMP6: u8 = 58;
-/// Of a message that no router has forwarded.
+/// The hop limit of a message that no router has forwarded.
 const HOPS: u8 = 255;
 const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;

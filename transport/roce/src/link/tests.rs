@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two ends of a link, and what comes from elsewhere.
+//! Two ends of a link, and frames from elsewhere.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -19,7 +19,7 @@ fn end(last: u8) -> EthernetLink {
     EthernetLink::new(mac(last), Ipv4Addr::new(10, 0, 0, last).into(), 4791, NEAR)
 }
 
-/// A packet of these bytes on its way, or kept.
+/// The frame of a packet with these bytes; `None` if it is queued.
 fn wrap(link: &mut EthernetLink, now_ns: u64, packet: &[u8], to: &str) -> Option<Vec<u8>> {
     let mut frame = [0xee; 200];
     let head_bytes = link.head_bytes();
@@ -30,7 +30,7 @@ fn wrap(link: &mut EthernetLink, now_ns: u64, packet: &[u8], to: &str) -> Option
 
 fn kept(link: &mut EthernetLink, now_ns: u64) -> Option<Vec<u8>> {
     let mut frame = [0xee; 200];
-    let bytes = link.next_kept(now_ns, &mut frame)?;
+    let bytes = link.next_queued(now_ns, &mut frame)?;
     Some(frame[..bytes].to_vec())
 }
 
@@ -38,19 +38,19 @@ fn kept(link: &mut EthernetLink, now_ns: u64) -> Option<Vec<u8>> {
 fn a_packet_waits_for_the_address_of_its_neighbour_and_others_do_not() {
     let (mut here, mut there) = (end(1), end(2));
     assert_eq!(wrap(&mut here, 0, b"first", "10.0.0.2:4791"), None);
-    assert!(here.has_kept());
+    assert!(here.has_queued());
     let question = kept(&mut here, 0).unwrap();
     assert_eq!(question[..6], [0xff; 6]);
     assert_eq!(kept(&mut here, 0), None);
-    assert!(there.hear(0, &question).is_none());
+    assert!(there.receive(0, &question).is_none());
     let answer = kept(&mut there, 0).unwrap();
     assert_eq!((&answer[..6], answer.len()), (&mac(1).0[..], 60));
-    assert!(here.hear(0, &answer).is_none());
+    assert!(here.receive(0, &answer).is_none());
     let first = kept(&mut here, 0).unwrap();
-    assert!(!here.has_kept());
+    assert!(!here.has_queued());
     let second = wrap(&mut here, 0, b"second", "10.0.0.2:4791").unwrap();
     for (frame, packet) in [(&first, &b"first"[..]), (&second, b"second")] {
-        let carried = there.hear(0, frame).unwrap();
+        let carried = there.receive(0, frame).unwrap();
         assert_eq!((carried.bytes, carried.from), (packet, here.local()));
         assert!(!carried.is_marked);
         let assumed = NetworkHeaders::assumed(
@@ -73,13 +73,13 @@ fn a_question_is_asked_again_for_a_while_and_then_packets_are_lost() {
     let mut here = end(1);
     assert_eq!(wrap(&mut here, 0, b"x", "10.0.0.2:4791"), None);
     let (mut now_ns, mut asked) = (0, 0);
-    while here.has_kept() {
+    while here.has_queued() {
         asked += u32::from(kept(&mut here, now_ns).is_some());
         now_ns += 10_000_000;
         assert!(now_ns < 10_000_000_000);
     }
     assert_eq!(asked, 8);
-    // The next packet asks anew.
+    // The next packet starts resolution again.
     assert_eq!(wrap(&mut here, now_ns, b"x", "10.0.0.2:4791"), None);
     assert!(kept(&mut here, now_ns).is_some());
 }
@@ -92,9 +92,9 @@ fn an_old_address_serves_while_it_is_asked_for_again() {
     assert_eq!(question, None);
     let mut there = end(2);
     assert_eq!(wrap(&mut there, 0, b"x", "10.0.0.1:4791"), None);
-    // A question says the address of who asks.
+    // A request contains the address of the requester.
     let question = kept(&mut there, 0).unwrap();
-    here.hear(0, &question);
+    here.receive(0, &question);
     while kept(&mut here, 0).is_some() {}
     let late_ns = 61_000_000_000;
     assert!(wrap(&mut here, late_ns, b"y", "10.0.0.2:4791").is_some());
@@ -108,7 +108,7 @@ fn an_old_address_serves_while_it_is_asked_for_again() {
     };
     let mut frame = [0; 60];
     moved.write(&mut frame);
-    here.hear(late_ns, &frame);
+    here.receive(late_ns, &frame);
     let after = wrap(&mut here, late_ns, b"y", "10.0.0.2:4791").unwrap();
     assert_eq!(after[..6], mac(9).0);
 }
@@ -137,13 +137,13 @@ fn frames_for_others_fragments_and_halves_are_nothing() {
     let (mut here, mut there) = (end(1), end(2));
     assert_eq!(wrap(&mut here, 0, b"packet and sum", "10.0.0.2:4791"), None);
     let question = kept(&mut here, 0).unwrap();
-    there.hear(0, &question);
+    there.receive(0, &question);
     let answer = kept(&mut there, 0).unwrap();
-    here.hear(0, &answer);
+    here.receive(0, &answer);
     let frame = kept(&mut here, 0).unwrap();
-    assert!(there.hear(0, &frame).is_some());
+    assert!(there.receive(0, &frame).is_some());
     for bytes in 0..frame.len() {
-        assert!(there.hear(0, &frame[..bytes]).is_none(), "{bytes}");
+        assert!(there.receive(0, &frame[..bytes]).is_none(), "{bytes}");
     }
     let changed = |at: usize, to: u8| {
         let mut frame = frame.clone();
@@ -151,7 +151,7 @@ fn frames_for_others_fragments_and_halves_are_nothing() {
         frame
     };
     let marked = changed(15, 3);
-    assert!(there.hear(0, &marked).unwrap().is_marked);
+    assert!(there.receive(0, &marked).unwrap().is_marked);
     // Type, version, fragment, protocol, address, port.
     for (at, to) in [
         (13, 6),
@@ -162,16 +162,16 @@ fn frames_for_others_fragments_and_halves_are_nothing() {
         (33, 3),
         (37, 1),
     ] {
-        assert!(there.hear(0, &changed(at, to)).is_none(), "{at}");
+        assert!(there.receive(0, &changed(at, to)).is_none(), "{at}");
     }
-    assert!(end(3).hear(0, &frame).is_none());
-    // One who claims to be everybody is not believed, and who is not known is not kept.
+    assert!(end(3).receive(0, &frame).is_none());
+    // A sender with a broadcast address is ignored, and an unknown one is not recorded.
     for (at, to) in [(22, 0xff), (39, 9)] {
-        let mut asks = question.clone();
-        asks[at] = to;
+        let mut forged = question.clone();
+        forged[at] = to;
         let mut fresh = end(2);
-        fresh.hear(0, &asks);
-        assert!(!fresh.has_kept(), "{at}");
+        fresh.receive(0, &forged);
+        assert!(!fresh.has_queued(), "{at}");
     }
 }
 
@@ -185,32 +185,32 @@ fn over_ipv6_neighbours_are_discovered() {
     let (mut here, mut there) = (end_of_six(1), end_of_six(2));
     assert_eq!(here.head_bytes(), HEAD_BYTES_MAX);
     assert_eq!(wrap(&mut here, 0, b"first", "[fd00::abcd:2]:4791"), None);
-    // Of the other version.
+    // An address of the other version.
     assert_eq!(wrap(&mut here, 0, b"first", "10.0.0.2:4791"), None);
     let question = kept(&mut here, 0).unwrap();
-    // To the group of all addresses that end so: RFC 2464, 4291.
+    // To the solicited-node group: RFC 2464, 4291.
     assert_eq!(question[..6], [0x33, 0x33, 0xff, 0xcd, 0, 2]);
     let group: Ipv6Addr = "ff02::1:ffcd:2".parse().unwrap();
     assert_eq!(question[38..54], group.octets());
     assert_eq!((question[20], question[21], question[54]), (58, 255, 135));
-    assert!(end_of_six(3).hear(0, &question).is_none());
-    assert!(there.hear(0, &question).is_none());
+    assert!(end_of_six(3).receive(0, &question).is_none());
+    assert!(there.receive(0, &question).is_none());
     let answer = kept(&mut there, 0).unwrap();
     assert_eq!(
         (&answer[..6], answer[54], answer[58]),
         (&mac(1).0[..], 136, 0x60)
     );
-    assert!(here.hear(0, &answer).is_none());
+    assert!(here.receive(0, &answer).is_none());
     let first = kept(&mut here, 0).unwrap();
-    let carried = there.hear(0, &first).unwrap();
+    let carried = there.receive(0, &first).unwrap();
     assert_eq!((carried.bytes, carried.from), (&b"first"[..], here.local()));
     assert!(!carried.is_marked);
     let assumed = NetworkHeaders::assumed(here.local(), there.local(), 1).unwrap();
     assert_eq!(carried.network, assumed);
     let mut marked = first.clone();
     marked[15] |= 0x30;
-    assert!(there.hear(0, &marked).unwrap().is_marked);
-    assert!(!here.has_kept() && !there.has_kept());
+    assert!(there.receive(0, &marked).unwrap().is_marked);
+    assert!(!here.has_queued() && !there.has_queued());
 }
 
 #[test]
@@ -220,14 +220,14 @@ fn what_is_wrong_with_a_question_of_ipv6_makes_it_nothing() {
     let question = kept(&mut here, 0).unwrap();
     let is_heard = |frame: &[u8]| {
         let mut there = end_of_six(2);
-        there.hear(0, frame);
-        there.has_kept()
+        there.receive(0, frame);
+        there.has_queued()
     };
     assert!(is_heard(&question));
     for bytes in 0..question.len() {
         assert!(!is_heard(&question[..bytes]), "{bytes}");
     }
-    // Any bit behind the header of Ethernet, but for traffic class and flow label.
+    // Any bit behind the Ethernet header, except for traffic class and flow label.
     for at in (12..14).chain(18..question.len()) {
         let mut changed = question.clone();
         changed[at] ^= 1;

@@ -1,37 +1,37 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets that have come ahead of one that is missing, until their turn: at most [`PacketSet::PACKETS`], each at most a packet
-//! long, however much a peer sends.
+//! Packets received out of order, kept until the missing ones arrive: at most [`PacketSet::PACKETS`], each at most a
+//! path MTU long, whatever a peer sends.
 //!
-//! They are named by their distance from the expected packet.
+//! They are named by their distance from the expected PSN.
 
 use crate::format::{Bth, Packet, PacketSet};
 use crate::psn::Psn;
 
-/// Packets that have come ahead.
+/// Packets received out of order.
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
     there: PacketSet,
-    /// At the low bits of their packet numbers; there are as many as were ever needed.
+    /// Indexed by the low bits of the PSN; grows to the largest index that was needed.
     slots: Vec<AheadPacket>,
 }
 
-/// A packet that has come ahead. Its memory is reused.
+/// A packet received out of order. Its memory is reused.
 #[derive(Debug, Default)]
 pub(super) struct AheadPacket {
     bth: Option<Bth>,
     extensions: Vec<u8>,
     payload: Vec<u8>,
-    /// Length of its payload, if that is in its place already.
+    /// Length of its payload, if that is already in the destination memory.
     pub(super) placed_bytes: Option<u32>,
 }
 
 impl Ahead {
-    /// Whether a packet at this distance can be kept and is not yet.
-    pub(super) fn wants(&self, distance: u32) -> bool {
+    /// Whether a packet at this distance can be kept and is not kept yet.
+    pub(super) fn can_keep(&self, distance: u32) -> bool {
         distance < PacketSet::PACKETS && !self.there.contains(distance)
     }
 
-    /// Keeps a packet at this distance; without its payload if that is in its place already.
+    /// Keeps a packet at this distance, without its payload if that is already in the destination memory.
     pub(super) fn keep(&mut self, distance: u32, packet: &Packet<'_>, placed_bytes: Option<u32>) {
         let index = index(packet.bth.psn);
         if self.slots.len() <= index {
@@ -51,7 +51,7 @@ impl Ahead {
         self.there.insert(distance);
     }
 
-    /// Takes the expected packet, if it is there.
+    /// Takes the expected packet, if it is kept.
     pub(super) fn take(&mut self, expected: Psn) -> Option<AheadPacket> {
         if !self.there.contains(0) {
             return None;
@@ -60,21 +60,21 @@ impl Ahead {
         self.slots.get_mut(index(expected)).map(std::mem::take)
     }
 
-    /// Gives the memory of a packet back.
+    /// Returns the memory of a packet for reuse.
     pub(super) fn put_back(&mut self, at: Psn, slot: AheadPacket) {
         if let Some(place) = self.slots.get_mut(index(at)) {
             *place = slot;
         }
     }
 
-    /// Distances are counted from a packet so many later.
+    /// The expected PSN advances by `packets`.
     pub(super) fn forget_front(&mut self, packets: u32) {
         if !self.there.is_empty() {
             self.there.forget_front(packets);
         }
     }
 
-    /// What an acknowledgement of all before the expected packet says of those behind it.
+    /// The selective acknowledgement: the kept packets behind the expected one.
     pub(super) fn behind_expected(&self) -> PacketSet {
         let mut behind = self.there;
         behind.forget_front(1);
@@ -114,10 +114,10 @@ mod tests {
         let mut ahead = Ahead::default();
         let expected = Psn::new(Psn::MASK);
         for distance in [3, 1, 255] {
-            assert!(ahead.wants(distance));
+            assert!(ahead.can_keep(distance));
             keep(&mut ahead, expected, distance);
         }
-        assert!(!ahead.wants(3) && !ahead.wants(256) && ahead.wants(2));
+        assert!(!ahead.can_keep(3) && !ahead.can_keep(256) && ahead.can_keep(2));
         assert!(ahead.take(expected).is_none());
         assert_eq!(ahead.behind_expected().first(), Some(0));
         ahead.forget_front(1);

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A send or a write that arrives, packet by packet. IBTA vol. 1 section 9.7.4.
+//! Assembly of the current send or write from its packets. IBTA vol. 1 section 9.7.4.
 //!
-//! Everything is checked before anything changes: a packet that is refused for want of a receive buffer can come again.
+//! Everything is checked before anything changes: a packet that is refused with an RNR NAK can be sent again.
 
 use super::receives::{PostedReceive, ReceiveQueue};
 use super::request::{CompletionStatus, MESSAGE_BYTES_MAX};
 use crate::format::{MessagePosition, Nak, OpcodeClass, Packet, Reth};
 use crate::memory::{MemoryAccess, RegisteredMemory};
 
-/// The message that arrives now.
+/// The message being received.
 #[derive(Debug)]
 pub(super) struct Assembly {
-    message: Option<PartialMessage>,
+    message: Option<MessageInProgress>,
     mtu_bytes: usize,
 }
 
@@ -19,18 +19,18 @@ pub(super) struct Assembly {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ArrivedPacket<'a> {
     pub(super) packet: &'a Packet<'a>,
-    /// Length of its payload, if that came ahead and is in its place already.
+    /// Length of its payload, if it was received out of order and that is already in the destination memory.
     pub(super) placed_bytes: Option<u32>,
 }
 
-/// A message whose first packet has arrived, and not its last.
+/// A message whose first packet has arrived, and its last has not.
 #[derive(Clone, Copy, Debug)]
-enum PartialMessage {
+enum MessageInProgress {
     Send { buffer: PostedReceive, placed: u32 },
     Write { reth: Reth, placed: u32 },
 }
 
-/// A receive buffer that was filled.
+/// A receive buffer that is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FilledBuffer {
     pub(super) work: u64,
@@ -42,10 +42,10 @@ pub(super) struct FilledBuffer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PacketRefusal {
     /// There is no receive buffer.
-    NotReady,
-    /// It is wrong.
+    Rnr,
+    /// The packet is invalid.
     Nak(Nak),
-    /// This receive buffer is not what it should be.
+    /// The receive buffer is too short or not registered.
     Buffer {
         nak: Nak,
         work: u64,
@@ -62,15 +62,15 @@ impl Assembly {
     }
 
     /// Whether a message has begun and not ended.
-    pub(super) fn is_under_way(&self) -> bool {
+    pub(super) fn is_in_progress(&self) -> bool {
         self.message.is_some()
     }
 
-    /// The receive buffer of a message that will not end.
+    /// Abandons the message; returns the work id of its receive buffer.
     pub(super) fn abandon(&mut self) -> Option<u64> {
         match self.message.take()? {
-            PartialMessage::Send { buffer, .. } => Some(buffer.work),
-            PartialMessage::Write { .. } => None,
+            MessageInProgress::Send { buffer, .. } => Some(buffer.work),
+            MessageInProgress::Write { .. } => None,
         }
     }
 
@@ -89,35 +89,35 @@ impl Assembly {
             MessagePosition::First | MessagePosition::Only
         );
         match (opcode.kind(), self.message, begins) {
-            // Nobody here can invalidate a key, so nobody may believe that it was.
+            // Invalidation of keys is not implemented, so the request must not appear to succeed.
             _ if opcode.invalidates() => Err(INVALID),
             (OpcodeClass::Send, None, true) => {
-                let buffer = receives.take().ok_or(PacketRefusal::NotReady)?;
+                let buffer = receives.take().ok_or(PacketRefusal::Rnr)?;
                 self.send(packet, buffer, 0, memory)
             }
-            (OpcodeClass::Send, Some(PartialMessage::Send { buffer, placed }), false) => {
+            (OpcodeClass::Send, Some(MessageInProgress::Send { buffer, placed }), false) => {
                 self.send(packet, buffer, placed, memory)
             }
             (OpcodeClass::Write, None, true) => {
                 let reth = packet.reth().ok_or(INVALID)?;
                 self.write(part, reth, 0, memory, receives)
             }
-            (OpcodeClass::Write, Some(PartialMessage::Write { reth, placed }), false) => {
+            (OpcodeClass::Write, Some(MessageInProgress::Write { reth, placed }), false) => {
                 self.write(part, reth, placed, memory, receives)
             }
             _ => Err(INVALID),
         }
     }
 
-    /// Puts the payload of a packet that has come ahead in its place, if it is one of the write that arrives now: the length of
-    /// that says which packets it has. So far behind the next packet lies this one.
+    /// Writes the payload of a packet received out of order to its destination, if it belongs to the current write,
+    /// whose length determines its packets. `distance` counts from the expected packet.
     pub(super) fn place_ahead<M: RegisteredMemory>(
         &self,
         packet: &Packet<'_>,
         distance: u32,
         memory: &mut M,
     ) -> Option<u32> {
-        let Some(PartialMessage::Write { reth, placed }) = self.message else {
+        let Some(MessageInProgress::Write { reth, placed }) = self.message else {
             return None;
         };
         let length = u32::try_from(packet.payload.len()).ok()?;
@@ -156,11 +156,11 @@ impl Assembly {
         };
         let length = u32::try_from(packet.payload.len()).unwrap_or(u32::MAX);
         let bytes = placed.saturating_add(length);
-        if bytes > buffer.piece.bytes {
+        if bytes > buffer.sge.bytes {
             return Err(wrong(Nak::InvalidRequest, CompletionStatus::LocalLength));
         }
         if length != 0 {
-            let part = buffer.piece.part(placed, length);
+            let part = buffer.sge.part(placed, length);
             memory
                 .check(
                     part.key,
@@ -172,7 +172,7 @@ impl Assembly {
                 .map_err(|_| wrong(Nak::RemoteOperation, CompletionStatus::LocalProtection))?;
         }
         if !ends(packet) {
-            self.message = Some(PartialMessage::Send {
+            self.message = Some(MessageInProgress::Send {
                 buffer,
                 placed: bytes,
             });
@@ -205,7 +205,7 @@ impl Assembly {
         }
         let immediate = packet.immediate();
         if immediate.is_some() && receives.is_empty() {
-            return Err(PacketRefusal::NotReady);
+            return Err(PacketRefusal::Rnr);
         }
         if length != 0 && part.placed_bytes.is_none() {
             let (key, rest) = (reth.key, u64::from(reth.bytes - placed));
@@ -215,7 +215,7 @@ impl Assembly {
                 .and_then(|()| memory.place(key, address, packet.payload))
                 .map_err(|_| PacketRefusal::Nak(Nak::RemoteAccess))?;
         }
-        self.message = (!ends(packet)).then_some(PartialMessage::Write {
+        self.message = (!ends(packet)).then_some(MessageInProgress::Write {
             reth,
             placed: bytes,
         });
@@ -227,7 +227,7 @@ impl Assembly {
         }))
     }
 
-    /// The length that a packet at this place of its message must have.
+    /// Checks the payload length against the packet's position in its message.
     fn check_length(&self, part: ArrivedPacket<'_>) -> Result<(), PacketRefusal> {
         let length = usize::try_from(part.bytes()).unwrap_or(usize::MAX);
         let is_right = match part.packet.bth.opcode.position() {
@@ -247,7 +247,7 @@ impl ArrivedPacket<'_> {
     }
 }
 
-/// Whether a message ends with this packet.
+/// Whether this is the last packet of a message.
 fn ends(packet: &Packet<'_>) -> bool {
     matches!(
         packet.bth.opcode.position(),

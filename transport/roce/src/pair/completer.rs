@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the answers of the peer mean for requests under way. IBTA vol. 1 section 9.7.5.
+//! Effect of the peer's responses on outstanding requests. IBTA vol. 1 section 9.7.5.
 //!
-//! An acknowledgement is for all packets up to its number, and so is the answer to a read or an atomic operation for all
-//! before it. If it passes over a request that wants an answer of its own, that answer was lost, and the request is
-//! sent again.
+//! An acknowledgement covers all packets up to its PSN; the response to a read or an atomic operation covers all
+//! packets before it. If it passes over a request that needs a response of its own, that response was lost, and the
+//! request is sent again.
 //!
-//! From a peer that repeats selectively an answer also says what has come ahead. Whatever has come is noted in whatever order, and
-//! requests end when all before them is there.
+//! With selective repeat a response also reports packets received out of order. Arrivals are recorded in any order; a
+//! request completes when all packets before its end have arrived.
 //!
-//! The rest of a read that is sent again may be answered from a first packet on, as if it were new, or, as `rdma_rxe` does it,
-//! from a middle one on: only lengths and where an answer ends are checked.
+//! When the rest of a read is requested again, the peer may respond as to a new read, beginning with a first packet,
+//! or, as `rdma_rxe` does, beginning with a middle one: only lengths and the end of the response are checked.
 
 use std::collections::VecDeque;
 
@@ -27,23 +27,23 @@ pub(super) struct Completer {
     number: u32,
 }
 
-/// What to do after an acknowledgement.
+/// Action that a response requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CompleterAction {
     /// Nothing.
     Fine,
-    /// Something has come ahead.
+    /// Packets arrived out of order.
     Ahead,
-    /// Packets are missing on either side: go back.
+    /// Packets or responses are missing: go back.
     GoBack,
-    /// The peer had no receive buffer for this packet: it leaves again after this timer code.
-    NotReady(Psn, u8),
-    /// The request of this packet number has failed.
+    /// RNR NAK for this PSN: it is sent again after the time of this timer code.
+    RnrNak(Psn, u8),
+    /// The request with this PSN has failed.
     Failed(Psn, CompletionStatus),
 }
 
 impl Completer {
-    /// Of the queue pair of this number.
+    /// For the queue pair with QPN `number`.
     pub(super) fn new(number: u32) -> Self {
         Self {
             done: VecDeque::new(),
@@ -51,17 +51,17 @@ impl Completer {
         }
     }
 
-    /// The next completion, in the order of the requests.
+    /// The next completion, in the order of posting.
     pub(super) fn poll(&mut self) -> Option<WorkCompletion> {
         self.done.pop_front()
     }
 
-    /// How many were not polled.
+    /// Completions that were not polled.
     pub(super) fn unpolled(&self) -> usize {
         self.done.len()
     }
 
-    /// An answer has come.
+    /// Handles a response.
     pub(super) fn answer<M: RegisteredMemory>(
         &mut self,
         requester: &mut Requester,
@@ -72,7 +72,7 @@ impl Completer {
         if requester.is_selective() {
             return self.selective_answer(requester, packet, memory);
         }
-        if !requester.is_under_way(psn) {
+        if !requester.is_outstanding(psn) {
             return CompleterAction::Fine;
         }
         match packet.bth.opcode.kind() {
@@ -85,7 +85,7 @@ impl Completer {
         }
     }
 
-    /// Ends all requests; the one of packet number `psn` with `status`, if it is one of them, and the others as flushed.
+    /// Completes all requests: the one that contains `psn`, if any, with `status`, the others as flushed.
     pub(super) fn fail(
         &mut self,
         requester: &mut Requester,
@@ -99,7 +99,7 @@ impl Completer {
             } else {
                 CompletionStatus::Flushed
             };
-            self.tell(&work, status);
+            self.complete(&work, status);
         }
     }
 
@@ -110,23 +110,23 @@ impl Completer {
         syndrome: Syndrome,
     ) -> CompleterAction {
         match syndrome {
-            Syndrome::Ack { .. } => match self.settle(requester, psn.plus(1)) {
+            Syndrome::Ack { .. } => match self.acknowledge_before(requester, psn.plus(1)) {
                 true => CompleterAction::Fine,
                 false => CompleterAction::GoBack,
             },
-            Syndrome::NotReady { timer } => match self.settle(requester, psn) {
-                true => CompleterAction::NotReady(psn, timer),
+            Syndrome::RnrNak { timer } => match self.acknowledge_before(requester, psn) {
+                true => CompleterAction::RnrNak(psn, timer),
                 false => CompleterAction::GoBack,
             },
             Syndrome::Nak(reason) => {
-                self.settle(requester, psn);
-                refused(psn, reason)
+                self.acknowledge_before(requester, psn);
+                action_of_nak(psn, reason)
             }
             Syndrome::Reserved { .. } => CompleterAction::Fine,
         }
     }
 
-    /// An answer of a peer that repeats selectively.
+    /// Handles a response with selective repeat.
     fn selective_answer<M: RegisteredMemory>(
         &mut self,
         requester: &mut Requester,
@@ -135,32 +135,32 @@ impl Completer {
     ) -> CompleterAction {
         let psn = packet.bth.psn;
         let kind = packet.bth.opcode.kind();
-        // An acknowledgement of all before the oldest packet may still say what has come ahead.
+        // An acknowledgement just before the oldest packet may still report packets received out of order.
         let repeats = kind == OpcodeClass::Acknowledge && psn.plus(1) == requester.unacked();
-        if !repeats && !requester.is_under_way(psn) {
+        if !repeats && !requester.is_outstanding(psn) {
             return CompleterAction::Fine;
         }
         let nothing = PacketSet::default();
-        let (is_news, verdict) = match (kind, packet.aeth().map(|aeth| aeth.syndrome)) {
+        let (is_new, verdict) = match (kind, packet.aeth().map(|aeth| aeth.syndrome)) {
             (OpcodeClass::ReadResponse | OpcodeClass::AtomicAcknowledge, _) => {
                 match self.fetched(requester, packet, memory) {
-                    Ok(is_news) => (is_news, CompleterAction::Fine),
+                    Ok(is_new) => (is_new, CompleterAction::Fine),
                     Err(verdict) => (true, verdict),
                 }
             }
             (_, Some(Syndrome::Ack { .. })) => {
-                let ahead = packet.ahead().unwrap_or(nothing);
-                let is_news = requester.note_arrived(psn.plus(1), &ahead);
-                (is_news, CompleterAction::Fine)
+                let ahead = packet.sack().unwrap_or(nothing);
+                let is_new = requester.note_arrived(psn.plus(1), &ahead);
+                (is_new, CompleterAction::Fine)
             }
             _ if repeats => return CompleterAction::Fine,
-            (_, Some(Syndrome::NotReady { timer })) => {
+            (_, Some(Syndrome::RnrNak { timer })) => {
                 requester.note_arrived(psn, &nothing);
-                (true, CompleterAction::NotReady(psn, timer))
+                (true, CompleterAction::RnrNak(psn, timer))
             }
             (_, Some(Syndrome::Nak(reason))) => {
                 requester.note_arrived(psn, &nothing);
-                (true, refused(psn, reason))
+                (true, action_of_nak(psn, reason))
             }
             _ => return CompleterAction::Fine,
         };
@@ -168,17 +168,18 @@ impl Completer {
         while let Some(work) = requester.oldest()
             && !upto.is_before(work.end())
         {
-            self.end_well(requester);
+            self.complete_oldest(requester);
         }
         match (upto == requester.unacked(), verdict) {
-            (true, CompleterAction::Fine) if is_news => return CompleterAction::Ahead,
+            (true, CompleterAction::Fine) if is_new => return CompleterAction::Ahead,
             (true, _) => {}
             (false, _) => requester.advance(upto),
         }
         verdict
     }
 
-    /// Puts what a read or an atomic operation has brought in its place, whatever is missing before it. Whether it is news.
+    /// Writes the data of a read or atomic response to its destination, even if earlier responses are missing. Returns
+    /// whether it is new.
     fn fetched<M: RegisteredMemory>(
         &mut self,
         requester: &mut Requester,
@@ -218,7 +219,7 @@ impl Completer {
         memory: &mut M,
     ) -> CompleterAction {
         let psn = packet.bth.psn;
-        if !self.settle(requester, psn) {
+        if !self.acknowledge_before(requester, psn) {
             return CompleterAction::GoBack;
         }
         let Some(read) = requester.oldest().filter(|work| work.is_read()) else {
@@ -237,7 +238,7 @@ impl Completer {
         }
         let upto = psn.plus(1);
         if upto == read.end() {
-            self.end_well(requester);
+            self.complete_oldest(requester);
         }
         requester.advance(upto);
         CompleterAction::Fine
@@ -250,7 +251,7 @@ impl Completer {
         memory: &mut M,
     ) -> CompleterAction {
         let psn = packet.bth.psn;
-        if !self.settle(requester, psn) {
+        if !self.acknowledge_before(requester, psn) {
             return CompleterAction::GoBack;
         }
         let atomic = requester
@@ -262,13 +263,13 @@ impl Completer {
         if !place(atomic, 0, &ack.value.to_ne_bytes(), memory) {
             return CompleterAction::Failed(psn, CompletionStatus::LocalProtection);
         }
-        self.end_well(requester);
+        self.complete_oldest(requester);
         requester.advance(psn.plus(1));
         CompleterAction::Fine
     }
 
-    /// All packets before `upto` are acknowledged. `false`: before that is one whose own answer has not come.
-    fn settle(&mut self, requester: &mut Requester, upto: Psn) -> bool {
+    /// Acknowledges all packets before `upto`. `false`: a read or atomic operation among them has no response.
+    fn acknowledge_before(&mut self, requester: &mut Requester, upto: Psn) -> bool {
         let mut at = requester.unacked();
         while at.is_before(upto) {
             let Some(work) = requester.oldest() else {
@@ -283,7 +284,7 @@ impl Completer {
                 at = upto;
                 break;
             }
-            self.end_well(requester);
+            self.complete_oldest(requester);
             at = end;
         }
         if at != requester.unacked() {
@@ -292,15 +293,15 @@ impl Completer {
         true
     }
 
-    fn end_well(&mut self, requester: &mut Requester) {
+    fn complete_oldest(&mut self, requester: &mut Requester) {
         if let Some(work) = requester.end_oldest()
             && work.signaled
         {
-            self.tell(&work, CompletionStatus::Success);
+            self.complete(&work, CompletionStatus::Success);
         }
     }
 
-    fn tell(&mut self, work: &SendQueueEntry, status: CompletionStatus) {
+    fn complete(&mut self, work: &SendQueueEntry, status: CompletionStatus) {
         let bytes = match status {
             CompletionStatus::Success => work.body.bytes(),
             _ => 0,
@@ -315,8 +316,8 @@ impl Completer {
     }
 }
 
-/// What a NAK means for the packet that it names.
-fn refused(psn: Psn, reason: Nak) -> CompleterAction {
+/// Action that a NAK requires for the packet it names.
+fn action_of_nak(psn: Psn, reason: Nak) -> CompleterAction {
     let failed = |status| CompleterAction::Failed(psn, status);
     match reason {
         Nak::Sequence => CompleterAction::GoBack,
@@ -327,14 +328,14 @@ fn refused(psn: Psn, reason: Nak) -> CompleterAction {
     }
 }
 
-/// Puts bytes of an answer where they go; `false`: memory of this side is not registered as it should be.
+/// Writes response data to local memory; `false`: the memory is not registered, or may not be written.
 fn place<M: RegisteredMemory>(
     work: &SendQueueEntry,
     offset: u32,
     bytes: &[u8],
     memory: &mut M,
 ) -> bool {
-    let SendQueueBody::Piece(piece) = work.body else {
+    let SendQueueBody::Sge(sge) = work.body else {
         return false;
     };
     let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
@@ -345,7 +346,7 @@ fn place<M: RegisteredMemory>(
         key,
         address,
         bytes: wanted,
-    } = piece.part(offset, length);
+    } = sge.part(offset, length);
     memory
         .check(key, address, wanted.into(), MemoryAccess::LocalWrite)
         .and_then(|()| memory.place(key, address, bytes))

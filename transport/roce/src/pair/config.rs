@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What two ends agree on before they talk, and the limits of one end.
+//! Attributes of a reliable queue pair.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -7,74 +7,79 @@ use std::net::SocketAddr;
 use crate::format::DEFAULT_PARTITION;
 use crate::psn::Psn;
 
-/// What a queue pair is told.
+/// Attributes of a queue pair: those both ends agree on, and local limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Its own number, 24 bits.
+    /// Its QPN, 24 bits.
     pub number: u32,
-    /// Number of the peer's, 24 bits.
+    /// QPN of the peer, 24 bits.
     pub remote_number: u32,
-    /// Where packets go; those that come must be from this IP address, from any port.
+    /// Destination of all packets; packets are accepted from this IP address and any port.
     pub to: SocketAddr,
-    /// Number of the first packet that it sends.
-    pub our_first: Psn,
-    /// Number of the first packet that the peer sends.
-    pub their_first: Psn,
-    /// Most payload of a packet; both ends must name the same.
+    /// PSN of the first packet that this end sends (`sq_psn` in verbs).
+    pub sq_psn: Psn,
+    /// PSN of the first packet that the peer sends (`rq_psn` in verbs).
+    pub rq_psn: Psn,
+    /// Path MTU; both ends must use the same.
     pub path_mtu: PathMtu,
     /// P_Key.
     pub partition: u16,
     /// Work requests that are posted or whose completions were not polled, 1 to 65,536.
     pub send_depth: u32,
-    /// Packets that are sent and not acknowledged, 1 to 65,536; fewer while there is congestion.
+    /// Largest number of unacknowledged packets, 1 to 65,536; congestion reduces it.
     pub window_packets: u32,
-    /// A longer round trip counts as congestion; 0: none does.
+    /// A longer round trip counts as congestion; 0: disabled.
     pub target_delay_ns: u64,
-    /// A longer read travels as several of at most so many packets each, 1 to 65,536: so the window holds for reads too.
+    /// Largest number of response packets of one read request, 1 to 65,536. A longer read is split, so that the window
+    /// applies to reads too.
     pub read_packets: u32,
-    /// Reads and atomic operations under way; at most what the peer has as `responder_depth`. 1 to 255.
+    /// Outstanding reads and atomic operations; at most the peer's `responder_depth` (`max_rd_atomic` in verbs). 1 to
+    /// 255.
     pub initiator_depth: u8,
-    /// Reads and atomic operations of the peer that can come again, 1 to 255.
+    /// Reads and atomic operations of the peer that can be repeated (`max_dest_rd_atomic` in verbs), 1 to 255.
     pub responder_depth: u8,
-    /// How long an answer may take until the round trip was measured: 4.096 µs × 2^timeout, 1 to 31; 0: for ever, and nothing is
-    /// measured.
+    /// Response timeout until a round trip was measured: 4.096 µs × 2^timeout, 1 to 31; 0: infinite, and no round trip
+    /// is measured.
     pub timeout: u8,
-    /// How often a foreign peer may leave packets without an answer, 0 to 7.
+    /// Timeouts in a row before a peer of another implementation is given up, 0 to 7.
     pub retry_count: u8,
-    /// The peer runs this engine too; both ends know it from how they met. Then `silence_ns` counts and not `retry_count`.
-    pub peer_is_ours: bool,
-    /// What comes ahead of a packet that is missing is kept, and only what is missing is sent again; both ends must be told the same,
-    /// and it needs a peer of ours. At most 256 packet numbers are under way then.
+    /// The peer runs this engine too; both ends learned so when they connected. `silence_ns` applies instead of
+    /// `retry_count`.
+    pub peer_is_rmpi: bool,
+    /// Selective repeat: packets received out of order are kept, and only missing ones are sent again. Both ends must
+    /// use the same value; it requires `peer_is_rmpi`. At most 256 PSNs are outstanding.
     pub selective_repeat: bool,
-    /// The peer has no core for itself, so that it may not run for a while: `shared_floor_ns` counts and not `floor_ns`.
+    /// The peer has no core of its own, so that it may not be scheduled for a while: `shared_floor_ns` replaces
+    /// `floor_ns`.
     pub peer_shares_cores: bool,
-    /// The least time after which an answer is overdue.
+    /// Lower limit of the response timeout.
     pub floor_ns: u64,
     /// The same for a peer that shares its cores.
     pub shared_floor_ns: u64,
-    /// The most time after which an answer is overdue, however often none came.
+    /// Upper limit of the response timeout, however often it was doubled.
     pub ceiling_ns: u64,
-    /// How long a peer of ours may give no sign of life while something is asked of it.
+    /// How long an rmpi peer may send nothing while a request is outstanding, before it is given up.
     pub silence_ns: u64,
-    /// How long an acknowledgement may wait that nobody has asked for: it leaves behind the next request, or then. 0: nobody sends
-    /// them; both ends must have it or not.
+    /// Delay of an acknowledgement that the peer did not request: it is sent after the next request, or when this time
+    /// has passed. 0: no such acknowledgements; both ends must agree on 0 or not 0.
     pub ack_delay_ns: u64,
-    /// How often the peer may have no receive buffer, 0 to 6; 7: for ever.
-    pub not_ready_retries: u8,
-    /// What the peer is told to wait when there is no receive buffer, a code of 0 to 31; [`not_ready_ns`] says how long it is.
+    /// RNR NAKs in a row before the request fails (`rnr_retry` in verbs), 0 to 6; 7: unlimited.
+    pub rnr_retry: u8,
+    /// Timer code of the RNR NAKs that this end sends (`min_rnr_timer` in verbs), 0 to 31; [`rnr_timer_ns`] converts it
+    /// to nanoseconds.
     ///
-    /// [`not_ready_ns`]: crate::format::not_ready_ns
-    pub not_ready_timer: u8,
+    /// [`rnr_timer_ns`]: crate::format::rnr_timer_ns
+    pub min_rnr_timer: u8,
 }
 
-/// Most payload of one packet. IBTA vol. 1 section 9.7.
+/// Largest payload of one packet. IBTA vol. 1 section 9.7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathMtu {
     /// 256 bytes.
     Bytes256,
     /// 512 bytes.
     Bytes512,
-    /// 1,024 bytes, the most for Ethernet of 1,500.
+    /// 1,024 bytes, the largest for Ethernet frames of 1,500.
     Bytes1024,
     /// 2,048 bytes.
     Bytes2048,
@@ -82,31 +87,31 @@ pub enum PathMtu {
     Bytes4096,
 }
 
-/// A number that is out of its range.
+/// An attribute that is out of range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     /// Name of the field.
     pub field: &'static str,
-    /// What was given.
+    /// The value.
     pub given: u32,
-    /// The least.
+    /// The smallest valid value.
     pub least: u32,
-    /// The most.
+    /// The largest valid value.
     pub most: u32,
 }
 
 impl Config {
-    /// Settings for a foreign peer, as `rdma_rxe` and its users have them: path MTU 1,024, 128 packets under way, 16 reads, 67 ms
-    /// for the first answer, 7 retries, and a peer without a buffer is waited for. An answer is overdue after 5 ms at least,
-    /// 200 ms if the peer shares its cores, and 2 s at most; a peer of ours may be silent for 30 s. A round trip above 500 µs is
-    /// congestion.
+    /// Defaults for a peer of another implementation, as `rdma_rxe` and its users have them: path MTU 1,024, 128
+    /// packets in the window, 16 reads, a first timeout of 67 ms, 7 retries, unlimited RNR retries. A response times
+    /// out after at least 5 ms (200 ms if the peer shares its cores) and at most 2 s; an rmpi peer may send nothing for
+    /// 30 s. A round trip above 500 µs counts as congestion.
     pub fn new(number: u32, remote_number: u32, to: SocketAddr) -> Self {
         Self {
             number,
             remote_number,
             to,
-            our_first: Psn::new(0),
-            their_first: Psn::new(0),
+            sq_psn: Psn::new(0),
+            rq_psn: Psn::new(0),
             path_mtu: PathMtu::Bytes1024,
             partition: DEFAULT_PARTITION,
             send_depth: 256,
@@ -117,7 +122,7 @@ impl Config {
             responder_depth: 16,
             timeout: 14,
             retry_count: 7,
-            peer_is_ours: false,
+            peer_is_rmpi: false,
             selective_repeat: false,
             peer_shares_cores: false,
             floor_ns: 5_000_000,
@@ -125,15 +130,15 @@ impl Config {
             ceiling_ns: 2_000_000_000,
             silence_ns: 30_000_000_000,
             ack_delay_ns: 0,
-            not_ready_retries: 7,
-            not_ready_timer: 12,
+            rnr_retry: 7,
+            min_rnr_timer: 12,
         }
     }
 
     /// Checks all ranges.
     ///
     /// # Errors
-    /// The first number that is out of its range.
+    /// The first attribute that is out of range.
     pub fn check(&self) -> Result<(), ConfigError> {
         let ranges = [
             ("number", self.number, 0, Psn::MASK),
@@ -145,19 +150,19 @@ impl Config {
             ("responder_depth", self.responder_depth.into(), 1, 255),
             ("timeout", self.timeout.into(), 0, 31),
             ("retry_count", self.retry_count.into(), 0, 7),
-            ("not_ready_retries", self.not_ready_retries.into(), 0, 7),
-            ("not_ready_timer", self.not_ready_timer.into(), 0, 31),
+            ("rnr_retry", self.rnr_retry.into(), 0, 7),
+            ("min_rnr_timer", self.min_rnr_timer.into(), 0, 31),
             (
                 "selective_repeat",
                 self.selective_repeat.into(),
                 0,
-                self.peer_is_ours.into(),
+                self.peer_is_rmpi.into(),
             ),
             (
                 "ack_delay_ns",
                 u32::from(self.ack_delay_ns != 0),
                 0,
-                self.peer_is_ours.into(),
+                self.peer_is_rmpi.into(),
             ),
         ];
         let wrong = ranges
@@ -173,14 +178,14 @@ impl Config {
         })
     }
 
-    /// How long the first answer may take; `None`: for ever.
+    /// The first response timeout; `None`: infinite.
     pub(super) fn timeout_ns(&self) -> Option<u64> {
         (self.timeout != 0).then(|| 4096 << self.timeout)
     }
 }
 
 impl PathMtu {
-    /// The length.
+    /// The payload in bytes.
     pub fn bytes(self) -> u32 {
         match self {
             Self::Bytes256 => 256,
@@ -191,7 +196,7 @@ impl PathMtu {
         }
     }
 
-    /// How many packets a message has: one at least.
+    /// Number of packets of a message, at least one.
     pub(super) fn packets(self, message_bytes: u32) -> u32 {
         message_bytes.div_ceil(self.bytes()).max(1)
     }

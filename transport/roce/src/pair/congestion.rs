@@ -1,28 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The window follows congestion: the delay as in Swift (Kumar et al., SIGCOMM 2020), marks of the network, and CNPs of the peer.
+//! Congestion control: the window follows the round-trip delay as in Swift (Kumar et al., SIGCOMM 2020), ECN marks, and
+//! CNPs of the peer.
 //!
-//! | what is seen                                        | window                                            |
+//! | event                                               | window                                            |
 //! |-----------------------------------------------------|---------------------------------------------------|
-//! | round trip at most the target                       | one packet more, up to that of `Config`           |
-//! | longer                                              | less by 0.8 × (delay − target) / delay, half at most |
-//! | longer than [`ABSENT_NS`]                           | as it was: the peer, or this process, did not run |
-//! | a marked answer; a CNP; packets lost for a time-out | half                                              |
+//! | round trip up to the target                         | plus one packet, up to the window of `Config`     |
+//! | longer                                              | minus 0.8 × (delay − target) / delay, at most half |
+//! | longer than [`STALL_NS`]                            | unchanged: one of the two processes was not scheduled |
+//! | a marked response; a CNP; packets lost after a timeout | half                                           |
 //!
-//! It is cut at most once in a round trip, and to one packet at least. There is one measurement in a round trip; while the window
-//! is whole and the delay below the target, that costs one comparison.
+//! It is reduced at most once per round trip, to no less than one packet. One packet per round trip is timed; while the
+//! window is whole and the delay below the target, a measurement costs one comparison.
 
 use super::config::Config;
 
-/// The congestion window of a requester, and what it follows from.
+/// The congestion window of a requester, with its control state.
 #[derive(Debug)]
 pub(super) struct CongestionWindow {
     window: u32,
     most: u32,
-    /// `u64::MAX`: delays are of no matter.
+    /// `u64::MAX`: delays are ignored.
     target_ns: u64,
-    /// The last round trip that was measured.
+    /// The last measured round trip.
     delay_ns: u64,
-    /// No cut before.
+    /// Earliest time of the next reduction.
     next_cut: u64,
     cuts: u64,
 }
@@ -42,31 +43,31 @@ impl CongestionWindow {
         }
     }
 
-    /// Packets that may be under way.
+    /// Packets that may be outstanding.
     pub(super) fn window(&self) -> u32 {
         self.window
     }
 
-    /// Times that it was cut.
+    /// Number of reductions.
     pub(super) fn cuts(&self) -> u64 {
         self.cuts
     }
 
-    /// A round trip took so long.
+    /// Records a round trip of `delay` nanoseconds.
     pub(super) fn measured(&mut self, now: u64, delay: u64) {
-        self.delay_ns = delay.min(ABSENT_NS);
+        self.delay_ns = delay.min(STALL_NS);
         if delay <= self.target_ns {
             if self.window < self.most {
                 self.window += 1;
             }
-        } else if delay < ABSENT_NS.max(self.target_ns.saturating_mul(2)) {
+        } else if delay < STALL_NS.max(self.target_ns.saturating_mul(2)) {
             let above = u128::from(delay - self.target_ns);
             let cut = u128::from(self.window) * above * 4 / (u128::from(delay) * 5);
             self.cut(now, u32::try_from(cut).unwrap_or(u32::MAX));
         }
     }
 
-    /// The network, or the peer for it, says that there is congestion; or it has lost packets.
+    /// Records a congestion signal: an ECN mark, a CNP, or lost packets.
     pub(super) fn congested(&mut self, now: u64) {
         self.cut(now, u32::MAX);
     }
@@ -82,32 +83,32 @@ impl CongestionWindow {
     }
 }
 
-/// Tells the peer by CNPs that its packets were marked. Annex A17.9.3.
+/// Sends CNPs to the peer when its packets were ECN-marked. Annex A17.9.3.
 #[derive(Debug, Default)]
 pub(super) struct Notifier {
-    is_wanted: bool,
+    is_pending: bool,
     next_at: u64,
 }
 
 impl Notifier {
-    /// A request of the peer was marked.
+    /// Records an ECN-marked request.
     pub(super) fn marked(&mut self, now: u64) {
         if now >= self.next_at {
-            self.is_wanted = true;
-            self.next_at = now.saturating_add(NOTIFY_NS);
+            self.is_pending = true;
+            self.next_at = now.saturating_add(CNP_INTERVAL_NS);
         }
     }
 
-    /// Whether a CNP is to leave; it counts as left then.
+    /// Whether a CNP is to be sent; clears the request.
     pub(super) fn take(&mut self) -> bool {
-        std::mem::take(&mut self.is_wanted)
+        std::mem::take(&mut self.is_pending)
     }
 }
 
-/// No queue of a network takes so long; twice the target, where that is more.
-const ABSENT_NS: u64 = 5_000_000;
-/// At most one CNP in this time.
-const NOTIFY_NS: u64 = 50_000;
+/// Longer than any queueing delay in a network; twice the target if that is more.
+const STALL_NS: u64 = 5_000_000;
+/// Shortest interval between two CNPs.
+const CNP_INTERVAL_NS: u64 = 50_000;
 
 #[cfg(test)]
 mod tests {
@@ -167,7 +168,7 @@ mod tests {
     #[test]
     fn a_peer_that_does_not_run_is_no_congestion() {
         let mut congestion = congestion();
-        congestion.measured(0, ABSENT_NS);
+        congestion.measured(0, STALL_NS);
         assert_eq!(congestion.window(), 100);
     }
 

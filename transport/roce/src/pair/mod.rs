@@ -2,10 +2,11 @@
 //! Reliable queue pairs. IBTA vol. 1 sections 9.7 and 10.3.
 //!
 //! [`QueuePair`] owns these parts and passes packets and time on to them:
-//! - `requester.rs` (with `send_queue.rs`, `span.rs`, `scoreboard.rs`) makes requests,
-//! - `completer.rs` ends them when answers come,
-//! - `retry.rs` (with `round_trip.rs`) is their timers and counts, `congestion.rs` their window,
-//! - `responder.rs` (with `order.rs`, `ahead.rs`, `assembly.rs`, `replay.rs`, `replies.rs`) carries out those of the peer.
+//! - `requester.rs` (with `send_queue.rs`, `span.rs`, `scoreboard.rs`) sends requests,
+//! - `completer.rs` completes them as responses arrive,
+//! - `retry.rs` (with `round_trip.rs`) has their timers and retry counters, `congestion.rs` their window,
+//! - `responder.rs` (with `order.rs`, `ahead.rs`, `assembly.rs`, `replay.rs`, `replies.rs`) executes the peer's
+//!   requests.
 
 mod ahead;
 mod assembly;
@@ -32,14 +33,14 @@ use std::net::IpAddr;
 use completer::{Completer, CompleterAction};
 pub use config::{Config, ConfigError, PathMtu};
 use congestion::{CongestionWindow, Notifier};
-use outgoing::{Label, PayloadSource};
+use outgoing::{HeaderTemplate, PayloadSource};
 pub use outgoing::{OutgoingPacket, PacketPayload};
 pub use receives::ReceiveQueue;
 pub use request::{
     CompletionStatus, MESSAGE_BYTES_MAX, PostError, RequestBody, RequestOpcode, RoceRequest,
     WorkCompletion,
 };
-use requester::{Leaves, NextPacket, Requester};
+use requester::{NextPacket, Requester, Transmission};
 use responder::{Responder, ResponderEvent};
 use retry::Retry;
 
@@ -47,7 +48,7 @@ use crate::format::{Headers, Opcode, Packet, Service};
 use crate::memory::RegisteredMemory;
 use crate::psn::Psn;
 
-/// A reliable queue pair that is connected.
+/// A connected reliable queue pair.
 #[derive(Debug)]
 pub struct QueuePair {
     config: Config,
@@ -58,66 +59,66 @@ pub struct QueuePair {
     congestion: CongestionWindow,
     responder: Responder,
     notifier: Notifier,
-    /// Completions of receives; each was a buffer of this process, so there are no more than it posts.
+    /// Receive completions, at most one per posted receive buffer.
     received: VecDeque<WorkCompletion>,
-    /// Answers and requests leave in turn.
+    /// Responses and requests are sent alternately.
     is_turn_of_requests: bool,
-    /// Requests have left since there was nothing more to send: an acknowledgement that is owed goes with them.
+    /// Requests were sent since the send queue was last empty: a delayed acknowledgement is sent with them.
     has_sent: bool,
-    /// Headers of the packet that leaves.
+    /// Headers of the packet being sent.
     headers: Headers,
     counts: QueuePairCounts,
 }
 
-/// Whether a queue pair works. IBTA vol. 1 section 10.3.1.
+/// State of a queue pair. IBTA vol. 1 section 10.3.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueuePairState {
-    /// It sends and receives.
+    /// Ready to send and to receive.
     Ready,
-    /// It has broken: what is posted comes back as [`CompletionStatus::Flushed`].
+    /// In error: work requests complete as [`CompletionStatus::Flushed`].
     Error,
 }
 
-/// Which completions.
+/// The completion queue to poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompletionKind {
-    /// Of work requests.
+    /// Completions of work requests.
     Sends,
-    /// Of receive buffers.
+    /// Completions of receive buffers.
     Receives,
 }
 
 /// Counters of a queue pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueuePairCounts {
-    /// Packets that were handed out.
+    /// Packets sent.
     pub sent: u64,
-    /// Packets that were not for this queue pair, or came after it had broken.
+    /// Packets that were not for this queue pair, or arrived in the error state.
     pub dropped: u64,
-    /// Times that all unacknowledged packets were sent again, since the peer or a gap said so.
+    /// Times that all unacknowledged packets were sent again, for a NAK or a gap.
     pub went_back: u64,
-    /// Times that the peer had no receive buffer.
-    pub not_ready: u64,
-    /// Packets that were sent again, and what else goes wrong on the way.
-    pub troubles: CongestionCounts,
+    /// RNR NAKs of the peer.
+    pub rnr_naks: u64,
+    /// Retransmissions, timeouts and congestion events.
+    pub congestion: CongestionCounts,
 }
 
-/// Counters that tell why a network is slow.
+/// Counters that explain a slow network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CongestionCounts {
-    /// Packets that were sent again.
+    /// Packets sent again.
     pub repeated: u64,
-    /// Times that one packet was sent again, since no answer came.
+    /// Timeouts; each sends one packet again.
     pub timeouts: u64,
-    /// Times that the window was cut for congestion.
+    /// Reductions of the congestion window.
     pub window_cuts: u64,
 }
 
 impl QueuePair {
-    /// A queue pair that is connected to another.
+    /// A connected queue pair.
     ///
     /// # Errors
-    /// A number is out of its range.
+    /// An attribute is out of range.
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         config.check()?;
         Ok(Self {
@@ -137,46 +138,46 @@ impl QueuePair {
         })
     }
 
-    /// What it was told.
+    /// Its attributes.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Whether it works.
+    /// Its state.
     pub fn state(&self) -> QueuePairState {
         self.state
     }
 
-    /// What has happened so far.
+    /// All its counters.
     pub fn counts(&self) -> QueuePairCounts {
         QueuePairCounts {
-            troubles: self.troubles(),
+            congestion: self.congestion_counts(),
             ..self.counts
         }
     }
 
-    /// What has gone wrong so far.
-    pub fn troubles(&self) -> CongestionCounts {
+    /// Its congestion counters.
+    pub fn congestion_counts(&self) -> CongestionCounts {
         CongestionCounts {
             window_cuts: self.congestion.cuts(),
-            ..self.counts.troubles
+            ..self.counts.congestion
         }
     }
 
-    /// Packets that may be under way now, at most those of [`Config`].
+    /// Packets that may be outstanding now, at most [`Config::window_packets`].
     pub fn window(&self) -> u32 {
         self.congestion.window()
     }
 
-    /// Answers that have not left; never more than 2 × `responder_depth` + 1, or four times that with selective repeat.
-    pub fn unanswered(&self) -> usize {
-        self.responder.unanswered()
+    /// Responses not yet sent; at most 2 × `responder_depth` + 1, or four times that with selective repeat.
+    pub fn queued_responses(&self) -> usize {
+        self.responder.queued_responses()
     }
 
-    /// Posts a work request. A queue pair that has broken takes it, and flushes it.
+    /// Posts a work request. In the error state it is accepted and flushed.
     ///
     /// # Errors
-    /// There is no room, or the request makes no sense; nothing was posted.
+    /// The send queue is full, or the request is invalid; nothing was posted.
     pub fn post(&mut self, request: &RoceRequest<'_>) -> Result<(), PostError> {
         self.requester.post(request, self.completer.unpolled())?;
         if self.state == QueuePairState::Error {
@@ -194,30 +195,31 @@ impl QueuePair {
         }
     }
 
-    /// Breaks it: all that was posted comes back as [`CompletionStatus::Flushed`].
+    /// Enters the error state: every posted request completes as [`CompletionStatus::Flushed`].
     pub fn fail(&mut self) {
-        self.responder.silence();
-        self.break_with(None, CompletionStatus::Flushed);
+        self.responder.discard_responses();
+        self.enter_error(None, CompletionStatus::Flushed);
     }
 
-    /// Whoever watches over the peer's process says that it lives. So a peer of ours that computes and does not answer is not
-    /// given up.
-    pub fn peer_lives(&mut self, now_ns: u64) {
-        self.retry.lives(now_ns);
+    /// Records that the peer's process is alive, as observed elsewhere: an rmpi peer that computes and does not respond
+    /// is not given up.
+    pub fn note_peer_alive(&mut self, now_ns: u64) {
+        self.retry.note_alive(now_ns);
     }
 
-    /// When [`next_outgoing`](Self::next_outgoing) has something to do even if nothing comes, in the time of its `now_ns`.
+    /// When [`next_outgoing`](Self::next_outgoing) must be called even if no packet arrives, in the time of its
+    /// `now_ns`.
     pub fn deadline(&self) -> Option<u64> {
         match self.state {
             QueuePairState::Ready => {
-                let times = [self.retry.deadline(), self.responder.owed_at()];
+                let times = [self.retry.deadline(), self.responder.delayed_ack_at()];
                 times.into_iter().flatten().min()
             }
             QueuePairState::Error => None,
         }
     }
 
-    /// A packet has come from this address, and its checksum was right.
+    /// Handles a received packet whose ICRC is correct; `from` is its sender.
     pub fn receive<M: RegisteredMemory>(
         &mut self,
         now_ns: u64,
@@ -230,7 +232,7 @@ impl QueuePair {
             self.counts.dropped += 1;
             return;
         }
-        self.retry.lives(now_ns);
+        self.retry.note_alive(now_ns);
         let is_marked = packet.bth.forward_congestion;
         if packet.bth.opcode == Opcode::CNP {
             self.congested(now_ns);
@@ -243,33 +245,31 @@ impl QueuePair {
             if is_marked {
                 self.notifier.marked(now_ns);
             }
-            let mut heard = Some(self.responder.request(packet, memory, receives));
-            while let Some(one) = heard {
-                self.note_heard(one);
-                heard = match self.state {
+            let mut event = Some(self.responder.request(packet, memory, receives));
+            while let Some(one) = event {
+                self.apply_event(one);
+                event = match self.state {
                     QueuePairState::Ready => self.responder.next_kept(memory, receives),
                     QueuePairState::Error => None,
                 };
             }
-            self.responder.keep_time(now_ns);
+            self.responder.schedule_delayed_ack(now_ns);
         }
     }
 
-    /// The next packet that is to be sent, if there is one. The caller asks until there is none: after a packet has come,
-    /// after something was posted, and when the [`deadline`](Self::deadline) has passed.
+    /// The next packet to send, if any. The caller repeats the call until `None`: after a packet was received or a
+    /// request posted, and when the [`deadline`](Self::deadline) has passed.
     pub fn next_outgoing<M: RegisteredMemory>(
         &mut self,
         now_ns: u64,
         memory: &M,
     ) -> Option<OutgoingPacket<'_>> {
-        self.look_at_clock(now_ns);
+        self.run_timers(now_ns);
         let source = self.next_source(now_ns, memory)?;
         self.counts.sent += 1;
         let payload = match source {
             PayloadSource::Nothing => PacketPayload::Nothing,
-            PayloadSource::Piece(piece) | PayloadSource::Repeated(piece) => {
-                PacketPayload::Piece(piece)
-            }
+            PayloadSource::Sge(sge) | PayloadSource::Repeated(sge) => PacketPayload::Sge(sge),
             PayloadSource::Inline {
                 index,
                 offset,
@@ -284,7 +284,7 @@ impl QueuePair {
         })
     }
 
-    /// IBTA vol. 1 section 9.6.1: packets that are not for this queue pair are dropped without a word.
+    /// Packets that are not for this queue pair are silently dropped. IBTA vol. 1 section 9.6.1.
     fn is_ours(&self, from: IpAddr, packet: &Packet<'_>) -> bool {
         let bth = &packet.bth;
         let service = bth.opcode.service();
@@ -295,13 +295,13 @@ impl QueuePair {
             && bth.is_of_partition(self.config.partition)
     }
 
-    fn note_heard(&mut self, heard: ResponderEvent) {
-        match heard {
+    fn apply_event(&mut self, event: ResponderEvent) {
+        match event {
             ResponderEvent::Nothing => {}
             ResponderEvent::Received(completion) => self.received.push_back(completion),
-            ResponderEvent::Broken(completion) => {
+            ResponderEvent::Fatal(completion) => {
                 self.received.extend(completion);
-                self.break_with(None, CompletionStatus::Flushed);
+                self.enter_error(None, CompletionStatus::Flushed);
             }
         }
     }
@@ -310,7 +310,7 @@ impl QueuePair {
         let before = self.requester.unacked();
         let mut verdict = self.completer.answer(&mut self.requester, packet, memory);
         if self.requester.unacked() != before || verdict == CompleterAction::Ahead {
-            let more = self.requester.has_under_way();
+            let more = self.requester.has_outstanding();
             self.retry.progress(now_ns, more);
             if self.requester.shows_gap(packet.bth.psn) && verdict == CompleterAction::Fine {
                 verdict = CompleterAction::GoBack;
@@ -333,19 +333,19 @@ impl QueuePair {
                     self.retry.sent_again(None);
                 }
             }
-            CompleterAction::NotReady(psn, timer) => match self.retry.not_ready(now_ns, timer) {
-                Ok(is_news) => {
-                    if is_news {
-                        self.counts.not_ready += 1;
+            CompleterAction::RnrNak(psn, timer) => match self.retry.rnr_nak(now_ns, timer) {
+                Ok(is_new) => {
+                    if is_new {
+                        self.counts.rnr_naks += 1;
                         self.requester.refused(psn);
                         self.retry.sent_again(None);
                     }
                 }
-                Err(status) => self.break_oldest(status),
+                Err(status) => self.fail_oldest(status),
             },
             CompleterAction::Failed(psn, status) => {
-                self.responder.silence();
-                self.break_with(Some(psn), status);
+                self.responder.discard_responses();
+                self.enter_error(Some(psn), status);
             }
         }
     }
@@ -355,31 +355,35 @@ impl QueuePair {
         self.requester.set_window(self.congestion.window());
     }
 
-    fn look_at_clock(&mut self, now_ns: u64) {
+    fn run_timers(&mut self, now_ns: u64) {
         if self.state == QueuePairState::Error {
             return;
         }
-        if self.responder.owed_at().is_some_and(|at| at <= now_ns) {
-            self.responder.acknowledge_owed();
+        if self
+            .responder
+            .delayed_ack_at()
+            .is_some_and(|at| at <= now_ns)
+        {
+            self.responder.send_delayed_ack();
         }
         match self.retry.is_overdue(now_ns) {
             Ok(false) => {}
             Ok(true) => {
-                self.counts.troubles.timeouts += 1;
+                self.counts.congestion.timeouts += 1;
                 self.requester.probe();
             }
-            Err(status) => self.break_oldest(status),
+            Err(status) => self.fail_oldest(status),
         }
     }
 
-    /// Writes the headers of the next packet; its payload.
+    /// Writes the headers of the next packet; returns the source of its payload.
     fn next_source<M: RegisteredMemory>(
         &mut self,
         now_ns: u64,
         memory: &M,
     ) -> Option<PayloadSource> {
         if self.notifier.take() {
-            Label::new(&self.config).write_notification(&mut self.headers);
+            HeaderTemplate::new(&self.config).write_notification(&mut self.headers);
             return Some(PayloadSource::Nothing);
         }
         let requests_first = std::mem::take(&mut self.is_turn_of_requests);
@@ -392,7 +396,7 @@ impl QueuePair {
         if !requests_first && let Some(source) = self.next_request(now_ns, memory) {
             return Some(source);
         }
-        if std::mem::take(&mut self.has_sent) && self.responder.acknowledge_behind(now_ns) {
+        if std::mem::take(&mut self.has_sent) && self.responder.acknowledge_after_request(now_ns) {
             return self.next_answer(memory);
         }
         None
@@ -401,7 +405,7 @@ impl QueuePair {
     fn next_answer<M: RegisteredMemory>(&mut self, memory: &M) -> Option<PayloadSource> {
         let answer = self.responder.next(memory, &mut self.headers);
         let answer = answer.unwrap_or_else(|()| {
-            self.break_with(None, CompletionStatus::Flushed);
+            self.enter_error(None, CompletionStatus::Flushed);
             let last = self.responder.next(memory, &mut self.headers);
             last.ok().flatten()
         });
@@ -415,33 +419,35 @@ impl QueuePair {
         memory: &M,
     ) -> Option<PayloadSource> {
         if self.state == QueuePairState::Error
-            || !self.retry.may_send(now_ns, self.requester.has_under_way())
+            || !self
+                .retry
+                .may_send(now_ns, self.requester.has_outstanding())
         {
             return None;
         }
         match self.requester.next(memory, &mut self.headers) {
-            NextPacket::Packet(source, leaves) => {
-                self.has_left(now_ns, leaves);
-                Some(match leaves {
-                    Leaves::Again(_) => source.repeated(),
-                    Leaves::First(_) | Leaves::Unasked => source,
+            NextPacket::Packet(source, transmission) => {
+                self.record_sent(now_ns, transmission);
+                Some(match transmission {
+                    Transmission::Repeated(_) => source.repeated(),
+                    Transmission::Timed(_) | Transmission::Untimed => source,
                 })
             }
             NextPacket::Nothing => None,
             NextPacket::Failed(status) => {
-                self.break_oldest(status);
+                self.fail_oldest(status);
                 None
             }
         }
     }
 
-    fn has_left(&mut self, now_ns: u64, leaves: Leaves) {
+    fn record_sent(&mut self, now_ns: u64, transmission: Transmission) {
         self.has_sent = true;
-        let timed = match leaves {
-            Leaves::First(psn) => Some(psn),
-            Leaves::Unasked => None,
-            Leaves::Again(psn) => {
-                self.counts.troubles.repeated += 1;
+        let timed = match transmission {
+            Transmission::Timed(psn) => Some(psn),
+            Transmission::Untimed => None,
+            Transmission::Repeated(psn) => {
+                self.counts.congestion.repeated += 1;
                 self.retry.sent_again(Some(psn));
                 None
             }
@@ -449,15 +455,15 @@ impl QueuePair {
         self.retry.sent(now_ns, timed);
     }
 
-    /// Breaks it over its oldest request.
-    fn break_oldest(&mut self, status: CompletionStatus) {
-        self.responder.silence();
+    /// Enters the error state; the oldest request ends with `status`.
+    fn fail_oldest(&mut self, status: CompletionStatus) {
+        self.responder.discard_responses();
         let psn = self.requester.oldest().map(|work| work.first);
-        self.break_with(psn, status);
+        self.enter_error(psn, status);
     }
 
-    /// Breaks it; the request of packet number `psn` ends with `status`. Answers that wait still leave.
-    fn break_with(&mut self, psn: Option<Psn>, status: CompletionStatus) {
+    /// Enters the error state; the request that contains `psn` ends with `status`. Queued responses are still sent.
+    fn enter_error(&mut self, psn: Option<Psn>, status: CompletionStatus) {
         self.state = QueuePairState::Error;
         self.completer.fail(&mut self.requester, psn, status);
         let abandoned = self.responder.abandon();

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which packet a responder waits for, and what it makes of others. IBTA vol. 1 section 9.7.
+//! The responder's expected PSN, and the classification of received PSNs. IBTA vol. 1 section 9.7.
 
 use crate::psn::Psn;
 
-/// The packet number that a responder expects.
+/// The PSN that a responder expects.
 #[derive(Debug)]
 pub(super) struct ExpectedPsn {
     expected: Psn,
-    /// How many it has accepted, up to half of all numbers: so far back a packet can lie that comes again.
+    /// PSNs accepted so far, saturating at 2^23: the range of duplicates.
     accepted: u32,
-    /// It has refused a packet since the last that it accepted.
+    /// A packet was refused since the last accepted one.
     has_refused: bool,
 }
 
-/// How the number of a packet compares to the expected one.
+/// Position of a received PSN relative to the expected one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PsnStanding {
-    Next,
-    /// It was accepted before.
-    Again,
-    /// Something is missing before it.
+pub(super) enum PsnClass {
+    Expected,
+    /// Accepted before: a duplicate.
+    Duplicate,
+    /// Behind a gap.
     Ahead,
-    /// It is before the first of this connection.
+    /// Before the first PSN of this connection.
     Stray,
 }
 
@@ -38,28 +38,29 @@ impl ExpectedPsn {
         self.expected
     }
 
-    pub(super) fn standing(&self, psn: Psn) -> PsnStanding {
+    pub(super) fn classify(&self, psn: Psn) -> PsnClass {
         match psn.since(self.expected) {
-            0 => PsnStanding::Next,
-            1.. => PsnStanding::Ahead,
-            behind if behind.unsigned_abs() <= self.accepted => PsnStanding::Again,
-            _ => PsnStanding::Stray,
+            0 => PsnClass::Expected,
+            1.. => PsnClass::Ahead,
+            behind if behind.unsigned_abs() <= self.accepted => PsnClass::Duplicate,
+            _ => PsnClass::Stray,
         }
     }
 
-    /// A request was carried out that has so many packet numbers.
+    /// Accepts a request that takes `packets` PSNs.
     pub(super) fn accept(&mut self, packets: u32) {
         self.expected = self.expected.plus(packets);
         self.accepted = self.accepted.saturating_add(packets).min(HALF);
         self.has_refused = false;
     }
 
-    /// Whether the expected packet was refused, or a gap was told, since the last that was accepted.
+    /// Whether the expected packet was refused, or a gap reported, since the last accepted packet.
     pub(super) fn has_refused(&self) -> bool {
         self.has_refused
     }
 
-    /// Notes that the expected packet is missing or refused; whether that is news since the last that was accepted.
+    /// Records that the expected packet is missing or refused; returns whether this is the first time since the last
+    /// accepted packet.
     pub(super) fn refuse(&mut self) -> bool {
         !std::mem::replace(&mut self.has_refused, true)
     }
@@ -76,16 +77,16 @@ mod tests {
         let mut order = ExpectedPsn::new(Psn::new(Psn::MASK));
         order.accept(2);
         let standings =
-            [1, 0, Psn::MASK, Psn::MASK - 1, 2].map(|psn| order.standing(Psn::new(psn)));
-        let again = PsnStanding::Again;
+            [1, 0, Psn::MASK, Psn::MASK - 1, 2].map(|psn| order.classify(Psn::new(psn)));
+        let again = PsnClass::Duplicate;
         assert_eq!(
             standings,
             [
-                PsnStanding::Next,
+                PsnClass::Expected,
                 again,
                 again,
-                PsnStanding::Stray,
-                PsnStanding::Ahead
+                PsnClass::Stray,
+                PsnClass::Ahead
             ]
         );
     }

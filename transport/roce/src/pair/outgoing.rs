@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets that are to be sent.
+//! Packets to send.
 
 use std::net::SocketAddr;
 
@@ -8,37 +8,38 @@ use crate::format::{Bth, CNP_BYTES, Headers, Opcode, pad_of};
 use crate::memory::RoceSge;
 use crate::psn::Psn;
 
-/// A packet to send: the carrier puts headers, payload, pad and checksum one behind the other.
+/// A packet to send: the carrier sends headers, payload, pad and ICRC contiguously.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutgoingPacket<'a> {
-    /// Where it goes.
+    /// Address and port of the peer.
     pub to: SocketAddr,
-    /// From the BTH to the payload.
+    /// The BTH and extension headers.
     pub headers: &'a Headers,
-    /// What it carries.
+    /// The payload.
     pub payload: PacketPayload<'a>,
-    /// It may have left before, and then it is not known when what it carries may change.
+    /// It may have been sent before; so its memory may change at any time, as an acknowledgement of the first
+    /// transmission can arrive.
     pub is_repeated: bool,
 }
 
 /// The payload of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacketPayload<'a> {
-    /// No bytes.
+    /// No payload.
     Nothing,
-    /// These bytes.
+    /// Bytes of an inline work request.
     Inline(&'a [u8]),
-    /// These bytes of registered memory; the engine has just checked that they may be read.
-    Piece(RoceSge),
+    /// A range of registered memory; the engine has just checked that it may be read.
+    Sge(RoceSge),
 }
 
 impl OutgoingPacket<'_> {
-    /// Zeros that stand between the payload and the checksum.
+    /// Zeros between the payload and the ICRC.
     pub fn pad(&self) -> &'static [u8] {
         &[0; 3][..usize::from(pad_of(self.payload.bytes()))]
     }
 
-    /// Length of the packet without its checksum, in bytes.
+    /// Length of the packet without its ICRC, in bytes.
     pub fn bytes(&self) -> usize {
         let payload = usize::try_from(self.payload.bytes()).unwrap_or(usize::MAX);
         self.headers.as_bytes().len() + payload + self.pad().len()
@@ -51,44 +52,44 @@ impl PacketPayload<'_> {
         match self {
             Self::Nothing => 0,
             Self::Inline(bytes) => u32::try_from(bytes.len()).unwrap_or(u32::MAX),
-            Self::Piece(piece) => piece.bytes,
+            Self::Sge(sge) => sge.bytes,
         }
     }
 }
 
-/// Where the payload of a packet is.
+/// The source of a packet's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PayloadSource {
     Nothing,
-    /// In the body of the request of this index in the send queue.
+    /// The inline body of the request with this index in the send queue.
     Inline {
         index: usize,
         offset: u32,
         bytes: u32,
     },
-    Piece(RoceSge),
-    /// The packet may have left before.
+    Sge(RoceSge),
+    /// Registered memory of a packet that may have been sent before.
     Repeated(RoceSge),
 }
 
 impl PayloadSource {
-    /// The same of a packet that may have left before.
+    /// The same source for a packet that may have been sent before.
     pub(super) fn repeated(self) -> Self {
         match self {
-            Self::Piece(piece) => Self::Repeated(piece),
+            Self::Sge(sge) => Self::Repeated(sge),
             other => other,
         }
     }
 }
 
-/// What all packets of a queue pair have in common.
+/// BTH fields common to all packets of a queue pair.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Label {
+pub(super) struct HeaderTemplate {
     partition: u16,
     destination: u32,
 }
 
-impl Label {
+impl HeaderTemplate {
     pub(super) fn new(config: &Config) -> Self {
         Self {
             partition: config.partition,
@@ -96,7 +97,7 @@ impl Label {
         }
     }
 
-    /// A CNP. Annex A17.9.3.
+    /// A congestion notification packet (CNP). Annex A17.9.3.
     pub(super) fn write_notification(&self, headers: &mut Headers) {
         headers.begin(&Bth {
             backward_congestion: true,

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use crate::memory::RoceSge;
 
-/// Receive buffers for messages of any queue pair, taken in the order in which they were posted.
+/// Receive buffers shared by all queue pairs, taken in the order of posting.
 #[derive(Debug)]
 pub struct ReceiveQueue {
     buffers: VecDeque<PostedReceive>,
@@ -16,7 +16,7 @@ pub struct ReceiveQueue {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PostedReceive {
     pub(crate) work: u64,
-    pub(crate) piece: RoceSge,
+    pub(crate) sge: RoceSge,
 }
 
 impl ReceiveQueue {
@@ -28,16 +28,16 @@ impl ReceiveQueue {
         }
     }
 
-    /// Adds a buffer, whose completion names `work`; `false`: there is no room.
-    pub fn post(&mut self, work: u64, piece: RoceSge) -> bool {
+    /// Posts a buffer, whose completion has the id `work`; `false`: the queue is full.
+    pub fn post(&mut self, work: u64, sge: RoceSge) -> bool {
         let has_room = self.buffers.len() < self.depth;
         if has_room {
-            self.buffers.push_back(PostedReceive { work, piece });
+            self.buffers.push_back(PostedReceive { work, sge });
         }
         has_room
     }
 
-    /// How many buffers are left.
+    /// Buffers that were not taken.
     pub fn len(&self) -> usize {
         self.buffers.len()
     }

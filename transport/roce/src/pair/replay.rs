@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a responder keeps of reads and atomic operations, since they may come again. IBTA vol. 1 section 9.7.5.1.
+//! The responder's record of reads and atomic operations, for repeated requests. IBTA vol. 1 section 9.7.5.1.2.
 //!
-//! A read is carried out again; an atomic operation never is, so its result is kept. The requester has at most as many under
-//! way as are kept: what is older has been answered.
+//! A repeated read is executed again; an atomic operation never is, so its result is kept. The requester has at most as
+//! many outstanding as are kept, so that older ones were answered.
 
 use std::collections::VecDeque;
 
@@ -17,19 +17,19 @@ pub(super) struct ReplayCache {
     depth: usize,
 }
 
-/// A read or atomic operation that was carried out.
+/// An executed read or atomic operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ReplayEntry {
     pub(super) first: Psn,
     pub(super) packets: u32,
-    pub(super) what: Was,
+    pub(super) operation: ReplayOperation,
 }
 
-/// What it was.
+/// Kind of an executed operation, with the data a repetition needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Was {
+pub(super) enum ReplayOperation {
     Read(Reth),
-    /// With what was found.
+    /// With the original value.
     Atomic(u64),
 }
 
@@ -41,7 +41,7 @@ impl ReplayCache {
         }
     }
 
-    /// Keeps one; answers the oldest if that is given up for it.
+    /// Keeps one; returns the oldest if that is evicted.
     pub(super) fn keep(&mut self, carried: ReplayEntry) -> Option<ReplayEntry> {
         let is_full = self.kept.len() >= self.depth;
         let oldest = is_full.then(|| self.kept.pop_front()).flatten();
@@ -49,8 +49,8 @@ impl ReplayCache {
         oldest
     }
 
-    /// The first packet number behind this one, and before `expected`, that has an answer of its own. What is kept may be older
-    /// than half of all numbers.
+    /// The first PSN behind `psn` and before `expected` that has a response of its own. Entries may be more than 2^23
+    /// PSNs old.
     pub(super) fn first_behind(&self, psn: Psn, expected: Psn) -> Option<Psn> {
         let all = 1..expected.packets_since(psn);
         let distances = self.kept.iter().map(|it| it.first.packets_since(psn));
@@ -58,17 +58,19 @@ impl ReplayCache {
         nearest.map(|distance| psn.plus(distance))
     }
 
-    /// What the atomic operation of this packet number found.
+    /// Result of the atomic operation with this PSN.
     pub(super) fn atomic(&self, psn: Psn) -> Option<u64> {
-        self.kept.iter().find_map(|carried| match carried.what {
-            Was::Atomic(value) if carried.first == psn => Some(value),
-            _ => None,
-        })
+        self.kept
+            .iter()
+            .find_map(|carried| match carried.operation {
+                ReplayOperation::Atomic(value) if carried.first == psn => Some(value),
+                _ => None,
+            })
     }
 
-    /// The read of which this request asks the rest again, from packet number `psn` on, or `in_parts` some whole packets of that. Nothing
-    /// else can be asked for: an answer that ends elsewhere would carry other bytes under a number than before, or end the read there.
-    /// (Linux's `rdma_rxe` takes the length from what has come so far, which may be more by now than when it took the number.)
+    /// The read of which `again` repeats the rest from `psn` on, or with `in_parts` a whole number of packets of it.
+    /// Any other length is refused: the response would end elsewhere and carry other bytes under the same PSN. (Linux's
+    /// `rdma_rxe` computes the length from the data received so far, which may have grown since it chose the PSN.)
     pub(super) fn read(
         &self,
         psn: Psn,
@@ -77,7 +79,7 @@ impl ReplayCache {
         in_parts: bool,
     ) -> Option<ReplayEntry> {
         self.kept.iter().copied().find(|carried| {
-            let Was::Read(reth) = carried.what else {
+            let ReplayOperation::Read(reth) = carried.operation else {
                 return false;
             };
             let packet = psn.packets_since(carried.first);
@@ -107,7 +109,7 @@ mod tests {
         ReplayEntry {
             first: Psn::new(first),
             packets: PathMtu::Bytes256.packets(bytes),
-            what: Was::Read(reth),
+            operation: ReplayOperation::Read(reth),
         }
     }
 
@@ -157,7 +159,7 @@ mod tests {
         assert_eq!(next(0x00ff_fff0, 30), Some(5), "not itself");
         assert_eq!(next(5, 30), Some(20));
         assert_eq!(next(20, 30), None);
-        // These are as far behind as numbers go.
+        // These are as far behind as PSNs allow.
         assert_eq!(next(0x0080_0001, 0x0080_0002), None);
         assert_eq!(next(0x0070_0000, 0x0070_0009), None);
     }
@@ -168,7 +170,7 @@ mod tests {
         replay.keep(ReplayEntry {
             first: Psn::new(5),
             packets: 1,
-            what: Was::Atomic(77),
+            operation: ReplayOperation::Atomic(77),
         });
         assert_eq!(replay.atomic(Psn::new(5)), Some(77));
         assert_eq!(replay.atomic(Psn::new(6)), None);

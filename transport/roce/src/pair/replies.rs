@@ -1,47 +1,47 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Answers that have not left, in the order of their packet numbers. IBTA vol. 1 section 9.7.5.1.2.
+//! Responses not yet sent, in PSN order. IBTA vol. 1 section 9.7.5.1.2.
 //!
-//! An acknowledgement that has not left is replaced by the next one if no other answer stands between them. So a burst of
-//! requests has one acknowledgement, and however much comes, at most one stands between two other answers.
+//! A queued acknowledgement is replaced by the next one unless another response is between them. So a burst of requests
+//! is acknowledged once, and at most one acknowledgement is queued between two other responses.
 //!
-//! The first and the last answer to a read carry an AETH, which makes them longer than those between. A peer that repeats selectively
-//! takes each answer by its number, and needs none: it gets whole packets as middle ones, all of one length, so that a carrier can hand
-//! many of them to the system at once.
+//! The first and the last response packet of a read carry an AETH, which makes them longer than the middle ones. With
+//! selective repeat each response packet is identified by its PSN alone, and full packets are sent as middle ones, all
+//! of one length, so that a carrier can pass many of them to the kernel in one call (UDP GSO).
 
 use std::collections::VecDeque;
 
 use super::config::Config;
-use super::outgoing::{Label, PayloadSource};
+use super::outgoing::{HeaderTemplate, PayloadSource};
 use crate::format::{
     Aeth, AtomicAckEth, Headers, MessagePosition, Opcode, OpcodeClass, PacketSet, Syndrome,
 };
 use crate::memory::{MemoryAccess, RegisteredMemory, RoceSge};
 use crate::psn::Psn;
 
-/// Answers that have not left.
+/// Responses not yet sent.
 #[derive(Debug)]
 pub(super) struct Replies {
     waiting: VecDeque<QueuedReply>,
-    label: Label,
+    template: HeaderTemplate,
     mtu_bytes: u32,
-    /// Whole packets of a read are of one length.
+    /// All full packets of a read response are sent as middle ones.
     is_even: bool,
 }
 
-/// An answer that has not left.
+/// A response not yet sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct QueuedReply {
-    /// Number of its next packet.
+    /// PSN of its next packet.
     psn: Psn,
     msn: u32,
-    what: ReplyKind,
+    kind: ReplyKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReplyKind {
     Acknowledge(Syndrome),
     Read {
-        /// What has not left.
+        /// The part not yet sent.
         rest: RoceSge,
         has_begun: bool,
         /// It was answered before.
@@ -50,12 +50,12 @@ enum ReplyKind {
     Atomic(u64),
 }
 
-/// What leaves next.
+/// The next response packet.
 #[derive(Debug)]
 pub(super) enum NextReply {
     Packet(PayloadSource),
     Nothing,
-    /// Memory that is read is not there any more; this packet number cannot be answered.
+    /// The memory to be read is no longer registered; this PSN cannot be answered.
     Gone(Psn),
 }
 
@@ -63,7 +63,7 @@ impl Replies {
     pub(super) fn new(config: &Config) -> Self {
         Self {
             waiting: VecDeque::new(),
-            label: Label::new(config),
+            template: HeaderTemplate::new(config),
             mtu_bytes: config.path_mtu.bytes(),
             is_even: config.selective_repeat,
         }
@@ -71,7 +71,7 @@ impl Replies {
 
     pub(super) fn acknowledge(&mut self, psn: Psn, syndrome: Syndrome, msn: u32) {
         if let Some(last) = self.waiting.back().filter(|last| last.is_acknowledge()) {
-            // A NAK acknowledges all before its number, and nobody would say it again.
+            // A NAK acknowledges all packets before its PSN, and is not sent a second time.
             if psn.is_before(last.psn) {
                 return;
             }
@@ -80,40 +80,40 @@ impl Replies {
         self.waiting.push_back(QueuedReply {
             psn,
             msn,
-            what: ReplyKind::Acknowledge(syndrome),
+            kind: ReplyKind::Acknowledge(syndrome),
         });
     }
 
     pub(super) fn read(&mut self, psn: Psn, rest: RoceSge, msn: u32, is_repeated: bool) {
-        let what = ReplyKind::Read {
+        let kind = ReplyKind::Read {
             rest,
             has_begun: false,
             is_repeated,
         };
-        self.insert(QueuedReply { psn, msn, what });
+        self.insert(QueuedReply { psn, msn, kind });
     }
 
     pub(super) fn atomic(&mut self, psn: Psn, value: u64, msn: u32) {
-        let what = ReplyKind::Atomic(value);
-        self.insert(QueuedReply { psn, msn, what });
+        let kind = ReplyKind::Atomic(value);
+        self.insert(QueuedReply { psn, msn, kind });
     }
 
-    /// The read with these packet numbers is answered again: what waits of its answer may leave after that.
+    /// The read with these PSNs is answered again: its queued response may be sent after that.
     pub(super) fn repeat(&mut self, first: Psn, packets: u32) {
         for reply in &mut self.waiting {
             let is_of_it = reply.psn.packets_since(first) < packets;
-            if let ReplyKind::Read { is_repeated, .. } = &mut reply.what {
+            if let ReplyKind::Read { is_repeated, .. } = &mut reply.kind {
                 *is_repeated |= is_of_it;
             }
         }
     }
 
-    /// Whether an answer that waits, to the read with these packet numbers, will bring these bytes from packet number `psn` on; or so
-    /// many wait that no more are taken.
+    /// Whether a queued response to the read with these PSNs covers `bytes` from `psn` on, or no more responses to it
+    /// are accepted.
     pub(super) fn will_answer(&self, first: Psn, packets: u32, psn: Psn, bytes: u32) -> bool {
         let mut waiting = 0;
         for reply in &self.waiting {
-            let ReplyKind::Read { rest, .. } = reply.what else {
+            let ReplyKind::Read { rest, .. } = reply.kind else {
                 continue;
             };
             if reply.psn.packets_since(first) >= packets {
@@ -125,14 +125,14 @@ impl Replies {
                 let offset = before.saturating_mul(self.mtu_bytes);
                 rest.bytes >= offset.saturating_add(bytes)
             });
-            if covers || waiting >= ANSWERS_MAX {
+            if covers || waiting >= RESPONSES_MAX {
                 return true;
             }
         }
         false
     }
 
-    /// Forgets the answers to a read or an atomic operation with these packet numbers.
+    /// Discards the responses to a read or an atomic operation with these PSNs.
     pub(super) fn forget(&mut self, first: Psn, packets: u32) {
         let is_it = |reply: &QueuedReply| {
             !reply.is_acknowledge() && reply.psn.packets_since(first) < packets
@@ -161,7 +161,8 @@ impl Replies {
         self.waiting.len()
     }
 
-    /// The next packet of the answers; writes its headers. An acknowledgement of this number says what has come ahead.
+    /// The next response packet; writes its headers. An acknowledgement with the PSN of `ahead` carries that selective
+    /// acknowledgement.
     pub(super) fn next<M: RegisteredMemory>(
         &mut self,
         memory: &M,
@@ -171,24 +172,24 @@ impl Replies {
         let Some(reply) = self.waiting.front_mut() else {
             return NextReply::Nothing;
         };
-        let (syndrome, kind) = match reply.what {
+        let (syndrome, class) = match reply.kind {
             ReplyKind::Read { .. } => return self.next_of_read(memory, headers),
             ReplyKind::Acknowledge(syndrome) => (syndrome, OpcodeClass::Acknowledge),
             ReplyKind::Atomic(_) => (Syndrome::UNLIMITED, OpcodeClass::AtomicAcknowledge),
         };
-        let QueuedReply { psn, msn, what } = *reply;
-        let opcode = Opcode::reliable(kind, MessagePosition::Only, false);
-        headers.begin(&self.label.bth(opcode, psn, 0, false));
+        let QueuedReply { psn, msn, kind } = *reply;
+        let opcode = Opcode::reliable(class, MessagePosition::Only, false);
+        headers.begin(&self.template.bth(opcode, psn, 0, false));
         let aeth = Aeth { syndrome, msn };
         headers.push(|bytes| aeth.write(bytes));
-        match (what, ahead) {
+        match (kind, ahead) {
             (ReplyKind::Atomic(value), _) => {
                 headers.push(|bytes| AtomicAckEth { value }.write(bytes))
             }
             (ReplyKind::Acknowledge(Syndrome::Ack { .. }), Some((last, ahead)))
                 if last == psn && !ahead.is_empty() =>
             {
-                headers.push_ahead(&ahead);
+                headers.push_sack(&ahead);
             }
             _ => {}
         }
@@ -196,7 +197,7 @@ impl Replies {
         NextReply::Packet(PayloadSource::Nothing)
     }
 
-    /// The same, if the first answer is that to a read.
+    /// The same for a read response at the front.
     fn next_of_read<M: RegisteredMemory>(
         &mut self,
         memory: &M,
@@ -205,12 +206,12 @@ impl Replies {
         let Some(reply) = self.waiting.front_mut() else {
             return NextReply::Nothing;
         };
-        let QueuedReply { psn, msn, what } = *reply;
+        let QueuedReply { psn, msn, kind } = *reply;
         let ReplyKind::Read {
             rest,
             has_begun,
             is_repeated,
-        } = what
+        } = kind
         else {
             return NextReply::Nothing;
         };
@@ -228,13 +229,13 @@ impl Replies {
             (true, true) => MessagePosition::Last,
         };
         let opcode = Opcode::reliable(OpcodeClass::ReadResponse, position, false);
-        headers.begin(&self.label.bth(opcode, psn, part.bytes, false));
+        headers.begin(&self.template.bth(opcode, psn, part.bytes, false));
         if position != MessagePosition::Middle {
             let syndrome = Syndrome::UNLIMITED;
             headers.push(|bytes| Aeth { syndrome, msn }.write(bytes));
         }
         reply.psn = psn.plus(1);
-        reply.what = ReplyKind::Read {
+        reply.kind = ReplyKind::Read {
             rest: left,
             has_begun: true,
             is_repeated,
@@ -245,11 +246,11 @@ impl Replies {
         NextReply::Packet(match part.bytes {
             0 => PayloadSource::Nothing,
             _ if is_repeated => PayloadSource::Repeated(part),
-            _ => PayloadSource::Piece(part),
+            _ => PayloadSource::Sge(part),
         })
     }
 
-    /// Puts an answer before those of later numbers.
+    /// Inserts a response before those with later PSNs.
     fn insert(&mut self, reply: QueuedReply) {
         let later = |other: &QueuedReply| reply.psn.is_before(other.psn);
         let index = self.waiting.iter().position(later);
@@ -260,12 +261,12 @@ impl Replies {
 
 impl QueuedReply {
     fn is_acknowledge(&self) -> bool {
-        matches!(self.what, ReplyKind::Acknowledge(_))
+        matches!(self.kind, ReplyKind::Acknowledge(_))
     }
 }
 
-/// Answers to one read that wait at the same time, when parts of it are asked for again.
-pub(super) const ANSWERS_MAX: u32 = 4;
+/// Largest number of queued responses to one read whose parts are requested again.
+pub(super) const RESPONSES_MAX: u32 = 4;
 
 /// Whether a peer may read it now.
 fn is_readable<M: RegisteredMemory>(memory: &M, part: RoceSge) -> bool {
@@ -303,13 +304,13 @@ mod tests {
     #[test]
     fn a_refusal_that_has_not_left_is_not_taken_back() {
         let mut replies = replies();
-        let refusal = Syndrome::NotReady { timer: 1 };
+        let refusal = Syndrome::RnrNak { timer: 1 };
         replies.acknowledge(Psn::new(5), refusal, 0);
         replies.acknowledge(Psn::new(4), Syndrome::UNLIMITED, 0);
         assert_eq!(psns(&replies), [5]);
         replies.acknowledge(Psn::new(5), Syndrome::UNLIMITED, 0);
-        let what = replies.waiting.back().map(|reply| reply.what);
-        assert_eq!(what, Some(ReplyKind::Acknowledge(Syndrome::UNLIMITED)));
+        let kind = replies.waiting.back().map(|reply| reply.kind);
+        assert_eq!(kind, Some(ReplyKind::Acknowledge(Syndrome::UNLIMITED)));
     }
 
     #[test]
@@ -319,8 +320,8 @@ mod tests {
             replies.read(Psn::new(first), RoceSge::default(), 0, false);
         }
         replies.repeat(Psn::new(90), 20);
-        let says = |reply: &QueuedReply| matches!(reply.what, ReplyKind::Read { is_repeated, .. } if is_repeated);
-        let repeated: Vec<_> = replies.waiting.iter().map(says).collect();
+        let is_marked = |reply: &QueuedReply| matches!(reply.kind, ReplyKind::Read { is_repeated, .. } if is_repeated);
+        let repeated: Vec<_> = replies.waiting.iter().map(is_marked).collect();
         assert_eq!(repeated, [true, false]);
     }
 

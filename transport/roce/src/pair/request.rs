@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is posted to a queue pair, and how it ends.
+//! Work requests and their completions.
 
 use std::fmt;
 
@@ -8,90 +8,91 @@ use crate::memory::RoceSge;
 /// One work request. IBTA vol. 1 section 10.8.
 #[derive(Clone, Copy, Debug)]
 pub struct RoceRequest<'a> {
-    /// Comes back in its completion.
+    /// Returned in its completion (`wr_id` in verbs).
     pub work: u64,
-    /// What it does.
+    /// The operation.
     pub operation: RequestOpcode,
-    /// What is sent or written, or where that which is read goes. An atomic operation has a piece of 8 bytes, where that which
-    /// was there goes, in the byte order of this host.
+    /// Source of a send or write, destination of a read. An atomic operation has a registered range of 8 bytes for the
+    /// original value, in host byte order.
     pub body: RequestBody<'a>,
-    /// Four bytes for the receiver's completion, of a send or a write; a write takes a receive buffer for them.
+    /// Immediate data of a send or a write, for the receiver's completion; a write with immediate data consumes a
+    /// receive buffer.
     pub immediate: Option<[u8; 4]>,
-    /// Whether it has a completion if it succeeds. One that fails always has.
+    /// Whether success generates a completion. Failure always does.
     pub signaled: bool,
 }
 
-/// What a work request does.
+/// Operation of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestOpcode {
-    /// Sends to the next receive buffer.
+    /// SEND: goes to the next receive buffer.
     Send,
-    /// Writes to memory of the peer.
+    /// RDMA WRITE to memory of the peer.
     Write {
-        /// Where there.
+        /// Remote address.
         address: u64,
         /// Remote key.
         key: u32,
     },
-    /// Reads memory of the peer.
+    /// RDMA READ of memory of the peer.
     Read {
-        /// Where there.
+        /// Remote address.
         address: u64,
         /// Remote key.
         key: u32,
     },
-    /// Adds to 8 bytes of the peer.
+    /// Atomic fetch-and-add on 8 bytes of the peer.
     FetchAdd {
-        /// Where there, a multiple of 8.
+        /// Remote address, a multiple of 8.
         address: u64,
         /// Remote key.
         key: u32,
-        /// What is added.
+        /// The addend.
         add: u64,
     },
-    /// Changes 8 bytes of the peer if they are as expected.
+    /// Atomic compare-and-swap on 8 bytes of the peer.
     CompareSwap {
-        /// Where there, a multiple of 8.
+        /// Remote address, a multiple of 8.
         address: u64,
         /// Remote key.
         key: u32,
-        /// What must be there.
+        /// The value to compare with.
         compare: u64,
-        /// What is put there then.
+        /// The value to store if they are equal.
         swap: u64,
     },
 }
 
-/// What a work request carries.
+/// Data of a work request.
 #[derive(Clone, Copy, Debug)]
 pub enum RequestBody<'a> {
-    /// These bytes, copied when it is posted.
+    /// These bytes, copied when the request is posted.
     Inline(&'a [u8]),
-    /// What lies there until it has completed.
-    Piece(RoceSge),
+    /// Registered memory, lent until the request completes.
+    Sge(RoceSge),
 }
 
-/// Why a request was not taken.
+/// Why a work request was not posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PostError {
-    /// There is no room until an earlier one has completed and its completion was polled.
+    /// The send queue is full until an earlier request has completed and its completion was polled.
     Full,
-    /// It is longer than a message can be.
+    /// The message is too long.
     TooLong {
-        /// Its length in bytes.
+        /// Its length.
         bytes: usize,
-        /// The most.
+        /// The longest possible.
         most: u32,
     },
-    /// What was read or found cannot go into an inline body.
+    /// A read or atomic operation has an inline body, which cannot receive its result.
     Inline,
-    /// An atomic operation wants a body of 8 bytes.
+    /// The body of an atomic operation is not 8 bytes long.
     AtomicBytes {
-        /// What it has.
+        /// Its length.
         bytes: u32,
     },
-    /// The address of an atomic operation is no multiple of 8.
+    /// The address of an atomic operation is not a multiple of 8.
     AtomicAddress {
         /// The address.
         address: u64,
@@ -101,38 +102,38 @@ pub enum PostError {
 /// The completion of a work request or of a receive buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkCompletion {
-    /// The name that it was posted with.
+    /// The id of the work request.
     pub work: u64,
-    /// How it ended.
+    /// Its outcome.
     pub status: CompletionStatus,
-    /// Bytes that moved; 0 if it failed. Of a receive for a write with immediate data, the bytes that were written.
+    /// Bytes transferred; 0 if it failed. For the receive buffer of a write with immediate data, the bytes written.
     pub bytes: u32,
-    /// Number of this process's queue pair.
+    /// QPN of the local queue pair.
     pub number: u32,
-    /// Immediate data that came.
+    /// Received immediate data.
     pub immediate: Option<[u8; 4]>,
 }
 
-/// How a work request ended. IBTA vol. 1 section 11.4.2.1.
+/// Outcome of a work request. IBTA vol. 1 section 11.4.2.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompletionStatus {
-    /// It was carried out.
+    /// It was executed.
     Success,
-    /// Its queue pair had broken before.
+    /// Its queue pair entered the error state before.
     Flushed,
-    /// The other side does not answer.
+    /// Too many timeouts: the peer does not respond.
     RetryExceeded,
-    /// The other side had no receive buffer for too long.
-    NotReadyExceeded,
-    /// The other side does not allow it: key, bounds or rights are wrong.
+    /// Too many RNR NAKs: the peer had no receive buffer.
+    RnrRetryExceeded,
+    /// Remote access error: key, bounds or rights are wrong.
     RemoteAccess,
-    /// The other side found the request wrong.
+    /// Remote invalid request error.
     RemoteInvalid,
-    /// The other side could not do it.
+    /// Remote operational error.
     RemoteOperation,
-    /// Memory of this side is not registered as it should be.
+    /// Local protection error: local memory is not registered, or its rights do not suffice.
     LocalProtection,
-    /// What arrived is longer than its receive buffer.
+    /// Local length error: the message is longer than its receive buffer.
     LocalLength,
 }
 
@@ -163,5 +164,5 @@ impl fmt::Display for PostError {
 
 impl std::error::Error for PostError {}
 
-/// Most bytes of one message: at the smallest path MTU it has a quarter of all packet numbers.
+/// Longest message in bytes: at the smallest path MTU it takes a quarter of all PSNs.
 pub const MESSAGE_BYTES_MAX: u32 = 1 << 30;

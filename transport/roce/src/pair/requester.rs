@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The sending half of a queue pair: cuts requests into packets, keeps to the window, and goes back. IBTA vol. 1 section 9.7.
+//! The requester: splits requests into packets, respects the window, and goes back. IBTA vol. 1 section 9.7.
 //!
-//! Three numbers say where it stands. All packets before `unacked` are acknowledged; all before `sent_to` have left at least
-//! once; the cursor, between the two, is what leaves next. To go back is to set the cursor to `unacked`.
+//! Its state is three PSNs. All packets before `unacked` are acknowledged; all before `sent_to` were sent at least
+//! once; the cursor, between the two, is the next packet to send. To go back is to set the cursor to `unacked`.
 //!
-//! When an answer is overdue, the packet at `unacked` alone leaves again, as a probe: it asks what the peer has. If the answer is
-//! for the probe and nothing behind it, all behind it leaves again.
+//! When a response times out, only the packet at `unacked` is sent again, as a probe that requests an acknowledgement.
+//! If the response acknowledges the probe and nothing behind it, all packets behind it are sent again.
 //!
-//! Towards a peer that repeats selectively the cursor never goes back: what is lost leaves first, as the scoreboard says.
+//! With selective repeat the cursor never goes back: packets that the scoreboard reports as lost are sent first.
 //!
-//! A long read leaves as several requests of at most `read_packets` packets. One whose answers have come in part is sent again
-//! for the rest of it.
+//! A long read is sent as several requests of at most `read_packets` packets. One whose response arrived in part is
+//! sent again for its rest.
 
 use super::config::Config;
-use super::outgoing::{Label, PayloadSource};
+use super::outgoing::{HeaderTemplate, PayloadSource};
 use super::request::{CompletionStatus, PostError, RoceRequest};
 use super::scoreboard::Scoreboard;
 use super::send_queue::{SendQueue, SendQueueEntry};
@@ -22,61 +22,62 @@ use crate::format::{Headers, MessagePosition, PacketSet};
 use crate::memory::RegisteredMemory;
 use crate::psn::Psn;
 
-/// The sending half.
+/// The sending half of a queue pair.
 #[derive(Debug)]
 pub(super) struct Requester {
     queue: SendQueue,
     limits: PacketLimits,
-    label: Label,
+    template: HeaderTemplate,
     cursor: RequestCursor,
     unacked: Psn,
     sent_to: Psn,
-    /// Reads and atomic operations under way.
+    /// Outstanding reads and atomic operations.
     fetches: u32,
-    /// From where they were counted last: the oldest request, and which part of a read was the first without all answers.
+    /// Where they were counted last: PSN of the oldest request, and the first segment of a read without its whole
+    /// response.
     counted_from: Option<(Psn, u32)>,
-    /// Packets that have left since one that asked for an acknowledgement.
-    unasked: u32,
+    /// Packets sent since the last one with AckReq set.
+    since_ack_request: u32,
     probe: TimeoutProbe,
-    /// All before it was carried out, as the peer says. A packet that has come ahead may still be refused.
-    carried_to: Psn,
-    /// `None`: all that is not acknowledged is sent again.
+    /// The peer has executed all packets before this PSN. A packet received out of order may still be refused.
+    executed_to: Psn,
+    /// `None`: go-back-N, without selective repeat.
     board: Option<Box<Scoreboard>>,
 }
 
-/// The packet that is sent again because no answer came.
+/// The packet that is sent again after a timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TimeoutProbe {
     None,
-    /// It has not left.
-    Wanted,
-    /// It has left; the number behind it, and behind all that had left before.
+    /// Not sent yet.
+    Pending,
+    /// Sent; the PSN behind it, and the one behind all packets sent before.
     Out {
         end: Psn,
         sent_to: Psn,
     },
 }
 
-/// What is sent next.
+/// The next packet to send.
 #[derive(Debug)]
 pub(super) enum NextPacket {
-    Packet(PayloadSource, Leaves),
+    Packet(PayloadSource, Transmission),
     Nothing,
-    /// The oldest request cannot go on.
+    /// The oldest request has failed.
     Failed(CompletionStatus),
 }
 
-/// Whether a packet has left before.
+/// Whether a packet was sent before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Leaves {
-    /// No, and it asks for an answer: how long that takes can be measured.
-    First(Psn),
-    /// No, and it asks for nothing.
-    Unasked,
-    Again(Psn),
+pub(super) enum Transmission {
+    /// For the first time, with AckReq: its round trip can be measured.
+    Timed(Psn),
+    /// For the first time, without AckReq.
+    Untimed,
+    Repeated(Psn),
 }
 
-/// A packet of a request: the index of the request in the queue, and the number of packets before it in the request.
+/// A packet of a request: index of the request in the queue, and number of packets before it in the request.
 #[derive(Clone, Copy, Debug, Default)]
 struct RequestCursor {
     index: usize,
@@ -89,15 +90,15 @@ impl Requester {
         Self {
             queue: SendQueue::new(config),
             limits: PacketLimits::new(config),
-            label: Label::new(config),
+            template: HeaderTemplate::new(config),
             cursor: RequestCursor::default(),
-            unacked: config.our_first,
-            sent_to: config.our_first,
+            unacked: config.sq_psn,
+            sent_to: config.sq_psn,
             fetches: 0,
             counted_from: None,
-            unasked: 0,
+            since_ack_request: 0,
             probe: TimeoutProbe::None,
-            carried_to: config.our_first,
+            executed_to: config.sq_psn,
             board: is_selective.then(|| Box::new(Scoreboard::new())),
         }
     }
@@ -116,16 +117,16 @@ impl Requester {
         memory: &M,
         headers: &mut Headers,
     ) -> NextPacket {
-        if self.probe == TimeoutProbe::Wanted {
+        if self.probe == TimeoutProbe::Pending {
             self.probe = TimeoutProbe::None;
-            if self.has_under_way() {
+            if self.has_outstanding() {
                 return self.next_probe(memory, headers);
             }
         }
         if let Some(board) = &self.board
             && let Some(lost) = board.next_lost()
         {
-            // For the oldest the peer waits, so it may always leave.
+            // The oldest packet ignores the window: the peer waits for it.
             let may_leave = lost == 0 || self.has_window(board.in_flight(self.sent()));
             return match may_leave {
                 true => self.next_lost(lost, memory, headers),
@@ -142,26 +143,28 @@ impl Requester {
             return NextPacket::Nothing;
         }
         let ends = matches!(span.position, MessagePosition::Last | MessagePosition::Only);
-        let is_awaited = ends && (work.signaled || work.fetches() || self.limits.asks_always);
-        let asks = is_awaited || self.unasked + 1 >= self.limits.ask_every;
+        let is_awaited =
+            ends && (work.signaled || work.fetches() || self.limits.acks_every_request);
+        let ack_request = is_awaited || self.since_ack_request + 1 >= self.limits.ack_interval;
         let fetches = work.fetches();
-        let Ok(payload) = self.packet(self.cursor.index, psn, span, asks, (memory, headers)) else {
-            // It is told in its turn: what was posted before it ends first.
+        let Ok(payload) = self.packet(self.cursor.index, psn, span, ack_request, (memory, headers))
+        else {
+            // A failure is reported in order: requests posted before complete first.
             return match self.cursor.index {
                 0 => NextPacket::Failed(CompletionStatus::LocalProtection),
                 _ => NextPacket::Nothing,
             };
         };
-        let leaves = match (psn.is_before(self.sent_to), asks) {
-            (true, _) => Leaves::Again(psn),
-            (false, true) => Leaves::First(psn),
-            (false, false) => Leaves::Unasked,
+        let transmission = match (psn.is_before(self.sent_to), ack_request) {
+            (true, _) => Transmission::Repeated(psn),
+            (false, true) => Transmission::Timed(psn),
+            (false, false) => Transmission::Untimed,
         };
-        self.has_left(psn, span.packets, fetches, asks);
-        NextPacket::Packet(payload, leaves)
+        self.record_sent(psn, span.packets, fetches, ack_request);
+        NextPacket::Packet(payload, transmission)
     }
 
-    /// Whether there is room for a packet of so many numbers.
+    /// Whether the limits allow a packet that takes `packets` PSNs.
     fn has_room(&self, psn: Psn, packets: u32) -> bool {
         let ahead = psn.packets_since(self.unacked);
         match &self.board {
@@ -172,13 +175,13 @@ impl Requester {
         }
     }
 
-    /// Whether the window has room when so many are under way. If none of them asks for an answer, since the window was larger when
-    /// they left, one more that asks must leave.
+    /// Whether the window allows one more packet. If no outstanding packet has AckReq set, since the window was larger
+    /// when they were sent, one more with AckReq must be sent.
     fn has_window(&self, in_flight: u32) -> bool {
-        in_flight < self.limits.window_packets || in_flight <= self.unasked
+        in_flight < self.limits.window_packets || in_flight <= self.since_ack_request
     }
 
-    /// The oldest packet that has no answer; the cursor stays.
+    /// Sends the oldest unacknowledged packet as a probe; the cursor does not move.
     fn next_probe<M: RegisteredMemory>(&mut self, memory: &M, headers: &mut Headers) -> NextPacket {
         let at = self.first_unacked();
         let Some(work) = self.queue.get(at.index) else {
@@ -195,10 +198,10 @@ impl Requester {
         if let Some(board) = &mut self.board {
             board.sent_again(self.unacked, 0, span.packets);
         }
-        NextPacket::Packet(payload, Leaves::Again(self.unacked))
+        NextPacket::Packet(payload, Transmission::Repeated(self.unacked))
     }
 
-    /// A packet that is lost, at this distance from `unacked`; of a read, all of it that is lost from there on.
+    /// Sends the lost packet at this distance from `unacked`; of a read, all consecutive lost packets from there on.
     fn next_lost<M: RegisteredMemory>(
         &mut self,
         lost: u32,
@@ -231,21 +234,21 @@ impl Requester {
         if let Some(board) = &mut self.board {
             board.sent_again(self.unacked, lost, packets);
         }
-        NextPacket::Packet(payload, Leaves::Again(psn))
+        NextPacket::Packet(payload, Transmission::Repeated(psn))
     }
 
-    /// Writes the headers of the packet of a span of a request; its payload. `Err`: memory of this side is not registered as it should be.
+    /// Writes the headers of the packet of a span; returns the source of its payload. `Err`: local protection error.
     fn packet<M: RegisteredMemory>(
         &self,
         index: usize,
         psn: Psn,
         span: PacketSpan,
-        asks: bool,
+        ack_request: bool,
         (memory, headers): (&M, &mut Headers),
     ) -> Result<PayloadSource, ()> {
         let work = self.queue.get(index).ok_or(())?;
         let payload = payload(work, index, span, memory).ok_or(())?;
-        write_headers(headers, &self.label, work, psn, span, asks);
+        write_headers(headers, &self.template, work, psn, span, ack_request);
         Ok(payload)
     }
 
@@ -263,12 +266,12 @@ impl Requester {
         }
     }
 
-    /// So many packets may be under way from now on.
+    /// Sets the window to `packets`.
     pub(super) fn set_window(&mut self, packets: u32) {
         self.limits.set_window(packets);
     }
 
-    /// All that is not acknowledged leaves again.
+    /// Sends all unacknowledged packets again.
     pub(super) fn go_back(&mut self) {
         self.probe = TimeoutProbe::None;
         let sent = self.sent();
@@ -276,11 +279,12 @@ impl Requester {
             return board.lose_all(sent);
         }
         self.cursor = self.first_unacked();
-        self.unasked = 0;
+        self.since_ack_request = 0;
         self.count_fetches();
     }
 
-    /// The peer had no receive buffer for this packet: it leaves again, and all behind it if the peer does not keep that.
+    /// The peer had no receive buffer for this packet: it is sent again, and without selective repeat all packets
+    /// behind it too.
     pub(super) fn refused(&mut self, psn: Psn) {
         let at = psn.packets_since(self.unacked);
         match &mut self.board {
@@ -296,55 +300,56 @@ impl Requester {
         self.board.is_some()
     }
 
-    /// The peer has carried out all before `upto`, and those have come ahead. Whether that is news.
+    /// The peer has executed all packets before `upto`, and received those of `ahead` out of order. Returns whether
+    /// this is new.
     pub(super) fn note_arrived(&mut self, upto: Psn, ahead: &PacketSet) -> bool {
         let (unacked, sent) = (self.unacked, self.sent());
-        self.note_carried(upto);
+        self.note_executed(upto);
         let in_order = upto.packets_since(unacked);
         self.board
             .as_mut()
             .is_some_and(|board| board.acknowledge(unacked, sent, in_order, ahead))
     }
 
-    /// The answer of this number to a read or an atomic operation has come. Whether that is news.
+    /// Records the response packet with this PSN to a read or an atomic operation. Returns whether it is new.
     pub(super) fn note_answer(&mut self, psn: Psn) -> bool {
         let unacked = self.unacked;
-        self.note_carried(psn.plus(1));
+        self.note_executed(psn.plus(1));
         let at = psn.packets_since(unacked);
         self.board
             .as_mut()
             .is_some_and(|board| board.answer(unacked, at))
     }
 
-    /// Number behind all that was carried out and has its answers.
+    /// The PSN behind all packets that were executed and have their responses.
     pub(super) fn ended_to(&self) -> Psn {
         let run = self.board.as_ref().map_or(0, |board| board.run());
-        let carried = self.carried_to.packets_since(self.unacked);
+        let carried = self.executed_to.packets_since(self.unacked);
         self.unacked.plus(run.min(carried))
     }
 
-    /// The request that has this packet number.
+    /// The request that contains this PSN.
     pub(super) fn find(&self, psn: Psn) -> Option<&SendQueueEntry> {
         let (index, _) = self.queue.find(psn)?;
         self.queue.get(index)
     }
 
-    /// Whether this packet has come, as far as is known here.
+    /// Whether this packet is known to have arrived.
     pub(super) fn has_arrived(&self, psn: Psn) -> bool {
         let at = psn.packets_since(self.unacked);
         let board = self.board.as_ref();
         psn.is_before(self.unacked) || board.is_some_and(|board| board.has_arrived(at))
     }
 
-    /// An answer is overdue: the oldest packet leaves again, and asks for one.
+    /// Requests a probe after a timeout: the oldest packet is sent again, with AckReq.
     pub(super) fn probe(&mut self) {
-        if self.has_under_way() {
-            self.probe = TimeoutProbe::Wanted;
+        if self.has_outstanding() {
+            self.probe = TimeoutProbe::Pending;
         }
     }
 
-    /// An answer of this number has brought something. Whether it is the answer to a probe and says that all behind that is
-    /// missing. One that says that the peer has more brings the next probe.
+    /// Whether a response that made progress is the one to a probe and shows that all packets behind the probe are
+    /// missing. If it acknowledges more than the probe, another probe is sent.
     pub(super) fn shows_gap(&mut self, answer: Psn) -> bool {
         let TimeoutProbe::Out { end, sent_to } = self.probe else {
             return false;
@@ -353,18 +358,18 @@ impl Requester {
             return false;
         }
         self.probe = TimeoutProbe::None;
-        // What left behind the probe may just not have come yet.
+        // Packets sent after the probe may still be on their way.
         if !self.unacked.is_before(sent_to) {
             return false;
         }
         let is_gap = answer.plus(1) == end;
         if !is_gap {
-            self.probe = TimeoutProbe::Wanted;
+            self.probe = TimeoutProbe::Pending;
         }
         is_gap
     }
 
-    /// All before `upto` is acknowledged; the requests that end there were taken out before.
+    /// Advances `unacked`; requests that end before `upto` were removed before.
     pub(super) fn advance(&mut self, upto: Psn) {
         if let Some(board) = &mut self.board {
             board.forget_front(upto.packets_since(self.unacked));
@@ -376,7 +381,7 @@ impl Requester {
             self.cursor = least;
         }
         if self.fetches != 0 {
-            // Between two of its requests a read that is answered changes nothing.
+            // Response packets within one segment of a read do not change the count.
             let segment = least.packet / self.limits.read_packets;
             let first = self.queue.oldest().map(|work| (work.first, segment));
             if std::mem::replace(&mut self.counted_from, first) != first || first.is_none() {
@@ -389,7 +394,7 @@ impl Requester {
         self.queue.oldest()
     }
 
-    /// Takes the oldest request out: it has ended.
+    /// Removes the oldest request.
     pub(super) fn end_oldest(&mut self) -> Option<SendQueueEntry> {
         match self.cursor.index.checked_sub(1) {
             Some(index) => self.cursor.index = index,
@@ -402,17 +407,17 @@ impl Requester {
         self.unacked
     }
 
-    /// Whether a packet of this number has left and is not acknowledged.
-    pub(super) fn is_under_way(&self, psn: Psn) -> bool {
+    /// Whether a packet with this PSN is outstanding.
+    pub(super) fn is_outstanding(&self, psn: Psn) -> bool {
         psn.packets_since(self.unacked) < self.sent_to.packets_since(self.unacked)
     }
 
-    pub(super) fn has_under_way(&self) -> bool {
+    pub(super) fn has_outstanding(&self) -> bool {
         self.sent_to != self.unacked
     }
 
-    /// The part of the oldest request, a read, that the answer of this number brings: where it goes in the body, how long
-    /// it is, and whether an answer ends with it.
+    /// The part of the oldest request, a read, that the response with this PSN carries: its offset in the body, its
+    /// length, and whether it is the last packet of a response.
     pub(super) fn answer_of(&self, read: &SendQueueEntry, psn: Psn) -> (u32, u32, bool) {
         let packet = psn.packets_since(read.first);
         let offset = packet * self.limits.mtu_bytes;
@@ -421,18 +426,18 @@ impl Requester {
         (offset, bytes.min(self.limits.mtu_bytes), ends)
     }
 
-    fn note_carried(&mut self, upto: Psn) {
-        if self.carried_to.is_before(upto) {
-            self.carried_to = upto;
+    fn note_executed(&mut self, upto: Psn) {
+        if self.executed_to.is_before(upto) {
+            self.executed_to = upto;
         }
     }
 
-    /// How many packet numbers are under way.
+    /// Number of outstanding PSNs.
     fn sent(&self) -> u32 {
         self.sent_to.packets_since(self.unacked)
     }
 
-    fn has_left(&mut self, psn: Psn, packets: u32, fetches: bool, asks: bool) {
+    fn record_sent(&mut self, psn: Psn, packets: u32, fetches: bool, ack_request: bool) {
         let end = psn.plus(packets);
         if self.sent_to.is_before(end) {
             self.sent_to = end;
@@ -446,7 +451,11 @@ impl Requester {
             );
         }
         self.fetches += u32::from(fetches);
-        self.unasked = if asks { 0 } else { self.unasked + 1 };
+        self.since_ack_request = if ack_request {
+            0
+        } else {
+            self.since_ack_request + 1
+        };
         self.cursor.packet += packets;
         let whole = self.queue.get(self.cursor.index);
         if whole.is_some_and(|work| self.cursor.packet >= work.packets) {

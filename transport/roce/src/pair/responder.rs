@@ -1,117 +1,118 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The receiving half of a queue pair: carries each request of the peer out once and in order. IBTA vol. 1 section 9.7.4.
+//! The responder: executes each request of the peer once and in order. IBTA vol. 1 section 9.7.4.
 //!
-//! | packet                  | what is done                                                      |
+//! | packet                  | action                                                            |
 //! |-------------------------|-------------------------------------------------------------------|
-//! | the expected one        | carried out; acknowledged if it asks for that, or later           |
-//! | a later one             | dropped; the first since the last that was accepted has a NAK     |
-//! | an earlier send, write  | acknowledged again                                                |
-//! | an earlier read         | answered again, if it is one of the last `responder_depth`        |
-//! | an earlier atomic       | its kept result is sent again, likewise                           |
-//! | without receive buffer  | RNR NAK; what follows is dropped until it comes again             |
-//! | a wrong one             | NAK; the queue pair breaks                                        |
+//! | expected                | executed; acknowledged at once if AckReq is set, else later       |
+//! | out of order            | dropped; the first one since the last accepted packet gets a NAK  |
+//! | duplicate send, write   | acknowledged again                                                |
+//! | duplicate read          | answered again, if it is one of the last `responder_depth`        |
+//! | duplicate atomic        | its recorded result is sent again, likewise                       |
+//! | without receive buffer  | RNR NAK; later packets are dropped until it is sent again         |
+//! | invalid                 | NAK; the queue pair enters the error state                        |
 //!
-//! Towards a peer that repeats selectively a later packet is kept, and every acknowledgement names those that are (`ahead.rs`).
-//! When the missing one comes, those behind it are carried out as if they came then; only the payload of a write that is under way is
-//! put in its place at once. One without a receive buffer is not kept any longer: it comes again.
+//! With selective repeat a packet received out of order is kept, and every acknowledgement names the kept ones
+//! (`ahead.rs`). When the missing packet arrives, the packets behind it are executed as if they arrived then; only
+//! payload of the current write is placed at once. A packet without a receive buffer is no longer kept: the peer sends
+//! it again.
 
 use super::ahead::Ahead;
 use super::assembly::{ArrivedPacket, Assembly, FilledBuffer, PacketRefusal};
 use super::config::{Config, PathMtu};
-use super::order::{ExpectedPsn, PsnStanding};
+use super::order::{ExpectedPsn, PsnClass};
 use super::outgoing::PayloadSource;
 use super::receives::ReceiveQueue;
-use super::replay::{ReplayCache, ReplayEntry, Was};
+use super::replay::{ReplayCache, ReplayEntry, ReplayOperation};
 use super::replies::{NextReply, Replies};
 use super::request::{CompletionStatus, MESSAGE_BYTES_MAX, WorkCompletion};
 use crate::format::{Headers, Nak, OpcodeClass, Packet, Syndrome};
 use crate::memory::{MemoryAccess, RegisteredMemory, RoceSge};
 use crate::psn::Psn;
 
-/// The receiving half.
+/// The receiving half of a queue pair.
 #[derive(Debug)]
 pub(super) struct Responder {
     order: ExpectedPsn,
     assembly: Assembly,
     replay: ReplayCache,
     replies: Replies,
-    /// `None`: what comes ahead is dropped.
+    /// `None`: packets received out of order are dropped.
     ahead: Option<Ahead>,
-    /// Messages that were completed, 24 bits.
+    /// Message sequence number: messages completed, 24 bits.
     msn: u32,
     mtu: PathMtu,
-    not_ready_timer: u8,
+    min_rnr_timer: u8,
     number: u32,
-    owed: Owed,
+    delayed_ack: DelayedAck,
     ack_delay_ns: u64,
     next_behind_at: u64,
 }
 
-/// Whether an acknowledgement is owed that nobody has asked for.
+/// An acknowledgement that the peer did not request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Owed {
-    Nothing,
-    /// Since the packet that has just come.
+enum DelayedAck {
+    None,
+    /// Due since the current packet; `schedule_delayed_ack` sets its time.
     New,
-    /// It leaves at this time, if nothing leaves before.
+    /// It is sent at this time, unless another response is sent before.
     At(u64),
 }
 
-/// The result of a request packet.
+/// The effect of a request packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ResponderEvent {
     Nothing,
     Received(WorkCompletion),
-    /// The request is wrong: the queue pair breaks. A receive buffer was in use.
-    Broken(Option<WorkCompletion>),
+    /// The request is invalid: the queue pair enters the error state. With the completion of a receive buffer in use.
+    Fatal(Option<WorkCompletion>),
 }
 
 impl Responder {
     pub(super) fn new(config: &Config) -> Self {
         Self {
-            order: ExpectedPsn::new(config.their_first),
+            order: ExpectedPsn::new(config.rq_psn),
             assembly: Assembly::new(config.path_mtu.bytes()),
             replay: ReplayCache::new(config.responder_depth),
             replies: Replies::new(config),
             ahead: config.selective_repeat.then(Ahead::default),
             msn: 0,
             mtu: config.path_mtu,
-            not_ready_timer: config.not_ready_timer,
+            min_rnr_timer: config.min_rnr_timer,
             number: config.number,
-            owed: Owed::Nothing,
+            delayed_ack: DelayedAck::None,
             ack_delay_ns: config.ack_delay_ns,
             next_behind_at: 0,
         }
     }
 
-    /// A request of the peer has come.
+    /// Handles a request of the peer.
     pub(super) fn request<M: RegisteredMemory>(
         &mut self,
         packet: &Packet<'_>,
         memory: &mut M,
         receives: &mut ReceiveQueue,
     ) -> ResponderEvent {
-        match self.order.standing(packet.bth.psn) {
-            PsnStanding::Next => {
+        match self.order.classify(packet.bth.psn) {
+            PsnClass::Expected => {
                 let part = ArrivedPacket {
                     packet,
                     placed_bytes: None,
                 };
-                return self.carry_out(part, memory, receives);
+                return self.execute(part, memory, receives);
             }
-            PsnStanding::Again => self.repeat(packet),
-            PsnStanding::Ahead if self.ahead.is_some() => self.keep_ahead(packet, memory),
-            PsnStanding::Ahead => {
+            PsnClass::Duplicate => self.repeat(packet),
+            PsnClass::Ahead if self.ahead.is_some() => self.keep_ahead(packet, memory),
+            PsnClass::Ahead => {
                 if self.order.refuse() {
                     self.acknowledge(self.order.expected(), Syndrome::Nak(Nak::Sequence));
                 }
             }
-            PsnStanding::Stray => {}
+            PsnClass::Stray => {}
         }
         ResponderEvent::Nothing
     }
 
-    /// Carries out the next packet that came ahead, if its turn has come. The caller asks until there is none.
+    /// Executes the next packet that was kept, if it is the expected one. The caller repeats the call until `None`.
     pub(super) fn next_kept<M: RegisteredMemory>(
         &mut self,
         memory: &mut M,
@@ -119,12 +120,12 @@ impl Responder {
     ) -> Option<ResponderEvent> {
         let expected = self.order.expected();
         let slot = self.ahead.as_mut()?.take(expected)?;
-        let heard = slot.packet().map(|packet| {
+        let event = slot.packet().map(|packet| {
             let part = ArrivedPacket {
                 packet: &packet,
                 placed_bytes: slot.placed_bytes,
             };
-            self.carry_out(part, memory, receives)
+            self.execute(part, memory, receives)
         });
         if self.order.expected() != expected {
             self.acknowledge(self.order.expected().previous(), Syndrome::UNLIMITED);
@@ -132,10 +133,11 @@ impl Responder {
         if let Some(ahead) = &mut self.ahead {
             ahead.put_back(expected, slot);
         }
-        heard
+        event
     }
 
-    /// The next packet of the answers; writes its headers. `Err`: memory that a peer reads is gone, and the queue pair breaks.
+    /// The next response packet; writes its headers. `Err`: memory of a read is no longer registered, and the queue
+    /// pair enters the error state.
     pub(super) fn next<M: RegisteredMemory>(
         &mut self,
         memory: &M,
@@ -157,73 +159,73 @@ impl Responder {
         }
     }
 
-    /// An acknowledgement that is owed since now leaves in a while.
-    pub(super) fn keep_time(&mut self, now_ns: u64) {
-        if self.owed == Owed::New {
-            self.owed = Owed::At(now_ns.saturating_add(self.ack_delay_ns));
+    /// Sets the time of a new delayed acknowledgement.
+    pub(super) fn schedule_delayed_ack(&mut self, now_ns: u64) {
+        if self.delayed_ack == DelayedAck::New {
+            self.delayed_ack = DelayedAck::At(now_ns.saturating_add(self.ack_delay_ns));
         }
     }
 
-    /// When an acknowledgement leaves that is owed.
-    pub(super) fn owed_at(&self) -> Option<u64> {
-        match self.owed {
-            Owed::At(at) => Some(at),
-            Owed::Nothing | Owed::New => None,
+    /// When the delayed acknowledgement is due.
+    pub(super) fn delayed_ack_at(&self) -> Option<u64> {
+        match self.delayed_ack {
+            DelayedAck::At(at) => Some(at),
+            DelayedAck::None | DelayedAck::New => None,
         }
     }
 
-    /// An acknowledgement that is owed leaves next.
-    pub(super) fn acknowledge_owed(&mut self) {
-        if self.owed != Owed::Nothing {
+    /// Queues the delayed acknowledgement.
+    pub(super) fn send_delayed_ack(&mut self) {
+        if self.delayed_ack != DelayedAck::None {
             self.acknowledge(self.order.expected().previous(), Syndrome::UNLIMITED);
         }
     }
 
-    /// One may leave behind the request that has just left; whether it does, which is not often: where many messages come, some
-    /// ask for it.
-    pub(super) fn acknowledge_behind(&mut self, now_ns: u64) -> bool {
-        let is_due = self.owed != Owed::Nothing && now_ns >= self.next_behind_at;
+    /// Queues the delayed acknowledgement after a request was sent, at most twice per `ack_delay_ns`: under load
+    /// requests with AckReq acknowledge the rest. Returns whether it did.
+    pub(super) fn acknowledge_after_request(&mut self, now_ns: u64) -> bool {
+        let is_due = self.delayed_ack != DelayedAck::None && now_ns >= self.next_behind_at;
         if is_due {
             self.next_behind_at = now_ns.saturating_add(self.ack_delay_ns / 2);
-            self.acknowledge_owed();
+            self.send_delayed_ack();
         }
         is_due
     }
 
-    /// Gives up the message that arrives; its receive buffer, if it has one.
+    /// Abandons the current message; returns the completion of its receive buffer, if it has one.
     pub(super) fn abandon(&mut self) -> Option<WorkCompletion> {
         let work = self.assembly.abandon()?;
         Some(self.failed(work, CompletionStatus::Flushed))
     }
 
-    /// Answers nothing any more.
-    pub(super) fn silence(&mut self) {
-        self.owed = Owed::Nothing;
+    /// Discards all responses.
+    pub(super) fn discard_responses(&mut self) {
+        self.delayed_ack = DelayedAck::None;
         self.replies.clear();
     }
 
-    /// How many answers have not left.
-    pub(super) fn unanswered(&self) -> usize {
+    /// Number of responses not yet sent.
+    pub(super) fn queued_responses(&self) -> usize {
         self.replies.len()
     }
 
-    /// Keeps a packet that has come ahead, and says that it is there.
+    /// Keeps a packet received out of order, and acknowledges it selectively.
     fn keep_ahead<M: RegisteredMemory>(&mut self, packet: &Packet<'_>, memory: &mut M) {
         let Some(ahead) = &mut self.ahead else {
             return;
         };
         let distance = packet.bth.psn.packets_since(self.order.expected());
-        if ahead.wants(distance) {
+        if ahead.can_keep(distance) {
             let placed = self.assembly.place_ahead(packet, distance, memory);
             ahead.keep(distance, packet, placed);
         }
-        // Nothing may take the place of an RNR NAK that has not left.
+        // An RNR NAK that was not sent yet must not be replaced.
         if !self.order.has_refused() {
             self.acknowledge(self.order.expected().previous(), Syndrome::UNLIMITED);
         }
     }
 
-    fn carry_out<M: RegisteredMemory>(
+    fn execute<M: RegisteredMemory>(
         &mut self,
         part: ArrivedPacket<'_>,
         memory: &mut M,
@@ -231,7 +233,7 @@ impl Responder {
     ) -> ResponderEvent {
         let packet = part.packet;
         let before = self.order.expected();
-        let carried_out = match packet.bth.opcode.kind() {
+        let outcome = match packet.bth.opcode.kind() {
             OpcodeClass::Send | OpcodeClass::Write => self.message(part, memory, receives),
             OpcodeClass::ReadRequest => self.read(packet, memory).map(|()| None),
             OpcodeClass::FetchAdd | OpcodeClass::CompareSwap => {
@@ -242,7 +244,7 @@ impl Responder {
         if let Some(ahead) = &mut self.ahead {
             ahead.forget_front(self.order.expected().packets_since(before));
         }
-        match carried_out {
+        match outcome {
             Ok(None) => ResponderEvent::Nothing,
             Ok(Some(received)) => ResponderEvent::Received(WorkCompletion {
                 work: received.work,
@@ -257,19 +259,19 @@ impl Responder {
 
     fn refuse(&mut self, psn: Psn, refusal: PacketRefusal) -> ResponderEvent {
         match refusal {
-            PacketRefusal::NotReady => {
-                let timer = self.not_ready_timer;
+            PacketRefusal::Rnr => {
+                let timer = self.min_rnr_timer;
                 self.order.refuse();
-                self.acknowledge(psn, Syndrome::NotReady { timer });
+                self.acknowledge(psn, Syndrome::RnrNak { timer });
                 ResponderEvent::Nothing
             }
             PacketRefusal::Nak(nak) => {
                 self.acknowledge(psn, Syndrome::Nak(nak));
-                ResponderEvent::Broken(self.abandon())
+                ResponderEvent::Fatal(self.abandon())
             }
             PacketRefusal::Buffer { nak, work, status } => {
                 self.acknowledge(psn, Syndrome::Nak(nak));
-                ResponderEvent::Broken(Some(self.failed(work, status)))
+                ResponderEvent::Fatal(Some(self.failed(work, status)))
             }
         }
     }
@@ -283,13 +285,13 @@ impl Responder {
         let received = self.assembly.take(part, memory, receives)?;
         let packet = part.packet;
         self.order.accept(1);
-        if !self.assembly.is_under_way() {
+        if !self.assembly.is_in_progress() {
             self.count_message();
         }
         if packet.bth.ack_request {
             self.acknowledge(packet.bth.psn, Syndrome::UNLIMITED);
-        } else if self.ack_delay_ns != 0 && self.owed == Owed::Nothing {
-            self.owed = Owed::New;
+        } else if self.ack_delay_ns != 0 && self.delayed_ack == DelayedAck::None {
+            self.delayed_ack = DelayedAck::New;
         }
         Ok(received)
     }
@@ -300,7 +302,7 @@ impl Responder {
         memory: &M,
     ) -> Result<(), PacketRefusal> {
         let reth = packet.reth().filter(|reth| reth.bytes <= MESSAGE_BYTES_MAX);
-        let reth = reth.filter(|_| !self.assembly.is_under_way());
+        let reth = reth.filter(|_| !self.assembly.is_in_progress());
         let reth = reth.ok_or(PacketRefusal::Nak(Nak::InvalidRequest))?;
         if reth.bytes != 0 {
             memory
@@ -319,14 +321,14 @@ impl Responder {
         self.keep(ReplayEntry {
             first: psn,
             packets,
-            what: Was::Read(reth),
+            operation: ReplayOperation::Read(reth),
         });
-        let piece = RoceSge {
+        let sge = RoceSge {
             key: reth.key,
             address: reth.address,
             bytes: reth.bytes,
         };
-        self.replies.read(psn, piece, self.msn, false);
+        self.replies.read(psn, sge, self.msn, false);
         Ok(())
     }
 
@@ -336,7 +338,7 @@ impl Responder {
         memory: &mut M,
     ) -> Result<(), PacketRefusal> {
         let atomic = packet.atomic().filter(|atomic| atomic.address % 8 == 0);
-        let atomic = atomic.filter(|_| !self.assembly.is_under_way());
+        let atomic = atomic.filter(|_| !self.assembly.is_in_progress());
         let atomic = atomic.ok_or(PacketRefusal::Nak(Nak::InvalidRequest))?;
         let (key, address) = (atomic.key, atomic.address);
         let checked = memory.check(key, address, 8, MemoryAccess::RemoteAtomic);
@@ -351,19 +353,19 @@ impl Responder {
         self.keep(ReplayEntry {
             first: psn,
             packets: 1,
-            what: Was::Atomic(value),
+            operation: ReplayOperation::Atomic(value),
         });
         self.replies.atomic(psn, value, self.msn);
         Ok(())
     }
 
-    /// Answers a request again that was carried out.
+    /// Answers a duplicate request again.
     fn repeat(&mut self, packet: &Packet<'_>) {
         let psn = packet.bth.psn;
         match packet.bth.opcode.kind() {
             OpcodeClass::Send | OpcodeClass::Write => {
-                // A read has its own answer: rdma_rxe takes an acknowledgement of its number for the end of it, without the data. A
-                // peer that repeats selectively knows better, and is told of all.
+                // A read needs its own response: rdma_rxe takes an acknowledgement of its PSN for its completion,
+                // without the data. With selective repeat the requester does not, and everything is acknowledged.
                 let expected = self.order.expected();
                 let fetches = match self.ahead {
                     None => self.replay.first_behind(psn, expected),
@@ -379,7 +381,7 @@ impl Responder {
                 let Some(carried) = carried else {
                     return;
                 };
-                let piece = RoceSge {
+                let sge = RoceSge {
                     key: again.key,
                     address: again.address,
                     bytes: again.bytes,
@@ -388,12 +390,12 @@ impl Responder {
                     let (first, packets) = (carried.first, carried.packets);
                     self.replies.repeat(first, packets);
                     if !self.replies.will_answer(first, packets, psn, again.bytes) {
-                        self.replies.read(psn, piece, self.msn, true);
+                        self.replies.read(psn, sge, self.msn, true);
                     }
                     return;
                 }
                 self.replies.forget(carried.first, carried.packets);
-                self.replies.read(psn, piece, self.msn, true);
+                self.replies.read(psn, sge, self.msn, true);
             }
             _ => {
                 if let Some(value) = self.replay.atomic(psn) {
@@ -404,16 +406,16 @@ impl Responder {
         }
     }
 
-    /// Keeps what a read or an atomic operation was. Its answer acknowledges all before it.
+    /// Records a read or an atomic operation. Its response acknowledges all packets before it.
     fn keep(&mut self, carried: ReplayEntry) {
-        self.owed = Owed::Nothing;
+        self.delayed_ack = DelayedAck::None;
         if let Some(oldest) = self.replay.keep(carried) {
             self.replies.forget(oldest.first, oldest.packets);
         }
     }
 
     fn acknowledge(&mut self, psn: Psn, syndrome: Syndrome) {
-        self.owed = Owed::Nothing;
+        self.delayed_ack = DelayedAck::None;
         self.replies.acknowledge(psn, syndrome, self.msn);
     }
 

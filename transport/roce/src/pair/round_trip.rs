@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How long answers take, and how long to wait for one: RFC 6298 section 2, with a floor and a ceiling of [`Config`].
+//! Round-trip measurement and response timeout: RFC 6298 section 2, with the floor and ceiling of [`Config`].
 //!
-//! One packet at a time is timed, so an acknowledgement costs one comparison. A packet that is sent again is not timed, since
-//! nobody knows which of the two was answered (Karn's algorithm).
+//! One packet at a time is timed, so an acknowledgement costs one comparison. A packet that is sent again is not timed,
+//! since it is unknown which transmission was acknowledged (Karn's algorithm).
 
 use super::config::Config;
 use crate::psn::Psn;
@@ -14,13 +14,14 @@ pub(super) struct RoundTrip {
     deviation_ns: u64,
     has_sample: bool,
     timed: Option<TimedPacket>,
-    /// How long to wait without a measurement.
+    /// Timeout before the first measurement.
     initial_ns: u64,
     floor_ns: u64,
     ceiling_ns: u64,
-    /// The waiting time is doubled so often until a packet was timed again, or answers came [`CALM`] times in time.
+    /// How often the timeout was doubled since a packet was last timed, or [`IN_TIME_ACKS`] acknowledgements arrived in
+    /// time.
     doublings: u32,
-    /// Acknowledgements that brought something since the last time-out.
+    /// Acknowledgements of something new since the last timeout.
     in_time: u32,
 }
 
@@ -32,7 +33,7 @@ struct TimedPacket {
 }
 
 impl RoundTrip {
-    /// `None`: answers are waited for without end.
+    /// `None`: no timeout.
     pub(super) fn new(config: &Config) -> Option<Self> {
         Some(Self {
             smoothed_ns: 0,
@@ -50,14 +51,14 @@ impl RoundTrip {
         })
     }
 
-    /// A packet has left for the first time, and asks for an answer.
+    /// Starts the measurement, if none runs: a packet was sent for the first time, with AckReq.
     pub(super) fn sent(&mut self, now: u64, psn: Psn) {
         if self.timed.is_none() {
             self.timed = Some(TimedPacket { psn, left_at: now });
         }
     }
 
-    /// The packet is sent again; `None`: all that have no answer.
+    /// Cancels the measurement if this packet is sent again; `None`: all unacknowledged packets are.
     pub(super) fn sent_again(&mut self, psn: Option<Psn>) {
         if let Some(timed) = self.timed
             && psn.is_none_or(|psn| psn == timed.psn)
@@ -66,12 +67,12 @@ impl RoundTrip {
         }
     }
 
-    /// The packet whose answer is awaited.
+    /// PSN of the packet being timed.
     pub(super) fn timed(&self) -> Option<Psn> {
         self.timed.map(|timed| timed.psn)
     }
 
-    /// The packet that is timed has been answered; how long that took.
+    /// Ends the measurement; returns the round trip in nanoseconds.
     pub(super) fn answered(&mut self, now: u64) -> Option<u64> {
         let timed = self.timed.take()?;
         let took = now.saturating_sub(timed.left_at);
@@ -88,25 +89,25 @@ impl RoundTrip {
         Some(took)
     }
 
-    /// No answer came in time.
+    /// Doubles the timeout.
     pub(super) fn back_off(&mut self) {
         self.doublings = (self.doublings + 1).min(DOUBLINGS_MAX);
-        // The peer may have been away: how long that was is no round trip.
+        // The peer may not have been scheduled: that time is not a round trip.
         self.timed = None;
         self.in_time = 0;
     }
 
-    /// An acknowledgement has brought something. On a link that loses much hardly any packet can be timed.
+    /// Records an acknowledgement of something new. On a link with heavy loss hardly any packet can be timed.
     pub(super) fn progress(&mut self) {
         if self.doublings != 0 {
             self.in_time += 1;
-            if self.in_time >= CALM {
+            if self.in_time >= IN_TIME_ACKS {
                 self.doublings = 0;
             }
         }
     }
 
-    /// How long to wait for an answer.
+    /// The response timeout.
     pub(super) fn wait_ns(&self) -> u64 {
         let measured = self
             .smoothed_ns
@@ -121,10 +122,10 @@ impl RoundTrip {
     }
 }
 
-/// So many acknowledgements in a row say that the wait is long enough. One alone does not: it may be the answer to a packet that
-/// was sent again, after another time-out.
-const CALM: u32 = 2;
-/// Beyond that the ceiling is reached anyway.
+/// So many acknowledgements in a row show that the timeout is long enough. One alone does not: it may acknowledge a
+/// packet that was sent again, after another timeout.
+const IN_TIME_ACKS: u32 = 2;
+/// The ceiling is reached before.
 const DOUBLINGS_MAX: u32 = 20;
 
 #[cfg(test)]
@@ -191,7 +192,7 @@ mod tests {
         let mut round_trip = round_trip(false);
         measure(&mut round_trip, 8_000);
         round_trip.back_off();
-        for _ in 0..CALM {
+        for _ in 0..IN_TIME_ACKS {
             assert_eq!(round_trip.wait_ns(), 48_000);
             round_trip.progress();
         }

@@ -1,34 +1,34 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a requester that repeats selectively knows of each packet under way. The loss recovery is that of IRN (Mittal et al.,
-//! SIGCOMM 2018): the peer keeps what comes ahead, and only what is missing is sent again.
+//! State of each outstanding packet of a requester with selective repeat. Loss recovery is that of IRN (Mittal et al.,
+//! SIGCOMM 2018): the peer keeps packets received out of order, and only missing ones are sent again.
 //!
-//! Each packet has the serial number of the moment at which it left last. If one that left once and later has come, and the
-//! network keeps packets in order, an earlier one that has not come is lost. What was sent again says nothing of others: an
-//! answer may be for the first time that it left.
+//! Each packet has the serial number of its last transmission. If a packet that was sent only once has arrived, and the
+//! network preserves order, a packet with an earlier serial that has not arrived is lost. Retransmitted packets are no
+//! evidence: an acknowledgement may be for their first transmission.
 //!
-//! The answers to reads have numbers too, and leave the peer in the order of these. Such a number is there when its answer has come.
-//! It is asked for again when the request was lost, or was carried out and something behind the answer has come.
+//! Response packets to reads have PSNs too, and are sent in PSN order. Such a PSN has arrived when its response has. It
+//! is requested again when the request was lost, or was executed and a later response has arrived.
 //!
 //! Packets are named by their distance from `unacked`.
 
 use crate::format::PacketSet;
 use crate::psn::Psn;
 
-/// Packets under way, at most [`PacketSet::PACKETS`].
+/// Outstanding packets, at most [`PacketSet::PACKETS`].
 #[derive(Debug)]
 pub(super) struct Scoreboard {
-    /// Those that have come, and of reads and atomic operations those whose answers have.
+    /// Packets that have arrived; of reads and atomic operations, those whose responses have.
     arrived: PacketSet,
-    /// Those that are to leave again.
+    /// Packets to be sent again.
     lost: PacketSet,
-    /// Those that have left more than once.
+    /// Packets sent more than once.
     again: PacketSet,
-    /// Numbers of reads and atomic operations.
+    /// PSNs of reads and atomic operations.
     fetches: PacketSet,
-    /// When each left, at the low bits of its packet number.
+    /// Serial of the last transmission, indexed by the low bits of the PSN.
     serials: [u32; SLOTS],
     next_serial: u32,
-    /// The latest that has left once and has come, and the same of those that were carried out.
+    /// The latest serial of a packet sent once that has arrived, and the same among the executed ones.
     newest: u32,
     newest_in_order: u32,
 }
@@ -49,7 +49,7 @@ impl Scoreboard {
         }
     }
 
-    /// A packet has left for the first time, at this distance from `unacked`; a read stands for several numbers.
+    /// Records the first transmission of a packet at this distance from `unacked`; a read takes several PSNs.
     pub(super) fn sent(&mut self, unacked: Psn, at: u32, packets: u32, fetches: bool) {
         let serial = self.take_serial();
         for packet in at..at + packets {
@@ -60,7 +60,7 @@ impl Scoreboard {
         }
     }
 
-    /// The same for one that leaves again.
+    /// Records a retransmission.
     pub(super) fn sent_again(&mut self, unacked: Psn, at: u32, packets: u32) {
         let serial = self.take_serial();
         for packet in at..at + packets {
@@ -70,18 +70,18 @@ impl Scoreboard {
         }
     }
 
-    /// The first packet that is to leave again.
+    /// The first packet to be sent again.
     pub(super) fn next_lost(&self) -> Option<u32> {
         self.lost.first()
     }
 
-    /// How many lost numbers follow each other from this one on, `most` at most.
+    /// Number of consecutive lost packets from `at` on, at most `most`.
     pub(super) fn lost_run(&self, at: u32, most: u32) -> u32 {
         let run = (at..at.saturating_add(most)).take_while(|packet| self.lost.contains(*packet));
         u32::try_from(run.count()).unwrap_or(0)
     }
 
-    /// How many of so many packets that have left are on their way.
+    /// Number of the first `sent` packets that are in flight.
     pub(super) fn in_flight(&self, sent: u32) -> u32 {
         sent.saturating_sub(self.arrived.len() + self.lost.len())
     }
@@ -90,28 +90,28 @@ impl Scoreboard {
         self.arrived.contains(packet)
     }
 
-    /// Everything among the first `sent` packets that has not come leaves again.
+    /// Marks all packets among the first `sent` that have not arrived as lost.
     pub(super) fn lose_all(&mut self, sent: u32) {
         for packet in 0..sent {
             self.lose(packet);
         }
     }
 
-    /// This packet leaves again, if it has not come.
+    /// Marks a packet as lost, if it has not arrived.
     pub(super) fn lose(&mut self, packet: u32) {
         if !self.arrived.contains(packet) {
             self.lost.insert(packet);
         }
     }
 
-    /// This packet leaves again: the peer has not kept it, even if it had come ahead.
+    /// Marks a packet as lost even if it had arrived: the peer has not kept it.
     pub(super) fn refuse(&mut self, packet: u32) {
         self.arrived.remove(packet);
         self.lost.insert(packet);
     }
 
-    /// The peer has carried out the first `in_order` of `sent` packets, and those have come ahead whose distance from the next
-    /// but one is in `ahead`. Whether that is news.
+    /// The peer has executed the first `in_order` of `sent` packets, and received those in `ahead` out of order; bit 0
+    /// of `ahead` is packet `in_order + 1`. Returns whether this is new.
     pub(super) fn acknowledge(
         &mut self,
         unacked: Psn,
@@ -123,7 +123,7 @@ impl Scoreboard {
             return false;
         }
         let before = self.arrived;
-        self.carried_out(unacked, in_order.min(sent));
+        self.executed(unacked, in_order.min(sent));
         self.newest = later(self.newest, self.newest_in_order);
         let mut waiting = *ahead;
         while let Some(first) = waiting.first() {
@@ -140,16 +140,17 @@ impl Scoreboard {
                 self.arrive(packet);
             }
         }
-        // What is behind the last one in order has left later, so without anything ahead none of it is known to be lost.
+        // Packets behind the last one in order were sent later, so without out-of-order arrivals none of them is known
+        // to be lost.
         if !ahead.is_empty() || self.arrived.run() < in_order.min(sent) {
             self.find_lost(unacked, sent, in_order, ahead);
         }
         self.arrived != before
     }
 
-    /// The answer of this number has come, and with it all that were asked for before it should have. Whether it is news.
+    /// A response packet has arrived; responses requested before it should have arrived too. Returns whether it is new.
     pub(super) fn answer(&mut self, unacked: Psn, packet: u32) -> bool {
-        let is_news = !self.arrived.contains(packet);
+        let is_new = !self.arrived.contains(packet);
         self.arrive(packet);
         let serial = self.serials[slot(unacked, packet)];
         for earlier in 0..packet {
@@ -158,15 +159,15 @@ impl Scoreboard {
                 self.lose(earlier);
             }
         }
-        is_news
+        is_new
     }
 
-    /// How many packets from `unacked` on are there without a gap.
+    /// Number of packets that have arrived without a gap, from `unacked` on.
     pub(super) fn run(&self) -> u32 {
         self.arrived.run()
     }
 
-    /// `unacked` is so many packets later.
+    /// `unacked` advances by `packets`.
     pub(super) fn forget_front(&mut self, packets: u32) {
         let sets = [
             &mut self.arrived,
@@ -179,9 +180,9 @@ impl Scoreboard {
         }
     }
 
-    /// The first `count` were carried out. Serial numbers rise with packet numbers but for those that left again, so the last is the
-    /// latest.
-    fn carried_out(&mut self, unacked: Psn, count: u32) {
+    /// The first `count` packets were executed. Serials rise with PSNs except for retransmissions, so the last one has
+    /// the latest serial.
+    fn executed(&mut self, unacked: Psn, count: u32) {
         let last = (0..count)
             .rev()
             .find(|packet| !self.again.contains(*packet));
@@ -201,7 +202,7 @@ impl Scoreboard {
     }
 
     fn find_lost(&mut self, unacked: Psn, sent: u32, in_order: u32, ahead: &PacketSet) {
-        // A request that has come ahead has no answer yet; all its numbers have its serial.
+        // A request received out of order has no response yet; all its PSNs share one serial.
         let mut waits = None;
         for packet in 0..sent {
             if self.arrived.contains(packet) {
@@ -229,13 +230,13 @@ impl Scoreboard {
     }
 }
 
-/// Where the serial of a packet is.
+/// Index of a packet's serial.
 fn slot(unacked: Psn, packet: u32) -> usize {
     let low = unacked.plus(packet).get() % PacketSet::PACKETS;
     usize::try_from(low).unwrap_or(0)
 }
 
-/// Serials are counted in a ring, and those of packets under way are close together.
+/// Serials wrap around; those of outstanding packets are close together.
 fn is_later(one: u32, other: u32) -> bool {
     one.wrapping_sub(other).cast_signed() > 0
 }
@@ -250,7 +251,7 @@ mod tests {
 
     const FIRST: Psn = Psn::new(0x00ff_fff0);
 
-    /// So many packets have left, with a read of three numbers at each of `reads`.
+    /// A scoreboard with `sent` packets sent, and a read of three PSNs at each of `reads`.
     fn board(sent: u32, reads: &[u32]) -> Scoreboard {
         let mut board = Scoreboard::new();
         let mut at = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Work requests that were posted and have not ended, and the packet numbers that they have.
+//! Posted work requests that have not completed, with their PSNs.
 
 use std::collections::VecDeque;
 
@@ -12,13 +12,13 @@ use crate::psn::Psn;
 #[derive(Debug)]
 pub(super) struct SendQueue {
     works: VecDeque<SendQueueEntry>,
-    /// Number of the first packet of the next request.
+    /// PSN of the first packet of the next request.
     next: Psn,
     depth: usize,
     mtu: PathMtu,
 }
 
-/// A work request that has not ended.
+/// A work request that has not completed.
 #[derive(Debug)]
 pub(super) struct SendQueueEntry {
     pub(super) work: u64,
@@ -26,40 +26,40 @@ pub(super) struct SendQueueEntry {
     pub(super) body: SendQueueBody,
     pub(super) immediate: Option<[u8; 4]>,
     pub(super) signaled: bool,
-    /// Number of its first packet; a read has the numbers of its answers.
+    /// PSN of its first packet; a read has the PSNs of its response.
     pub(super) first: Psn,
     pub(super) packets: u32,
 }
 
-/// The body of a work request that has not ended.
+/// The body of a work request that has not completed.
 #[derive(Debug)]
 pub(super) enum SendQueueBody {
-    /// Short ones need no memory of their own.
+    /// Short bodies need no allocation.
     Short {
         bytes: [u8; SHORT_BYTES],
         len: u8,
     },
     Inline(Box<[u8]>),
-    Piece(RoceSge),
+    Sge(RoceSge),
 }
 
 impl SendQueue {
     pub(super) fn new(config: &Config) -> Self {
         Self {
             works: VecDeque::new(),
-            next: config.our_first,
+            next: config.sq_psn,
             depth: usize::try_from(config.send_depth).unwrap_or(usize::MAX),
             mtu: config.path_mtu,
         }
     }
 
-    /// Takes a request in, if there is room beside `unpolled` completions.
+    /// Posts a request, if the depth allows it beside `unpolled` completions.
     pub(super) fn push(
         &mut self,
         request: &RoceRequest<'_>,
         unpolled: usize,
     ) -> Result<(), PostError> {
-        let body = kept(request)?;
+        let body = copy_body(request)?;
         let packets = self.mtu.packets(body.bytes());
         let first = self.works.front().map_or(self.next, |work| work.first);
         let numbers = self.next.packets_since(first) + packets;
@@ -91,7 +91,7 @@ impl SendQueue {
         self.works.get(index)
     }
 
-    /// The request that has this packet number, and how many of its packets are before it.
+    /// The index of the request that contains this PSN, and the number of its packets before it.
     pub(super) fn find(&self, psn: Psn) -> Option<(usize, u32)> {
         let first = self.works.front()?.first;
         let distance = psn.packets_since(first);
@@ -112,7 +112,7 @@ impl SendQueue {
 }
 
 impl SendQueueEntry {
-    /// Whether its answer brings something: then no acknowledgement of a later packet ends it.
+    /// Whether its response carries data: then no acknowledgement of a later packet completes it.
     pub(super) fn fetches(&self) -> bool {
         !matches!(
             self.operation,
@@ -124,7 +124,7 @@ impl SendQueueEntry {
         matches!(self.operation, RequestOpcode::Read { .. })
     }
 
-    /// Number behind its last packet.
+    /// The PSN behind its last packet.
     pub(super) fn end(&self) -> Psn {
         self.first.plus(self.packets)
     }
@@ -142,12 +142,12 @@ impl SendQueueBody {
         }
     }
 
-    /// The bytes that were copied; none of a piece.
+    /// The inline bytes; none for registered memory.
     pub(super) fn copied(&self) -> &[u8] {
         match self {
             Self::Short { bytes, len } => &bytes[..usize::from(*len)],
             Self::Inline(bytes) => bytes,
-            Self::Piece(_) => &[],
+            Self::Sge(_) => &[],
         }
     }
 
@@ -155,16 +155,16 @@ impl SendQueueBody {
         match self {
             Self::Short { len, .. } => u32::from(*len),
             Self::Inline(bytes) => u32::try_from(bytes.len()).unwrap_or(u32::MAX),
-            Self::Piece(piece) => piece.bytes,
+            Self::Sge(sge) => sge.bytes,
         }
     }
 }
 
-/// Keeps the body of a request that makes sense.
-fn kept(request: &RoceRequest<'_>) -> Result<SendQueueBody, PostError> {
+/// Copies the body of a valid request.
+fn copy_body(request: &RoceRequest<'_>) -> Result<SendQueueBody, PostError> {
     let bytes = match request.body {
         RequestBody::Inline(bytes) => bytes.len(),
-        RequestBody::Piece(piece) => usize::try_from(piece.bytes).unwrap_or(usize::MAX),
+        RequestBody::Sge(sge) => usize::try_from(sge.bytes).unwrap_or(usize::MAX),
     };
     let most = MESSAGE_BYTES_MAX;
     if u32::try_from(bytes).is_ok_and(|bytes| bytes > most) || bytes > u32::MAX as usize {
@@ -182,7 +182,7 @@ fn kept(request: &RoceRequest<'_>) -> Result<SendQueueBody, PostError> {
         }
     }
     match (request.body, request.operation) {
-        (RequestBody::Piece(piece), _) => Ok(SendQueueBody::Piece(piece)),
+        (RequestBody::Sge(sge), _) => Ok(SendQueueBody::Sge(sge)),
         (RequestBody::Inline(bytes), RequestOpcode::Send | RequestOpcode::Write { .. }) => {
             Ok(SendQueueBody::inline(bytes))
         }
@@ -190,9 +190,10 @@ fn kept(request: &RoceRequest<'_>) -> Result<SendQueueBody, PostError> {
     }
 }
 
-/// Longer bodies are copied to memory of their own.
+/// Longer bodies are allocated.
 const SHORT_BYTES: usize = 64;
-/// Most packet numbers of all requests that have not ended: a quarter of all, so which is before which is never in doubt.
+/// Largest number of PSNs of all requests that have not completed: a quarter of all, so that their order is
+/// unambiguous.
 const NUMBERS_MAX: u32 = 1 << 22;
 const _: () = assert!(MESSAGE_BYTES_MAX / 256 <= NUMBERS_MAX);
 
@@ -204,7 +205,7 @@ mod tests {
         SendQueue::new(&Config {
             send_depth: depth,
             path_mtu: PathMtu::Bytes256,
-            our_first: Psn::new(0x00ff_fffe),
+            sq_psn: Psn::new(0x00ff_fffe),
             ..Config::new(1, 2, "10.0.0.1:4791".parse().unwrap())
         })
     }
@@ -213,7 +214,7 @@ mod tests {
         RoceRequest {
             work: 0,
             operation,
-            body: RequestBody::Piece(RoceSge {
+            body: RequestBody::Sge(RoceSge {
                 bytes,
                 ..RoceSge::default()
             }),

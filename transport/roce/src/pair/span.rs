@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a request is cut into packets, and what each carries. IBTA vol. 1 section 9.7.
+//! How a request is split into packets, and what each carries. IBTA vol. 1 section 9.7.
 
 use super::config::Config;
-use super::outgoing::{Label, PayloadSource};
+use super::outgoing::{HeaderTemplate, PayloadSource};
 use super::request::RequestOpcode;
 use super::send_queue::{SendQueueBody, SendQueueEntry};
 use crate::format::{
@@ -11,18 +11,18 @@ use crate::format::{
 use crate::memory::{MemoryAccess, RegisteredMemory};
 use crate::psn::Psn;
 
-/// The limits of packets and of the window.
+/// Limits of packets and of the window.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PacketLimits {
     pub(super) mtu_bytes: u32,
     pub(super) window_packets: u32,
     pub(super) read_packets: u32,
     pub(super) fetches: u32,
-    /// Half of the window at most, so that a full one always has an answer coming.
-    pub(super) ask_every: u32,
-    ask_every_max: u32,
-    /// The last packet of each request asks for an answer; else only that of those that are signaled.
-    pub(super) asks_always: bool,
+    /// At most half of the window, so that an acknowledgement is on its way before the window is full.
+    pub(super) ack_interval: u32,
+    ack_interval_max: u32,
+    /// AckReq is set in the last packet of every request; otherwise only in that of signaled ones.
+    pub(super) acks_every_request: bool,
 }
 
 /// The part of a request that one packet carries.
@@ -30,16 +30,16 @@ pub(super) struct PacketLimits {
 pub(super) struct PacketSpan {
     pub(super) offset: u32,
     pub(super) bytes: u32,
-    /// How many packet numbers.
+    /// Number of PSNs.
     pub(super) packets: u32,
     pub(super) position: MessagePosition,
 }
 
 impl PacketLimits {
     pub(super) fn new(config: &Config) -> Self {
-        let ask_every_max = match config.peer_is_ours {
-            true => ASK_OURS_EVERY_MAX,
-            false => ASK_EVERY_MAX,
+        let ack_interval_max = match config.peer_is_rmpi {
+            true => ACK_INTERVAL_RMPI_MAX,
+            false => ACK_INTERVAL_MAX,
         };
         Self {
             mtu_bytes: config.path_mtu.bytes(),
@@ -49,19 +49,19 @@ impl PacketLimits {
                 false => config.read_packets,
             },
             fetches: config.initiator_depth.into(),
-            ask_every: config.window_packets.div_ceil(2).min(ask_every_max),
-            ask_every_max,
-            asks_always: config.ack_delay_ns == 0,
+            ack_interval: config.window_packets.div_ceil(2).min(ack_interval_max),
+            ack_interval_max,
+            acks_every_request: config.ack_delay_ns == 0,
         }
     }
 
-    /// So many packets may be under way from now on.
+    /// Sets the window to `packets`.
     pub(super) fn set_window(&mut self, packets: u32) {
         self.window_packets = packets;
-        self.ask_every = packets.div_ceil(2).min(self.ask_every_max);
+        self.ack_interval = packets.div_ceil(2).min(self.ack_interval_max);
     }
 
-    /// What the packet that begins at `packet` of a request stands for.
+    /// The span of the packet that begins at `packet` of a request.
     pub(super) fn span(&self, work: &SendQueueEntry, packet: u32) -> PacketSpan {
         let rest = work.packets.saturating_sub(packet);
         let packets = match work.is_read() {
@@ -86,7 +86,7 @@ impl PacketLimits {
     }
 }
 
-/// Where the payload of a packet is; `None` if memory of this side is not registered as it should be.
+/// The source of a packet's payload; `None`: local protection error.
 pub(super) fn payload<M: RegisteredMemory>(
     work: &SendQueueEntry,
     index: usize,
@@ -105,12 +105,12 @@ pub(super) fn payload<M: RegisteredMemory>(
             offset,
             bytes,
         }),
-        SendQueueBody::Piece(piece) => {
-            let part = piece.part(offset, bytes);
+        SendQueueBody::Sge(sge) => {
+            let part = sge.part(offset, bytes);
             let checked = memory.check(part.key, part.address, part.bytes.into(), access);
             checked.ok().map(|()| match work.fetches() {
                 true => PayloadSource::Nothing,
-                false => PayloadSource::Piece(part),
+                false => PayloadSource::Sge(part),
             })
         }
     }
@@ -119,17 +119,17 @@ pub(super) fn payload<M: RegisteredMemory>(
 /// Writes the headers of a packet.
 pub(super) fn write_headers(
     headers: &mut Headers,
-    label: &Label,
+    template: &HeaderTemplate,
     work: &SendQueueEntry,
     psn: Psn,
     span: PacketSpan,
-    asks: bool,
+    ack_request: bool,
 ) {
     let ends = matches!(span.position, MessagePosition::Last | MessagePosition::Only);
     let immediate = work.immediate.filter(|_| ends);
     let mut begin = |kind, bytes| {
         let opcode = Opcode::reliable(kind, span.position, immediate.is_some());
-        headers.begin(&label.bth(opcode, psn, bytes, asks));
+        headers.begin(&template.bth(opcode, psn, bytes, ack_request));
     };
     match work.operation {
         RequestOpcode::Send => begin(OpcodeClass::Send, span.bytes),
@@ -186,7 +186,8 @@ fn push_atomic(headers: &mut Headers, address: u64, key: u32, [swap, compare]: [
     headers.push(|bytes| atomic.write(bytes));
 }
 
-/// In a long message an acknowledgement is asked for at least so often, as `rdma_rxe` does.
-const ASK_EVERY_MAX: u32 = 64;
-/// The same of a peer of ours, which answers a burst once: so the window is not full before the next answer is on its way.
-const ASK_OURS_EVERY_MAX: u32 = 16;
+/// Largest number of packets between two with AckReq in a long message, as in `rdma_rxe`.
+const ACK_INTERVAL_MAX: u32 = 64;
+/// The same for an rmpi peer, which acknowledges a burst once: so an acknowledgement is on its way before the window is
+/// full.
+const ACK_INTERVAL_RMPI_MAX: u32 = 16;

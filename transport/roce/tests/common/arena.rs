@@ -17,7 +17,7 @@ struct Region {
 }
 
 impl Arena {
-    /// Registers memory of which nothing is denied. It lies at [`address`] of its key.
+    /// Registers memory with all rights, at [`address`] of its key.
     pub(crate) fn add(&mut self, key: u32, bytes: Vec<u8>) {
         self.add_at(key, address(key), bytes);
     }
@@ -46,11 +46,11 @@ impl Arena {
         &region.expect("it was added").bytes
     }
 
-    /// What a carrier puts into a packet.
-    pub(crate) fn gather(&self, piece: RoceSge) -> &[u8] {
-        let region = self.region(piece.key).expect("the engine has checked it");
-        let from = region.offset(piece.address, piece.bytes.into());
-        &region.bytes[from.expect("the engine has checked it")..][..piece.bytes as usize]
+    /// The bytes that a carrier gathers.
+    pub(crate) fn gather(&self, sge: RoceSge) -> &[u8] {
+        let region = self.region(sge.key).expect("the engine has checked it");
+        let from = region.offset(sge.address, sge.bytes.into());
+        &region.bytes[from.expect("the engine has checked it")..][..sge.bytes as usize]
     }
 
     fn region(&self, key: u32) -> Result<&Region, AccessError> {
@@ -136,13 +136,13 @@ impl RegisteredMemory for Arena {
     }
 }
 
-/// Where the region of a key begins.
+/// Address of the region of a key.
 pub(crate) fn address(key: u32) -> u64 {
     u64::from(key) << 32
 }
 
-/// A piece of a region.
-pub(crate) fn piece(key: u32, offset: u32, bytes: u32) -> RoceSge {
+/// A part of a region.
+pub(crate) fn sge(key: u32, offset: u32, bytes: u32) -> RoceSge {
     RoceSge {
         key,
         address: address(key) + u64::from(offset),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets that a test writes and reads itself, from and to queue pair 1 of host 1.
+//! Packets that a test builds and parses itself, to and from queue pair 1 of host 1.
 
 use roce::Psn;
 use roce::format::{
@@ -14,7 +14,7 @@ use super::end::End;
 pub(crate) struct Seen {
     pub(crate) code: u8,
     pub(crate) psn: u32,
-    pub(crate) asks: bool,
+    pub(crate) ack_request: bool,
     pub(crate) payload: Vec<u8>,
     pub(crate) reth: Option<Reth>,
     pub(crate) aeth: Option<Aeth>,
@@ -29,13 +29,13 @@ impl Seen {
         Self {
             code: packet.bth.opcode.code(),
             psn: packet.bth.psn.get(),
-            asks: packet.bth.ack_request,
+            ack_request: packet.bth.ack_request,
             payload: packet.payload.to_vec(),
             reth: packet.reth(),
             aeth: packet.aeth(),
             value: packet.atomic_ack().map(|ack| ack.value),
             immediate: packet.immediate().map(|immediate| immediate.data),
-            ahead: packet.ahead(),
+            ahead: packet.sack(),
         }
     }
 
@@ -44,7 +44,7 @@ impl Seen {
     }
 }
 
-/// Codes, packet numbers and whether each asks for an acknowledgement.
+/// Opcodes and PSNs.
 pub(crate) fn brief(seen: &[Seen]) -> Vec<(u8, u32)> {
     seen.iter().map(|seen| (seen.code, seen.psn)).collect()
 }
@@ -78,7 +78,7 @@ impl ByHand {
         }
     }
 
-    /// Changes the BTH; before all else.
+    /// Changes the BTH; must be called first.
     pub(crate) fn with(mut self, change: impl FnOnce(&mut Bth)) -> Self {
         change(&mut self.bth);
         self.headers = Headers::new(&self.bth);
@@ -116,7 +116,7 @@ impl ByHand {
     }
 
     pub(crate) fn ahead(mut self, packets: &[u32]) -> Self {
-        self.headers = self.headers.ahead(&set(packets));
+        self.headers = self.headers.sack(&set(packets));
         self
     }
 
@@ -135,11 +135,11 @@ impl ByHand {
 
     pub(crate) fn to(&self, end: &mut End, now_ns: u64) {
         let bytes = self.bytes();
-        end.hear_packet(now_ns, &Packet::parse(&bytes).expect("it is a packet"));
+        end.receive_packet(now_ns, &Packet::parse(&bytes).expect("it is a packet"));
     }
 }
 
-/// An acknowledgement, or a NAK, to an end.
+/// Delivers an acknowledgement or a NAK to an end.
 pub(crate) fn answer(end: &mut End, now_ns: u64, psn: u32, syndrome: u8) {
     let packet = ByHand::new(0x11, psn, &[]).aeth(syndrome);
     packet.to(end, now_ns);

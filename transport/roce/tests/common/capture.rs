@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reads `data/roce.pcap`: what two `rdma_rxe` devices of Linux sent each other, with Ethernet headers.
+//! Reads `data/roce.pcap`: the traffic of two `rdma_rxe` devices of Linux, with Ethernet headers.
 //!
 //! | offset | bytes | of the file, little endian        |
 //! |-------:|------:|-----------------------------------|
-//! |      0 |    24 | header of the file                |
-//! |     24 |    16 | header of a packet; its length is at 8 of it |
+//! |      0 |    24 | file header                       |
+//! |     24 |    16 | packet header; the length is at offset 8 in it |
 //! |     40 |     … | the packet, and the next ones likewise |
 
-/// All packets, from their IP headers on.
+/// All packets, each from its IP header on.
 pub(crate) fn datagrams() -> Vec<&'static [u8]> {
     const FILE: &[u8] = include_bytes!("../data/roce.pcap");
     let mut rest = &FILE[24..];

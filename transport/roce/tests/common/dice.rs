@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Numbers by chance that a seed repeats (SplitMix64).
+//! Reproducible random numbers (SplitMix64).
 
 pub(crate) struct Dice(u64);
 

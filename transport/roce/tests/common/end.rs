@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One end of a connection: a queue pair, its memory, its receive queue, and what a carrier does.
+//! One end of a connection: a queue pair, its memory, its receive queue, and its carrier.
 
 use std::net::SocketAddr;
 
@@ -42,7 +42,7 @@ impl End {
         let payload = match outgoing.payload {
             PacketPayload::Nothing => &[],
             PacketPayload::Inline(bytes) => bytes,
-            PacketPayload::Piece(piece) => self.arena.gather(piece),
+            PacketPayload::Sge(sge) => self.arena.gather(sge),
         };
         for part in [payload, outgoing.pad()] {
             icrc.add(part);
@@ -53,25 +53,25 @@ impl End {
         Some(wire)
     }
 
-    /// Takes what a carrier has brought. `false`: its checksum was wrong, or it is no packet.
-    pub(crate) fn hear(&mut self, now_ns: u64, wire: &[u8]) -> bool {
+    /// Delivers a packet to it. `false`: its ICRC is wrong, or it is malformed.
+    pub(crate) fn receive(&mut self, now_ns: u64, wire: &[u8]) -> bool {
         let bytes = u16::try_from(wire.len().saturating_sub(4)).expect("a packet is short");
         let from = self.pair.config().to;
         let network = NetworkHeaders::assumed(from, self.from, bytes).expect("both are IPv4");
         let packet = icrc::verify(&network, wire).and_then(|bytes| Packet::parse(bytes).ok());
         if let Some(packet) = &packet {
-            self.hear_packet(now_ns, packet);
+            self.receive_packet(now_ns, packet);
         }
         packet.is_some()
     }
 
-    pub(crate) fn hear_packet(&mut self, now_ns: u64, packet: &Packet<'_>) {
+    pub(crate) fn receive_packet(&mut self, now_ns: u64, packet: &Packet<'_>) {
         let from = self.pair.config().to.ip();
         let (arena, receives) = (&mut self.arena, &mut self.receives);
         self.pair.receive(now_ns, from, packet, arena, receives);
     }
 
-    /// All that leaves now.
+    /// All packets to send now.
     pub(crate) fn leaving(&mut self, now_ns: u64) -> Vec<Seen> {
         let packets = std::iter::from_fn(|| self.next_on_wire(now_ns));
         packets.map(|wire| Seen::read(&wire)).collect()
@@ -81,7 +81,7 @@ impl End {
         let request = RoceRequest {
             work,
             operation,
-            body: RequestBody::Piece(body),
+            body: RequestBody::Sge(body),
             immediate: None,
             signaled: true,
         };
@@ -97,12 +97,12 @@ impl End {
     }
 }
 
-/// Settings of a small path MTU, number 1 to number 2.
+/// Attributes with a small path MTU, QPN 1 to QPN 2.
 pub(crate) fn config() -> Config {
     Config {
         path_mtu: PathMtu::Bytes256,
-        our_first: Psn::new(0x00ff_fffe),
-        their_first: Psn::new(100),
+        sq_psn: Psn::new(0x00ff_fffe),
+        rq_psn: Psn::new(100),
         ..Config::new(1, 2, address(2))
     }
 }
@@ -112,8 +112,7 @@ pub(crate) fn address(host: u8) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, host], roce::format::PORT))
 }
 
-/// An end of these settings whose region 7 has the numbers 0, 1, 2 and so on as bytes, and whose region 8 is of zeros; 8,192
-/// bytes each.
+/// An end with these attributes; region 7 has the bytes 0, 1, 2, …, region 8 zeros; 8,192 bytes each.
 pub(crate) fn end(config: Config) -> End {
     let mut end = End::new(config, address(1));
     end.arena.add(7, numbers(8192));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the tests of queue pairs share: memory that is a vector, an end of a connection, and packets made by hand.
+//! Shared by the tests of queue pairs: registered memory as vectors, an end of a connection, and packets built by hand.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 

@@ -1,59 +1,61 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One end: a session, and the streams that carry it. This is all that a provider over sockets would have to do for a peer.
+//! One end: a session, and the streams that carry it. This is all that a provider over sockets does for a peer.
 
 use std::collections::VecDeque;
 
 use session::{Ack, AckStall, PacketVerdict, Slot, Via};
 use session::{
-    CarrierNumbers, CarrierState, Connection, Do, Questions, RecentFailures, Say, Session, Silence,
+    CarrierNumbers, CarrierState, ConnectAction, Connection, LinkMessage, RecentFailures, Session,
+    Silence, WindowProbe,
 };
 
 use crate::frames::{Content, Frame, Reader, Writer};
 use crate::net::{Gone, Net};
 
-/// Bodies have so many bytes at most; those that are longer than [`LARGE`] are lent when they arrive.
+/// Longest body in bytes; bodies longer than [`LARGE`] are lent when they arrive.
 pub(crate) const MOST_BODY: usize = 900;
 pub(crate) const LARGE: usize = 300;
 
-/// One of two.
+/// One of two ends.
 #[derive(Debug)]
 pub(crate) struct End {
     me: usize,
     pub(crate) session: Session,
     connection: Connection<usize>,
-    /// Streams that are open, those of strangers among them.
+    /// Open streams, including those of strangers.
     opened: Vec<Opened>,
-    /// The carrier that the connection's end is.
-    made: u32,
+    /// The carrier of the connection's end.
+    carrier: u32,
     numbers: CarrierNumbers,
-    /// Bodies of packets that are kept.
+    /// Bodies of kept packets.
     slots: Vec<Option<Vec<u8>>>,
-    /// What was handed up, and is not taken.
+    /// Delivered messages that were not taken.
     pub(crate) ready: VecDeque<Vec<u8>>,
-    questions: Questions,
-    asks: bool,
+    window_probe: WindowProbe,
+    ack_request: bool,
     silence: Silence,
-    unsaid: AckStall,
-    looked_ns: u64,
-    troubles: RecentFailures,
-    /// What the peer was told last; one that is forgetful says no more when a stream begins, so that the peer sends again what is here.
-    told: Ack,
+    ack_stall: AckStall,
+    observed_ns: u64,
+    failures: RecentFailures,
+    /// The last acknowledgement sent; a forgetful end sends it again when a stream begins, so that the peer sends
+    /// packets again that have arrived.
+    last_ack: Ack,
     is_forgetful: bool,
     pub(crate) seen: Seen,
 }
 
-/// What has happened to one.
+/// Events of an end.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) joined: u32,
-    /// Streams that broke, and those of them that did in the middle of a frame.
+    /// Streams that broke, and those of them that broke within a frame.
     pub(crate) broken: u32,
     pub(crate) torn: u32,
-    /// Streams that brought what no peer sends.
+    /// Streams that carried invalid data.
     pub(crate) refused: u32,
-    /// Packets that came twice.
+    /// Packets received twice.
     pub(crate) twice: u32,
-    /// Streams that were left since nothing came of them.
+    /// Streams closed for silence.
     pub(crate) silent: u32,
     pub(crate) is_lost: bool,
 }
@@ -61,45 +63,45 @@ pub(crate) struct Seen {
 #[derive(Debug)]
 struct Opened {
     stream: usize,
-    made: u32,
+    carrier: u32,
     since_ns: u64,
     reader: Reader,
     writer: Writer,
 }
 
-/// What came is nothing that a peer sends here.
+/// The stream carried something that no peer sends here.
 struct Refused;
 
 impl End {
     pub(crate) fn new(me: usize, first: u32, is_forgetful: bool) -> Self {
         let session = Session::new(first);
         Self {
-            told: session.ack(),
+            last_ack: session.ack(),
             is_forgetful,
             session,
             me,
             connection: Connection::new(),
             opened: Vec::new(),
-            made: 0,
+            carrier: 0,
             numbers: CarrierNumbers::default(),
             slots: Vec::new(),
             ready: VecDeque::new(),
-            questions: Questions::default(),
-            asks: false,
+            window_probe: WindowProbe::default(),
+            ack_request: false,
             silence: Silence::default(),
-            unsaid: AckStall::default(),
-            looked_ns: 0,
-            troubles: RecentFailures::default(),
+            ack_stall: AckStall::default(),
+            observed_ns: 0,
+            failures: RecentFailures::default(),
             seen: Seen::default(),
         }
     }
 
-    /// Packets that are kept.
+    /// Number of kept packets.
     pub(crate) fn kept(&self) -> usize {
         self.slots.iter().flatten().count()
     }
 
-    /// Streams that are open.
+    /// Number of open streams.
     pub(crate) fn open_streams(&self) -> usize {
         self.opened.len()
     }
@@ -108,7 +110,7 @@ impl End {
     pub(crate) fn post(&mut self, now_ns: u64, body: &[u8]) -> bool {
         let is_large = body.len() > LARGE;
         if self.session.room() == 0 || (is_large && !self.session.may_lend()) {
-            self.asks |= self.questions.ask(now_ns);
+            self.ack_request |= self.window_probe.probe(now_ns);
             return false;
         }
         if is_large {
@@ -124,14 +126,14 @@ impl End {
         true
     }
 
-    /// A large message is not needed any more.
+    /// Returns a large message.
     pub(crate) fn give_back(&mut self) {
         if self.session.give_back() {
-            self.session.owe_anyway();
+            self.session.force_ack();
         }
     }
 
-    /// Does all that can be done now.
+    /// Makes all progress that is possible now.
     pub(crate) fn turn(&mut self, now_ns: u64, net: &mut Net) {
         if self.seen.is_lost {
             return;
@@ -142,10 +144,10 @@ impl End {
         for stream in self.streams() {
             self.read(now_ns, stream, net);
         }
-        self.look_at_clock(now_ns, net);
-        let wants = self.session.has_unsent() || self.asks;
-        if wants && self.connection.may_ask(now_ns) {
-            self.ask(now_ns, net);
+        self.run_timers(now_ns, net);
+        let needs_stream = self.session.has_unsent() || self.ack_request;
+        if needs_stream && self.connection.may_connect(now_ns) {
+            self.connect(now_ns, net);
         }
         self.send();
         for stream in self.streams() {
@@ -165,7 +167,7 @@ impl End {
     fn open(&mut self, now_ns: u64, stream: usize) -> &mut Opened {
         self.opened.push(Opened {
             stream,
-            made: self.numbers.next(),
+            carrier: self.numbers.next(),
             since_ns: now_ns,
             reader: Reader::new(MOST_BODY),
             writer: Writer::new(),
@@ -173,31 +175,31 @@ impl End {
         self.opened.last_mut().expect("it was pushed")
     }
 
-    /// Begins a stream, and says whose it is.
-    fn ask(&mut self, now_ns: u64, net: &mut Net) {
+    /// Opens a stream and sends Connect.
+    fn connect(&mut self, now_ns: u64, net: &mut Net) {
         let stream = net.dial(now_ns, self.me);
-        let attempt = self.connection.ask(stream, now_ns);
+        let attempt = self.connection.connect(stream, now_ns);
         let again = self.seen.broken != 0;
-        let (ack, end) = (self.first_word(), ());
+        let (ack, end) = (self.first_ack(), ());
         let opened = self.open(now_ns, stream);
-        opened.writer.note(
+        opened.writer.link_message(
             ack,
-            Say::Connect {
+            LinkMessage::Connect {
                 attempt,
                 end,
                 again,
             },
         );
-        self.made = opened.made;
+        self.carrier = opened.carrier;
     }
 
-    /// What the peer is told with the first frame of a stream.
-    fn first_word(&mut self) -> Ack {
+    /// The acknowledgement in the first frame of a stream.
+    fn first_ack(&mut self) -> Ack {
         if self.is_forgetful {
-            return self.told;
+            return self.last_ack;
         }
-        self.told = self.session.tell();
-        self.told
+        self.last_ack = self.session.take_ack();
+        self.last_ack
     }
 
     fn read(&mut self, now_ns: u64, stream: usize, net: &mut Net) {
@@ -216,14 +218,14 @@ impl End {
                 }
             }
             loop {
-                let heard = match it.reader.next() {
+                let received = match it.reader.next() {
                     Ok(None) => break,
                     Ok(Some(frame)) => {
-                        self.hear(now_ns, (stream, it.made), &mut it.writer, frame, net)
+                        self.receive(now_ns, (stream, it.carrier), &mut it.writer, frame, net)
                     }
                     Err(_) => Err(Refused),
                 };
-                if heard.is_err() {
+                if received.is_err() {
                     self.seen.refused += 1;
                     self.over(now_ns, stream);
                     return net.close(now_ns, stream, self.me);
@@ -232,58 +234,60 @@ impl End {
         }
     }
 
-    /// A stream is over; if it was the one that counts, another is begun.
+    /// A stream has ended; if it was the connection's, another one is opened.
     fn over(&mut self, now_ns: u64, stream: usize) {
         if self.connection.end() != Some(stream) {
             return;
         }
-        self.troubles.record(now_ns);
-        if let CarrierState::Asking { .. } = self.connection.state() {
-            let doublings = self.troubles.count(now_ns).min(MOST_DOUBLINGS);
+        self.failures.record(now_ns);
+        if let CarrierState::Connecting { .. } = self.connection.state() {
+            let doublings = self.failures.count(now_ns).min(MOST_DOUBLINGS);
             let pause_ns = PAUSE_NS << doublings;
-            return self.connection.refused(now_ns + pause_ns);
+            return self.connection.retry_after(now_ns + pause_ns);
         }
         self.seen.broken += 1;
-        self.connection.apart();
-        self.session.broke(self.made);
+        self.connection.disconnected();
+        self.session.carrier_broke(self.carrier);
     }
 
-    /// Leaves a stream.
+    /// Closes a stream.
     fn leave(&mut self, now_ns: u64, stream: usize, net: &mut Net) {
         self.over(now_ns, stream);
         self.opened.retain(|opened| opened.stream != stream);
         net.close(now_ns, stream, self.me);
     }
 
-    fn hear(
+    fn receive(
         &mut self,
         now_ns: u64,
-        (stream, made): (usize, u32),
+        (stream, carrier): (usize, u32),
         writer: &mut Writer,
         frame: Frame<'_>,
         net: &mut Net,
     ) -> Result<(), Refused> {
-        if let Content::Note(say @ (Say::Connect { .. } | Say::Accept { .. })) = frame.content {
-            self.agree(now_ns, (stream, made), writer, say, net)?;
+        if let Content::Link(message @ (LinkMessage::Connect { .. } | LinkMessage::Accept { .. })) =
+            frame.content
+        {
+            self.handle_message(now_ns, (stream, carrier), writer, message, net)?;
         }
         if self.connection.usable() != Some(stream) {
             return Err(Refused);
         }
-        self.silence.ends();
+        self.silence.end();
         let slots = &mut self.slots;
         let free = |slot: Slot| slots[slot as usize] = None;
         self.session.acknowledge(frame.ack, now_ns, free);
         match frame.content {
-            Content::Note(Say::Ack { asks: true }) => self.session.owe_anyway(),
-            Content::Note(_) => {}
+            Content::Link(LinkMessage::Ack { ack_request: true }) => self.session.force_ack(),
+            Content::Link(_) => {}
             Content::Packet { number, body } => match self.session.accept(number, 0, false) {
                 PacketVerdict::Deliver => self.ready.push_back(body.to_vec()),
-                PacketVerdict::Twice => {
+                PacketVerdict::Duplicate => {
                     self.seen.twice += 1;
-                    self.session.owe_anyway();
+                    self.session.force_ack();
                 }
-                // A stream keeps its order.
-                PacketVerdict::Held | PacketVerdict::Early | PacketVerdict::Wild => {
+                // A stream preserves order.
+                PacketVerdict::Held | PacketVerdict::Early | PacketVerdict::Invalid => {
                     return Err(Refused);
                 }
             },
@@ -291,28 +295,28 @@ impl End {
         Ok(())
     }
 
-    /// The peer says which stream counts.
-    fn agree(
+    /// Handles a message of the peer about the connection.
+    fn handle_message(
         &mut self,
         now_ns: u64,
-        (stream, made): (usize, u32),
+        (stream, carrier): (usize, u32),
         writer: &mut Writer,
-        say: Say<()>,
+        message: LinkMessage<()>,
         net: &mut Net,
     ) -> Result<(), Refused> {
-        match (self.connection.hear(say, self.me == 0), say) {
-            (Do::Answer { end, .. }, Say::Connect { attempt, .. }) => {
+        match (self.connection.receive(message, self.me == 0), message) {
+            (ConnectAction::Accept { end, .. }, LinkMessage::Connect { attempt, .. }) => {
                 if let Some(old) = self.connection.end() {
                     self.leave(now_ns, old, net);
                 }
-                self.made = made;
-                self.connection.answered(attempt, stream, now_ns);
-                writer.note(self.first_word(), Say::Accept { attempt, end });
-                // It is joined as it came.
-                self.connection.joined(stream, false);
+                self.carrier = carrier;
+                self.connection.accepted(attempt, stream, now_ns);
+                writer.link_message(self.first_ack(), LinkMessage::Accept { attempt, end });
+                // A stream is connected from the beginning.
+                self.connection.connected(stream, false);
             }
-            (Do::Join { .. }, _) if self.connection.end() == Some(stream) => {
-                self.connection.joined(stream, true);
+            (ConnectAction::Connect { .. }, _) if self.connection.end() == Some(stream) => {
+                self.connection.connected(stream, true);
             }
             _ => return Err(Refused),
         }
@@ -320,46 +324,46 @@ impl End {
         Ok(())
     }
 
-    fn look_at_clock(&mut self, now_ns: u64, net: &mut Net) {
+    fn run_timers(&mut self, now_ns: u64, net: &mut Net) {
         let overdue = self.connection.timeout(now_ns);
         if overdue.is_some_and(|overdue| overdue.tries >= MOST_TRIES)
-            && let CarrierState::Asking { end } = self.connection.state()
+            && let CarrierState::Connecting { end } = self.connection.state()
         {
             self.leave(now_ns, end, net);
             self.seen.silent += 1;
-            if self.silence.goes_on(now_ns) > MOST_SILENCE_NS {
+            if self.silence.extend(now_ns) > MOST_SILENCE_NS {
                 return self.lose(now_ns, net);
             }
         }
         for stream in self.streams() {
             let is_stranger = self.connection.end() != Some(stream);
             let opened = self.place_of(stream).map(|place| &self.opened[place]);
-            if is_stranger && opened.is_some_and(|it| now_ns > it.since_ns + STRANGE_NS) {
+            if is_stranger && opened.is_some_and(|it| now_ns > it.since_ns + STRANGER_TIMEOUT_NS) {
                 self.leave(now_ns, stream, net);
             }
         }
-        let is_asked = self.questions.are_open(&self.session)
-            && self.questions.deadline_ns(now_ns) <= Some(now_ns);
-        self.asks |= is_asked && self.questions.ask(now_ns);
-        if now_ns >= self.looked_ns + LOOK_NS {
-            self.looked_ns = now_ns;
-            self.look_at_unsaid(now_ns, net);
+        let is_probed = self.window_probe.is_blocked(&self.session)
+            && self.window_probe.deadline_ns(now_ns) <= Some(now_ns);
+        self.ack_request |= is_probed && self.window_probe.probe(now_ns);
+        if now_ns >= self.observed_ns + OBSERVE_NS {
+            self.observed_ns = now_ns;
+            self.observe_acks(now_ns, net);
         }
     }
 
-    /// A peer that does not say what it has is asked; then the stream is believed to be dead.
-    fn look_at_unsaid(&mut self, now_ns: u64, net: &mut Net) {
+    /// Sends a peer that does not acknowledge a request; after that the stream counts as dead.
+    fn observe_acks(&mut self, now_ns: u64, net: &mut Net) {
         let Some(stream) = self.connection.usable() else {
             return;
         };
-        let oldest = self.session.awaits_word();
-        match self.unsaid.look(oldest) {
+        let oldest = self.session.oldest_unacknowledged();
+        match self.ack_stall.observe(oldest) {
             0 => {}
-            MOST_LOOKS.. => {
+            OBSERVATIONS_MAX.. => {
                 self.seen.silent += 1;
                 self.leave(now_ns, stream, net);
             }
-            _ => self.asks = true,
+            _ => self.ack_request = true,
         }
     }
 
@@ -374,7 +378,7 @@ impl End {
         self.session.forget(free, |_| {});
     }
 
-    /// Writes what waits to the stream that counts.
+    /// Writes unsent packets to the connection's stream.
     fn send(&mut self) {
         let place = self
             .connection
@@ -383,22 +387,24 @@ impl End {
         let Some(opened) = place.map(|place| &mut self.opened[place]) else {
             return;
         };
-        let made = self.made;
+        let carrier = self.carrier;
         while opened.writer.has_room()
             && let Some(due) = self.session.next_unsent()
         {
             let body = self.slots[due.slot as usize].as_ref();
             let body = body.expect("it is kept");
             assert_eq!(body.len(), due.bytes as usize);
-            self.told = self.session.tell();
-            opened.writer.packet(self.told, due.number, body);
-            self.session.sent(due.number, Via::Reliable { made });
+            self.last_ack = self.session.take_ack();
+            opened.writer.packet(self.last_ack, due.number, body);
+            self.session.sent(due.number, Via::Reliable { carrier });
         }
         if opened.writer.has_room() {
-            let asks = std::mem::take(&mut self.asks);
-            if self.session.take_owing(true) || asks {
-                self.told = self.session.tell();
-                opened.writer.note(self.told, Say::Ack { asks });
+            let ack_request = std::mem::take(&mut self.ack_request);
+            if self.session.take_ack_due(true) || ack_request {
+                self.last_ack = self.session.take_ack();
+                opened
+                    .writer
+                    .link_message(self.last_ack, LinkMessage::Ack { ack_request });
             }
         }
     }
@@ -418,15 +424,16 @@ impl End {
     }
 }
 
-/// After an attempt that came to nothing; longer each time.
+/// Delay after a failed attempt; longer each time.
 const PAUSE_NS: u64 = 5_000_000;
 const MOST_DOUBLINGS: u8 = 4;
-/// An attempt that was not answered is given up after so many repetitions.
+/// Repetitions after which an attempt without a reply is given up.
 const MOST_TRIES: u8 = 2;
 /// Streams of strangers are closed after this time.
-const STRANGE_NS: u64 = 100_000_000;
-/// So often it is looked whether the peer says what it has; after so many looks the stream is given up.
-const LOOK_NS: u64 = 30_000_000;
-const MOST_LOOKS: u8 = 4;
+const STRANGER_TIMEOUT_NS: u64 = 100_000_000;
+/// Interval of observing the peer's acknowledgements, and the number of observations after which the stream is given
+/// up.
+const OBSERVE_NS: u64 = 30_000_000;
+const OBSERVATIONS_MAX: u8 = 4;
 /// A peer that is silent for longer is given up.
 pub(crate) const MOST_SILENCE_NS: u64 = 5_000_000_000;

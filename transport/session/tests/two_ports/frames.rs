@@ -1,61 +1,61 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets and notes as frames in a stream of bytes, such as a socket's. Sans-IO: a [`Writer`] gives bytes to whatever sends them,
-//! as many as that takes, and a [`Reader`] gets them in whatever pieces they come.
+//! Packets and link messages as frames in a byte stream, such as a socket's. Sans-IO: a [`Writer`] returns bytes to
+//! send, and a [`Reader`] takes received bytes in pieces of any length.
 //!
 //! Numbers are little endian:
 //!
 //! | offset | bytes | field    | |
 //! |-------:|------:|----------|-|
 //! |      0 |     4 | bytes    | of the body |
-//! |      4 |     1 | what     | a packet, or which note |
-//! |      5 |     1 | yes      | what a note asks or tells with 1 |
+//! |      4 |     1 | kind     | a packet, or which link message |
+//! |      5 |     1 | flag     | the flag of a link message, 0 or 1 |
 //! |      6 |     2 | returned | see [`Ack`] |
 //! |      8 |     4 | next     | see [`Ack`] |
-//! |     12 |     4 | number   | of the packet; of a note's attempt |
-//! |     16 |     – | body     | of a packet; a note has none |
+//! |     12 |     4 | number   | of the packet; the attempt of a link message |
+//! |     16 |     – | body     | of a packet; a link message has none |
 //!
-//! A stream loses nothing and keeps its order until it breaks, so nothing is ever *beyond* what is acknowledged, and an end of it
-//! needs no number: both ends are joined from the beginning.
+//! A stream loses nothing and preserves order until it breaks, so nothing is acknowledged out of order (`beyond`), and
+//! an end of it needs no number: both ends are connected from the beginning.
 //!
-//! Everything that a reader gets was written by somebody else. It has one buffer of a fixed size, believes no length that does not
-//! fit there, and once it has found something that is no frame, it finds nothing more: where the next one would begin, nobody knows.
+//! A reader trusts none of its input. It has one buffer of a fixed size, rejects lengths that do not fit, and after an
+//! invalid frame it finds no other: the start of the next one is unknown.
 
-use session::{Ack, Say};
+use session::{Ack, LinkMessage};
 
-/// Bytes in front of a body.
+/// Length of the header in front of a body.
 pub(crate) const HEADER_BYTES: usize = 16;
 
-/// What came.
+/// A received frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Frame<'a> {
-    /// What its sender has of this process's stream.
+    /// The sender's acknowledgement.
     pub(crate) ack: Ack,
-    /// What it is.
+    /// Its content.
     pub(crate) content: Content<'a>,
 }
 
-/// What a frame is.
+/// The content of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Content<'a> {
-    /// A packet of the stream of packets.
+    /// A packet of the session.
     Packet {
-        /// Its number.
+        /// Its sequence number.
         number: u32,
         /// Its bytes.
         body: &'a [u8],
     },
-    /// Something outside that.
-    Note(Say<()>),
+    /// A link message.
+    Link(LinkMessage<()>),
 }
 
-/// The stream carries something that is no frame.
+/// The stream carries something that is not a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Garbled;
 
-/// Finds frames in the bytes of a stream.
+/// Parses frames from the bytes of a stream.
 #[derive(Debug)]
 pub(crate) struct Reader {
-    /// What has come and was not taken is from `from` to `to`.
+    /// Received bytes that were not consumed are from `from` to `to`.
     buffer: Box<[u8]>,
     from: usize,
     to: usize,
@@ -64,7 +64,7 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// A reader of frames whose bodies have so many bytes at most. It takes twice as much memory.
+    /// A reader of frames whose bodies have at most this many bytes. It uses twice as much memory.
     #[must_use]
     pub(crate) fn new(most_body_bytes: usize) -> Self {
         let buffer = vec![0; 2 * (HEADER_BYTES + most_body_bytes)];
@@ -77,8 +77,8 @@ impl Reader {
         }
     }
 
-    /// Where further bytes are to be written, which [`filled`](Self::filled) tells. Never empty when [`next`](Self::next) has just
-    /// found nothing.
+    /// The buffer for further bytes, to be followed by [`filled`](Self::filled). Never empty when [`next`](Self::next)
+    /// has just returned `None`.
     pub(crate) fn place(&mut self) -> &mut [u8] {
         let lacks = self.buffer.len() - self.from < HEADER_BYTES + self.most_body_bytes;
         if self.from == self.to || lacks {
@@ -88,26 +88,26 @@ impl Reader {
         &mut self.buffer[self.to..]
     }
 
-    /// So many bytes were written there.
+    /// Bytes were written to [`place`](Self::place).
     ///
     /// # Panics
-    /// When there was no room for so many.
+    /// If they exceed its length.
     pub(crate) fn filled(&mut self, bytes: usize) {
         let to = self.to + bytes;
         assert!(to <= self.buffer.len(), "{bytes} bytes were not written");
         self.to = to;
     }
 
-    /// Whether a part of a frame has come, and not the rest.
+    /// Whether a part of a frame was received.
     #[must_use]
     pub(crate) fn is_torn(&self) -> bool {
         self.from != self.to
     }
 
-    /// The next frame; `None`: not all of it has come.
+    /// The next frame; `None`: it is incomplete.
     ///
     /// # Errors
-    /// The stream is of no use any more.
+    /// The stream is unusable.
     #[allow(
         clippy::should_implement_trait,
         reason = "a frame borrows from the reader"
@@ -135,26 +135,26 @@ impl Reader {
     }
 }
 
-/// What stands in front of a body.
+/// The header in front of a body.
 #[derive(Clone, Copy, Debug)]
 struct Header {
     bytes: usize,
     ack: Ack,
     number: u32,
     /// `None`: a packet.
-    say: Option<Say<()>>,
+    message: Option<LinkMessage<()>>,
 }
 
 impl Header {
-    /// `None`: nobody of this version wrote it.
+    /// `None`: it is not a header of this version.
     fn read(bytes: &[u8; HEADER_BYTES]) -> Option<Self> {
-        let [a, b, c, d, what, yes, returned @ ..] = *bytes;
+        let [a, b, c, d, kind, flag, returned @ ..] = *bytes;
         let [e, f, next @ ..] = returned;
         let [n0, n1, n2, n3, m0, m1, m2, m3] = next;
         let number = u32::from_le_bytes([m0, m1, m2, m3]);
-        let say = match (what, yes) {
+        let message = match (kind, flag) {
             (PACKET, 0) => None,
-            (_, 0 | 1) => Some(say_of(what, yes == 1, number)?),
+            (_, 0 | 1) => Some(message_of(kind, flag == 1, number)?),
             _ => return None,
         };
         Some(Self {
@@ -165,13 +165,13 @@ impl Header {
                 returned: u16::from_le_bytes([e, f]),
             },
             number,
-            say,
+            message,
         })
     }
 
-    /// Whether its body may be as long as it says.
+    /// Whether its length is valid.
     fn is_good(&self, most_body_bytes: usize) -> bool {
-        match self.say {
+        match self.message {
             None => self.bytes <= most_body_bytes,
             Some(_) => self.bytes == 0,
         }
@@ -182,27 +182,27 @@ impl Header {
         let packet = Content::Packet { number, body };
         Frame {
             ack: self.ack,
-            content: self.say.map_or(packet, Content::Note),
+            content: self.message.map_or(packet, Content::Link),
         }
     }
 }
 
-/// Keeps frames until the stream has taken them.
+/// Buffers frames until the stream accepts them.
 #[derive(Debug, Default)]
 pub(crate) struct Writer {
-    /// What the stream has not taken is from `from` on.
+    /// The bytes not yet accepted begin at `from`.
     bytes: Vec<u8>,
     from: usize,
 }
 
 impl Writer {
-    /// Nothing is to be sent as yet.
+    /// An empty buffer.
     #[must_use]
     pub(crate) fn new() -> Self {
         Self::default()
     }
 
-    /// Whether a further frame may be written: what goes into a stream that takes nothing is only copied.
+    /// Whether another frame may be written; a limit for streams that accept nothing.
     #[must_use]
     pub(crate) fn has_room(&self) -> bool {
         self.bytes.len() - self.from < MOST_WAITING_BYTES
@@ -211,37 +211,37 @@ impl Writer {
     /// Writes a packet.
     ///
     /// # Panics
-    /// When the body has more than 4 GiB.
+    /// If the body is longer than 4 GiB.
     pub(crate) fn packet(&mut self, ack: Ack, number: u32, body: &[u8]) {
         let bytes = u32::try_from(body.len()).expect("a body that fits into a window");
         self.header(bytes, (PACKET, false), ack, number);
         self.bytes.extend_from_slice(body);
     }
 
-    /// Writes a note.
-    pub(crate) fn note(&mut self, ack: Ack, say: Say<()>) {
-        let (what, yes, attempt) = parts_of(say);
-        self.header(0, (what, yes), ack, attempt);
+    /// Writes a link message.
+    pub(crate) fn link_message(&mut self, ack: Ack, message: LinkMessage<()>) {
+        let (kind, flag, attempt) = parts_of(message);
+        self.header(0, (kind, flag), ack, attempt);
     }
 
-    fn header(&mut self, bytes: u32, (what, yes): (u8, bool), ack: Ack, number: u32) {
+    fn header(&mut self, bytes: u32, (kind, flag): (u8, bool), ack: Ack, number: u32) {
         self.bytes.extend_from_slice(&bytes.to_le_bytes());
-        self.bytes.extend_from_slice(&[what, yes.into()]);
+        self.bytes.extend_from_slice(&[kind, flag.into()]);
         self.bytes.extend_from_slice(&ack.returned.to_le_bytes());
         self.bytes.extend_from_slice(&ack.next.to_le_bytes());
         self.bytes.extend_from_slice(&number.to_le_bytes());
     }
 
-    /// What the stream is to take.
+    /// The bytes to send.
     #[must_use]
     pub(crate) fn waiting(&self) -> &[u8] {
         &self.bytes[self.from..]
     }
 
-    /// It has taken so many bytes of that.
+    /// The stream has accepted this many bytes.
     ///
     /// # Panics
-    /// When there were not so many.
+    /// If there were fewer.
     pub(crate) fn taken(&mut self, bytes: usize) {
         let from = self.from + bytes;
         assert!(from <= self.bytes.len(), "{bytes} bytes did not wait");
@@ -256,37 +256,37 @@ impl Writer {
     }
 }
 
-/// A note of this kind; `None`: there is none.
-fn say_of(what: u8, yes: bool, attempt: u32) -> Option<Say<()>> {
-    let say = match (what, yes) {
-        (ACK, asks) => Say::Ack { asks },
-        (CONNECT, again) => Say::Connect {
+/// The link message of this kind; `None`: undefined.
+fn message_of(kind: u8, flag: bool, attempt: u32) -> Option<LinkMessage<()>> {
+    let message = match (kind, flag) {
+        (ACK, ack_request) => LinkMessage::Ack { ack_request },
+        (CONNECT, again) => LinkMessage::Connect {
             attempt,
             end: (),
             again,
         },
-        (ACCEPT, false) => Say::Accept { attempt, end: () },
-        (READY, false) => Say::Ready { attempt },
-        (REFUSE, false) => Say::Refuse { attempt },
-        (GIVE_UP, done) => Say::GiveUp { attempt, done },
+        (ACCEPT, false) => LinkMessage::Accept { attempt, end: () },
+        (READY, false) => LinkMessage::Ready { attempt },
+        (REFUSE, false) => LinkMessage::Refuse { attempt },
+        (GIVE_UP, done) => LinkMessage::Disconnect { attempt, done },
         _ => return None,
     };
-    Some(say)
+    Some(message)
 }
 
-/// The kind of a note, what it asks or tells with 1, and its attempt.
-fn parts_of(say: Say<()>) -> (u8, bool, u32) {
-    match say {
-        Say::Ack { asks } => (ACK, asks, 0),
-        Say::Connect { attempt, again, .. } => (CONNECT, again, attempt),
-        Say::Accept { attempt, .. } => (ACCEPT, false, attempt),
-        Say::Ready { attempt } => (READY, false, attempt),
-        Say::Refuse { attempt } => (REFUSE, false, attempt),
-        Say::GiveUp { attempt, done } => (GIVE_UP, done, attempt),
+/// The kind of a link message, its flag, and its attempt.
+fn parts_of(message: LinkMessage<()>) -> (u8, bool, u32) {
+    match message {
+        LinkMessage::Ack { ack_request } => (ACK, ack_request, 0),
+        LinkMessage::Connect { attempt, again, .. } => (CONNECT, again, attempt),
+        LinkMessage::Accept { attempt, .. } => (ACCEPT, false, attempt),
+        LinkMessage::Ready { attempt } => (READY, false, attempt),
+        LinkMessage::Refuse { attempt } => (REFUSE, false, attempt),
+        LinkMessage::Disconnect { attempt, done } => (GIVE_UP, done, attempt),
     }
 }
 
-/// What waits for a stream at most, but for the last frame.
+/// Limit of buffered bytes, the last frame excluded.
 const MOST_WAITING_BYTES: usize = 64 << 10;
 
 const PACKET: u8 = 0x21;
@@ -308,27 +308,27 @@ mod tests {
         returned: 0xfedc,
     };
 
-    /// Every kind of frame, with bodies from nothing to the most.
+    /// Every kind of frame, with bodies from empty to the longest.
     fn all() -> Vec<Content<'static>> {
         const BODY: &[u8] = &[7; MOST];
         let attempt = 0x0102_0304;
         let mut all: Vec<Content<'static>> = Vec::new();
-        for yes in [false, true] {
-            let (asks, again, done, end) = (yes, yes, yes, ());
+        for flag in [false, true] {
+            let (ack_request, again, done, end) = (flag, flag, flag, ());
             all.extend(
                 [
-                    Say::Ack { asks },
-                    Say::Connect {
+                    LinkMessage::Ack { ack_request },
+                    LinkMessage::Connect {
                         attempt,
                         end,
                         again,
                     },
-                    Say::Accept { attempt, end },
-                    Say::Ready { attempt },
-                    Say::Refuse { attempt },
-                    Say::GiveUp { attempt, done },
+                    LinkMessage::Accept { attempt, end },
+                    LinkMessage::Ready { attempt },
+                    LinkMessage::Refuse { attempt },
+                    LinkMessage::Disconnect { attempt, done },
                 ]
-                .map(Content::Note),
+                .map(Content::Link),
             );
         }
         for (number, bytes) in [(0, 0), (u32::MAX, 1), (9, MOST)] {
@@ -343,13 +343,13 @@ mod tests {
         for content in contents {
             match *content {
                 Content::Packet { number, body } => writer.packet(ACKED, number, body),
-                Content::Note(say) => writer.note(ACKED, say),
+                Content::Link(message) => writer.link_message(ACKED, message),
             }
         }
         writer
     }
 
-    /// Puts in as much as there is room for; answers how much that was.
+    /// Adds as many bytes as there is room for; returns their number.
     fn put(reader: &mut Reader, bytes: &[u8]) -> usize {
         let place = reader.place();
         let bytes = &bytes[..bytes.len().min(place.len())];
@@ -382,7 +382,7 @@ mod tests {
 
     #[test]
     fn what_is_no_frame_ends_the_stream() {
-        let good = written(&[Content::Note(Say::Ready { attempt: 1 })]);
+        let good = written(&[Content::Link(LinkMessage::Ready { attempt: 1 })]);
         let good: [u8; HEADER_BYTES] = good.waiting().try_into().expect("a header");
         let changed = |at: usize, byte: u8| {
             let mut bytes = good;
@@ -419,7 +419,7 @@ mod tests {
         for number in 0..1000 {
             assert!(writer.has_room());
             writer.packet(ACKED, number, &body);
-            // One frame less its first byte is always left.
+            // One frame less its first byte always remains.
             let rest = writer.waiting().len() - (HEADER_BYTES + 999);
             writer.taken(rest);
             assert!(writer.bytes.len() < 2 * MOST_WAITING_BYTES);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Streams of bytes between two ends, as a bad network has them: they take and give any number of bytes at a time, are slow, end in
-//! the middle of a frame, and each end finds that out when it likes, or never. A seed decides.
+//! Byte streams between two ends, as in a bad network: they transfer any number of bytes at a time, are slow, break
+//! within a frame, and each end detects that at some later time, or never. A seed determines the run.
 
 use std::collections::VecDeque;
 
-/// Numbers that a seed decides.
+/// Random numbers from a seed.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
@@ -13,7 +13,7 @@ impl Random {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d)
     }
 
-    /// Any word.
+    /// A random word.
     pub(crate) fn word(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let word = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -26,7 +26,7 @@ impl Random {
         (self.word() % end as u64) as usize
     }
 
-    /// True once in so many times.
+    /// True once in `times`.
     pub(crate) fn once_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
@@ -36,7 +36,7 @@ impl Random {
     }
 }
 
-/// This stream is over.
+/// The stream has ended.
 #[derive(Debug)]
 pub(crate) struct Gone;
 
@@ -45,31 +45,31 @@ pub(crate) struct Gone;
 pub(crate) struct Net {
     pub(crate) random: Random,
     streams: Vec<Stream>,
-    /// Streams that an end was dialled with, and when it sees that.
-    knocks: [VecDeque<(u64, usize)>; 2],
-    /// Until this time nothing gets through, and nobody is told so.
+    /// Streams opened to an end, and when it sees them.
+    incoming: [VecDeque<(u64, usize)>; 2],
+    /// Until this time everything is silently dropped.
     pub(crate) down_until_ns: u64,
 }
 
 #[derive(Debug, Default)]
 struct Stream {
     /// Bytes from each end.
-    ways: [Way; 2],
-    /// When each end finds that it is over.
+    directions: [Direction; 2],
+    /// When each end detects that it has ended.
     ended: [Option<u64>; 2],
-    /// It takes everything and brings nothing.
-    is_black: bool,
+    /// It accepts everything and delivers nothing.
+    is_blackhole: bool,
 }
 
 #[derive(Debug, Default)]
-struct Way {
-    /// Bytes, and when they are there.
+struct Direction {
+    /// Bytes, and when they arrive.
     pieces: VecDeque<(u64, Vec<u8>)>,
     bytes: usize,
 }
 
-impl Way {
-    /// All but the first so many bytes are lost.
+impl Direction {
+    /// All but the first `keep` bytes are lost.
     fn cut(&mut self, keep: usize) {
         let mut left = keep;
         for (_, piece) in &mut self.pieces {
@@ -86,39 +86,39 @@ impl Net {
         Self {
             random: Random::new(seed),
             streams: Vec::new(),
-            knocks: Default::default(),
+            incoming: Default::default(),
             down_until_ns: 0,
         }
     }
 
-    /// A time that something takes.
+    /// A random delay.
     fn delay_ns(&mut self) -> u64 {
         let most = if self.random.once_in(50) { 30_000 } else { 300 };
         1000 * (1 + self.random.below(most) as u64)
     }
 
-    /// An end begins a stream to the other.
+    /// An end opens a stream to the other.
     pub(crate) fn dial(&mut self, now_ns: u64, side: usize) -> usize {
         let stream = self.streams.len();
         self.streams.push(Stream {
-            is_black: now_ns < self.down_until_ns,
+            is_blackhole: now_ns < self.down_until_ns,
             ..Stream::default()
         });
         if now_ns >= self.down_until_ns {
             let seen_ns = now_ns + self.delay_ns();
-            self.knocks[1 - side].push_back((seen_ns, stream));
+            self.incoming[1 - side].push_back((seen_ns, stream));
         }
         stream
     }
 
-    /// A stream that the other end, or a stranger, has begun.
+    /// A stream that the other end, or a stranger, has opened.
     pub(crate) fn accepted(&mut self, now_ns: u64, side: usize) -> Option<usize> {
-        let (seen_ns, stream) = *self.knocks[side].front()?;
-        (seen_ns <= now_ns).then(|| self.knocks[side].pop_front())?;
+        let (seen_ns, stream) = *self.incoming[side].front()?;
+        (seen_ns <= now_ns).then(|| self.incoming[side].pop_front())?;
         Some(stream)
     }
 
-    /// Reads some bytes of those that have come.
+    /// Reads some of the bytes that have arrived.
     pub(crate) fn read(
         &mut self,
         now_ns: u64,
@@ -128,10 +128,10 @@ impl Net {
     ) -> Result<usize, Gone> {
         let most = 1 + self.random.below(place.len());
         let it = &mut self.streams[stream];
-        let way = &mut it.ways[1 - side];
+        let direction = &mut it.directions[1 - side];
         let mut read = 0;
         while read < most
-            && let Some((there_ns, piece)) = way.pieces.front_mut()
+            && let Some((there_ns, piece)) = direction.pieces.front_mut()
             && *there_ns <= now_ns
         {
             let count = piece.len().min(most - read);
@@ -139,10 +139,10 @@ impl Net {
             piece.drain(..count);
             read += count;
             if piece.is_empty() {
-                way.pieces.pop_front();
+                direction.pieces.pop_front();
             }
         }
-        way.bytes -= read;
+        direction.bytes -= read;
         let is_over = it.ended[side].is_some_and(|ended_ns| ended_ns <= now_ns);
         if read == 0 && is_over {
             Err(Gone)
@@ -164,35 +164,35 @@ impl Net {
         if it.ended[side].is_some_and(|ended_ns| ended_ns <= now_ns) {
             return Err(Gone);
         }
-        let way = &mut it.ways[side];
-        let count = part.min(MOST_UNDER_WAY.saturating_sub(way.bytes));
-        if it.is_black || it.ended[side].is_some() || now_ns < self.down_until_ns {
-            it.is_black = true;
+        let direction = &mut it.directions[side];
+        let count = part.min(MOST_UNDER_WAY.saturating_sub(direction.bytes));
+        if it.is_blackhole || it.ended[side].is_some() || now_ns < self.down_until_ns {
+            it.is_blackhole = true;
             return Ok(count);
         }
         if count != 0 {
-            // Nothing overtakes anything.
-            let last_ns = way.pieces.back().map_or(0, |(there_ns, _)| *there_ns);
+            // Order is preserved.
+            let last_ns = direction.pieces.back().map_or(0, |(there_ns, _)| *there_ns);
             let piece = bytes[..count].to_vec();
-            way.pieces.push_back((ready_ns.max(last_ns), piece));
-            way.bytes += count;
+            direction.pieces.push_back((ready_ns.max(last_ns), piece));
+            direction.bytes += count;
         }
         Ok(count)
     }
 
-    /// An end wants no more of it.
+    /// An end closes it.
     pub(crate) fn close(&mut self, now_ns: u64, stream: usize, side: usize) {
         let found_ns = now_ns + self.delay_ns();
         self.streams[stream].ended[side] = Some(0);
         self.end_for(stream, 1 - side, found_ns);
     }
 
-    /// Some stream breaks.
+    /// Breaks one of the latest streams.
     pub(crate) fn reset_some(&mut self, now_ns: u64) {
         if self.streams.is_empty() {
             return;
         }
-        // Most likely the newest is in use.
+        // Most likely the latest is in use.
         let back = 1 + self.random.below(self.streams.len().min(3));
         let stream = self.streams.len() - back;
         for side in [0, 1] {
@@ -201,33 +201,36 @@ impl Net {
         }
     }
 
-    /// Some of what is on its way to an end is lost, then the end finds that the stream is over.
+    /// Some of the bytes on their way to an end are lost, then the end detects that the stream has ended.
     fn end_for(&mut self, stream: usize, side: usize, found_ns: u64) {
         let it = &mut self.streams[stream];
-        let way = &mut it.ways[1 - side];
-        let keep = self.random.below(way.bytes + 1);
-        way.cut(keep);
+        let direction = &mut it.directions[1 - side];
+        let keep = self.random.below(direction.bytes + 1);
+        direction.cut(keep);
         it.ended[side].get_or_insert(found_ns);
     }
 
-    /// The newest stream brings nothing any more, and does not say so.
-    pub(crate) fn blacken(&mut self) {
+    /// The latest stream silently delivers nothing any more.
+    pub(crate) fn make_blackhole(&mut self) {
         if let Some(stream) = self.streams.last_mut() {
-            stream.is_black = true;
-            stream.ways.iter_mut().for_each(|way| way.cut(0));
+            stream.is_blackhole = true;
+            stream
+                .directions
+                .iter_mut()
+                .for_each(|direction| direction.cut(0));
         }
     }
 
-    /// Somebody who is nobody begins a stream to an end, and sends this.
-    pub(crate) fn knock(&mut self, now_ns: u64, side: usize, bytes: Vec<u8>) {
+    /// A stranger opens a stream to an end, and sends these bytes.
+    pub(crate) fn open_from_stranger(&mut self, now_ns: u64, side: usize, bytes: Vec<u8>) {
         let mut stream = Stream::default();
-        let way = &mut stream.ways[1 - side];
-        way.bytes = bytes.len();
-        way.pieces.push_back((now_ns, bytes));
-        self.knocks[side].push_back((now_ns, self.streams.len()));
+        let direction = &mut stream.directions[1 - side];
+        direction.bytes = bytes.len();
+        direction.pieces.push_back((now_ns, bytes));
+        self.incoming[side].push_back((now_ns, self.streams.len()));
         self.streams.push(stream);
     }
 }
 
-/// Bytes of a stream that nobody has read, at most.
+/// Limit of unread bytes of a stream.
 const MOST_UNDER_WAY: usize = 3000;

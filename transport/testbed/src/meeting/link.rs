@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A connection between two hosts: frames, in the order in which they were said, without waiting.
+//! A non-blocking connection between two hosts, which transfers messages as frames, in order.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -9,29 +9,29 @@ use std::time::{Duration, Instant};
 /// A message between two hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostMessage {
-    /// The first that who connects says: its number, its run, and the test it is at.
+    /// The first message of a connecting host: its number, its run, and its test.
     Hello { host: u32, run: u64, test: String },
-    /// Host a is at this test too.
+    /// Host a is at the same test.
     Welcome,
-    /// The answer to the welcome: from here on the connection counts.
+    /// Confirms the Welcome: from here on the connection counts.
     Here,
-    /// Host a is in another run: its words.
+    /// Host a is in another run, with an explanation.
     Refused(String),
-    /// Host a is at this test.
+    /// Host a is at this other test.
     At(String),
-    /// The test that the other is at is over here: how it ended.
+    /// The receiver's test is over at the sender, with its outcome.
     Over(String),
-    /// The test that the other is at was never begun here.
+    /// The receiver's test was never started at the sender.
     Never,
-    /// The record of a rank.
+    /// The address record of a rank.
     Record { rank: u32, record: Vec<u8> },
-    /// A rank is through another of its phases.
+    /// A rank has completed another phase.
     Done { rank: u32 },
-    /// A host gives the test up: why.
+    /// A host gives the test up, with the reason.
     GaveUp { host: u32, why: String },
-    /// Nothing new.
+    /// A keep-alive.
     Alive,
-    /// The last word.
+    /// The last message.
     Bye,
 }
 
@@ -53,7 +53,7 @@ impl HostMessage {
         }
     }
 
-    /// Kind, number, length of the text, text. The number of the hello is the run, its text begins with the host.
+    /// Kind, number, length of the text, text. In a Hello the number is the run, and the text begins with the host.
     fn encode(&self, into: &mut Vec<u8>) {
         let hello;
         let (kind, number, text) = match self {
@@ -105,20 +105,20 @@ impl HostMessage {
 
 pub struct HostLink {
     stream: TcpStream,
-    /// Who is at the other end, once that is known.
+    /// The host at the other end, once it is known.
     pub host: Option<u32>,
-    /// Bytes that are not a whole frame yet.
-    heard: Vec<u8>,
-    /// Words that nobody has taken yet.
-    words: VecDeque<HostMessage>,
-    /// Bytes that the system has not taken yet.
-    unsaid: Vec<u8>,
-    /// The other end has said its last word.
+    /// Received bytes of an incomplete frame.
+    received: Vec<u8>,
+    /// Received messages that were not taken yet.
+    messages: VecDeque<HostMessage>,
+    /// Bytes to be sent.
+    outgoing: Vec<u8>,
+    /// The last message of the other end was received.
     pub is_over: bool,
-    /// This end has.
-    is_last_said: bool,
-    last_heard: Instant,
-    last_said: Instant,
+    /// The last message of this end was sent.
+    is_closing: bool,
+    last_received: Instant,
+    last_sent: Instant,
 }
 
 impl HostLink {
@@ -129,62 +129,62 @@ impl HostLink {
         Ok(Self {
             stream,
             host,
-            heard: Vec::new(),
-            words: VecDeque::new(),
-            unsaid: Vec::new(),
+            received: Vec::new(),
+            messages: VecDeque::new(),
+            outgoing: Vec::new(),
             is_over: false,
-            is_last_said: false,
-            last_heard: now,
-            last_said: now,
+            is_closing: false,
+            last_received: now,
+            last_sent: now,
         })
     }
 
-    /// Says a word as soon as the system takes it. Behind the last one nothing is said: the other end may be gone, and what it
-    /// does not hear would break the connection under its own last word.
-    pub fn say(&mut self, word: &HostMessage) {
-        if self.is_last_said {
+    /// Queues a message. After the last one nothing is queued: the other end may be closed, and data it does not read
+    /// would reset the connection before its own last message is received.
+    pub fn send(&mut self, message: &HostMessage) {
+        if self.is_closing {
             return;
         }
-        self.is_last_said = *word == HostMessage::Bye;
-        word.encode(&mut self.unsaid);
-        self.last_said = Instant::now();
+        self.is_closing = *message == HostMessage::Bye;
+        message.encode(&mut self.outgoing);
+        self.last_sent = Instant::now();
     }
 
-    pub fn say_alive(&mut self) {
-        if self.last_said.elapsed() > ALIVE {
-            self.say(&HostMessage::Alive);
+    pub fn send_keep_alive(&mut self) {
+        if self.last_sent.elapsed() > KEEP_ALIVE_INTERVAL {
+            self.send(&HostMessage::Alive);
         }
     }
 
     pub fn silence(&self) -> Duration {
-        self.last_heard.elapsed()
+        self.last_received.elapsed()
     }
 
-    /// Gives the system what it takes, and takes what has come. An error, in words, if nothing will ever come again; what came
-    /// before that can be heard nevertheless.
+    /// Sends and receives what is possible. The error is the reason for which nothing more will be received; messages
+    /// received before can still be taken.
     pub fn turn(&mut self) -> Result<(), String> {
-        let said = self.flush();
+        let sent = self.flush();
         let read = self.fill();
-        self.cut().and(read).and(said)
+        self.parse().and(read).and(sent)
     }
 
-    /// The next word that has come.
-    pub fn hear(&mut self) -> Option<HostMessage> {
-        self.words.pop_front()
+    /// Takes the next received message.
+    pub fn take(&mut self) -> Option<HostMessage> {
+        self.messages.pop_front()
     }
 
-    /// Whether all that was said is with the system.
-    pub fn is_said(&self) -> bool {
-        self.unsaid.is_empty()
+    /// Whether everything queued was passed to the kernel.
+    pub fn is_flushed(&self) -> bool {
+        self.outgoing.is_empty()
     }
 
-    /// Says no more. Waits until the other end has all of it and hangs up, since a connection that is closed while there is
-    /// something to hear may lose what was said.
+    /// Shuts down this direction, and waits until the other end has received everything and closes: closing a
+    /// connection with unread data may discard data that was sent.
     pub fn finish(&mut self, most: Duration) {
         let limit = Instant::now() + most;
         let mut is_shut = false;
         while self.turn().is_ok() && Instant::now() < limit {
-            if self.is_said() && !is_shut {
+            if self.is_flushed() && !is_shut {
                 is_shut = self.stream.shutdown(Shutdown::Write).is_ok();
             }
             std::thread::sleep(Duration::from_millis(2));
@@ -192,9 +192,9 @@ impl HostLink {
     }
 
     fn flush(&mut self) -> Result<(), String> {
-        while !self.unsaid.is_empty() {
-            match self.stream.write(&self.unsaid) {
-                Ok(count) => drop(self.unsaid.drain(..count)),
+        while !self.outgoing.is_empty() {
+            match self.stream.write(&self.outgoing) {
+                Ok(count) => drop(self.outgoing.drain(..count)),
                 Err(why) if why.kind() == ErrorKind::WouldBlock => break,
                 Err(why) if why.kind() == ErrorKind::Interrupted => {}
                 Err(why) => return Err(format!("the connection broke: {why}")),
@@ -209,8 +209,8 @@ impl HostLink {
             match self.stream.read(&mut bytes) {
                 Ok(0) => return Err("it hung up".into()),
                 Ok(count) => {
-                    self.heard.extend(&bytes[..count]);
-                    self.last_heard = Instant::now();
+                    self.received.extend(&bytes[..count]);
+                    self.last_received = Instant::now();
                 }
                 Err(why) if why.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(why) if why.kind() == ErrorKind::Interrupted => {}
@@ -219,28 +219,28 @@ impl HostLink {
         }
     }
 
-    fn cut(&mut self) -> Result<(), String> {
-        while let Some((head, rest)) = self.heard.split_first_chunk::<HEAD>() {
+    fn parse(&mut self) -> Result<(), String> {
+        while let Some((head, rest)) = self.received.split_first_chunk::<HEADER_BYTES>() {
             let number = u64::from_le_bytes(head[1..9].try_into().unwrap());
             let length = u32::from_le_bytes(head[9..].try_into().unwrap()) as usize;
-            if length > LONGEST {
+            if length > TEXT_BYTES_MAX {
                 return Err(format!("it says {length} bytes at once, no host does"));
             }
             let Some(text) = rest.get(..length) else {
                 break;
             };
-            let word = HostMessage::decode(head[0], number, text)?;
-            self.is_over |= word == HostMessage::Bye;
-            self.words.push_back(word);
-            self.heard.drain(..HEAD + length);
+            let message = HostMessage::decode(head[0], number, text)?;
+            self.is_over |= message == HostMessage::Bye;
+            self.messages.push_back(message);
+            self.received.drain(..HEADER_BYTES + length);
         }
         Ok(())
     }
 }
 
-/// Bytes before a frame's text.
-const HEAD: usize = 13;
-/// Of a frame's text.
-const LONGEST: usize = 1 << 20;
-/// How often a host that has nothing to say tells that it is there.
-const ALIVE: Duration = Duration::from_secs(1);
+/// Length of the header of a frame.
+const HEADER_BYTES: usize = 13;
+/// Largest text of a frame.
+const TEXT_BYTES_MAX: usize = 1 << 20;
+/// Interval of keep-alives.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One test on one host: what its ranks and those of the other hosts have told, and why it failed.
+//! One test on one host: the messages of all ranks, and the reason of a failure.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,13 +26,13 @@ pub struct MeetingRank {
 
 struct MeetingState {
     records: Vec<Option<Vec<u8>>>,
-    /// The phases that each rank is through.
+    /// Number of phases that each rank has completed.
     done: Vec<u32>,
-    /// What ranks of this host have told and the other hosts do not know yet.
-    news: Vec<HostMessage>,
-    /// Ranks of this host whose threads have not ended.
+    /// Messages of this host's ranks to be sent to the other hosts.
+    outgoing: Vec<HostMessage>,
+    /// Ranks of this host whose threads are running.
     running: u32,
-    /// Why the test has failed: the first reason. Those that follow from it are of no interest.
+    /// Why the test has failed: the first reason; later ones are consequences of it.
     failed: Option<String>,
 }
 
@@ -41,14 +41,14 @@ impl MeetingState {
         self.failed.get_or_insert(why);
     }
 
-    /// Takes a word of a rank, wherever that is.
-    fn learn(&mut self, word: &HostMessage) {
+    /// Records a message of a rank on any host.
+    fn record(&mut self, message: &HostMessage) {
         let known = self.done.len();
-        match word {
+        match message {
             HostMessage::Record { rank, .. } | HostMessage::Done { rank }
                 if *rank as usize >= known =>
             {
-                self.fail(format!("{word:?} came, and there are {known} ranks"));
+                self.fail(format!("{message:?} came, and there are {known} ranks"));
             }
             HostMessage::Record { rank, record } => {
                 self.records[*rank as usize] = Some(record.clone());
@@ -70,14 +70,15 @@ impl MeetingTable {
             state: Arc::new(Mutex::new(MeetingState {
                 records: vec![None; count],
                 done: vec![0; count],
-                news: Vec::new(),
+                outgoing: Vec::new(),
                 running: 0,
                 failed: None,
             })),
         }
     }
 
-    /// Runs these ranks until all of them have ended, and tells the other hosts what they say; at host a also what others say.
+    /// Runs these ranks until all of them have ended, and sends their messages to the other hosts; host a also relays
+    /// the messages of the others.
     pub(super) fn run<F>(&mut self, here: impl Iterator<Item = u32>, rank: F) -> Result<(), String>
     where
         F: Fn(&MeetingRank) + Clone + Send + 'static,
@@ -97,7 +98,7 @@ impl MeetingTable {
             }
             std::thread::sleep(PAUSE);
         }
-        self.part(limit)
+        self.finish(limit)
     }
 
     fn start<F>(&self, me: u32, limit: Instant, rank: F)
@@ -122,30 +123,33 @@ impl MeetingTable {
         });
     }
 
-    /// Tells and hears what is new. An error if the test has failed.
+    /// Exchanges new messages. An error if the test has failed.
     fn turn(&mut self) -> Result<(), String> {
-        let news = std::mem::take(&mut hold(&self.state).news);
+        let outgoing = std::mem::take(&mut hold(&self.state).outgoing);
         for link in &mut self.links {
-            news.iter().for_each(|word| link.say(word));
-            link.say_alive();
+            outgoing.iter().for_each(|message| link.send(message));
+            link.send_keep_alive();
         }
         for at in 0..self.links.len() {
             let end = self.links[at].turn();
-            while let Some(word) = self.links[at].hear() {
-                hold(&self.state).learn(&word);
-                if matches!(word, HostMessage::Record { .. } | HostMessage::Done { .. }) {
-                    self.relay(at, &word);
+            while let Some(message) = self.links[at].take() {
+                hold(&self.state).record(&message);
+                if matches!(
+                    message,
+                    HostMessage::Record { .. } | HostMessage::Done { .. }
+                ) {
+                    self.relay(at, &message);
                 }
             }
-            if let Err(why) = self.judge(at, end) {
+            if let Err(why) = self.check_alive(at, end) {
                 hold(&self.state).fail(why);
             }
         }
         hold(&self.state).failed.clone().map_or(Ok(()), Err)
     }
 
-    /// Whether a host is there as long as it is needed.
-    fn judge(&self, at: usize, end: Result<(), String>) -> Result<(), String> {
+    /// Checks that a host has not disappeared before it is done.
+    fn check_alive(&self, at: usize, end: Result<(), String>) -> Result<(), String> {
         let link = &self.links[at];
         let host = letter(link.host.unwrap_or_default());
         let most = self.limits.silence;
@@ -160,21 +164,21 @@ impl MeetingTable {
         }
     }
 
-    /// Tells the others what one host says.
-    fn relay(&mut self, from: usize, word: &HostMessage) {
+    /// Relays a message of one host to the others.
+    fn relay(&mut self, from: usize, message: &HostMessage) {
         for (at, link) in self.links.iter_mut().enumerate() {
             if at != from {
-                link.say(word);
+                link.send(message);
             }
         }
     }
 
-    /// Tells the others why this host gives up, and lets its ranks end.
+    /// Sends the others the reason for which this host gives up, and waits for its ranks to end.
     fn give_up(&mut self, why: &str) {
         let limit = Instant::now() + self.limits.end;
         for link in &mut self.links {
             let why = why.to_owned();
-            link.say(&HostMessage::GaveUp { host: self.me, why });
+            link.send(&HostMessage::GaveUp { host: self.me, why });
         }
         for link in &mut self.links {
             link.finish(limit.saturating_duration_since(Instant::now()));
@@ -184,11 +188,11 @@ impl MeetingTable {
         }
     }
 
-    /// The end of a test that went well here: everything said is heard, on both sides.
-    fn part(&mut self, limit: Instant) -> Result<(), String> {
+    /// Ends a successful test: everything sent was received, on both sides.
+    fn finish(&mut self, limit: Instant) -> Result<(), String> {
         self.turn().inspect_err(|why| self.give_up(why))?;
         for link in &mut self.links {
-            link.say(&HostMessage::Bye);
+            link.send(&HostMessage::Bye);
         }
         while let Some(host) = self.not_over() {
             self.turn().inspect_err(|why| self.give_up(why))?;
@@ -202,18 +206,18 @@ impl MeetingTable {
         Ok(())
     }
 
-    /// A host that has not said its last word, or does not have ours.
+    /// A host whose last message was not received, or that was not sent all of ours.
     fn not_over(&self) -> Option<String> {
-        let open = |link: &&HostLink| !link.is_over || !link.is_said();
+        let open = |link: &&HostLink| !link.is_over || !link.is_flushed();
         let open = self.links.iter().find(open)?;
         open.host.map(letter)
     }
 }
 
 impl MeetingRank {
-    /// Tells this rank's record to all, and answers those of all ranks.
+    /// Sends this rank's record to all ranks, and returns those of all.
     pub fn exchange(&self, record: Vec<u8>) -> Vec<Vec<u8>> {
-        self.tell(HostMessage::Record {
+        self.publish(HostMessage::Record {
             rank: self.me,
             record,
         });
@@ -227,23 +231,23 @@ impl MeetingRank {
         }
     }
 
-    /// Tells all that this rank is through another phase.
-    pub fn say_done(&self) {
-        self.tell(HostMessage::Done { rank: self.me });
+    /// Reports that this rank has completed another phase.
+    pub fn report_done(&self) {
+        self.publish(HostMessage::Done { rank: self.me });
     }
 
-    /// Whether all ranks are through so many phases.
+    /// Whether all ranks have completed this many phases.
     pub fn is_over(&self, phases: u32) -> bool {
         self.look().done.iter().all(|done| *done >= phases)
     }
 
-    fn tell(&self, word: HostMessage) {
+    fn publish(&self, message: HostMessage) {
         let mut state = self.look();
-        state.learn(&word);
-        state.news.push(word);
+        state.record(&message);
+        state.outgoing.push(message);
     }
 
-    /// The state, if all is well.
+    /// The state, unless the test has failed.
     fn look(&self) -> MutexGuard<'_, MeetingState> {
         let state = hold(&self.state);
         if let Some(why) = &state.failed {
@@ -259,12 +263,12 @@ impl MeetingRank {
     }
 }
 
-/// A lock that a panic does not spoil: what is behind it is whole after each statement.
+/// Locks the state, ignoring poisoning: the state is consistent after each statement.
 fn hold(state: &Mutex<MeetingState>) -> MutexGuard<'_, MeetingState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a panic said.
+/// The message of a panic.
 fn words_of(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());

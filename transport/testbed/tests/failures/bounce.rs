@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Small data in memory that is not registered pass through bounce buffers: every byte comes, nothing is registered for it again,
-//! and no buffer is somebody else's too early.
+//! Small data in unregistered memory pass through bounce buffers: every byte arrives, no further registration is made
+//! for it, and no buffer is reused too early.
 
 use transport::{Fabric, FakeConfig, FakeNet, NetLimits, Peer, RemoteKey, WorkOutcome};
 
@@ -8,7 +8,7 @@ use super::job::{AT_ONCE, Job, RETRY_EXC, SECOND};
 use testbed::memory::{Guarded, is_all};
 use testbed::pattern;
 
-/// The most that is copied.
+/// The largest size that is copied.
 const MOST: usize = 64 << 10;
 /// Buffers of each direction.
 const BUFFERS: usize = 16;
@@ -32,7 +32,7 @@ fn carry(job: &mut Job, number: u64, bytes: usize) {
     let mut source = Guarded::of(&body);
     let mut target = Guarded::new(bytes);
     let key = offer(job, 1, 0, &mut source);
-    // What is offered may be copied: then nobody reads it from here.
+    // Offered data may be copied: then they are not read from here.
     source.assert_guards();
     assert_eq!(job.read(0, 1, key, &mut target), WorkOutcome::Done);
     assert!(target.bytes() == body, "message {number} of {bytes} bytes");
@@ -50,7 +50,7 @@ fn small_data_are_registered_once_and_large_ones_each_time() {
     let mut job = job();
     carry(&mut job, 0, MOST);
     let first = registered(&job);
-    // Pieces of 1024 bytes, and what is left of them.
+    // Pieces of 1024 bytes, and the rest.
     let sizes = [1, 7, 1023, 1024, 1025, 4096, 10_001, MOST - 1, MOST];
     for (number, bytes) in (1..).zip(sizes) {
         carry(&mut job, number, bytes);
@@ -88,7 +88,7 @@ fn who_offers_may_change_the_bytes_of_a_copy() {
     source.bytes_mut().fill(0xaa);
     assert_eq!(job.read(0, 1, key, &mut target), WorkOutcome::Done);
     assert!(target.bytes() == pattern(1, 7, 5000));
-    // What is exported is no copy: a peer may write there.
+    // Exported memory is not copied: a peer may write to it.
     let key = job.export(1, 0, &mut source);
     assert_eq!(job.read(0, 1, key, &mut target), WorkOutcome::Done);
     assert!(is_all(target.bytes(), 0xaa));
@@ -128,7 +128,7 @@ fn more_than_there_are_buffers_for_are_registered() {
     job.assert_careful();
 }
 
-/// Reads end in another order than they were posted, and are posted again; buffers go from one to the next all the while.
+/// Reads complete in another order than they were posted, and are posted again; meanwhile buffers change owners.
 #[test]
 fn every_byte_comes_where_packets_are_lost_and_queue_pairs_break() {
     for seed in 0..12 {
@@ -174,7 +174,7 @@ fn a_read_that_ends_badly_leaves_the_memory_alone() {
     let key = job.export(1, 0, &mut source);
     job.all[1].fabric.withdraw(Peer(0), key);
     let mut target = Guarded::new(5000);
-    // The buffer has bytes of another message.
+    // The buffer contains another message now.
     carry(&mut job, 8, 5000);
     assert_eq!(job.read(0, 1, key, &mut target), WorkOutcome::BadKey);
     assert!(is_all(target.bytes(), 0), "B2");
@@ -191,7 +191,7 @@ fn a_copy_that_was_for_a_lost_peer_gets_another_key() {
     job.assert_whole();
     let mut source = Guarded::of(&pattern(1, 7, 5000));
     let device_key = |key: RemoteKey| key.check as u32;
-    // From one peer to another that lives, a buffer goes with its key.
+    // A buffer that changes from one live peer to another changes its key.
     let first = offer(&mut job, 1, 0, &mut source);
     job.all[1].fabric.withdraw(Peer(0), first);
     let second = offer(&mut job, 1, 2, &mut source);
@@ -208,8 +208,7 @@ fn a_copy_that_was_for_a_lost_peer_gets_another_key() {
     assert!(target.bytes() == pattern(1, 7, 5000));
 }
 
-/// The owner writes where devices have no reads: what is withdrawn amid that is not overwritten with
-/// what is another's.
+/// The owner writes if devices have no reads: memory withdrawn meanwhile is not overwritten with other data.
 #[test]
 fn a_copy_that_is_being_written_gets_another_key() {
     let config = FakeConfig {
@@ -285,7 +284,7 @@ fn traffic_that_takes_another_rail_takes_the_buffers_along() {
         }
         job.assert_whole();
     }
-    // Each buffer is known to one rail.
+    // Each buffer is registered on one rail.
     for process in &job.all {
         let there: u64 = job
             .ports(process.me)
@@ -296,7 +295,7 @@ fn traffic_that_takes_another_rail_takes_the_buffers_along() {
     job.assert_careful();
 }
 
-/// Words of the mission: 8 MiB at 10 000 peers. Bounce buffers have what is left.
+/// The requirement: 8 MiB at 10 000 peers. Bounce buffers use the rest.
 #[test]
 fn the_more_peers_the_fewer_buffers() {
     let net = FakeNet::new(FakeConfig::calm(1));

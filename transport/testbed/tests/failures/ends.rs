@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reads and writes end when their peer is lost, however much of them was posted by then.
+//! Reads and writes complete when their peer is lost, however much of them was posted by then.
 
 use transport::{FakeConfig, NetLimits, Peer, WorkOutcome};
 
@@ -16,7 +16,7 @@ const IN_PARTS: NetLimits = NetLimits {
     ..AT_ONCE
 };
 
-/// That its parts end well says nothing of those that nobody posts any more.
+/// The success of its parts does not complete an operation whose other parts are no longer posted.
 #[test]
 fn what_was_posted_in_part_ends_with_its_peer_though_all_of_that_ends_well() {
     for is_write in [false, true] {

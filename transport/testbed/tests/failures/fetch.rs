@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reads on devices that have none: the owner of the data writes instead, and ends as a read would.
+//! Reads on devices without RDMA READ: the owner of the data writes instead, with the same outcome as a read.
 
 use transport::{FakeConfig, Head, NetLimits, Peer, RemoteKey, WorkOutcome};
 
@@ -14,7 +14,7 @@ const LARGE: usize = 4 << 20;
 const FETCH: u8 = 130;
 const FETCHED: u8 = 131;
 
-/// Devices that would not carry a read out.
+/// Devices that do not support reads.
 fn without_reads() -> FakeConfig {
     FakeConfig {
         reads: 0,
@@ -52,7 +52,7 @@ fn the_owner_writes_what_would_be_read() {
     job.assert_careful();
 }
 
-/// Where the kernel plays the device, a lost packet counts for one part and not for all that is written.
+/// With a device emulated in the kernel, a lost packet repeats one part and not the whole transfer.
 #[test]
 fn devices_in_software_write_in_parts() {
     let config = FakeConfig {
@@ -71,7 +71,7 @@ fn devices_in_software_write_in_parts() {
     job.assert_careful();
 }
 
-/// What is empty has no key, and whoever writes nothing there need not do so in another way.
+/// An empty read needs no key, and an empty write no other path.
 #[test]
 fn nothing_is_written_where_there_is_nothing() {
     let mut job = Job::on(FakeConfig::calm(1), 2, AT_ONCE);
@@ -90,7 +90,7 @@ fn nothing_is_written_where_there_is_nothing() {
     job.assert_careful();
 }
 
-/// Where reads may lie, those that follow each other prove each other: two writes of nothing for all of them.
+/// Consecutive reads are confirmed together: two empty writes for all of them.
 #[test]
 fn reads_prove_those_before_them() {
     let config = FakeConfig {
@@ -112,14 +112,14 @@ fn reads_prove_those_before_them() {
             assert!(target.bytes() == body);
         }
         let after = job.net.stats(0);
-        let told = (after.reads - before.reads, after.writes - before.writes);
-        assert_eq!((told, after.lies), ((count, proofs), 0));
+        let operations = (after.reads - before.reads, after.writes - before.writes);
+        assert_eq!((operations, after.lies), ((count, proofs), 0));
     }
     job.all[1].fabric.withdraw(Peer(0), key);
     job.assert_careful();
 }
 
-/// Where the kernel plays the device, it needs the cores while large data move.
+/// A device emulated in the kernel needs the cores during large transfers.
 #[test]
 fn devices_in_software_need_the_cores_while_large_data_move() {
     let config = FakeConfig {
@@ -220,7 +220,7 @@ fn where_no_queue_pair_can_be_made_the_caller_hears_so() {
         assert_eq!(job.read(0, 1, key, &mut target), WorkOutcome::Unreachable);
         job.net.fail_registers(0, 1);
         assert_eq!(job.read(0, 1, key, &mut target), WorkOutcome::Unreachable);
-        assert!(job.words_of(0).contains("through buffers"));
+        assert!(job.messages_of(0).contains("through buffers"));
         job.assert_whole();
         job.assert_careful();
     }
@@ -243,7 +243,7 @@ fn an_owner_that_vanishes_ends_its_reads() {
             job.net.vanish(1);
         }
         let work = job.post_read(0, 1, key, &mut target);
-        // The device of the owner has taken the request, and nobody looks at it.
+        // The owner's device has received the request, and the owner does not poll.
         job.pass(SECOND / 10);
         job.net.vanish(1);
         let regions = job.net.stats(0).regions;
@@ -293,7 +293,7 @@ fn what_is_withdrawn_is_not_written() {
             job.turn();
         }
         job.all[1].fabric.withdraw(Peer(0), key);
-        // Whoever withdraws may write there at once.
+        // After the withdrawal the memory may be written at once.
         memory.bytes_mut().fill(0xaa);
         for (work, target) in works.into_iter().zip(&targets) {
             match job.end_of(0, work) {
@@ -313,7 +313,7 @@ fn one_message_from_memory_that_stays_registered_ends_without_the_others() {
     let mut job = job(2);
     let words = AtomicWords::new(&mut job.all[1].fabric, LARGE / 8);
     let whole = words.export(&mut job.all[1].fabric, 0);
-    // Messages from places of their own, which the device knows by one key.
+    // Messages from staging memory, which the device knows by one key.
     let mut targets: Vec<_> = (0..80).map(|_| Guarded::of(&[0xaa; 40_000])).collect();
     let mut keys = Vec::new();
     let mut works = Vec::new();
@@ -332,8 +332,8 @@ fn one_message_from_memory_that_stays_registered_ends_without_the_others() {
     job.assert_careful();
 }
 
-/// Asks for bytes of rank 0 as rank 1, in words that its library would not use.
-fn ask(job: &mut Job, number: u64, (address, bytes, check): (u64, u64, u64), to: RemoteKey) {
+/// Requests bytes of rank 0 as rank 1, in a message that its library would not send.
+fn request(job: &mut Job, number: u64, (address, bytes, check): (u64, u64, u64), to: RemoteKey) {
     let words = [address, bytes, check, to.address, to.check & 0xffff_ffff, 0];
     let body: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     let made = Head {
@@ -358,7 +358,7 @@ fn nobody_gets_what_was_not_exported_to_it() {
     job.all[0].fabric.withdraw(Peer(1), old);
     let mut target = Guarded::new(BYTES);
     let to = job.export(1, 0, &mut target);
-    let wild = [
+    let invalid = [
         (key.address - 1, 16, key.check),
         (key.address + 1, bytes, key.check),
         (key.address + bytes, 1, key.check),
@@ -374,18 +374,18 @@ fn nobody_gets_what_was_not_exported_to_it() {
         (key.address, 16, 0),
         (key.address, 16, u64::MAX),
     ];
-    for (number, asked) in (1..).zip(wild) {
-        ask(&mut job, number, asked, to);
+    for (number, range) in (1..).zip(invalid) {
+        request(&mut job, number, range, to);
     }
     assert_eq!(job.net.stats(0).writes, 0);
     assert!(is_all(target.bytes(), 0));
     assert_eq!(job.net.stats(0).broken, 0);
-    // In such words it does get what is its own.
-    ask(&mut job, 99, (key.address + 16, 32, key.check), to);
+    // A message of this form is served for memory that was exported to rank 1.
+    request(&mut job, 99, (key.address + 16, 32, key.check), to);
     assert!(target.bytes()[..32] == pattern(0, 1, BYTES)[16..48]);
-    // Nothing that it has no right to write to is its own.
+    // A destination without a valid key gets nothing.
     let nowhere = RemoteKey { check: 77, ..to };
-    ask(&mut job, 100, (key.address, 32, key.check), nowhere);
+    request(&mut job, 100, (key.address, 32, key.check), nowhere);
     assert!(is_all(&target.bytes()[32..], 0));
     job.assert_whole();
     job.assert_careful();

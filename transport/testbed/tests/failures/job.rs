@@ -23,7 +23,7 @@ pub const REM_OP: u32 = 11;
 pub const RETRY_EXC: u32 = 12;
 pub const RNR_RETRY_EXC: u32 = 13;
 
-/// Pairs of the network are made at once.
+/// Queue pairs are created at once.
 pub const AT_ONCE: NetLimits = NetLimits {
     datagrams_first: 0,
     ..NetLimits::DEFAULT
@@ -32,7 +32,7 @@ pub const AT_ONCE: NetLimits = NetLimits {
 pub struct Job {
     pub net: FakeNet,
     pub all: Vec<Process>,
-    /// The first port of each process, and one for nobody.
+    /// The first port of each process, and the end of the last.
     first: Vec<u32>,
     works: u64,
 }
@@ -40,14 +40,14 @@ pub struct Job {
 pub struct Process {
     pub me: u32,
     pub fabric: Fabric,
-    /// Frames that came, by their sender: number and body.
-    pub heard: Vec<Vec<(u64, Vec<u8>)>>,
-    /// Immediates and frames in the order in which they came, by their sender.
+    /// Received frames by sender: number and body.
+    pub received: Vec<Vec<(u64, Vec<u8>)>>,
+    /// Immediates and frames in the order of arrival, by sender.
     pub order: Vec<Vec<u64>>,
     pub ended: Vec<(WorkId, WorkOutcome, Lease)>,
     pub lost: Vec<u32>,
-    pub words: Vec<String>,
-    /// Frames that were sent, by their receiver.
+    pub messages: Vec<String>,
+    /// Number of frames sent, by receiver.
     pub sent: Vec<u64>,
     /// Whether it polls.
     pub is_busy: bool,
@@ -64,7 +64,7 @@ impl Job {
         Self::on_rails(config, &vec![1; ranks as usize], limits)
     }
 
-    /// Processes with so many ports each.
+    /// Processes with this many ports each.
     pub fn on_rails(config: FakeConfig, rails: &[u32], limits: NetLimits) -> Self {
         let net = FakeNet::new(config);
         let ranks = rails.len() as u32;
@@ -77,11 +77,11 @@ impl Job {
                 first.push(net.ports());
                 fabric
             },
-            heard: vec![Vec::new(); ranks as usize],
+            received: vec![Vec::new(); ranks as usize],
             order: vec![Vec::new(); ranks as usize],
             ended: Vec::new(),
             lost: Vec::new(),
-            words: Vec::new(),
+            messages: Vec::new(),
             sent: vec![0; ranks as usize],
             is_busy: false,
             waits: VecDeque::new(),
@@ -113,7 +113,7 @@ impl Job {
         self.net.is_running(self.first[rank as usize])
     }
 
-    /// Everybody looks once, then something happens, or a millisecond passes.
+    /// Every process polls once, then one event happens, or a millisecond passes.
     pub fn turn(&mut self) {
         self.look();
         if !self.net.advance() {
@@ -135,7 +135,7 @@ impl Job {
         }
     }
 
-    /// Turns until something is so.
+    /// Turns until `is_so` holds.
     pub fn until(&mut self, what: &str, mut is_so: impl FnMut(&mut Self) -> bool) {
         let limit = self.net.now_ns() + 1_000 * SECOND;
         while !is_so(self) {
@@ -144,7 +144,7 @@ impl Job {
         }
     }
 
-    /// So much time passes.
+    /// Lets this time pass.
     pub fn pass(&mut self, time_ns: u64) {
         let limit = self.net.now_ns() + time_ns;
         let step = MILLISECOND.max(time_ns / 20_000);
@@ -154,7 +154,7 @@ impl Job {
         }
     }
 
-    /// Posts the next frame of so many bytes.
+    /// Posts the next frame, of this length.
     pub fn try_send(&mut self, from: u32, to: u32, bytes: usize) -> bool {
         let process = &mut self.all[from as usize];
         let word = process.sent[to as usize];
@@ -171,7 +171,7 @@ impl Job {
         }
     }
 
-    /// Everybody sends to everybody.
+    /// Every process sends to every other.
     pub fn chat(&mut self, count: u64) {
         let ranks = self.all.len() as u32;
         for number in 0..count {
@@ -184,7 +184,7 @@ impl Job {
         }
     }
 
-    /// Waits until all that was sent is there, each frame once and in order; those that are lost excepted.
+    /// Waits until all sent frames have arrived, each once and in order, except for those of lost peers.
     pub fn settle(&mut self) {
         self.until("all frames have come", |job| {
             job.all.iter().all(|to| {
@@ -194,18 +194,18 @@ impl Job {
                     is_over
                         || to.is_busy
                         || !job.is_running(to.me)
-                        || to.heard[from.me as usize].len() as u64 >= sent
+                        || to.received[from.me as usize].len() as u64 >= sent
                 })
             })
         });
         self.assert_streams();
     }
 
-    /// What has come, came once and in order.
+    /// Received frames arrived once and in order.
     pub fn assert_streams(&self) {
         for process in &self.all {
-            for (from, heard) in (0..).zip(&process.heard) {
-                for (expected, (number, body)) in (0..).zip(heard) {
+            for (from, received) in (0..).zip(&process.received) {
+                for (expected, (number, body)) in (0..).zip(received) {
                     assert_eq!(*number, expected, "rank {} from {from}", process.me);
                     assert!(
                         *body == pattern(from, expected, body.len()),
@@ -226,11 +226,11 @@ impl Job {
 
     pub fn assert_nobody_lost(&self) {
         for process in &self.all {
-            assert_eq!(process.lost, [0u32; 0], "{:?}", process.words);
+            assert_eq!(process.lost, [0u32; 0], "{:?}", process.messages);
         }
     }
 
-    /// Nobody has asked a device for what no device does.
+    /// No device was asked for anything invalid.
     pub fn assert_careful(&self) {
         for process in &self.all {
             for port in self.ports(process.me) {
@@ -297,9 +297,9 @@ impl Job {
         self.all[rank as usize].ended.remove(place).1
     }
 
-    /// What a process has told its user, all in one.
-    pub fn words_of(&self, rank: u32) -> String {
-        self.all[rank as usize].words.join("\n")
+    /// All messages of a process to its user, concatenated.
+    pub fn messages_of(&self, rank: u32) -> String {
+        self.all[rank as usize].messages.join("\n")
     }
 
     pub fn why_lost(&self, rank: u32, peer: u32) -> String {
@@ -313,8 +313,8 @@ impl Process {
         while let Some(peer) = self.fabric.wanted_address() {
             self.fabric.learn_address(peer, &records[peer.0 as usize]);
         }
-        while let Some(words) = self.fabric.next_complaint() {
-            self.words.push(words);
+        while let Some(message) = self.fabric.next_complaint() {
+            self.messages.push(message);
         }
         self.fabric.poll(&mut self.completions);
         for at in 0..self.completions.len() {
@@ -325,7 +325,7 @@ impl Process {
                     self.fabric.release(&arrived);
                     let from = arrived.peer.0 as usize;
                     self.order[from].push(arrived.head.word);
-                    self.heard[from].push((arrived.head.word, body));
+                    self.received[from].push((arrived.head.word, body));
                 }
                 Completion::Written { peer, immediate } => {
                     self.order[peer.0 as usize].push(WRITTEN + u64::from(immediate));
@@ -344,10 +344,10 @@ impl Process {
     }
 }
 
-/// Some fit into a slot, some into a datagram, some into neither.
+/// Some fit a slot, some a datagram, some neither.
 pub fn size_of_frame(number: u64) -> usize {
     [0, 8, 48, 49, 700, 3000, 8000][number as usize % 7]
 }
 
-/// Stands in front of the number of an immediate.
+/// Marks the number of an immediate.
 pub const WRITTEN: u64 = 1 << 40;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is set steers what devices are asked for.
+//! Settings that limit the use of devices.
 
 use transport::{FakeConfig, FakeStats, NetLimits, NetTerms, Peer, WorkOutcome};
 
@@ -8,7 +8,7 @@ use super::rails::join_rails;
 use testbed::memory::Guarded;
 use testbed::pattern;
 
-/// What the reader's ports did while it read so many bytes.
+/// Port statistics of a reader that reads this many bytes.
 fn read_of(job: &mut Job, bytes: usize) -> Vec<FakeStats> {
     let body = pattern(0, 1, bytes);
     let (mut source, mut target) = (Guarded::of(&body), Guarded::new(bytes));
@@ -83,7 +83,7 @@ fn so_many_packets_go_without_a_word_as_is_set() {
         after.signaled - before.signaled
     };
     assert_eq!((signaled(1), signaled(4)), (320, 80));
-    // Where many slots wait to hear, more is asked.
+    // If many slots wait for completions, more of them are requested.
     assert!((20..40).contains(&signaled(16)));
 }
 
@@ -97,7 +97,7 @@ fn packets_are_as_long_and_travel_inside_as_is_set() {
         },
         ..NetLimits::DEFAULT
     };
-    // What does not fit into one packet makes a queue pair at once.
+    // A message that does not fit one packet creates a queue pair at once.
     let joined = |packet_bytes| {
         let mut job = Job::calm(2, limits(packet_bytes, 220));
         job.send(0, 1, 900);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ports that go down and come back, elsewhere or not, and processes that do not answer.
+//! Ports that go down and come back, with the same address or another, and processes that do not respond.
 
 use transport::{FakeConfig, NetLimits};
 
@@ -36,7 +36,7 @@ fn port_err_and_port_active_lose_and_repeat_nothing() {
 
 fn go_down_and_come_back(job: &mut Job, back: Back, down_ns: u64) {
     for number in 0..6 {
-        // Some is on its way when it happens, some is posted while nothing passes.
+        // Some frames are in flight when it happens, some are posted while nothing passes.
         for (from, to) in [(0, 1), (1, 0), (0, 2), (2, 0)] {
             assert!(job.try_send(from, to, super::job::size_of_frame(number)) || number > 2);
         }
@@ -57,9 +57,9 @@ fn go_down_and_come_back(job: &mut Job, back: Back, down_ns: u64) {
     job.assert_whole();
     job.assert_careful();
     job.pass(SECOND);
-    for words in ["has gone down", "has come up"] {
-        let told = job.words_of(0).matches(words).count();
-        assert_eq!(told, 1, "the user hears once that the port {words}");
+    for text in ["has gone down", "has come up"] {
+        let count = job.messages_of(0).matches(text).count();
+        assert_eq!(count, 1, "the user hears once that the port {text}");
     }
 }
 
@@ -109,7 +109,7 @@ fn a_queue_pair_that_broke_unanswered_is_made_again_with_more_patience() {
         job.send(0, 1, 40);
     }
     job.settle();
-    // The one that is there stays as it is; the next begins anew.
+    // An existing queue pair keeps its timeout; the next one starts over.
     time_to_break(&mut job);
     let after = time_to_break(&mut job);
     assert!(after.abs_diff(times[1]) < first / 10, "{after}: {times:?}");
@@ -117,7 +117,7 @@ fn a_queue_pair_that_broke_unanswered_is_made_again_with_more_patience() {
     job.assert_careful();
 }
 
-/// How long it takes until a rank takes the way to another for broken; it is whole again afterwards.
+/// The time until a rank considers the path to another broken; the path works again afterwards.
 fn time_to_break(job: &mut Job) -> u64 {
     let broken = |job: &Job| job.all[0].fabric.net_stats().broken;
     job.pair_of(0);
@@ -177,11 +177,11 @@ fn a_process_that_vanishes_is_lost_alone_and_in_words() {
         job.why_lost(0, 1)
     );
     assert!(
-        job.words_of(0).contains("rank 1 on "),
+        job.messages_of(0).contains("rank 1 on "),
         "{}",
-        job.words_of(0)
+        job.messages_of(0)
     );
-    // What is for it from now on goes nowhere, at once.
+    // From now on packets to it are dropped at once.
     for _ in 0..100 {
         assert!(job.try_send(0, 1, 40));
     }
@@ -232,7 +232,7 @@ fn a_process_that_computes_itself_does_not_take_its_peers_for_silent() {
         }
         job.pass(100 * MILLISECOND);
         job.send(0, 1, 40);
-        // Rank 1 knows of nothing that would make it doubt rank 0.
+        // Rank 1 has no reason to doubt rank 0.
         for from in 2..4 {
             while job.try_send(from, 0, 40) {}
         }

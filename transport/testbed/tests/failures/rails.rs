@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Processes with several ports: all of them carry large messages, and what goes over one goes over another when it fails.
+//! Processes with several ports: all of them carry large messages, and the traffic of a failed port moves to another.
 
 use transport::{Fabric, FakeConfig, FakeNet, NetLimits, Peer, WorkOutcome};
 
@@ -15,13 +15,13 @@ fn on_rails(rails: &[u32]) -> Job {
     Job::on_rails(FakeConfig::calm(1), rails, AT_ONCE)
 }
 
-/// Moves a large message from rank 0 to rank 1, whose read it is.
+/// Moves a large message from rank 0 to rank 1, which reads it.
 fn move_large(job: &mut Job, number: u64) {
     let body = pattern(0, number, LARGE);
     let mut source = Guarded::of(&body);
     let mut target = Guarded::new(LARGE);
     let key = job.export(0, 1, &mut source);
-    // What announces the memory tells the reader.
+    // The announcement of the memory wakes the reader.
     job.send(0, 1, 8);
     job.settle();
     assert_eq!(job.read(1, 0, key, &mut target), WorkOutcome::Done);
@@ -30,7 +30,7 @@ fn move_large(job: &mut Job, number: u64) {
     target.assert_guards();
 }
 
-/// The same until the rails between the two are joined, which the first messages ask for.
+/// The same until the rails between the two are connected, on demand of the first messages.
 pub fn join_rails(job: &mut Job) {
     for number in 0..3 {
         move_large(job, number);
@@ -141,7 +141,7 @@ fn where_one_rail_gets_no_queue_pair_large_messages_go_over_the_other() {
         job.net.fail_creates(job.port(refuser, rail), u32::MAX);
         job.assert_whole();
         join_rails(&mut job);
-        // One by one the queue pairs of the other break, and are made again.
+        // One by one the queue pairs of the other rail break, and are created again.
         let mut breaks = 0;
         for number in 0..8 {
             let body = pattern(0, 3, LARGE);
@@ -253,7 +253,7 @@ fn reads_under_way_when_a_rail_fails_end_well() {
     }
 }
 
-/// That a device has taken messages in, and has said so, does not mean that its process has seen them.
+/// A message that a device has acknowledged was not necessarily received by its process.
 #[test]
 fn what_a_device_had_taken_in_when_it_was_lost_comes_again() {
     for how in [Fails::DeviceLost, Fails::QueueLost] {
@@ -266,7 +266,7 @@ fn what_a_device_had_taken_in_when_it_was_lost_comes_again() {
                 assert!(job.try_send(1, 0, size_of_frame(at)));
             }
             job.pass(100 * MILLISECOND);
-            // With what else it has to say.
+            // Together with its other traffic.
             assert!(job.net.stats(job.port(1, 0)).messages >= taken_in + number);
             fail(&job, how, 0);
             job.all[0].is_busy = false;
@@ -309,7 +309,7 @@ fn all_rails_down_and_up_again_lose_and_repeat_nothing() {
     }
 }
 
-/// For some seconds nobody hears over one rail, or over all of them.
+/// For some seconds one rail, or all of them, deliver nothing.
 #[test]
 fn a_rail_that_joins_again_carries_its_share_soon() {
     for rail in [Some(0), Some(1), None] {
@@ -331,7 +331,7 @@ fn a_rail_that_joins_again_carries_its_share_soon() {
     }
 }
 
-/// The way between the two of a rail is cut; or rank 0 has no link, which its peer does not hear of.
+/// Cuts the path between the two ports of a rail; or takes the link of rank 0 down, which its peer does not see.
 fn silence(job: &Job, rail: Option<u32>, is_silent: bool) {
     match (rail, is_silent) {
         (Some(rail), true) => job.net.cut(job.port(0, rail), job.port(1, rail)),
@@ -341,7 +341,7 @@ fn silence(job: &Job, rail: Option<u32>, is_silent: bool) {
     }
 }
 
-/// Reads, each second one, which end when they can.
+/// Reads, one per second, which complete when they can.
 fn read_while_silent(job: &mut Job, rail: Option<u32>, seconds: u64) {
     let mut source = Guarded::of(&pattern(0, 1, LARGE));
     let mut targets: Vec<Guarded> = (0..seconds).map(|_| Guarded::new(LARGE)).collect();
@@ -360,7 +360,7 @@ fn read_while_silent(job: &mut Job, rail: Option<u32>, seconds: u64) {
     job.all[0].fabric.withdraw(Peer(1), key);
 }
 
-/// Large transfers in both directions, on networks on which all goes wrong.
+/// Large transfers in both directions, on networks with all kinds of faults.
 #[test]
 fn shares_arrive_whole_where_everything_fails() {
     let (mut striped, mut done) = (0, 0);
@@ -376,7 +376,7 @@ fn shares_arrive_whole_where_everything_fails() {
                 let key = job.export(owner, user, &mut source);
                 job.send(owner, user, 8);
                 job.settle();
-                // Where a device makes few queue pairs there may be none: the caller takes another way then.
+                // A device with few queue pairs may have none left: the caller takes another path then.
                 let outcome = job.read(user, owner, key, &mut target);
                 let is_done = outcome == WorkOutcome::Done;
                 assert!(
@@ -518,7 +518,7 @@ fn a_record_that_nobody_wrote_loses_its_peer_alone() {
     }
 }
 
-/// What a further rail costs: its buffers and queues, and some hundred bytes for each peer that is talked to.
+/// The cost of a further rail: its buffers and queues, and some hundred bytes for each active peer.
 #[test]
 fn memory_grows_with_rails_by_what_is_promised() {
     let memory = |rails| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How work requests end, status by status.
+//! How work requests complete, status by status.
 
 use transport::{Atomic, FakeConfig, NetLimits, Peer, WorkOutcome};
 
@@ -27,13 +27,13 @@ fn flush_err_is_only_what_follows_the_first_error() {
     job.settle();
     job.assert_whole();
     assert_eq!(job.all[0].fabric.net_stats().broken, 1);
-    let words = &job.all[0].words;
+    let messages = &job.all[0].messages;
     assert_eq!(
-        words.len(),
+        messages.len(),
         1,
-        "told once, for the one that failed: {words:?}"
+        "told once, for the one that failed: {messages:?}"
     );
-    assert!(!words[0].contains("flush"), "{words:?}");
+    assert!(!messages[0].contains("flush"), "{messages:?}");
     job.assert_careful();
 }
 
@@ -65,7 +65,7 @@ fn retry_exc_err_is_rebuilt_over_datagrams_and_replayed() {
 }
 
 impl Job {
-    /// A queue pair of this rank; frames go on until there is one.
+    /// A queue pair of this rank; sends frames until there is one.
     fn pair_of_either_in_talk(&mut self, rank: u32) -> u32 {
         while self.net.pairs(rank).is_empty() {
             self.chat(1);
@@ -81,7 +81,7 @@ fn retry_exc_err_names_both_ends_and_what_to_try() {
     let pair = job.pair_of(0);
     job.net.break_pair_as(pair, RETRY_EXC, false);
     job.assert_whole();
-    let words = job.words_of(0);
+    let messages = job.messages_of(0);
     for part in [
         "rank 0 on ",
         "fake0:1",
@@ -89,7 +89,7 @@ fn retry_exc_err_names_both_ends_and_what_to_try() {
         "at index 1",
         "try `ping 10.0.0.2`",
     ] {
-        assert!(words.contains(part), "no {part:?} in {words}");
+        assert!(messages.contains(part), "no {part:?} in {messages}");
     }
 }
 
@@ -102,7 +102,7 @@ fn rnr_retry_exc_err_is_counted_and_replayed() {
     };
     let mut job = Job::on(config, 2, AT_ONCE);
     job.assert_whole();
-    // The peer does not give buffers back for far longer than the device waits.
+    // The peer returns no buffers for far longer than the device's retry limit.
     job.net.pause(1, SECOND);
     for _ in 0..30 {
         assert!(job.try_send(0, 1, 40));
@@ -116,7 +116,7 @@ fn rnr_retry_exc_err_is_counted_and_replayed() {
     starve(&mut job);
 }
 
-/// Breaks the queue pair once more since there was no buffer.
+/// Breaks the queue pair once more with an RNR error.
 fn starve(job: &mut Job) {
     let pair = job.pair_of(0);
     job.net.break_pair_as(pair, RNR_RETRY_EXC, false);
@@ -136,19 +136,23 @@ fn rnr_retry_exc_err_is_told_if_it_comes_again_and_again() {
     for _ in 0..2 {
         starve(&mut job);
     }
-    assert_eq!(job.words_of(0), "", "a process that computes is no failure");
+    assert_eq!(
+        job.messages_of(0),
+        "",
+        "a process that computes is no failure"
+    );
     for _ in 0..9 {
         starve(&mut job);
     }
-    let words = &job.all[0].words;
-    assert_eq!(words.len(), 1, "told once: {words:?}");
+    let messages = &job.all[0].messages;
+    assert_eq!(messages.len(), 1, "told once: {messages:?}");
     for part in [
         "RNR retry",
         "rank 1 on ",
         "again and again",
         "compute for long",
     ] {
-        assert!(words[0].contains(part), "no {part:?} in {words:?}");
+        assert!(messages[0].contains(part), "no {part:?} in {messages:?}");
     }
     job.assert_careful();
 }
@@ -176,18 +180,18 @@ fn rem_access_err_of_memory_that_was_withdrawn_ends_the_read_alone() {
     job.settle();
     job.assert_whole();
     job.assert_careful();
-    let words = job.words_of(0);
+    let messages = job.messages_of(0);
     for part in ["5000 bytes", "rank 0 on ", "rank 1 on "] {
-        assert!(words.contains(part), "no {part:?} in {words}");
+        assert!(messages.contains(part), "no {part:?} in {messages}");
     }
 }
 
 #[test]
 fn every_error_of_a_request_ends_it_and_nothing_else() {
     let outcomes = [
-        // Once: it may be the refusal of a read that has ended, asked for again by the device.
+        // Once: it may be the refusal of a completed read, repeated by the device.
         (REM_ACCESS, WorkOutcome::Done),
-        // Once: Soft-RoCE was seen to say so of a good write.
+        // Once: Soft-RoCE has reported this for a valid write.
         (REM_INV_REQ, WorkOutcome::Done),
         (REM_OP, WorkOutcome::BadKey),
         (LOC_PROT, WorkOutcome::Unreachable),
@@ -212,12 +216,12 @@ fn every_error_of_a_request_ends_it_and_nothing_else() {
         job.settle();
         job.assert_whole();
         job.assert_careful();
-        let words = job.words_of(0);
+        let messages = job.messages_of(0);
         assert!(
-            words.contains("a transfer of 5000 bytes from rank 0 on "),
-            "{words}"
+            messages.contains("a transfer of 5000 bytes from rank 0 on "),
+            "{messages}"
         );
-        assert!(words.contains("to rank 1 on "), "{words}");
+        assert!(messages.contains("to rank 1 on "), "{messages}");
     }
 }
 
@@ -275,11 +279,15 @@ fn device_fatal_loses_all_peers_and_gives_all_memory_back() {
         let why = job.why_lost(0, peer);
         assert!(why.contains("fake0 port 1 of rank 0"), "{why}");
     }
-    assert!(job.words_of(0).contains("fake0"), "{}", job.words_of(0));
-    // Whatever is posted from now on ends.
+    assert!(
+        job.messages_of(0).contains("fake0"),
+        "{}",
+        job.messages_of(0)
+    );
+    // All work posted from now on completes.
     assert!(job.try_send(0, 1, 40));
     assert_eq!(job.read(0, 1, key, &mut target), WorkOutcome::Unreachable);
-    // The others hear nothing of it any more.
+    // The others receive nothing from it any more.
     let before = job.net.now_ns();
     job.send(1, 0, 40);
     job.until("it is given up", |job| job.all[1].lost == [0]);
@@ -309,16 +317,17 @@ fn srq_err_loses_all_peers_even_those_that_nobody_spoke_to() {
 }
 
 impl Job {
-    /// Two that have nothing to do with it go on.
+    /// Two ranks that are not involved continue.
     pub fn chat_between(&mut self, one: u32, other: u32) {
         for number in 0..20 {
             self.send(one, other, super::job::size_of_frame(number));
             self.send(other, one, super::job::size_of_frame(number));
         }
         self.until("they hear each other", |job| {
-            let heard = |to: u32, from: u32| job.all[to as usize].heard[from as usize].len() as u64;
+            let received =
+                |to: u32, from: u32| job.all[to as usize].received[from as usize].len() as u64;
             let sent = |from: u32, to: u32| job.all[from as usize].sent[to as usize];
-            heard(one, other) == sent(other, one) && heard(other, one) == sent(one, other)
+            received(one, other) == sent(other, one) && received(other, one) == sent(one, other)
         });
         self.assert_streams();
     }
@@ -356,7 +365,7 @@ fn an_atomic_operation_that_a_break_hits_is_in_doubt_and_not_done_twice() {
             true => assert!((1..=2).contains(&done), "{done}"),
             false => assert_eq!(done, 0),
         }
-        // The next one is as good as ever.
+        // The next operation succeeds.
         let work = job.name_work();
         let add = Atomic::FetchAdd { add: 10 };
         let lease = old.lease(0, 8);
@@ -399,14 +408,14 @@ fn what_a_device_forgets_is_not_waited_for() {
         let body = pattern(1, 5, 100_000);
         let (mut source, mut target) = (Guarded::of(&body), Guarded::new(body.len()));
         let key = job.export(1, 0, &mut source);
-        // What has come before it is asked for by then.
+        // By then everything before it was requested.
         job.pass(20 * SECOND);
         let pair = job.pair_of(0);
         job.net.forget_pair(pair);
         let begin = job.net.now_ns();
         match carried {
             0 => assert_eq!(job.read(0, 1, key, &mut target), WorkOutcome::Done),
-            // Nobody is told the end of these.
+            // The completion of these is not reported.
             1 => job.send(0, 1, 40),
             // More than there is room for.
             _ => (0..100).for_each(|_| job.send(0, 1, 40)),
@@ -415,9 +424,9 @@ fn what_a_device_forgets_is_not_waited_for() {
         assert!(job.net.now_ns() < begin + 20 * SECOND, "soon enough");
         assert!(carried != 0 || target.bytes() == body);
         assert_eq!(job.all[0].fabric.net_stats().broken, 1);
-        let words = job.words_of(0);
+        let messages = job.messages_of(0);
         for part in ["rank 0 on ", "rank 1 on ", "told nothing", "no completion"] {
-            assert!(words.contains(part), "no {part:?} in {words}");
+            assert!(messages.contains(part), "no {part:?} in {messages}");
         }
         job.all[1].fabric.withdraw(Peer(0), key);
         job.assert_whole();
@@ -440,6 +449,6 @@ fn a_process_that_looks_away_for_long_blames_no_device() {
         }
     }
     assert_eq!(job.all[0].fabric.net_stats().broken, 0);
-    assert_eq!(job.all[0].words, [""; 0]);
+    assert_eq!(job.all[0].messages, [""; 0]);
     job.assert_careful();
 }

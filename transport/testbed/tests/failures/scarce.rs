@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Devices and processes that have little of something: queue pairs, queues, locked memory.
+//! Devices and processes with scarce resources: queue pairs, queues, locked memory.
 
 use transport::{Fabric, FakeConfig, FakeNet, NetLimits, Peer, RemoteKey, WorkOutcome};
 
@@ -16,7 +16,7 @@ fn where_no_queue_pair_can_be_made_datagrams_do_and_large_frames_are_cut() {
         assert_eq!((job.joined(0), job.joined(1)), (0, 0));
         let stats = job.net.stats(0);
         assert_eq!((stats.messages, stats.broken), (0, 0));
-        // Reads cannot be; the caller hears so.
+        // Reads are impossible, which is reported to the caller.
         let mut memory = Guarded::of(&pattern(1, 7, 5000));
         let key = job.export(1, 0, &mut memory);
         let mut target = Guarded::new(5000);
@@ -45,22 +45,22 @@ fn memory_that_cannot_be_locked_is_told_once_and_sent_through_buffers() {
     for _ in 0..2 {
         assert_eq!(job.export(1, 0, &mut memory), RemoteKey::default());
     }
-    // A buffer of its own, and the memory itself.
+    // A staging buffer, and the memory itself.
     job.net.fail_registers(0, 2);
     let mut target = Guarded::new(5000);
     assert_eq!(job.read(0, 1, key, &mut target), WorkOutcome::Unreachable);
     assert_eq!(job.read(0, 1, key, &mut target), WorkOutcome::Done);
     job.assert_whole();
     for rank in [0, 1] {
-        let words = &job.all[rank].words;
-        assert_eq!(words.len(), 1, "once: {words:?}");
+        let messages = &job.all[rank].messages;
+        assert_eq!(messages.len(), 1, "once: {messages:?}");
         for part in [
             "5000 bytes",
             "ibv_reg_mr",
             "locked memory",
             "through buffers",
         ] {
-            assert!(words[0].contains(part), "no {part:?} in {words:?}");
+            assert!(messages[0].contains(part), "no {part:?} in {messages:?}");
         }
     }
     job.assert_careful();
@@ -69,7 +69,7 @@ fn memory_that_cannot_be_locked_is_told_once_and_sent_through_buffers() {
 #[test]
 fn buffers_that_cannot_grow_are_enough() {
     let mut job = Job::calm(3, AT_ONCE);
-    // What a process begins with: nobody waits for ever for the first slot.
+    // The initial resources: no rank waits forever for its first slot.
     for rank in 0..3 {
         job.net.fail_registers(rank, u32::MAX);
     }
@@ -77,7 +77,7 @@ fn buffers_that_cannot_grow_are_enough() {
     job.assert_careful();
 }
 
-/// A slot is free when its receiver has said that it has the packet, and nobody says so of a few.
+/// A slot becomes free when its packet is acknowledged, and a few packets are not acknowledged on their own.
 #[test]
 fn whoever_has_no_slot_left_asks_for_some() {
     for (ranks, frames, bytes) in [(16, 7, 8000), (90, 15, 40)] {
@@ -86,7 +86,7 @@ fn whoever_has_no_slot_left_asks_for_some() {
             job.send(0, to, 8);
         }
         job.settle();
-        // Until they are joined.
+        // Until they are connected.
         job.pass(SECOND);
         for to in 1..ranks {
             job.all[to as usize].is_busy = true;
@@ -97,7 +97,7 @@ fn whoever_has_no_slot_left_asks_for_some() {
         assert!((5..100).contains(&count), "{count} find no slot");
         for to in 1..ranks {
             job.all[to as usize].is_busy = false;
-            // Nor does the first answer arrive.
+            // The first reply is lost too.
             job.net.drop_datagrams(to, 1);
         }
         let since = job.net.now_ns();
@@ -127,7 +127,7 @@ fn nobody_is_told_of_a_write_whose_memory_cannot_be_locked() {
     let done = post_write(&mut job, &mut sources[1], key, 0);
     assert_eq!(job.end_of(0, done), WorkOutcome::Done);
     job.settle();
-    // The first frame, that after the write which could not be, and the other write.
+    // The first frame, the one after the write that was impossible, and the other write.
     assert_eq!(job.all[1].order[0], [0, 1, WRITTEN]);
     assert!(target.bytes() == pattern(0, 1, 16));
     job.assert_careful();
@@ -147,7 +147,7 @@ fn a_rank_keeps_few_queue_pairs_and_gives_the_idle_ones_to_others() {
             ..FakeConfig::calm(seed)
         };
         let mut job = Job::on(config, 6, limits);
-        // One has more to say than it has queue pairs, to one after the other and again.
+        // One rank has more traffic than queue pairs, to one peer after the other, repeatedly.
         for round in 0..15 {
             for _ in 0..30 {
                 job.send(0, 1 + round % 5, 3000);
@@ -201,8 +201,11 @@ fn few_work_requests_ask_for_a_completion() {
     job.settle();
     let after = job.net.stats(0);
     let posted = after.work_requests - before.work_requests;
-    let told = after.signaled - before.signaled;
-    assert!(posted >= 1600 && told <= posted / 8, "{told} of {posted}");
+    let signaled = after.signaled - before.signaled;
+    assert!(
+        posted >= 1600 && signaled <= posted / 8,
+        "{signaled} of {posted}"
+    );
 }
 
 #[test]
@@ -229,7 +232,7 @@ fn what_was_held_back_goes_with_few_rings_of_the_bell() {
     job.assert_careful();
 }
 
-/// Words of the mission: the memory of a rank does not grow with the size of the job.
+/// The requirement: the memory of a rank does not grow with the size of the job.
 #[test]
 fn memory_is_bounded() {
     let net = FakeNet::new(FakeConfig::calm(1));
@@ -240,7 +243,7 @@ fn memory_is_bounded() {
         assert!(now <= 1 << 20, "{now} bytes without any traffic");
         assert!(most <= 8 << 20, "{most} bytes at most");
     }
-    // What is registered is counted.
+    // Registered memory is counted.
     for (port, fabric) in [(0, &two), (1, &many)] {
         let registered = net.stats(port).region_bytes as usize;
         assert!(registered <= fabric.net_memory().0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What others send that nobody of the job would, and what chance makes of both sides at once.
+//! Input that no process of the job would send, and simultaneous actions of both sides.
 
 use transport::FakeConfig;
 
@@ -50,8 +50,8 @@ fn whoever_is_not_where_its_rank_lives_is_refused() {
     job.assert_careful();
 }
 
-/// Bytes from a queue pair that is believed: nothing that they say makes this process fail, and nothing of it
-/// reaches others.
+/// Bytes from a trusted queue pair: whatever they contain, this process does not fail, and other peers are not
+/// affected.
 #[test]
 fn hostile_bytes_never_panic_and_harm_nobody_else() {
     for seed in 0..60 {
@@ -79,12 +79,12 @@ fn hostile_bytes_never_panic_and_harm_nobody_else() {
             }
         }
         job.pass(SECOND / 10);
-        // Rank 1 may believe anything of rank 0, but not of rank 2.
+        // Rank 1 may accept anything from rank 0, but not from rank 2.
         job.chat_between(1, 2);
     }
 }
 
-/// Garbage, or something that is nearly right.
+/// Garbage, or nearly valid input.
 fn hostile(random: &mut Random, first: u32) -> Vec<u8> {
     let bytes = match random.below(4) {
         0 => random.below(300),
@@ -128,7 +128,7 @@ fn hostile(random: &mut Random, first: u32) -> Vec<u8> {
     body
 }
 
-/// A note as `wire.rs` has it.
+/// A note as in `wire.rs`.
 fn note(what: u8, source: u32, attempt: u32) -> [u8; 32] {
     let mut bytes = [0; 32];
     bytes[0] = what;
@@ -172,7 +172,7 @@ fn who_ask_for_a_queue_pair_at_the_same_time_make_one() {
             ..FakeConfig::calm(seed)
         };
         let mut job = Job::on(config, 2, AT_ONCE);
-        // Both know where the other is before either has heard of it.
+        // Both have the other's address before either has received anything from it.
         assert!(job.try_send(0, 1, 40) && job.try_send(1, 0, 40));
         job.settle();
         job.until("a queue pair", |job| {
@@ -183,14 +183,14 @@ fn who_ask_for_a_queue_pair_at_the_same_time_make_one() {
         job.assert_whole();
         for rank in [0, 1] {
             assert_eq!(job.net.stats(rank).pairs, 1, "seed {seed}");
-            let words = job.words_of(rank);
-            assert!(words.is_empty(), "nothing broke: {words}");
+            let messages = job.messages_of(rank);
+            assert!(messages.is_empty(), "nothing broke: {messages}");
         }
         job.assert_careful();
     }
 }
 
-/// What notes begin with.
+/// First byte of a note.
 const PACKET: u8 = 0x11;
 const ACK: u8 = 0x12;
 const MOVED: u8 = 0x18;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two jobs on a fake network that a test drives step by step, and that meet later. Here a process has a place among those of both
-//! jobs, which none of them knows.
+//! Two jobs on a fake network that a test drives step by step, and that meet later. Here a process has a place among
+//! those of both jobs, which the processes do not use.
 
 use transport::{
     Completion, Completions, Fabric, FakeConfig, FakeNet, ForeignPeer, Head, Lease, NetLimits,
@@ -16,19 +16,19 @@ pub const SECOND: u64 = 1_000 * MILLISECOND;
 /// The keys of the two jobs.
 pub const KEYS: [u32; 2] = [0x0000_0a0a, 0x7b0b_0b0b];
 
-/// What the two jobs look like.
+/// The structure of the two jobs.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     pub sizes: [u32; 2],
     pub rails: u32,
-    /// The second job numbers those of the first from the last one on.
+    /// The second job numbers the processes of the first in reverse.
     pub is_reversed: bool,
-    /// Whether processes of the first job count as the first.
+    /// Whether processes of the first job count as the first of a pair.
     pub is_first: bool,
     pub limits: NetLimits,
 }
 
-/// A rank of each job, which know each other under the same number, and queue pairs at once.
+/// One rank of each job, each with the same number for the other, and queue pairs at once.
 pub const TWO: Shape = Shape {
     sizes: [1, 1],
     rails: 1,
@@ -44,31 +44,31 @@ pub struct Both {
     pub net: FakeNet,
     pub shape: Shape,
     pub all: Vec<Process>,
-    /// Whether somebody says where those are that are asked for.
-    pub tells: bool,
+    /// Whether requested addresses are provided.
+    pub provides_addresses: bool,
     works: u64,
 }
 
 pub struct Process {
     pub fabric: Fabric,
     job: usize,
-    /// The numbers by which it knows everybody, by their places.
+    /// The numbers by which it addresses all processes, by their places.
     numbers: Vec<u32>,
-    /// Frames that came, by the places of their senders: number and body.
-    pub heard: Vec<Vec<(u64, Vec<u8>)>>,
-    /// Immediates that came.
+    /// Received frames, by the places of their senders: number and body.
+    pub received: Vec<Vec<(u64, Vec<u8>)>>,
+    /// Received immediates.
     pub written: Vec<Vec<u32>>,
     ended: Vec<(WorkId, WorkOutcome, Lease)>,
     pub lost: Vec<usize>,
-    pub words: Vec<String>,
+    pub messages: Vec<String>,
     pub wanted: Vec<usize>,
-    /// Frames that were sent, by the places of their receivers.
+    /// Number of frames sent, by the places of their receivers.
     sent: Vec<u64>,
     completions: Completions,
 }
 
 impl Both {
-    /// Two jobs of which neither knows the other.
+    /// Two jobs without knowledge of each other.
     pub fn apart(config: FakeConfig, shape: Shape) -> Self {
         let net = FakeNet::new(config);
         let sizes = shape.sizes.map(|size| size as usize);
@@ -82,11 +82,11 @@ impl Both {
                 fabric,
                 job,
                 numbers: (0..count).map(|other| number(shape, job, other)).collect(),
-                heard: vec![Vec::new(); count],
+                received: vec![Vec::new(); count],
                 written: vec![Vec::new(); count],
                 ended: Vec::new(),
                 lost: Vec::new(),
-                words: Vec::new(),
+                messages: Vec::new(),
                 wanted: Vec::new(),
                 sent: vec![0; count],
                 completions: Completions::new(),
@@ -97,7 +97,7 @@ impl Both {
             net,
             shape,
             all,
-            tells: true,
+            provides_addresses: true,
             works: 0,
         }
     }
@@ -111,7 +111,7 @@ impl Both {
         both
     }
 
-    /// What a process and another one know of each other, as the first sees it.
+    /// What a process must know of another one.
     pub fn far(&self, me: usize, other: usize) -> ForeignPeer {
         let (mine, theirs) = (&self.all[me], &self.all[other]);
         ForeignPeer {
@@ -122,7 +122,7 @@ impl Both {
         }
     }
 
-    /// A process meets all those of the other job, and is told where they are or not.
+    /// A process meets all those of the other job, with or without their addresses.
     pub fn meet(&mut self, me: usize, is_told: bool) {
         let strangers = |both: &Self, other: &usize| both.all[*other].job != both.all[me].job;
         let mut others: Vec<usize> = (0..self.all.len()).collect();
@@ -140,7 +140,7 @@ impl Both {
         self.all[place].fabric.network_record().unwrap()
     }
 
-    /// A process, as another one numbers it.
+    /// The number of a process, for another one.
     pub fn peer(&self, me: usize, other: usize) -> Peer {
         Peer(self.all[me].numbers[other])
     }
@@ -150,7 +150,7 @@ impl Both {
         place as u32 * self.shape.rails + rail
     }
 
-    /// Everybody looks once, then something happens, or a millisecond passes.
+    /// Every process polls once, then one event happens, or a millisecond passes.
     pub fn turn(&mut self) {
         self.look();
         if !self.net.advance() {
@@ -162,12 +162,12 @@ impl Both {
         let records: Vec<_> = (0..self.all.len()).map(|at| self.record(at)).collect();
         for place in 0..self.all.len() {
             if self.net.is_running(self.port(place, 0)) {
-                self.all[place].look(self.tells.then_some(&records));
+                self.all[place].look(self.provides_addresses.then_some(&records));
             }
         }
     }
 
-    /// Turns until something is so.
+    /// Turns until `is_so` holds.
     pub fn until(&mut self, what: &str, mut is_so: impl FnMut(&mut Self) -> bool) {
         let limit = self.net.now_ns() + 1_000 * SECOND;
         while !is_so(self) {
@@ -176,7 +176,7 @@ impl Both {
         }
     }
 
-    /// So much time passes.
+    /// Lets this time pass.
     pub fn pass(&mut self, time_ns: u64) {
         let limit = self.net.now_ns() + time_ns;
         let step = MILLISECOND.max(time_ns / 20_000);
@@ -186,7 +186,7 @@ impl Both {
         }
     }
 
-    /// Posts the next frame of so many bytes.
+    /// Posts the next frame, of this length.
     pub fn try_send(&mut self, from: usize, to: usize, bytes: usize) -> bool {
         let peer = self.peer(from, to);
         let process = &mut self.all[from];
@@ -204,7 +204,7 @@ impl Both {
         });
     }
 
-    /// Everybody of both jobs sends to everybody, frames of all sizes.
+    /// Every process of both jobs sends to every other, frames of all sizes.
     pub fn chat(&mut self, count: usize) {
         for number in 0..count {
             for from in 0..self.all.len() {
@@ -218,7 +218,7 @@ impl Both {
         }
     }
 
-    /// Waits until all that was sent is there, each frame once and in order; those that are lost excepted.
+    /// Waits until all sent frames have arrived, each once and in order, except for those of lost peers.
     pub fn settle(&mut self) {
         self.until("all frames have come", |both| {
             let all = 0..both.all.len();
@@ -228,13 +228,13 @@ impl Both {
             let is_here = |(from, to): (usize, usize)| {
                 let is_lost = |one: usize, other| both.all[one].lost.contains(&other);
                 let sent = both.all[from].sent[to];
-                is_lost(from, to) || is_lost(to, from) || both.heard(to, from) >= sent
+                is_lost(from, to) || is_lost(to, from) || both.received(to, from) >= sent
             };
             pairs.into_iter().all(is_here)
         });
         for process in &self.all {
-            for (from, heard) in (0..).zip(&process.heard) {
-                for (expected, (number, body)) in (0..).zip(heard) {
+            for (from, received) in (0..).zip(&process.received) {
+                for (expected, (number, body)) in (0..).zip(received) {
                     assert_eq!(*number, expected, "from the process at {from}");
                     assert!(*body == pattern(from, expected, body.len()));
                 }
@@ -242,9 +242,9 @@ impl Both {
         }
     }
 
-    /// How many frames have come.
-    pub fn heard(&self, to: usize, from: usize) -> u64 {
-        self.all[to].heard[from].len() as u64
+    /// Number of received frames.
+    pub fn received(&self, to: usize, from: usize) -> u64 {
+        self.all[to].received[from].len() as u64
     }
 
     /// Both jobs work, each alone and together.
@@ -256,11 +256,11 @@ impl Both {
 
     pub fn assert_nobody_lost(&self) {
         for process in &self.all {
-            assert_eq!(process.lost, [0usize; 0], "{:?}", process.words);
+            assert_eq!(process.lost, [0usize; 0], "{:?}", process.messages);
         }
     }
 
-    /// Nobody has asked a device for what no device does.
+    /// No device was asked for anything invalid.
     pub fn assert_careful(&self) {
         for port in 0..self.net.ports() {
             let stats = self.net.stats(port);
@@ -273,7 +273,7 @@ impl Both {
         self.all[place].fabric.stats().refused
     }
 
-    /// Reads memory of `owner` as far as `bytes`, and checks what comes.
+    /// Reads `bytes` of memory of `owner`, and checks them.
     pub fn read(&mut self, reader: usize, owner: usize, bytes: usize) {
         self.works += 1;
         let (work, body) = (WorkId(self.works), pattern(owner as u32, self.works, bytes));
@@ -281,7 +281,7 @@ impl Both {
         let mut target = Guarded::new(bytes);
         let (there, back) = (self.peer(reader, owner), self.peer(owner, reader));
         let key = source.export(&mut self.all[owner].fabric, back.0);
-        // What announces the memory tells the reader.
+        // The announcement of the memory wakes the reader.
         self.send(owner, reader, 8);
         self.settle();
         let lease = target.lease(0, bytes);
@@ -293,7 +293,7 @@ impl Both {
         target.assert_guards();
     }
 
-    /// Writes so much to memory of `owner`, and says so to it.
+    /// Writes `bytes` to memory of `owner`, and notifies it.
     pub fn write(&mut self, writer: usize, owner: usize, bytes: usize) {
         self.works += 1;
         let (work, body) = (
@@ -307,18 +307,18 @@ impl Both {
         self.send(owner, writer, 8);
         self.settle();
         let mut lease = Some(source.lease(0, bytes));
-        let said = self.works as u32;
+        let immediate = self.works as u32;
         self.until("there is room for a write", |both| {
             let fabric = &mut both.all[writer].fabric;
             let taken = lease.take().unwrap();
             lease = fabric
-                .post_write(there, taken, key, 0, work, Some(said))
+                .post_write(there, taken, key, 0, work, Some(immediate))
                 .err();
             lease.is_none()
         });
         assert_eq!(self.end_of(writer, work), WorkOutcome::Done);
         self.until("the owner is told", |both| {
-            both.all[owner].written[writer].last() == Some(&said)
+            both.all[owner].written[writer].last() == Some(&immediate)
         });
         self.all[owner].fabric.withdraw(back, key);
         assert!(target.bytes() == body);
@@ -339,7 +339,7 @@ impl Both {
 }
 
 impl Process {
-    /// Looks once. Where others are is told if somebody knows.
+    /// Polls once, and provides requested addresses, if there are `records`.
     fn look(&mut self, records: Option<&Vec<Vec<u8>>>) {
         while let Some(peer) = self.fabric.wanted_address() {
             let mut numbers = self.numbers.iter();
@@ -349,8 +349,8 @@ impl Process {
                 self.fabric.learn_address(peer, &records[place]);
             }
         }
-        while let Some(words) = self.fabric.next_complaint() {
-            self.words.push(words);
+        while let Some(message) = self.fabric.next_complaint() {
+            self.messages.push(message);
         }
         self.fabric.poll(&mut self.completions);
         let numbers = self.numbers.clone();
@@ -362,7 +362,7 @@ impl Process {
                     assert_eq!(self.fabric.copy_body(&arrived, &mut body), body.len());
                     self.fabric.release(&arrived);
                     let from = place(arrived.peer).unwrap();
-                    self.heard[from].push((arrived.head.word, body));
+                    self.received[from].push((arrived.head.word, body));
                 }
                 Completion::Written { peer, immediate } => {
                     self.written[place(peer).unwrap()].push(immediate);
@@ -378,7 +378,7 @@ impl Process {
     }
 }
 
-/// The number by which processes of a job know the one at a place: their own job's by their ranks, the others behind them.
+/// The number by which processes of a job address the one at a place: their own job's by rank, the others behind them.
 fn number(shape: Shape, job: usize, place: usize) -> u32 {
     let [first, second] = shape.sizes;
     let place = place as u32;
@@ -390,5 +390,5 @@ fn number(shape: Shape, job: usize, place: usize) -> u32 {
     }
 }
 
-/// Some fit into a slot, some into a datagram, some into neither.
+/// Some fit a slot, some a datagram, some neither.
 pub const SIZES: [usize; 7] = [0, 8, 48, 49, 700, 3000, 8000];

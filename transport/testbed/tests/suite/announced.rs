@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Behaviours of data that are announced.
+//! Behaviours of announced data.
 
 use testbed::memory::Guarded;
 use testbed::{Random, TestRank, body_of, head, key_of, pattern};
 use transport::{Peer, RemoteKey};
 
-/// Around what goes with an announcement at most.
+/// Around the largest size that is sent with an announcement.
 const SIZES: [usize; 9] = [
     1, 4095, 8192, 8193, 50_000, 65_536, 262_144, 262_145, 600_001,
 ];
@@ -14,13 +14,13 @@ const MOST: u64 = 8;
 const ALL: u8 = 8;
 const READ: u8 = 9;
 
-/// What one rank has announced.
+/// Data announced by a rank.
 struct Source {
     memory: Guarded,
     key: RemoteKey,
 }
 
-/// Each announces some, and reads what the other has: at once or later, in any order, all of it, a part, or nothing.
+/// Each rank announces data, and reads the other's: at once or later, in any order, all of it, a part, or nothing.
 pub async fn announced(rank: &mut TestRank) {
     let other = rank.size - 1 - rank.me;
     let mut random = Random(u64::from(rank.me) + 7);
@@ -79,7 +79,7 @@ async fn announce(rank: &mut TestRank, to: u32, name: u64, bytes: usize) -> Sour
     Source { memory, key }
 }
 
-/// Reads what was announced: what was read already is still there.
+/// Reads announced data: data that were read before are still valid.
 async fn read(rank: &mut TestRank, from: u32, (name, key): (u64, RemoteKey), random: &mut Random) {
     let bytes = key.bytes as usize;
     let (at, part) = match random.below(6) {

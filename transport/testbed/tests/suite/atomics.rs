@@ -6,17 +6,17 @@ use transport::{Atomic, Head, Mover, Peer, RemoteKey, WorkOutcome};
 use testbed::memory::AtomicWords;
 use testbed::{TestRank, head};
 
-/// A counter to which all others add, and a word that one of them takes; an adapter and a CPU do not share a word.
+/// A counter to which all others add, and a word that one of them takes; an adapter and a CPU never share a word.
 pub async fn atomics(rank: &mut TestRank) {
     const ROUNDS: u64 = 20;
     let mine = AtomicWords::new(&mut rank.fabric, 2);
     for peer in 0..rank.size {
         let key = mine.export(&mut rank.fabric, peer);
-        rank.tell_key(peer, key).await;
+        rank.send_key(peer, key).await;
     }
     let mut keys = Vec::new();
     for peer in 0..rank.size {
-        keys.push(rank.hear_key(peer).await);
+        keys.push(rank.receive_key(peer).await);
     }
     let by_cpu = Some(Mover::Caller);
     let are_apart = (0..rank.size).any(|peer| rank.fabric.caps(Peer(peer)).atomics != by_cpu);
@@ -25,21 +25,21 @@ pub async fn atomics(rank: &mut TestRank) {
     let owners: Vec<u32> = (0..rank.size)
         .filter(|owner| users(*owner).any(|user| user == rank.me))
         .collect();
-    let mut tallies = vec![[0; 4]; rank.size as usize];
+    let mut all_sums = vec![[0; 4]; rank.size as usize];
     for round in 0..ROUNDS {
         for owner in &owners {
-            let tally = &mut tallies[*owner as usize];
+            let sums = &mut all_sums[*owner as usize];
             let key = keys[*owner as usize];
-            add_once(rank, *owner, key, round + 1, tally).await;
+            add_once(rank, *owner, key, round + 1, sums).await;
         }
     }
     for owner in &owners {
-        let tally = &mut tallies[*owner as usize];
-        elect(rank, *owner, keys[*owner as usize], tally).await;
+        let sums = &mut all_sums[*owner as usize];
+        elect(rank, *owner, keys[*owner as usize], sums).await;
         refuse(rank, *owner, keys[*owner as usize]).await;
     }
     for owner in &owners {
-        for word in tallies[*owner as usize] {
+        for word in all_sums[*owner as usize] {
             rank.send(*owner, Head { word, ..head(8) }, &[]).await;
         }
     }
@@ -62,35 +62,35 @@ pub async fn atomics(rank: &mut TestRank) {
     rank.barrier().await;
 }
 
-/// Adds some; the word never seems to shrink. The tally has what was added, and what perhaps was.
-async fn add_once(rank: &mut TestRank, owner: u32, key: RemoteKey, add: u64, tally: &mut [u64; 4]) {
+/// Adds; the word never seems to decrease. `sums` sums the additions, and those with an undetermined outcome.
+async fn add_once(rank: &mut TestRank, owner: u32, key: RemoteKey, add: u64, sums: &mut [u64; 4]) {
     let (outcome, old) = rank.change(owner, Atomic::FetchAdd { add }, key, 0).await;
     match outcome {
         WorkOutcome::Done => {
-            assert!(old >= tally[0], "{old} after {}", tally[0]);
-            tally[0] += add;
+            assert!(old >= sums[0], "{old} after {}", sums[0]);
+            sums[0] += add;
         }
-        WorkOutcome::Unknown => tally[1] += add,
+        WorkOutcome::Unknown => sums[1] += add,
         outcome => assert!(!rank.was_done(outcome)),
     }
 }
 
-/// Only one finds the word as it was.
-async fn elect(rank: &mut TestRank, owner: u32, key: RemoteKey, tally: &mut [u64; 4]) {
+/// Only one rank finds the original value.
+async fn elect(rank: &mut TestRank, owner: u32, key: RemoteKey, sums: &mut [u64; 4]) {
     let swap = u64::from(rank.me) + 1;
     let atomic = Atomic::CompareSwap { compare: 0, swap };
     let (outcome, old) = rank.change(owner, atomic, key, 8).await;
     match outcome {
         WorkOutcome::Done => {
             assert!(old <= rank.size.into());
-            tally[2] += u64::from(old == 0);
+            sums[2] += u64::from(old == 0);
         }
-        WorkOutcome::Unknown => tally[3] += 1,
+        WorkOutcome::Unknown => sums[3] += 1,
         outcome => assert!(!rank.was_done(outcome)),
     }
 }
 
-/// What is not aligned, not whole or not there.
+/// Unaligned, partial and invalid memory is refused.
 async fn refuse(rank: &mut TestRank, owner: u32, key: RemoteKey) {
     let add = Atomic::FetchAdd { add: 1 << 40 };
     for offset in [4, 9, 16, u64::MAX - 7] {

@@ -6,7 +6,7 @@ use transport::{Head, Peer, RemoteKey, WorkId, WorkOutcome};
 use testbed::memory::{Guarded, is_all};
 use testbed::{PeerEvent, TestRank, head, pattern, yield_now};
 
-/// Around words, pages, and the chunks in which large data are copied; the largest takes several polls.
+/// Around words, pages, and the chunks of large copies; the largest takes several polls.
 const SIZES: [usize; 14] = [
     1,
     7,
@@ -29,8 +29,8 @@ pub async fn reads(rank: &mut TestRank) {
     for (number, bytes) in (0..).zip(SIZES) {
         let mut source = Guarded::of(&pattern(rank.me, number, bytes));
         let key = source.export(&mut rank.fabric, other);
-        rank.tell_key(other, key).await;
-        let key = rank.hear_key(other).await;
+        rank.send_key(other, key).await;
+        let key = rank.receive_key(other).await;
         let whole = pattern(other, number, bytes);
         for (offset, length) in parts(bytes) {
             let mut target = Guarded::new(bytes + 5);
@@ -57,18 +57,18 @@ pub async fn writes(rank: &mut TestRank) {
         for (offset, length) in parts(bytes) {
             let mut target = Guarded::new(bytes);
             let key = target.export(&mut rank.fabric, other);
-            rank.tell_key(other, key).await;
-            let key = rank.hear_key(other).await;
+            rank.send_key(other, key).await;
+            let key = rank.receive_key(other).await;
             let mut source = Guarded::of(&pattern(rank.me, number, length));
             let lease = source.lease(0, length);
             let outcome = rank.write(other, lease, key, offset as u64, None).await;
             let done = u64::from(rank.was_done(outcome));
-            let said = Head {
+            let head = Head {
                 word: done,
                 ..head(7)
             };
-            rank.send(other, said, &[]).await;
-            // Whether the peer's was done: one may be where the other was not.
+            rank.send(other, head, &[]).await;
+            // Whether the peer's was performed: one may be possible where the other is not.
             let done = rank.receive(other).await.0.word == 1;
             rank.barrier().await;
             let content = target.bytes();
@@ -84,7 +84,7 @@ pub async fn writes(rank: &mut TestRank) {
     }
 }
 
-/// Everything, nothing, and parts that begin and end anywhere.
+/// Everything, nothing, and parts with arbitrary bounds.
 fn parts(bytes: usize) -> [(usize, usize); 5] {
     let third = bytes / 3;
     [
@@ -101,8 +101,8 @@ pub async fn immediates(rank: &mut TestRank) {
     let other = rank.size - 1 - rank.me;
     let mut target = Guarded::new(ROUNDS as usize * 16);
     let key = target.export(&mut rank.fabric, other);
-    rank.tell_key(other, key).await;
-    let key = rank.hear_key(other).await;
+    rank.send_key(other, key).await;
+    let key = rank.receive_key(other).await;
     let mut sources: Vec<_> = (0..ROUNDS)
         .map(|n| Guarded::of(&pattern(rank.me, n.into(), 16)))
         .collect();
@@ -155,7 +155,7 @@ async fn post_write(
     work
 }
 
-/// Whether the next thing of `from` is the end of a write: where the system forbids writes, none comes.
+/// Whether the next event of `from` is the completion of a write: if the system forbids writes, there is none.
 async fn was_written(rank: &mut TestRank, from: u32) -> bool {
     if rank.reach == testbed::OneSidedReach::Must {
         return true;
@@ -174,13 +174,13 @@ pub async fn bad_keys(rank: &mut TestRank) {
     );
     const BYTES: usize = 40_000;
     let mut memory = Guarded::of(&pattern(rank.me, 1, BYTES));
-    // For the rank before this one; it also hears a key that was made for another rank.
+    // For the rank before this one, which also receives a key that was made for another rank.
     let key = memory.export(&mut rank.fabric, from);
-    rank.tell_key(from, key).await;
+    rank.send_key(from, key).await;
     let foreign = memory.export(&mut rank.fabric, to);
-    rank.tell_key(from, foreign).await;
-    let good = rank.hear_key(to).await;
-    let foreign = rank.hear_key(to).await;
+    rank.send_key(from, foreign).await;
+    let good = rank.receive_key(to).await;
+    let foreign = rank.receive_key(to).await;
 
     let mut bad = vec![
         (
@@ -255,7 +255,7 @@ pub async fn bad_keys(rank: &mut TestRank) {
     rank.barrier().await;
 }
 
-/// Many reads of many sizes at once: each ends once, under its own name, with its own memory.
+/// Many reads of many sizes at once: each completes once, with its own id and memory.
 pub async fn many_at_once(rank: &mut TestRank) {
     const READS: usize = 100;
     let (to, from) = (
@@ -265,8 +265,8 @@ pub async fn many_at_once(rank: &mut TestRank) {
     let content = pattern(rank.me, 5, 120_000);
     let mut source = Guarded::of(&content);
     let key = source.export(&mut rank.fabric, from);
-    rank.tell_key(from, key).await;
-    let key = rank.hear_key(to).await;
+    rank.send_key(from, key).await;
+    let key = rank.receive_key(to).await;
     let theirs = pattern(to, 5, 120_000);
     let size = |at: usize| (at * at * 11) % 100_000;
     let mut targets: Vec<_> = (0..READS).map(|at| Guarded::new(size(at))).collect();
@@ -299,17 +299,17 @@ pub async fn many_at_once(rank: &mut TestRank) {
     rank.barrier().await;
 }
 
-/// Everybody reads from everybody at the same time.
+/// Every rank reads from every other at the same time.
 pub async fn crossing_reads(rank: &mut TestRank) {
     const BYTES: usize = 700_001;
     let mut source = Guarded::of(&pattern(rank.me, 9, BYTES));
     for peer in 0..rank.size {
         let key = source.export(&mut rank.fabric, peer);
-        rank.tell_key(peer, key).await;
+        rank.send_key(peer, key).await;
     }
     let mut reads = Vec::new();
     for peer in 0..rank.size {
-        let key = rank.hear_key(peer).await;
+        let key = rank.receive_key(peer).await;
         let mut target = Guarded::new(BYTES);
         let (lease, work) = (target.lease(0, BYTES), rank.name_work());
         rank.fabric.post_read(Peer(peer), lease, key, 0, work);
@@ -318,7 +318,7 @@ pub async fn crossing_reads(rank: &mut TestRank) {
     }
     for (peer, work, target) in reads {
         let outcome = rank.end_of(work).await;
-        // A process always reaches itself.
+        // A process can always access itself.
         let done = match peer == rank.me {
             true => outcome == WorkOutcome::Done,
             false => rank.was_done(outcome),

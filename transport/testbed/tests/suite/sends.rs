@@ -28,7 +28,7 @@ pub async fn sizes(rank: &mut TestRank) {
     rank.barrier().await;
 }
 
-/// What a provider says that it can do, it does; and no more. It says so of itself too.
+/// A provider supports exactly what its capabilities state; also towards itself.
 pub async fn caps(rank: &mut TestRank) {
     let other = rank.size - 1 - rank.me;
     for peer in [other, rank.me] {
@@ -41,8 +41,8 @@ pub async fn caps(rank: &mut TestRank) {
         }
         let mine = AtomicWords::new(&mut rank.fabric, 1);
         let key = mine.export(&mut rank.fabric, peer);
-        rank.tell_key(peer, key).await;
-        let key = rank.hear_key(peer).await;
+        rank.send_key(peer, key).await;
+        let key = rank.receive_key(peer).await;
         if !caps.maps {
             assert_eq!(rank.fabric.place_of(Peer(peer), key), None);
         }
@@ -72,7 +72,7 @@ pub async fn heads(rank: &mut TestRank) {
     };
     for kind in 1..100 {
         rank.send(other, made(kind), &[kind; 3]).await;
-        // The fast path, where there is one: eight or four bytes in one word.
+        // The fast path, if there is one: eight or four bytes in one word.
         let word = u64::from_ne_bytes([kind; 8]);
         let head = || Head {
             len: 4,
@@ -124,7 +124,7 @@ pub async fn order(rank: &mut TestRank) {
     rank.barrier().await;
 }
 
-/// Everybody to everybody, itself included.
+/// Every rank to every rank, itself included.
 pub async fn all_to_all(rank: &mut TestRank) {
     const FRAMES: u64 = 30;
     for number in 0..FRAMES {
@@ -145,12 +145,12 @@ pub async fn all_to_all(rank: &mut TestRank) {
 
 pub async fn full_and_recovery(rank: &mut TestRank) {
     let (sender, receiver) = (0, rank.size - 1);
-    // There may be no room for a peer that was never heard of.
+    // There may be no room for a peer before the first contact.
     rank.barrier().await;
     if rank.me == sender {
         let made = |word| Head { word, ..head(4) };
         let (mut posted, mut refusals) = (0u64, 0);
-        // The receiver does not look yet.
+        // The receiver does not poll yet.
         while refusals < 50 {
             match rank.fabric.post_send(Peer(receiver), made(posted), &[]) {
                 Ok(()) => posted += 1,
@@ -162,7 +162,7 @@ pub async fn full_and_recovery(rank: &mut TestRank) {
             assert!(posted < 10_000, "the transport takes any number of frames");
         }
         assert!(posted > 0);
-        // From here on by the usual way; what was refused left no trace.
+        // From here on by the ordinary path; refused frames left no trace.
         for word in posted..posted + 300 {
             rank.send(receiver, made(word), &[]).await;
         }
@@ -226,13 +226,13 @@ pub async fn held_buffers(rank: &mut TestRank) {
         }
     } else if rank.me == receiver {
         let (held, count) = hold_until_small(rank).await;
-        // One more may have come right behind the small one, in the buffer that is this receiver's own.
+        // One more may have arrived behind the small one, in the buffer reserved for this receiver.
         let held_count = held.len() as u64;
         assert!(
             (count..=count + 1).contains(&held_count),
             "{held_count} of {count}"
         );
-        // Out of order on purpose: each buffer is the provider's again as soon as it is released.
+        // Out of order on purpose: each buffer can be reused as soon as it is released.
         for (number, arrived) in held.iter().enumerate().rev() {
             let number = number as u64;
             let mut body = vec![0; arrived.bytes() as usize];
@@ -267,7 +267,7 @@ async fn hold_until_small(rank: &mut TestRank) -> (Vec<Arrived>, u64) {
     }
 }
 
-/// A target that is shorter than the body gets its beginning, a longer one is left alone beyond it.
+/// A target shorter than the body gets its beginning; a longer one is unchanged beyond it.
 pub async fn short_target(rank: &mut TestRank) {
     const BYTES: [usize; 5] = [5, 8, 48, 49, 3000];
     let (sender, receiver) = (0, rank.size - 1);

@@ -70,7 +70,7 @@ impl<S: Sockets> TcpLinks<S> {
         let used = |peer: &u32| {
             let side = self.find(*peer)?;
             let line = side.line.as_ref().filter(|line| line.is_idle())?;
-            let is_quiet = side.session.awaits_word().is_none() && !side.needs_line();
+            let is_quiet = side.session.oldest_unacknowledged().is_none() && !side.needs_line();
             let is_wanted = side.is_busy(self.now_ns) || line.is_new(self.now_ns);
             (is_quiet && !is_wanted).then_some((line.used, *peer))
         };

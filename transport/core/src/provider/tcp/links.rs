@@ -339,7 +339,7 @@ impl<S: Sockets> TcpLinks<S> {
             }
             match (all, out) {
                 (true, TcpOutgoing::Packet { number, .. }) => {
-                    side.session.sent(number, Via::Reliable { made });
+                    side.session.sent(number, Via::Reliable { carrier: made });
                     let end = number.wrapping_add(1);
                     if !side.may_have(end) {
                         side.sent_end = end;
@@ -426,7 +426,7 @@ impl<S: Sockets> TcpLinks<S> {
             return;
         };
         side.owes = true;
-        let is_much = side.session.owed() >= session::ACK_EVERY;
+        let is_much = side.session.delivered_since_ack() >= session::ACK_EVERY;
         if !std::mem::replace(&mut side.is_owing, true) {
             self.owing.push(peer);
         }
@@ -502,7 +502,7 @@ impl<S: Sockets> TcpLinks<S> {
         self.end_rails(peer);
         self.close(line.sock);
         let side = self.of(peer);
-        side.session.broke(line.made);
+        side.session.carrier_broke(line.made);
         side.has_asked = false;
         true
     }
@@ -542,7 +542,7 @@ impl<S: Sockets> TcpLinks<S> {
         for peer in peers {
             let side = self.find(peer).filter(|side| side.lost.is_none());
             let Some(side) = side else { continue };
-            let is_there = side.session.awaits_word().is_none();
+            let is_there = side.session.oldest_unacknowledged().is_none();
             let wrote = side
                 .line
                 .as_ref()
@@ -581,7 +581,7 @@ fn next_out(side: &mut TcpPeer, store: &mut PacketStore, lacks_core: bool) -> Op
             kind: TcpPacketKind::Ack,
             asks: std::mem::take(&mut line.asks),
             lacks_core,
-            ack: side.session.tell(),
+            ack: side.session.take_ack(),
             number: 0,
         };
         side.owes = false;
@@ -592,7 +592,7 @@ fn next_out(side: &mut TcpPeer, store: &mut PacketStore, lacks_core: bool) -> Op
     // A packet tells too what has arrived; only a question needs a note of its own.
     line.owes_note = line.asks;
     side.owes = false;
-    store.address(due.slot, due.number, side.session.tell(), lacks_core);
+    store.address(due.slot, due.number, side.session.take_ack(), lacks_core);
     Some(TcpOutgoing::Packet {
         slot: due.slot,
         number: due.number,

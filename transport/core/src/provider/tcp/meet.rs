@@ -424,7 +424,7 @@ impl<S: Sockets> TcpLinks<S> {
         let rails = self.rails_to_tell();
         let ack = match hello.is_rail {
             true => Ack::default(),
-            false => self.of(peer).session.tell(),
+            false => self.of(peer).session.take_ack(),
         };
         talk.say(&meeting.proof(ack, rails));
         Ok(meeting)
@@ -631,7 +631,7 @@ impl<S: Sockets> TcpLinks<S> {
         if self.hang_up(peer) {
             self.counts.broken.add(1);
         }
-        let told = self.of(peer).session.tell();
+        let told = self.of(peer).session.take_ack();
         let our_rails = if rails == 0 { 0 } else { self.rails_to_tell() };
         let first = meeting.welcome(verdict, told, our_rails).to_vec();
         let line = TcpConnection::new(sock, self.numbers.next(), first);

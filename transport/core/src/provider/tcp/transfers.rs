@@ -507,7 +507,8 @@ impl TcpTransfers {
             // Before that its memory is still in packets.
             WorkKind::Write => {
                 let session = &links.of(peer).session;
-                work.last.is_some_and(|last| !session.is_kept(last))
+                work.last
+                    .is_some_and(|last| !session.is_unacknowledged(last))
             }
             WorkKind::Atomic(_) => true,
         };

@@ -172,10 +172,10 @@ impl<P: VerbsPort> Verbs<P> {
         let receives = &links.rails[usize::from(rail_of(buffer))].receives;
         let can_wait = !by_datagram || receives.has_datagram_buffers();
         let verdict = side.session.accept(packet.number, buffer, can_wait);
-        let is_asked = verdict == PacketVerdict::Twice || packet.parts & ASKS != 0;
-        let owes = by_datagram || side.session.owed() >= ACK_EVERY || is_asked;
+        let is_asked = verdict == PacketVerdict::Duplicate || packet.parts & ASKS != 0;
+        let owes = by_datagram || side.session.delivered_since_ack() >= ACK_EVERY || is_asked;
         if is_asked {
-            side.session.owe_anyway();
+            side.session.force_ack();
         }
         let misses_some = side.session.has_unsent();
         if owes {
@@ -191,11 +191,11 @@ impl<P: VerbsPort> Verbs<P> {
             }
             PacketVerdict::Held => {}
             PacketVerdict::Early => self.streams.links.rails.give_back(buffer),
-            PacketVerdict::Twice => {
+            PacketVerdict::Duplicate => {
                 self.streams.links.counts.twice.add(1);
                 self.streams.links.rails.give_back(buffer);
             }
-            PacketVerdict::Wild => {
+            PacketVerdict::Invalid => {
                 self.streams.links.counts.refused.add(1);
                 self.streams.links.rails.give_back(buffer);
             }
@@ -379,7 +379,7 @@ impl<P: VerbsPort> Verbs<P> {
     pub(in crate::provider) fn release(&mut self, peer: u32, index: u32) {
         let side = self.streams.links.sides.of(peer);
         if side.session.give_back() && !side.listed_owing {
-            side.session.owe_anyway();
+            side.session.force_ack();
             self.streams.links.sides.list_owing(peer);
         }
         if !is_assembled(index) {

@@ -78,7 +78,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
                 continue;
             };
             let asks = |link: &mut PeerPort| {
-                matches!(link.connection.state(), CarrierState::Asking { .. })
+                matches!(link.connection.state(), CarrierState::Connecting { .. })
             };
             // One that is not joined yet knows no address.
             if !self.sides.link(line).is_some_and(asks) {
@@ -97,7 +97,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
             let side = self.sides.get(peer);
             let link = side.and_then(|side| side.link(rail));
             if link.is_some_and(|link| link.address.is_some()) {
-                self.say(RailPeer { peer, rail }, Say::Ack { asks: true });
+                self.say(RailPeer { peer, rail }, Say::Ack { ack_request: true });
             }
         }
     }

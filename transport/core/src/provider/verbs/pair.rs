@@ -314,7 +314,9 @@ impl ReliablePairs {
         let is_joined = |pair: &&ReliablePair| {
             let side = sides.get(pair.line.peer);
             let link = side.and_then(|side| side.link(pair.line.rail));
-            link.is_some_and(|link| matches!(link.connection.state(), CarrierState::Joined { .. }))
+            link.is_some_and(|link| {
+                matches!(link.connection.state(), CarrierState::Connected { .. })
+            })
         };
         let pairs = self
             .iter()
@@ -377,7 +379,7 @@ impl ReliablePairs {
             if let Some(link) = side.link_mut(line.rail) {
                 link.breaks = link.breaks.saturating_add(1);
             }
-            side.session.owe_anyway();
+            side.session.force_ack();
             sides.list_owing(line.peer);
         }
     }
@@ -395,11 +397,11 @@ impl ReliablePairs {
         rails[line.at()].port.fail(pair.end);
         let side = sides.of(line.peer);
         side.waits_for_last = true;
-        side.session.broke(pair.made);
+        side.session.carrier_broke(pair.made);
         if let Some(link) = side.link_mut(line.rail)
             && link.connection.end() == Some(index)
         {
-            link.connection.apart();
+            link.connection.disconnected();
         }
         sides.list_leaving(line.peer);
         Some(line)
@@ -478,14 +480,14 @@ impl ReliablePairs {
         let side = sides.get(pair.line.peer);
         let side = side.filter(|side| side.pair_for_sends() == Some(index));
         pair.unsaid
-            .look(side.and_then(|side| side.session.awaits_word()))
+            .observe(side.and_then(|side| side.session.oldest_unacknowledged()))
     }
 
     /// Whether a peer with a queue pair has yet to say what has arrived.
     pub(super) fn is_any_unsaid(&self, sides: &PeerTable) -> bool {
         self.iter().any(|pair| {
             let side = sides.get(pair.line.peer);
-            side.is_some_and(|side| side.session.awaits_word().is_some())
+            side.is_some_and(|side| side.session.oldest_unacknowledged().is_some())
         })
     }
 
@@ -580,7 +582,7 @@ mod tests {
         let second = make(&mut pairs, OTHER, &mut rails, 2);
         assert_eq!(pairs.used_least(&sides), None, "none is joined");
         for (line, index) in [(LINE, first), (OTHER, second)] {
-            sides.of(line.peer).main.connection.joined(index, true);
+            sides.of(line.peer).main.connection.connected(index, true);
         }
         assert_eq!(pairs.used_least(&sides), Some(LINE));
         let counts = NetCounts::default();

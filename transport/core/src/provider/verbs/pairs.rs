@@ -9,7 +9,7 @@
 
 use std::mem;
 
-use session::{Ack, CarrierState, Do, Overdue};
+use session::{Ack, CarrierState, ConnectAction, ConnectTimeout};
 
 use super::MOST_POSTED;
 use super::address::PortAddress;
@@ -34,12 +34,12 @@ impl<P: VerbsPort> VerbsLinks<P> {
         let Some(link) = self.sides.link(line) else {
             return;
         };
-        if waits || !link.connection.may_ask(now_ns) {
+        if waits || !link.connection.may_connect(now_ns) {
             return;
         }
-        if link.connection.is_vain() {
-            link.connection.in_vain(now_ns);
-            return self.say(line, Say::Ack { asks: true });
+        if link.connection.is_unreachable() {
+            link.connection.set_unreachable(now_ns);
+            return self.say(line, Say::Ack { ack_request: true });
         }
         let has_room = self.rails.has_room_for_pair(&self.limits);
         if !has_room {
@@ -49,7 +49,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         let made = has_room.then(|| self.make_pair(line).ok()).flatten();
         let Some(index) = made else {
             if let Some(link) = self.sides.link(line) {
-                link.connection.refused(now_ns + REFUSED_NS);
+                link.connection.retry_after(now_ns + REFUSED_NS);
             }
             return self.sides.arm(line.peer, self.schedule.now_ns);
         };
@@ -92,12 +92,12 @@ impl<P: VerbsPort> VerbsLinks<P> {
         };
         let state = link.connection.state();
         match state {
-            CarrierState::Apart => {}
+            CarrierState::Disconnected => {}
             // Nothing has gone over it.
-            CarrierState::Asking { end } | CarrierState::Answered { end } => {
+            CarrierState::Connecting { end } | CarrierState::Accepted { end } => {
                 self.break_quietly(end)
             }
-            CarrierState::Joined { end, .. } | CarrierState::Leaving { end, .. } => {
+            CarrierState::Connected { end, .. } | CarrierState::Disconnecting { end, .. } => {
                 self.break_pair(end)
             }
         }
@@ -111,7 +111,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         // Where one was broken here, now or before, its place becomes free.
         let is_given_up = matches!(
             state,
-            CarrierState::Asking { .. } | CarrierState::Answered { .. }
+            CarrierState::Connecting { .. } | CarrierState::Accepted { .. }
         );
         let has_place = is_given_up || (again && self.pairs.is_any_going(line));
         if !has_place && !self.rails.has_room_for_pair(&self.limits) {
@@ -125,7 +125,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         let now_ns = self.schedule.now_ns;
         self.agree(line, theirs.packet_bytes, false);
         if let Some(link) = self.sides.link(line) {
-            link.connection.answered(attempt, index, now_ns);
+            link.connection.accepted(attempt, index, now_ns);
             self.say_again(line);
         }
     }
@@ -160,7 +160,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
             return self.abandon(line);
         }
         if let Some(link) = self.sides.link(line) {
-            link.connection.joined(index, true);
+            link.connection.connected(index, true);
         }
         self.say(line, Say::Ready { attempt });
         self.may_go_on(line.peer);
@@ -174,7 +174,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
             self.pairs.destroy(index, &mut self.rails);
         }
         if let Some(link) = self.sides.link(line) {
-            link.connection.refused(now_ns + REFUSED_NS);
+            link.connection.retry_after(now_ns + REFUSED_NS);
         }
         self.may_go_on(line.peer);
         self.sides.arm(line.peer, self.schedule.now_ns);
@@ -215,10 +215,10 @@ impl<P: VerbsPort> VerbsLinks<P> {
     fn leave_on(&mut self, line: RailPeer) -> bool {
         let now_ns = self.schedule.now_ns;
         let state = self.sides.link(line).map(|link| link.connection.state());
-        let Some(CarrierState::Leaving {
+        let Some(CarrierState::Disconnecting {
             end,
-            said: false,
-            heard,
+            is_sent: false,
+            peer_disconnected: heard,
         }) = state
         else {
             return false;
@@ -238,7 +238,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
             self.say_gone(line);
             self.take_apart(line);
         } else if let Some(link) = self.sides.link(line) {
-            link.connection.said(end, now_ns);
+            link.connection.sent_disconnect(end, now_ns);
             self.say_again(line);
         }
         false
@@ -468,18 +468,18 @@ impl<P: VerbsPort> VerbsLinks<P> {
         let mut link = side.link_mut(line.rail);
         let heard_on = link.as_mut().filter(|_| by_datagram);
         let is_back = heard_on.is_some_and(|link| link.heard(now_ns));
-        if let Say::Ack { asks } = say {
+        if let Say::Ack { ack_request } = say {
             if let Some(link) = link.filter(|_| !by_datagram) {
-                link.connection.was_used();
+                link.connection.note_arrival();
             }
-            if asks {
-                side.session.owe_anyway();
+            if ack_request {
+                side.session.force_ack();
                 self.sides.list_owing(peer);
             }
         } else if link.is_some() && by_datagram {
             let is_first = self.sides.known().with(peer).is_first;
             if let Some(link) = self.sides.link(line) {
-                let todo = link.connection.hear(say, is_first);
+                let todo = link.connection.receive(say, is_first);
                 self.carry_out(line, say, todo);
             }
         }
@@ -491,42 +491,42 @@ impl<P: VerbsPort> VerbsLinks<P> {
         }
     }
 
-    fn carry_out(&mut self, line: RailPeer, say: Say, todo: Do<PairEnd>) {
+    fn carry_out(&mut self, line: RailPeer, say: Say, todo: ConnectAction<PairEnd>) {
         match todo {
-            Do::Nothing => {}
-            Do::Answer { end, again } => {
+            ConnectAction::Nothing => {}
+            ConnectAction::Accept { end, again } => {
                 if let Say::Connect { attempt, .. } = say {
                     self.answer(line, attempt, end, again);
                 }
             }
-            Do::AnswerAgain => self.say_again(line),
-            Do::Join { end } => self.join(line, end),
-            Do::ReadyAgain => {
+            ConnectAction::RepeatAccept => self.say_again(line),
+            ConnectAction::Connect { end } => self.join(line, end),
+            ConnectAction::RepeatReady => {
                 if let Some(link) = self.sides.link(line) {
                     let attempt = link.connection.attempt();
                     self.say(line, Say::Ready { attempt });
                 }
             }
-            Do::Use => {
+            ConnectAction::Use => {
                 if let Some(link) = self.sides.link(line) {
-                    link.connection.was_used();
+                    link.connection.note_arrival();
                 }
                 self.may_go_on(line.peer);
             }
-            Do::Abandon => {
+            ConnectAction::Abandon => {
                 if let Some(link) = self.sides.link(line) {
                     link.path.refused();
                 }
                 self.abandon(line);
             }
-            Do::Leave => self.sides.leave(line, true),
-            Do::TakeApart { asked } => {
-                if asked {
+            ConnectAction::Disconnect => self.sides.leave(line, true),
+            ConnectAction::Destroy { send_done } => {
+                if send_done {
                     self.say_gone(line);
                 }
                 self.take_apart(line);
             }
-            Do::GoneAgain => self.say_gone(line),
+            ConnectAction::RepeatDisconnect => self.say_gone(line),
         }
     }
 
@@ -534,15 +534,15 @@ impl<P: VerbsPort> VerbsLinks<P> {
         if let Some(link) = self.sides.link(line) {
             let attempt = link.connection.attempt();
             let done = true;
-            self.say(line, Say::GiveUp { attempt, done });
+            self.say(line, Say::Disconnect { attempt, done });
         }
     }
 
     /// Nobody has answered: says it again, but answers to what may have been asked long ago not for ever.
-    pub(super) fn say_again_or_not(&mut self, line: RailPeer, overdue: Overdue) {
+    pub(super) fn say_again_or_not(&mut self, line: RailPeer, overdue: ConnectTimeout) {
         let state = self.sides.link(line).map(|link| link.connection.state());
         match state {
-            Some(CarrierState::Answered { end, .. }) if overdue.tries > MOST_ANSWERS => {
+            Some(CarrierState::Accepted { end, .. }) if overdue.tries > MOST_ANSWERS => {
                 self.break_quietly(end);
             }
             _ if self.detour_if_silent(line, overdue.tries) => {}
@@ -564,19 +564,19 @@ impl<P: VerbsPort> VerbsLinks<P> {
         };
         let end = pair.as_end(packet_bytes);
         let say = match state {
-            CarrierState::Asking { .. } => Say::Connect {
+            CarrierState::Connecting { .. } => Say::Connect {
                 attempt,
                 end,
                 again,
             },
-            CarrierState::Answered { .. } | CarrierState::Joined { .. } => {
+            CarrierState::Accepted { .. } | CarrierState::Connected { .. } => {
                 Say::Accept { attempt, end }
             }
-            CarrierState::Leaving { said: true, .. } => Say::GiveUp {
+            CarrierState::Disconnecting { is_sent: true, .. } => Say::Disconnect {
                 attempt,
                 done: false,
             },
-            CarrierState::Leaving { .. } | CarrierState::Apart => return,
+            CarrierState::Disconnecting { .. } | CarrierState::Disconnected => return,
         };
         self.say(line, say);
     }
@@ -585,7 +585,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
     pub(super) fn say(&mut self, line: RailPeer, say: Say) {
         let Some(to) = self.way_to(line) else { return };
         let side = self.sides.of(line.peer);
-        let (source, ack) = (side.known_as, side.session.tell());
+        let (source, ack) = (side.known_as, side.session.take_ack());
         let rail = &self.rails[line.at()];
         if rail.has_moved {
             let note = wire::moved(source, rail.address());
@@ -604,8 +604,8 @@ impl<P: VerbsPort> VerbsLinks<P> {
             return false;
         };
         let side = self.sides.of(line.peer);
-        let (source, ack) = (side.known_as, side.session.tell());
-        let note = wire::note(source, ack, Say::Ack { asks: true });
+        let (source, ack) = (side.known_as, side.session.take_ack());
+        let note = wire::note(source, ack, Say::Ack { ack_request: true });
         let (sends, rails) = (&mut self.sends, &mut self.rails);
         self.pairs.post_note(index, &note, sends, rails)
     }
@@ -617,10 +617,10 @@ impl<P: VerbsPort> VerbsLinks<P> {
             let side = self.sides.of(peer);
             side.listed_owing = false;
             let joined = side.pair_for_sends().is_some();
-            if side.session.take_owing(joined) {
+            if side.session.take_ack_due(joined) {
                 // The main line may lead nowhere now.
                 let rail = side.heard_on;
-                self.say(RailPeer { peer, rail }, Say::Ack { asks: false });
+                self.say(RailPeer { peer, rail }, Say::Ack { ack_request: false });
             }
         }
     }

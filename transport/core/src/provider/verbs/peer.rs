@@ -3,7 +3,7 @@
 
 use std::mem::offset_of;
 
-use session::{ACK_EVERY, CarrierState, Questions, Session, Silence};
+use session::{ACK_EVERY, CarrierState, Session, Silence, WindowProbe};
 
 use super::MOST_DATAGRAM_BYTES;
 use super::peer_port::PeerPort;
@@ -34,7 +34,7 @@ pub(super) struct VerbsPeer {
     /// Writes that have not ended and whose immediate is a packet: nothing overtakes them.
     pub(super) immediates: u32,
     /// Something found its window full, too many large frames there, or no slot: it is asked what has arrived.
-    questions: Questions,
+    window_probe: WindowProbe,
     /// The caller keeps something until there is a queue pair.
     pub(super) awaits_pair: bool,
     pub(super) listed_owing: bool,
@@ -92,7 +92,7 @@ impl VerbsPeer {
             waits_for_last: false,
             listed_unsent: false,
             immediates: 0,
-            questions: Questions::default(),
+            window_probe: WindowProbe::default(),
             awaits_pair: false,
             listed_owing: false,
             listed_leaving: false,
@@ -142,12 +142,12 @@ impl VerbsPeer {
         let more = self.more.as_mut()?;
         std::mem::swap(&mut self.main, &mut more.links[place]);
         // Whether anybody hears there is found out anew.
-        self.main.connection.heard();
+        self.main.connection.note_reachable();
         more.moves_after_ns = now_ns + (FIRST_STAY_NS << more.moves.min(MOST_DOUBLINGS));
         more.moves = more.moves.saturating_add(1);
         // Until somebody counts: none of them is posted over this link yet.
         more.strays = self.immediates;
-        self.session.send_all_again();
+        self.session.resend_lossy();
         Some(more.links[place].connection.state())
     }
 
@@ -226,14 +226,14 @@ impl VerbsPeer {
     /// Whether a packet that has come in order leaves anything to be done.
     #[inline(always)]
     pub(super) fn needs_care(&self) -> bool {
-        let was_silent = self.silence.is_on() || self.main.breaks != 0;
+        let was_silent = self.silence.is_silent() || self.main.breaks != 0;
         was_silent || self.main.is_suspected || self.owes_much() || self.session.has_unsent()
     }
 
     /// Whether the peer should be told what has come, even if nothing is sent to it.
     #[inline(always)]
     pub(super) fn owes_much(&self) -> bool {
-        self.session.owed() >= ACK_EVERY
+        self.session.delivered_since_ack() >= ACK_EVERY
     }
 
     /// The peer has sent a packet, over the link of this rail.
@@ -242,9 +242,9 @@ impl VerbsPeer {
         self.was_heard();
         self.heard_on = rail;
         match self.link_mut(rail) {
-            Some(link) if by_datagram => link.connection.heard(),
+            Some(link) if by_datagram => link.connection.note_reachable(),
             Some(link) => {
-                link.connection.was_used();
+                link.connection.note_arrival();
                 (link.breaks, link.is_suspected) = (0, false);
             }
             None => {}
@@ -314,26 +314,26 @@ impl VerbsPeer {
 
     /// Something waits for it to say what it has taken; that it did may be lost. `true`: it is asked now.
     pub(super) fn ask_for_room(&mut self, now_ns: u64) -> bool {
-        self.questions.ask(now_ns)
+        self.window_probe.probe(now_ns)
     }
 
     /// Whether there is still no room: the question may be lost, and so may the answer.
     pub(super) fn still_wants_room(&mut self) -> bool {
-        self.questions.are_open(&self.session)
+        self.window_probe.is_blocked(&self.session)
     }
 
     /// Something was heard of it.
     #[inline(always)]
     pub(super) fn was_heard(&mut self) {
-        self.silence.ends();
+        self.silence.end();
     }
 
     /// It has not answered again: for how long now. Time in which this process did not look does not count.
     pub(super) fn still_silent(&mut self, now_ns: u64) -> u64 {
-        if let Some(more) = self.more.as_mut().filter(|_| !self.silence.is_on()) {
+        if let Some(more) = self.more.as_mut().filter(|_| !self.silence.is_silent()) {
             more.moves = 0;
         }
-        self.silence.goes_on(now_ns)
+        self.silence.extend(now_ns)
     }
 
     /// When something is to be done that nothing else brings about.
@@ -343,14 +343,14 @@ impl VerbsPeer {
         let later = |time_ns: u64| (waits && time_ns > now_ns).then_some(time_ns);
         let deadlines = [
             self.session.deadline(now_ns),
-            self.questions.deadline_ns(now_ns),
+            self.window_probe.deadline_ns(now_ns),
         ];
         let of_links = self.links().flat_map(|link| {
             let connection = &link.connection;
             [
                 connection.deadline_ns(),
                 later(link.way_after_ns),
-                later(connection.not_before_ns()),
+                later(connection.retry_at_ns()),
             ]
         });
         deadlines.into_iter().chain(of_links).flatten().min()
@@ -386,7 +386,7 @@ mod tests {
         assert_eq!(best(&side), Some(2));
         assert_eq!(side.best_other(|link| link.rail > 7), None);
         let link = side.link_mut(0).unwrap();
-        link.connection.joined(9, true);
+        link.connection.connected(9, true);
         assert_eq!(best(&side), Some(0));
     }
 

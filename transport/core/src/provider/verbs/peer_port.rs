@@ -49,16 +49,16 @@ impl PeerPort {
 
     /// Whether a queue pair was asked for, and nobody has answered yet.
     pub(super) fn is_asking(&self) -> bool {
-        matches!(self.connection.state(), CarrierState::Asking { .. })
+        matches!(self.connection.state(), CarrierState::Connecting { .. })
     }
 
     /// A datagram of the peer has come on it, or must have. `true`: it was asked for a queue pair and seemed to look no more; the
     /// ask is said again soon, now that it does.
     pub(super) fn heard(&mut self, now_ns: u64) -> bool {
-        self.connection.heard();
+        self.connection.note_reachable();
         let is_back = self.path.shows_life() && self.is_asking();
         if is_back {
-            self.connection.hasten(now_ns);
+            self.connection.resend_at(now_ns);
         }
         is_back
     }

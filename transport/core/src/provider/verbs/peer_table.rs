@@ -194,7 +194,7 @@ impl PeerTable {
         if let Some(link) = self.link(line)
             && let Some(index) = link.connection.end()
         {
-            link.connection.leave(index, heard);
+            link.connection.disconnect(index, heard);
             self.list_leaving(line.peer);
         }
     }
@@ -221,9 +221,10 @@ impl PeerTable {
     /// All that were not told what has arrived are to be told, however little it is.
     pub(super) fn owe_all(&mut self) {
         for peer in self.peers() {
-            let owes = |side: &&mut VerbsPeer| side.session.owed() != 0 && !side.is_lost();
+            let owes =
+                |side: &&mut VerbsPeer| side.session.delivered_since_ack() != 0 && !side.is_lost();
             if let Some(side) = self.get_mut(peer).filter(owes) {
-                side.session.owe_anyway();
+                side.session.force_ack();
                 self.list_owing(peer);
             }
         }

@@ -228,7 +228,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         let side = self.sides.of(peer);
         if side.ask_for_room(now_ns) {
             let line = side.line(peer);
-            self.say(line, Say::Ack { asks: true });
+            self.say(line, Say::Ack { ack_request: true });
         }
         self.sides.arm(peer, self.schedule.now_ns);
     }
@@ -304,11 +304,11 @@ impl<P: VerbsPort> VerbsLinks<P> {
         };
         self.counts.detours.add(1);
         match state {
-            CarrierState::Apart => {}
-            CarrierState::Asking { end } => self.break_quietly(end),
-            CarrierState::Answered { end }
-            | CarrierState::Joined { end, .. }
-            | CarrierState::Leaving { end, .. } => {
+            CarrierState::Disconnected => {}
+            CarrierState::Connecting { end } => self.break_quietly(end),
+            CarrierState::Accepted { end }
+            | CarrierState::Connected { end, .. }
+            | CarrierState::Disconnecting { end, .. } => {
                 self.break_pair(end);
             }
         }
@@ -345,14 +345,14 @@ impl<P: VerbsPort> VerbsLinks<P> {
         let Some(more) = &side.more else { return false };
         if side.main.rail != line.rail {
             let asks = |link: &mut PeerPort| {
-                matches!(link.connection.state(), CarrierState::Asking { .. })
+                matches!(link.connection.state(), CarrierState::Connecting { .. })
             };
             let is_vain = self.sides.link(line).is_some_and(asks);
             if is_vain {
                 self.abandon(line);
             }
             if let Some(link) = self.sides.link(line).filter(|_| is_vain) {
-                link.connection.in_vain(now_ns);
+                link.connection.set_unreachable(now_ns);
             }
             return is_vain;
         }

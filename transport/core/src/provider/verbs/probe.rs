@@ -26,7 +26,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         if let (Some(link), Some(most)) = (self.sides.link(line), most) {
             let again = link.path.begin(most, now_ns);
             let wants_echo = again && link.path.may_shrink();
-            link.connection.ask(end, now_ns);
+            link.connection.connect(end, now_ns);
             let has_room = self.has_for_long_note();
             self.say_again(line);
             if wants_echo && has_room {
@@ -104,14 +104,14 @@ impl<P: VerbsPort> VerbsLinks<P> {
             }
             return;
         }
-        let CarrierState::Asking { end } = link.connection.state() else {
+        let CarrierState::Connecting { end } = link.connection.state() else {
             return;
         };
         let newest = link.connection.attempt();
         if is_newer(attempt, newest) {
             // There were others that this process has not heard of.
             link.connection.refuse(attempt);
-            link.connection.ask(end, now_ns);
+            link.connection.connect(end, now_ns);
             return self.say_once_more(line, 0);
         }
         if attempt != newest {
@@ -120,12 +120,12 @@ impl<P: VerbsPort> VerbsLinks<P> {
         match link.path.echo(now_ns) {
             Miss::Late => {}
             Miss::Again { after_ns } => {
-                link.connection.hasten(now_ns + after_ns);
+                link.connection.resend_at(now_ns + after_ns);
                 self.sides.arm(line.peer, now_ns);
             }
             Miss::Less => {
                 // An attempt of its own: the peer may have joined an end already whose packets are longer.
-                link.connection.ask(end, now_ns);
+                link.connection.connect(end, now_ns);
                 self.say_once_more(line, 0);
             }
         }

@@ -2,7 +2,7 @@
 //! Packets on their way out: kept in their peer's stream, sent over its queue pair or as datagrams, and what is heard of them.
 //! Those that were held back go with one ring of the device's bell; one that need not wait goes alone, and at once.
 
-use session::{Ack, Due, Moment, Session, Slot, Via};
+use session::{Ack, Moment, Session, Slot, UnsentPacket, Via};
 
 use super::control_queue::ControlPacket;
 use super::ledger::PostedRequest;
@@ -101,7 +101,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
         rail.posted += 1;
         self.links.counts.packets.add(1);
         side.packets = side.packets.saturating_add(1);
-        side.session.tell();
+        side.session.take_ack();
         #[allow(clippy::cast_possible_truncation, reason = "a slot's")]
         let bytes = bytes as u32;
         side.session.keep_sent(slot, bytes, pair.made);
@@ -178,7 +178,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
     }
 
     #[inline(always)]
-    fn send_over(&mut self, peer: u32, index: u32, due: Due) -> bool {
+    fn send_over(&mut self, peer: u32, index: u32, due: UnsentPacket) -> bool {
         let (Some(side), Some(pair)) = (
             self.links.sides.get_mut(peer),
             self.links.pairs.get_mut(index),
@@ -194,7 +194,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
         }
         let bytes = due.bytes as usize;
         if self.links.sends.is_still(due.slot) {
-            stamp(&mut self.links.sends, due.slot, side.session.tell());
+            stamp(&mut self.links.sends, due.slot, side.session.take_ack());
         }
         // Those without a completion, of all queue pairs, are never all that may be posted.
         let scarce = self.links.sends.is_scarce()
@@ -225,11 +225,11 @@ impl<P: VerbsPort> VerbsStreams<P> {
             self.links.sends.posted(slot);
         }
         side.session
-            .sent(due.number, Via::Reliable { made: pair.made });
+            .sent(due.number, Via::Reliable { carrier: pair.made });
         true
     }
 
-    fn send_datagram(&mut self, peer: u32, due: Due) -> bool {
+    fn send_datagram(&mut self, peer: u32, due: UnsentPacket) -> bool {
         let links = &mut self.links;
         let first = links.limits.datagrams_first;
         let side = links.sides.of(peer);
@@ -253,7 +253,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
             return false;
         }
         if self.links.sends.is_still(due.slot) {
-            let ack = self.links.sides.of(peer).session.tell();
+            let ack = self.links.sides.of(peer).session.take_ack();
             stamp(&mut self.links.sends, due.slot, ack);
         }
         let packet = (due.slot, due.bytes as usize);
@@ -344,7 +344,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
         let (depth, inline_bytes) = (facts.depth as usize, facts.inline_bytes as usize);
         let room =
             (depth.saturating_sub(pair.ledger.len())).min(MOST_POSTED.saturating_sub(rail.posted));
-        let mut due = [Due::default(); MOST_IN_CHAIN];
+        let mut due = [UnsentPacket::default(); MOST_IN_CHAIN];
         let count = side
             .session
             .next_of_unsent(&mut due[..room.min(MOST_IN_CHAIN)]);
@@ -384,7 +384,8 @@ impl<P: VerbsPort> VerbsStreams<P> {
             if let Some(slot) = read {
                 links.sends.posted(slot);
             }
-            side.session.sent(number, Via::Reliable { made: pair.made });
+            side.session
+                .sent(number, Via::Reliable { carrier: pair.made });
         }
         pair.used_at = links.schedule.polls();
         rail.posted += taken;
@@ -434,7 +435,14 @@ impl<P: VerbsPort> VerbsStreams<P> {
             let peer = pair.line.peer;
             if pair.ledger.unsignaled() != 0 {
                 self.links.mark(index);
-            } else if self.links.sides.of(peer).session.awaits_word().is_some() {
+            } else if self
+                .links
+                .sides
+                .of(peer)
+                .session
+                .oldest_unacknowledged()
+                .is_some()
+            {
                 self.links.ask_for_ack(peer);
             }
         }
@@ -486,10 +494,10 @@ pub(super) fn stamp(sends: &mut SendPool, slot: Slot, ack: Ack) {
 }
 
 /// Tells the peer with each packet what has come of it.
-fn stamp_all(sends: &mut SendPool, session: &mut Session, due: &[Due]) {
+fn stamp_all(sends: &mut SendPool, session: &mut Session, due: &[UnsentPacket]) {
     for one in due {
         if sends.is_still(one.slot) {
-            stamp(sends, one.slot, session.tell());
+            stamp(sends, one.slot, session.take_ack());
         }
     }
 }

@@ -73,7 +73,7 @@ pub(super) struct StreamPacket {
 }
 
 /// What a note says.
-pub(super) type Say = session::Say<PairEnd>;
+pub(super) type Say = session::LinkMessage<PairEnd>;
 
 /// One end of a reliable queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,7 +151,7 @@ pub(super) fn note(source: u32, ack: Ack, say: Say) -> [u8; NOTE_BYTES] {
         packet_bytes: 1,
     };
     let (what, yes, attempt, end) = match say {
-        Say::Ack { asks } => (ACK, asks, 0, NO_END),
+        Say::Ack { ack_request } => (ACK, ack_request, 0, NO_END),
         Say::Connect {
             attempt,
             end,
@@ -160,7 +160,7 @@ pub(super) fn note(source: u32, ack: Ack, say: Say) -> [u8; NOTE_BYTES] {
         Say::Accept { attempt, end } => (ACCEPT, false, attempt, end),
         Say::Ready { attempt } => (READY, false, attempt, NO_END),
         Say::Refuse { attempt } => (REFUSE, false, attempt, NO_END),
-        Say::GiveUp { attempt, done } => (GIVE_UP, done, attempt, NO_END),
+        Say::Disconnect { attempt, done } => (GIVE_UP, done, attempt, NO_END),
     };
     let mut bytes = [0; NOTE_BYTES];
     (bytes[0], bytes[1]) = (what, yes.into());
@@ -247,10 +247,10 @@ fn read_note(bytes: &[u8], length: usize) -> Option<WireMessage> {
         return None;
     }
     let say = match bytes[0] {
-        ACK => Say::Ack { asks: yes },
+        ACK => Say::Ack { ack_request: yes },
         READY => Say::Ready { attempt },
         REFUSE => Say::Refuse { attempt },
-        GIVE_UP => Say::GiveUp { attempt, done: yes },
+        GIVE_UP => Say::Disconnect { attempt, done: yes },
         ECHO => {
             return Some(WireMessage::Echo {
                 source,
@@ -385,8 +385,8 @@ mod tests {
         };
         let attempt = 77;
         for say in [
-            Say::Ack { asks: true },
-            Say::Ack { asks: false },
+            Say::Ack { ack_request: true },
+            Say::Ack { ack_request: false },
             Say::Connect {
                 attempt,
                 end: END,
@@ -395,11 +395,11 @@ mod tests {
             Say::Accept { attempt, end: END },
             Say::Ready { attempt },
             Say::Refuse { attempt },
-            Say::GiveUp {
+            Say::Disconnect {
                 attempt,
                 done: false,
             },
-            Say::GiveUp {
+            Say::Disconnect {
                 attempt,
                 done: true,
             },

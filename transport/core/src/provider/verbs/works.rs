@@ -458,7 +458,7 @@ impl Works {
         };
         let side = sides.get(work.peer);
         // Of one that is lost nothing is kept, and nothing is known.
-        side.is_some_and(|side| !side.is_lost() && !side.session.is_kept(number))
+        side.is_some_and(|side| !side.is_lost() && !side.session.is_unacknowledged(number))
     }
 
     /// Counts the writes that tell a peer something and do not go over its main link.

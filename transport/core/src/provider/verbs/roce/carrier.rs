@@ -99,7 +99,7 @@ pub(super) fn assumed(
         from,
         is_marked: false,
         // Adapters send to that port alone, and with ids as they like.
-        hides_id: local.port() == PORT,
+        is_id_unknown: local.port() == PORT,
     })
 }
 

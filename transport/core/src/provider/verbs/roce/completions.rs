@@ -89,7 +89,7 @@ fn status(status: roce::CompletionStatus) -> WorkStatus {
         roce::CompletionStatus::Success => WorkStatus::Success,
         roce::CompletionStatus::Flushed => WorkStatus::Flushed,
         roce::CompletionStatus::RetryExceeded => WorkStatus::RetryExceeded,
-        roce::CompletionStatus::NotReadyExceeded => WorkStatus::NotReady,
+        roce::CompletionStatus::RnrRetryExceeded => WorkStatus::NotReady,
         roce::CompletionStatus::RemoteAccess => WorkStatus::RemoteAccess,
         roce::CompletionStatus::RemoteInvalid => WorkStatus::RemoteInvalid,
         roce::CompletionStatus::RemoteOperation => WorkStatus::RemoteOperation,

@@ -93,7 +93,7 @@ impl Dpdk {
             let Some(frame) = self.port.received(index) else {
                 break;
             };
-            if let Some(carried) = self.link.hear(self.now_ns, frame) {
+            if let Some(carried) = self.link.receive(self.now_ns, frame) {
                 self.came.push(DpdkPacket {
                     frame: index,
                     at: carried.bytes.as_ptr().addr() - frame.as_ptr().addr(),
@@ -110,8 +110,8 @@ impl Dpdk {
     /// Sends what was kept and can go now.
     fn send_kept(&mut self) {
         while let Some(frame) = self.port.buffer() {
-            let Some(bytes) = self.link.next_kept(self.now_ns, frame) else {
-                self.has_kept = self.link.has_kept();
+            let Some(bytes) = self.link.next_queued(self.now_ns, frame) else {
+                self.has_kept = self.link.has_queued();
                 break;
             };
             self.port.push(bytes);
@@ -155,7 +155,7 @@ impl Carrier for Dpdk {
             self.port.push(bytes);
         }
         // One that is known may be asked for again, too.
-        self.has_kept |= self.link.has_kept();
+        self.has_kept |= self.link.has_queued();
     }
 
     fn lend(&mut self, lent: LentMemory) -> Option<Loan> {
@@ -178,8 +178,8 @@ impl Carrier for Dpdk {
             return false;
         };
         let all = bytes + behind.bytes();
-        let head_bytes = self.link.wrap_known(self.now_ns, frame, all, to);
-        self.has_kept |= self.link.has_kept();
+        let head_bytes = self.link.wrap_resolved(self.now_ns, frame, all, to);
+        self.has_kept |= self.link.has_queued();
         head_bytes.is_some_and(|head_bytes| {
             let pad = u32::try_from(behind.pad.len()).unwrap_or(0);
             let crc = behind.icrc.so_far();
@@ -208,7 +208,7 @@ impl Carrier for Dpdk {
                 break;
             }
         }
-        self.has_kept |= self.link.has_kept();
+        self.has_kept |= self.link.has_queued();
         self.came.len()
     }
 
@@ -220,7 +220,7 @@ impl Carrier for Dpdk {
             bytes: frame.get(came.at..came.at + came.bytes)?,
             from: came.from,
             is_marked: came.is_marked,
-            hides_id: false,
+            is_id_unknown: false,
         })
     }
 

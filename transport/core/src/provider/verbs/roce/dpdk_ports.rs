@@ -9,7 +9,7 @@
 use std::net::IpAddr;
 
 use dpdk_sys::{FrameMemory, InPlace};
-use roce::link::{SubnetRoute, is_near};
+use roce::link::{SubnetRoute, have_common_prefix};
 
 /// A port, as it is configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,7 +88,7 @@ impl Configured {
         let Some(gateway) = gateway else {
             return Ok(());
         };
-        match prefix_bits != 0 && is_near(gateway, self.address, prefix_bits) {
+        match prefix_bits != 0 && have_common_prefix(gateway, self.address, prefix_bits) {
             true => Ok(()),
             false => Err(format!(
                 "gateway={gateway}, expected one of the network that /BITS behind the address says"

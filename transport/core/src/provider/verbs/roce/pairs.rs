@@ -275,8 +275,8 @@ impl RocePairs {
         while let Some(completion) = engine.poll(CompletionKind::Receives) {
             ends.received(&completion);
         }
-        if engine.troubles() != place.counted {
-            let before = std::mem::replace(&mut place.counted, engine.troubles());
+        if engine.congestion_counts() != place.counted {
+            let before = std::mem::replace(&mut place.counted, engine.congestion_counts());
             count(&self.counts, before, place.counted);
         }
         if let Some(deadline_ns) = engine.deadline()

@@ -156,8 +156,8 @@ impl<C: Carrier> VerbsPort for RocePort<C> {
         let terms = &self.facts.terms;
         let is_ours = to.address.is_program();
         let config = Config {
-            our_first: Psn::new(to.our_first),
-            their_first: Psn::new(to.their_first),
+            sq_psn: Psn::new(to.our_first),
+            rq_psn: Psn::new(to.their_first),
             path_mtu: path_mtu(packet_bytes).ok_or(wrong)?,
             partition: partition(terms),
             send_depth: self.limits.sends,
@@ -167,9 +167,9 @@ impl<C: Carrier> VerbsPort for RocePort<C> {
             responder_depth: self.facts.reads,
             timeout: to.patience,
             retry_count: terms.retries,
-            not_ready_retries: terms.not_ready_retries,
-            not_ready_timer: terms.not_ready_timer(),
-            peer_is_ours: is_ours,
+            rnr_retry: terms.not_ready_retries,
+            min_rnr_timer: terms.not_ready_timer(),
+            peer_is_rmpi: is_ours,
             selective_repeat: is_ours,
             silence_ns: self.limits.silence_ns,
             ack_delay_ns: if is_ours { ACK_DELAY_NS } else { 0 },
@@ -273,7 +273,7 @@ fn request_of<'a>(request: &WorkRequest<'a>) -> roce::RoceRequest<'a> {
 fn body_of(body: WorkBody<'_>) -> roce::RequestBody<'_> {
     match body {
         WorkBody::Inline(bytes) => roce::RequestBody::Inline(bytes),
-        WorkBody::Piece(of) => roce::RequestBody::Piece(piece(of)),
+        WorkBody::Piece(of) => roce::RequestBody::Sge(piece(of)),
     }
 }
 

@@ -138,7 +138,7 @@ fn lent(
     lends_from: u32,
 ) -> Option<(RoceSge, LentPart)> {
     match outgoing.payload {
-        PacketPayload::Piece(piece) if piece.bytes >= lends_from && !outgoing.is_repeated => {
+        PacketPayload::Sge(piece) if piece.bytes >= lends_from && !outgoing.is_repeated => {
             Some((piece, regions.lent(piece)?))
         }
         _ => None,
@@ -182,7 +182,7 @@ fn write(
     match outgoing.payload {
         PacketPayload::Nothing => {}
         PacketPayload::Inline(inline) => payload.copy_from_slice(inline),
-        PacketPayload::Piece(piece) => regions.gather(piece, payload).ok()?,
+        PacketPayload::Sge(piece) => regions.gather(piece, payload).ok()?,
     }
     pad.fill(0);
     *checksum = Icrc::new(&network, packet).finish();

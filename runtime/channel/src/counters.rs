@@ -1,38 +1,38 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What channels count: their owner goes on, and any thread or signal handler may read meanwhile.
+//! Counters of channels: written by their owner, read by any thread or signal handler.
 
 use ring::Own64;
 
-/// What channels did so far.
+/// Counters of channels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChannelCounters {
-    /// Bytes that this end has sent from where they were to where they belong, in one go.
+    /// Bytes sent without a staging buffer on either side.
     pub direct_bytes: u64,
-    /// Bytes that this end has copied once more: to a place from where they were sent, or from one where they had landed.
+    /// Bytes copied once more by this end: to or from a staging buffer.
     pub packed_bytes: u64,
-    /// Bytes that were sent before their gate was known.
+    /// Bytes sent eagerly, before the gate was known.
     pub eager_bytes: u64,
     /// One-sided writes posted.
     pub writes: u64,
-    /// Gates told to peers in frames.
+    /// Gates sent in frames.
     pub gates: u64,
-    /// Times that memory was asked for, by declares too.
+    /// Allocations, including those of declarations.
     pub allocations: u64,
-    /// Bytes that went in frames, since the peer's memory cannot be written to.
+    /// Bytes sent in frames, since the peer's memory cannot be written to.
     pub streamed_bytes: u64,
-    /// Frames and immediates that made no sense.
+    /// Invalid frames and immediates.
     pub refused: u64,
-    /// Starts of sends whose end was taken.
+    /// Collected starts of sends.
     pub sends: u64,
-    /// Starts of receives whose end was taken.
+    /// Collected starts of receives.
     pub receives: u64,
-    /// Starts of sends that found their gate closed.
+    /// Starts of sends whose gate was not open.
     pub late_gates: u64,
 }
 
-/// The same as it is counted.
+/// The counters while they are updated.
 #[derive(Debug, Default)]
-pub struct ChannelLedger {
+pub struct LiveChannelCounters {
     pub(crate) direct_bytes: Own64,
     pub(crate) packed_bytes: Own64,
     pub(crate) eager_bytes: Own64,
@@ -46,10 +46,10 @@ pub struct ChannelLedger {
     pub(crate) late_gates: Own64,
 }
 
-impl ChannelLedger {
-    /// The numbers now, no two of them as of one instant.
+impl LiveChannelCounters {
+    /// The values now; different counters may be read at different instants.
     #[must_use]
-    pub fn seen(&self) -> ChannelCounters {
+    pub fn snapshot(&self) -> ChannelCounters {
         ChannelCounters {
             direct_bytes: self.direct_bytes.get(),
             packed_bytes: self.packed_bytes.get(),
