@@ -13,7 +13,7 @@ use std::ptr::{null, null_mut};
 
 use fake::{Fake, Model};
 use mqs::entry::*;
-use mqs::image::Trouble;
+use mqs::image::MqsError;
 use mqs::interface::*;
 use queue_layout::{ANY_PEER, ANY_TAG, RequestKind, RequestState};
 
@@ -50,8 +50,8 @@ fn mqs_073_what_is_attached_is_given_back_once_and_nothing_is_taken_well() {
 /// MQS-072, MQS-075: the words are a format that the image's name is put into.
 #[test]
 fn mqs_075_messages_have_nothing_that_a_format_would_take() {
-    for code in 100..=Trouble::NotSetUp.code() {
-        let words = Trouble::words(code).unwrap().to_bytes();
+    for code in 100..=MqsError::NotSetUp.code() {
+        let words = MqsError::message(code).unwrap().to_bytes();
         assert!(!words.is_empty() && !words.contains(&b'%'), "{code}");
     }
     let mut fake = attached(Box::new(Model::new().process()));
