@@ -2,11 +2,11 @@
 // Two nonblocking collectives, begun in one order by one rank and in the other by the other.
 //
 // ranks: 2
-// told: deadlock: none of the 2 ranks can ever go on
-// told: not all ranks call the same collective on MPI_COMM_WORLD at the same place: rank 0 calls Gather with root 0, rank 1 calls Gather with root 1
-// told: rank 0: MPI_Waitall (0 of 2 requests are done) for all of 2
-// told: Gather with root 0, on MPI_COMM_WORLD: every rank has come, but not to the same
-// told: rank 1 calls it with root 1
+// expected: deadlock: none of the 2 ranks can ever go on
+// expected: not all ranks call the same collective on MPI_COMM_WORLD at the same place: rank 0 calls Gather with root 0, rank 1 calls Gather with root 1
+// expected: rank 0: MPI_Waitall (0 of 2 requests are done) for all of 2
+// expected: Gather with root 0, on MPI_COMM_WORLD: every rank has come, but not to the same
+// expected: rank 1 calls it with root 1
 #include <mpi.h>
 
 static int mine[1 << 20], all[2][2 << 20];

@@ -2,7 +2,7 @@
 // No deadlock: at any moment one or both of the ranks wait for a message, and it is always on its way.
 //
 // ranks: 2
-// not told: ever go on
+// unexpected: ever go on
 #include <mpi.h>
 
 int main(int argc, char **argv)

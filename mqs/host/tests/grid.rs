@@ -132,7 +132,7 @@ impl Job {
     }
 
     /// What is told, if the job was still there; also by the exit code.
-    fn look(&self) -> Option<Told> {
+    fn look(&self) -> Option<Answer> {
         let mut look = installed("rmpi-queues");
         let output = look.arg(self.0.id().to_string()).output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -142,7 +142,7 @@ impl Job {
             Some(4) => Kind::NoVerdict,
             _ => return None,
         };
-        Some(Told { kind, text })
+        Some(Answer { kind, text })
     }
 }
 
@@ -165,7 +165,7 @@ enum Kind {
 
 /// One answer of `rmpi-queues`.
 #[derive(Debug)]
-struct Told {
+struct Answer {
     kind: Kind,
     text: String,
 }
@@ -178,22 +178,23 @@ enum Outcome {
 }
 
 /// Runs a job and looks at it; a wrong verdict is told.
-fn judge(program: &Path, case: &Case) -> Result<Outcome, String> {
+fn check(program: &Path, case: &Case) -> Result<Outcome, String> {
     let mut job = Job::start(program, case);
     let since = Instant::now();
-    let wrong = |what: &str, told: &Told| Err(format!("{}: {what}\n{}", case.name(), told.text));
+    let wrong =
+        |what: &str, answer: &Answer| Err(format!("{}: {what}\n{}", case.name(), answer.text));
     let ends = matches!(case.mistake, "right" | "late");
     loop {
-        let told = job.look();
+        let answer = job.look();
         let lasted = since.elapsed();
-        match &told {
+        match &answer {
             // Where it is a deadlock already, what is left to see is that it stays one.
-            Some(told) if told.kind == Kind::Deadlock => {
+            Some(answer) if answer.kind == Kind::Deadlock => {
                 while since.elapsed() < lasted + STAYS && !job.has_ended() {
                     std::thread::sleep(Duration::from_millis(20));
                 }
                 return match job.has_ended() || ends {
-                    true => wrong("it was told to be a deadlock, and is none", told),
+                    true => wrong("it was reported as a deadlock, and is none", answer),
                     false => Ok(Outcome::StandsStill(Kind::Deadlock)),
                 };
             }
@@ -201,11 +202,11 @@ fn judge(program: &Path, case: &Case) -> Result<Outcome, String> {
             // Until here it may have been on its way.
             _ if lasted < if ends { ENDS } else { STANDS_STILL } => {}
             _ if ends => return Err(format!("{}: it has not ended", case.name())),
-            Some(told) if told.kind == Kind::NoVerdict => {
-                println!("{}\n{}", case.name(), told.text);
+            Some(answer) if answer.kind == Kind::NoVerdict => {
+                println!("{}\n{}", case.name(), answer.text);
                 return Ok(Outcome::StandsStill(Kind::NoVerdict));
             }
-            Some(told) if lasted > ENDS => return wrong("it stands still", told),
+            Some(answer) if lasted > ENDS => return wrong("it stands still", answer),
             None if lasted > ENDS => {
                 return Err(format!("{}: it could not be looked at", case.name()));
             }
@@ -256,7 +257,7 @@ fn no_verdict_on_a_collective_is_wrong() {
             scope.spawn(|| {
                 let next = || left.lock().unwrap().pop();
                 for case in std::iter::from_fn(next) {
-                    let outcome = judge(&program, &case);
+                    let outcome = check(&program, &case);
                     outcomes.lock().unwrap().push(outcome);
                 }
             });

@@ -108,7 +108,7 @@ fn start(name: &str, text: &str) -> Running {
 /// All communicators, once they are as they will stay.
 fn look(pid: u32, is_ready: impl Fn(&[CommReport]) -> bool) -> Vec<CommReport> {
     loop {
-        let mut ranks = queues::look(pid).unwrap();
+        let mut ranks = queues::inspect(pid).unwrap();
         assert_eq!(
             (ranks.len(), ranks[0].rank, ranks[0].pid),
             (1, Some(0), pid)
@@ -252,7 +252,7 @@ fn a_debugger_may_unload_the_library() {
         let maps = fs::read_to_string("/proc/self/maps").unwrap();
         maps.contains(library.to_str().unwrap())
     };
-    // Other tests of this program may have it loaded: one of them in a process of its own is enough.
+    // Difference tests of this program may have it loaded: one of them in a process of its own is enough.
     if std::env::var_os(ALONE).is_none() {
         let mut alone = Command::new(std::env::current_exe().unwrap());
         let alone = alone.args(["--exact", "a_debugger_may_unload_the_library"]);

@@ -73,7 +73,7 @@ fn mqs_048_065_the_debugger_does_what_a_library_may_ask_of_it() {
     let folder = scratch("mqs-probe");
     let library = library(&folder);
     let running = start(&folder, library.to_str().unwrap(), &["-g"]);
-    let ranks = queues::look(running.0.id()).unwrap();
+    let ranks = queues::inspect(running.0.id()).unwrap();
     assert_eq!(destroyed(&library), 101, "MQS-073 and MQS-076, once each");
     assert_eq!((ranks.len(), ranks[0].rank), (1, None));
     let [first, second] = &ranks[0].communicators[..] else {
@@ -103,7 +103,7 @@ fn mqs_096_types_of_a_stripped_program_may_be_given_beside_it() {
     let library = library(&folder);
     let types = folder.join("types.o");
     let running = start(&folder, library.to_str().unwrap(), &[]);
-    let refused = queues::look(running.0.id()).unwrap_err();
+    let refused = queues::inspect(running.0.id()).unwrap_err();
     let Error::Refused { function, why, .. } = refused else {
         panic!("{refused}")
     };
@@ -118,7 +118,7 @@ fn mqs_096_types_of_a_stripped_program_may_be_given_beside_it() {
         ..InspectionSettings::default()
     };
     let job = Job::find(running.0.id(), &settings).unwrap();
-    assert_eq!(job.look().unwrap()[0].communicators.len(), 2);
+    assert_eq!(job.inspect().unwrap()[0].communicators.len(), 2);
 }
 
 #[test]
@@ -130,9 +130,9 @@ fn mqs_001_a_library_is_found_where_an_installation_was_moved_to_or_named() {
     let bin = folder.join("moved/opt/mpi/bin");
     std::fs::create_dir_all(&bin).unwrap();
     let running = start(&bin, "/opt/mpi/lib/libprobe.so", &["-g"]);
-    assert_eq!(queues::look(running.0.id()).unwrap().len(), 1);
+    assert_eq!(queues::inspect(running.0.id()).unwrap().len(), 1);
     let absent = start(&folder, "/nowhere/libprobe.so", &["-g"]);
-    let why = queues::look(absent.0.id()).unwrap_err().to_string();
+    let why = queues::inspect(absent.0.id()).unwrap_err().to_string();
     assert!(
         why.starts_with("cannot use /nowhere/libprobe.so: "),
         "{why}"
@@ -142,5 +142,5 @@ fn mqs_001_a_library_is_found_where_an_installation_was_moved_to_or_named() {
         ..InspectionSettings::default()
     };
     let job = Job::find(absent.0.id(), &settings).unwrap();
-    assert_eq!(job.look().unwrap().len(), 1);
+    assert_eq!(job.inspect().unwrap().len(), 1);
 }
