@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// No deadlock: all wait for a rank that computes.
+// No deadlock: the other ranks wait for one that computes.
 //
 // ranks: 3
 // expected: no deadlock: ranks 0 and 1 wait; rank 2 is not waiting in MPI and may still come

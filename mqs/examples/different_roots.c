@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Each rank gathers to itself: all are in the same call, and each waits for what the other does not send.
+// Each rank gathers to itself: all are in the same call, and each waits for data that the other does not send.
 //
 // ranks: 2
 // expected: deadlock: none of the 2 ranks can ever go on
@@ -8,7 +8,7 @@
 // expected: rank 1 calls it with root 1
 #include <mpi.h>
 
-/* More than goes over shared memory in rounds: there both would hear of it. */
+/* Above the limit of the shared-memory algorithm, in which both ranks would return an error. */
 enum { COUNT = 1 << 22 };
 static int mine[COUNT], all[2 * COUNT];
 

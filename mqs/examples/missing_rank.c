@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// One rank does not come to a collective of all: it waits for a message of one that is in it.
+// One rank does not enter a collective: it waits for a message from a rank that is in it.
 //
 // ranks: 4
 // expected: deadlock: none of the 4 ranks can ever go on

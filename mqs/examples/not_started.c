@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Of three persistent receives the last is not started: a send waits for it, and the receiver for what is sent behind that.
+// The last of three persistent receives is not started: a send waits for it, and the receiver waits for the next message.
 //
 // ranks: 2
 // expected: deadlock: none of the 2 ranks can ever go on

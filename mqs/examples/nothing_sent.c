@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// One receive too many: its sender has nothing more to say, and is at its end.
+// One receive too many: the sender is already in MPI_Finalize.
 //
 // ranks: 2
 // expected: deadlock: none of the 2 ranks can ever go on

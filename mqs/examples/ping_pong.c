@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// No deadlock: at any moment one or both of the ranks wait for a message, and it is always on its way.
+// No deadlock: at any moment one or both of the ranks wait for a message that is in flight.
 //
 // ranks: 2
 // unexpected: ever go on

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// A probe for a message that is sent only after an answer to it.
+// A probe for a message that is sent only after the reply to it.
 //
 // ranks: 2
 // expected: deadlock: none of the 2 ranks can ever go on

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// A ring in which everybody receives before it sends.
+// A ring in which every rank receives before it sends.
 //
 // ranks: 3
 // expected: deadlock: none of the 3 ranks can ever go on

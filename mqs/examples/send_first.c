@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Both send before they receive, more than MPI keeps: each MPI_Send waits for the other's MPI_Recv.
+// Both ranks send before they receive, above the eager limit: each MPI_Send waits for the other's MPI_Recv.
 //
 // ranks: 2
 // expected: deadlock: none of the 2 ranks can ever go on

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The root broadcasts one number and goes on; the others expect many, which go another way. What the root gave cannot be looked at
-// any more, so there is no proof, but a hint.
+// The root broadcasts one number and returns; the others expect many, for which another algorithm is used. The root's arguments are
+// no longer known, so there is no proof, but a hint.
 //
 // ranks: 3
 // expected: no verdict: ranks 0-2 wait; data that ranks 1 and 2 wait for come from rank 0, which is through with the call; if they do not come, counts or datatypes differ

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// An exchange that is started again and again, and at last without the receives: its messages, which are not announced any more, wait.
+// A persistent exchange that is started repeatedly, and at last without its receives: its sends, which no longer use RTS, wait.
 //
 // ranks: 2
 // expected: deadlock: none of the 2 ranks can ever go on

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// A receive from any rank has taken the message that the next receive names.
+// A receive from any rank has matched the message that the next receive needs.
 //
 // ranks: 3
 // expected: deadlock: none of the 3 ranks can ever go on

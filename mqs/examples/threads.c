@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Other threads compute, as those of OpenMP do, while the threads that are in MPI wait for each other.
+// Other threads compute, as with OpenMP, while the threads in MPI wait for each other.
 //
 // ranks: 2
 // expected: deadlock: none of the 2 ranks can ever go on

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// A synchronous send to itself: the receive would have to be there already.
+// A synchronous send to itself before the receive is posted.
 //
 // ranks: 1
 // expected: deadlock: rank 0 can never go on

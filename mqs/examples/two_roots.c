@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Rank 0 broadcasts from itself, the others from rank 1. Rank 2 gets what it wants and goes on to a barrier, where it waits for both.
+// Rank 0 broadcasts from itself, the others from rank 1. Rank 2 receives its data and enters a barrier, where it waits for both.
 //
 // ranks: 3
 // expected: deadlock: none of the 3 ranks can ever go on

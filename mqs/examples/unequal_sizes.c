@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The last rank brings one number, the others bring many: small prefix sums go another way than large ones, so that they
-// never meet. (The first rank waits for none but the second, and ends its call.)
+// The last rank contributes one number, the others many: MPI_Scan uses another algorithm for small data than for large, so the
+// ranks' messages do not match. (The first rank waits only for the second, and returns.)
 //
 // ranks: 3
 // expected: deadlock: none of the 3 ranks can ever go on

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Everything is nonblocking, and still nobody goes on: what one sends with tag 1 the other expects with tag 2.
+// All operations are nonblocking, and still no rank progresses: messages are sent with tag 1 and expected with tag 2.
 //
 // ranks: 2
 // expected: deadlock: none of the 2 ranks can ever go on

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// A message from one of two would be enough, but both wait for an answer.
+// A message from one of two ranks would be enough, but both wait for a reply.
 //
 // ranks: 3
 // expected: deadlock: none of the 3 ranks can ever go on

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The receive names a rank that sends nothing; the message comes from another.
+// The receive names a rank that sends nothing; the message comes from another rank.
 //
 // ranks: 3
 // expected: deadlock: none of the 3 ranks can ever go on

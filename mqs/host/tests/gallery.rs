@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The programs of `mqs/examples`: each is run as a user would, `rmpi-queues` is typed, and what is expected must be what the
-//! program's head says. `cargo xtask test debuggers` installs rmpi and runs this.
+//! The programs of `mqs/examples`: each is run as a user would, and the output of `rmpi-queues` must contain the `expected:` lines of
+//! the program's head, and none of its `unexpected:` lines. `cargo xtask test debuggers` installs rmpi and runs this.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fs;
@@ -39,7 +39,7 @@ impl Example {
         let program = folder.join(name);
         let mut compile = installed("rmpicc");
         compile.args(["-Wall", "-Wextra", "-Werror", "-o"]);
-        // Several tests have the same program, and one of them may be starting it just now.
+        // Several tests use the same program, and another one may be starting it.
         let test = std::thread::current();
         let fresh = folder.join(format!("{name}-{}", test.name().unwrap_or_default()));
         let compiled = compile.arg(&fresh).arg(&source).status().unwrap();
@@ -51,7 +51,7 @@ impl Example {
         }
     }
 
-    /// What stands behind a word in the program's head.
+    /// The lines of the program's head that begin with a word, without it.
     fn directives(&self, word: &str) -> Vec<&str> {
         let lines = self.text.lines();
         let found = lines.filter_map(|line| line.strip_prefix("// ")?.strip_prefix(word));
@@ -68,7 +68,7 @@ impl Example {
     }
 }
 
-/// A running job, which is ended in the end.
+/// A running job, killed on drop.
 struct Job(Child);
 
 impl Job {
@@ -82,7 +82,7 @@ impl Job {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Looks until all of it is expected.
+    /// Repeats `rmpi-queues` until its output contains all lines.
     fn look_for(&self, expected: &[&str], words: &[&str]) -> String {
         let since = Instant::now();
         loop {
@@ -302,7 +302,7 @@ fn where_only_ancestors_may_read_ranks_the_launcher_hands_their_memory_over() {
     assert_eq!(why, "it was not started by rmpiexec");
 }
 
-/// A look can come before all ranks wait.
+/// Time for all ranks to reach their waits.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// At a program that must not be accused.
+/// Runs of `rmpi-queues` on a program without a deadlock.
 const LOOKS: usize = 12;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs of `mqs/examples` over several hosts, which are all this machine: the remote shell is a script that starts what it is told
-//! in an environment that is nearly empty. `cargo xtask test debuggers` installs rmpi and runs this.
+//! Programs of `mqs/examples` over several hosts, which are all this machine: the remote shell is a script that runs its command in
+//! a nearly empty environment. `cargo xtask test debuggers` installs rmpi and runs this.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fs;
@@ -22,7 +22,7 @@ fn installed(name: &str) -> Command {
     Command::new(Path::new(&prefix).join("bin").join(name))
 }
 
-/// A folder of this test's own.
+/// A temporary folder for this test.
 fn folder() -> PathBuf {
     let name = std::thread::current().name().unwrap().replace(':', "_");
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"))
@@ -41,7 +41,7 @@ fn compile(name: &str) -> PathBuf {
     program
 }
 
-/// A running job, which is ended in the end.
+/// A running job, killed on drop.
 struct Job(Child);
 
 impl Job {
@@ -63,7 +63,7 @@ impl Job {
         self.0.id().to_string()
     }
 
-    /// Looks until this is expected.
+    /// Repeats `rmpi-queues` until its output contains this line.
     fn look_for(&self, expected: &str) -> String {
         let since = Instant::now();
         loop {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! MQS-048..065 on the side of the debugger: a library that is not ours, written in C against the header, uses each callback
-//! and says which did something else than the interface wants.
+//! MQS-048..065 on the side of the debugger: a library written in C against the header, independent of rmpi, uses each callback
+//! and reports those that do not behave as the interface specifies.
 //!
 //! # Safety
-//! A number of a library that is loaded is read.
+//! A variable of a loaded library is read.
 #![allow(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -29,7 +29,7 @@ impl Drop for Running {
     }
 }
 
-/// Compiles the library, as others would: with the installed header alone.
+/// Compiles the library as a third party would: with the installed header alone.
 fn library(folder: &Path) -> PathBuf {
     let library = folder.join("libprobe.so");
     let file = source(folder, "probe.c", include_str!("probe.c"));
@@ -57,7 +57,7 @@ fn start(folder: &Path, library: &str, flags: &[&str]) -> Running {
     running
 }
 
-/// What a library that is loaded says of what was given back.
+/// A loaded library's count of allocations that were freed.
 fn destroyed(library: &Path) -> i32 {
     let path = CString::new(library.as_os_str().as_bytes()).unwrap();
     // SAFETY: a string; the library is loaded already.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is proved from queues, and what is not: jobs that were never started.
+//! Verdicts on synthetic queues, without running jobs.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::BTreeMap;
@@ -64,7 +64,7 @@ impl Step for RankReport {
     }
 }
 
-/// What a rank of a test does.
+/// The steps of a synthetic rank.
 trait Step: Sized {
     fn world(&mut self) -> &mut CommReport;
 
@@ -406,7 +406,7 @@ fn who_names_different_roots_can_never_go_on_once_all_are_there() {
     assert_eq!(verdict.kind, VerdictKind::NoVerdict);
 }
 
-/// The third has got what it wanted from the second, and waits for both in the next call.
+/// The third rank has received its data from the second, and waits for both in the next call.
 #[test]
 fn who_has_left_a_call_of_two_roots_can_mend_it_no_more() {
     let bcast = |me: i32, root: i64| {
@@ -421,7 +421,7 @@ fn who_has_left_a_call_of_two_roots_can_mend_it_no_more() {
         (VerdictKind::Deadlock, &[0, 1, 2][..]),
         "{verdict:?}"
     );
-    // It may come back from there, as long as it is not seen to wait.
+    // It may still progress, as long as it is not known to wait.
     let doubts = BTreeMap::from([(2, Doubt::Restless)]);
     let verdict = verdict_with(&[bcast(0, 0), bcast(1, 1), third], true, &doubts);
     assert_eq!(verdict.kind, VerdictKind::NoVerdict);
@@ -520,7 +520,7 @@ fn who_names_other_bytes_can_never_go_on_though_some_are_through() {
         (verdict.kind, &verdict.stuck[..]),
         (VerdictKind::Deadlock, &[0, 1][..])
     );
-    // Who has not come may be whom they wait for.
+    // They may wait for the rank that has not come.
     let verdict = verdict_of(&[bcast(0, 3, 4), bcast(1, 3, 800), rank(2, 3)]);
     assert_eq!(verdict.kind, VerdictKind::NoVerdict);
     let verdict = verdict_of(&[bcast(0, 2, 8), bcast(1, 2, 8)]);
