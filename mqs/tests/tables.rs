@@ -139,7 +139,7 @@ fn mqs_089_a_table_without_what_is_needed_is_refused_and_nothing_else_happens() 
         let words = unsafe { CStr::from_ptr(mqs_dll_error_string(refused)) };
         assert!(!words.is_empty(), "{number}");
         // A complete table again, for the next case and to free all memory.
-                // SAFETY: a static table.
+        // SAFETY: a static table.
         unsafe { mqs_setup_basic_callbacks(&raw const BASIC) };
         fake.detach();
     }

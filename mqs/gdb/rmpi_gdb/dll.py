@@ -210,7 +210,7 @@ class Dll:
         raise DllError(f"{what}: {words.decode('utf-8', 'replace')} (number {result})")
 
     def inspect(self, target):
-            """The rank, None if unknown, and the communicators with their pending operations."""
+        """The rank, None if unknown, and the communicators with their pending operations."""
         HOST.begin(target)
         try:
             self.set_up(HOST)
@@ -243,7 +243,7 @@ class Dll:
     def rank(self):
         """The rank in MPI_COMM_WORLD; None if the library does not provide it."""
         get_rank = self.optional("mqs_get_global_rank", (P,))
-                rank = get_rank(THE_PROCESS) if get_rank else -1
+        rank = get_rank(THE_PROCESS) if get_rank else -1
         return rank if rank >= 0 else None
 
     def communicators(self):

@@ -82,8 +82,7 @@ impl DebugInfo {
             types: HashMap::new(),
             synonyms: HashMap::new(),
         };
-        all.files
-            .extend(shared.map(|it| DwarfFile::new(&it, None)));
+        all.files.extend(shared.map(|it| DwarfFile::new(&it, None)));
         for file in 0..all.files.len() {
             // An error leaves the names that were collected before.
             let _ = all.collect(file);
@@ -144,7 +143,10 @@ impl DebugInfo {
     fn read(&self, at: At, base: u64, depth: u32, into: &mut Type) -> Option<()> {
         let depth = depth.checked_sub(1)?;
         let dwarf_file = self.files.get(at.file)?;
-        let unit = dwarf_file.dwarf.unit(dwarf_file.units.get(at.unit)?.clone()).ok()?;
+        let unit = dwarf_file
+            .dwarf
+            .unit(dwarf_file.units.get(at.unit)?.clone())
+            .ok()?;
         let entry = unit.entry(at.entry).ok()?;
         match entry.tag() {
             dw::DW_TAG_typedef | dw::DW_TAG_const_type | dw::DW_TAG_volatile_type => {

@@ -208,7 +208,7 @@ impl Fake {
     }
 
     /// Attaches the library to the process; returns the results of `setup_image`, `image_has_queues`, `setup_process` and
-        /// `process_has_queues`, up to the first failure, and the message.
+    /// `process_has_queues`, up to the first failure, and the message.
     pub(crate) fn attach(&mut self) -> (Vec<c_int>, Option<String>) {
         self.attach_with(&BASIC, &IMAGE, &PROCESS)
     }
