@@ -52,7 +52,7 @@ Usage: mpi no-start COMMAND"""
 
 class Reach(gdb.Command):
     """Used by rmpiexec --gdb: connects the inferior to this process of another host. LINE is a shell command to which a last
-    argument is appended, a command to run on that host.
+argument is appended, a command to run on that host.
 
 Usage: mpi reach HOST PROCESS LINE"""
 
