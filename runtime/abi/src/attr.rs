@@ -481,7 +481,7 @@ fn bad_keyval(detail: String) -> Error {
     Error::new(ErrorClass::KEYVAL, detail)
 }
 
-/// `MPI_COMM_DUP_FN` and its like.
+/// `MPI_COMM_DUP_FN` and similar functions.
 const DUP_FN: usize = 1;
 /// Predefined keys lie between here and the program's own.
 const PREDEFINED_FROM: c_int = 501;

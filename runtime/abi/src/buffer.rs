@@ -136,7 +136,7 @@ pub(crate) fn reserve(state: &mut LibraryState, comm: MPI_Comm, bytes: u64) -> R
     Ok(buffer)
 }
 
-/// Whether a message of `bytes` bytes fits beside those that are under way.
+/// Whether a message of `bytes` bytes fits beside those that are in progress.
 pub(crate) fn check_room(state: &mut LibraryState, buffer: u64, bytes: u64) -> Result<()> {
     let Some(attached) = state.buffers.get(&buffer).copied() else {
         return Err(Error::new(

@@ -116,13 +116,13 @@ pub unsafe extern "C" fn rmpi_channel_declare(
     count: usize,
     id: *mut u64,
 ) -> c_int {
-    // SAFETY: promised by the caller.
+    // SAFETY: the caller's obligation.
     let memory = unsafe { memory_of(pieces, count) };
     let (made, code) = in_mpi((None, Code::NotReady), |mpi| {
         declare(mpi, comm, (direction, peer, channel_class), memory)
     });
     if let (Some(made), Some(id)) = (made, NonNull::new(id)) {
-        // SAFETY: writable, as promised.
+        // SAFETY: writable: the caller's obligation.
         unsafe { id.write(made.0) };
     }
     code as c_int
@@ -177,7 +177,7 @@ fn declare(
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rmpi_channel_start(ids: *const u64, count: usize) -> c_int {
-    // SAFETY: promised by the caller.
+    // SAFETY: the caller's obligation.
     let ids = unsafe { names(ids, count) };
     visit(|universe| universe.channels.start(&mut universe.messages, ids))
 }
@@ -193,11 +193,11 @@ pub unsafe extern "C" fn rmpi_channel_test(
     count: usize,
     done: *mut c_int,
 ) -> c_int {
-    // SAFETY: promised by the caller.
+    // SAFETY: the caller's obligation.
     let ids = unsafe { names(ids, count) };
     let (ended, code) = in_mpi((false, Code::NotReady), |mpi| test(mpi, ids));
     if let Some(done) = NonNull::new(done) {
-        // SAFETY: writable, as promised.
+        // SAFETY: writable: the caller's obligation.
         unsafe { done.write(c_int::from(ended)) };
     }
     code as c_int
@@ -228,7 +228,7 @@ pub unsafe extern "C" fn rmpi_channel_wait(
     count: usize,
     seconds: c_double,
 ) -> c_int {
-    // SAFETY: promised by the caller.
+    // SAFETY: the caller's obligation.
     let ids = unsafe { names(ids, count) };
     in_mpi(Code::NotReady, |mpi| wait(mpi, ids, seconds)) as c_int
 }
@@ -260,7 +260,7 @@ pub unsafe extern "C" fn rmpi_channel_move(
     pieces: *const MessageBlocks,
     count: usize,
 ) -> c_int {
-    // SAFETY: promised by the caller.
+    // SAFETY: the caller's obligation.
     let memory = unsafe { memory_of(pieces, count) };
     let Some(memory) = memory else {
         return Code::BadMemory as c_int;
@@ -304,14 +304,14 @@ pub unsafe extern "C" fn rmpi_channel_failure(
     count: usize,
     failure: *mut FailureRecord,
 ) -> c_int {
-    // SAFETY: promised by the caller.
+    // SAFETY: the caller's obligation.
     let ids = unsafe { names(ids, count) };
     let found = in_mpi(None, |mpi| mpi.visit(|universe| failure_of(universe, ids)));
     let Some((code, found)) = found else {
         return Code::Ok as c_int;
     };
     if let Some(failure) = NonNull::new(failure) {
-        // SAFETY: writable, as promised.
+        // SAFETY: writable: the caller's obligation.
         unsafe { failure.write(found) };
     }
     code as c_int
@@ -370,7 +370,7 @@ pub unsafe extern "C" fn rmpi_channel_counters(counters: *mut u64) -> c_int {
         now.streamed_bytes,
         now.refused,
     ];
-    // SAFETY: room for eight words, as promised.
+    // SAFETY: room for eight words: the caller's obligation.
     unsafe { target.write(values) };
     Code::Ok as c_int
 }
@@ -389,7 +389,7 @@ fn in_mpi<R>(otherwise: R, body: impl FnOnce(Mpi) -> R) -> R {
 /// `ids` has `count` elements, which stay while the result is in use.
 unsafe fn names<'a>(ids: *const u64, count: usize) -> &'a [ChannelId] {
     match NonNull::new(ids.cast_mut().cast::<ChannelId>()) {
-        // SAFETY: so many words, as promised, which a name is one of.
+        // SAFETY: so many words: the caller's obligation, which a name is one of.
         Some(ids) => unsafe { slice::from_raw_parts(ids.as_ptr(), count) },
         None => no_names(count),
     }
@@ -410,7 +410,7 @@ unsafe fn memory_of(pieces: *const MessageBlocks, count: usize) -> Option<Channe
         return ChannelMemory::new([]);
     }
     let pieces = NonNull::new(pieces.cast_mut())?;
-    // SAFETY: so many elements, as promised.
+    // SAFETY: so many elements: the caller's obligation.
     let pieces = unsafe { slice::from_raw_parts(pieces.as_ptr(), count) };
     let is_empty = |piece: &&MessageBlocks| piece.block_bytes == 0 || piece.blocks == 0;
     let used = pieces.iter().filter(|piece| !is_empty(piece));

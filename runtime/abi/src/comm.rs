@@ -65,7 +65,7 @@ pub fn comm_free(mpi: Mpi, comm: InOutArg<'_, MPI_Comm>) -> Result<()> {
     Ok(())
 }
 
-/// `MPI_Comm_disconnect`: what is under way on the communicator ends first (MPI 5.0 section 11.10.4).
+/// `MPI_Comm_disconnect`: what is in progress on the communicator ends first (MPI 5.0 section 11.10.4).
 pub fn comm_disconnect(mpi: Mpi, comm: InOutArg<'_, MPI_Comm>) -> Result<()> {
     let ended = any(mpi, comm.get())?;
     let meeting = AwaitedCollective {

@@ -332,7 +332,7 @@ pub(crate) fn keep(mpi: Mpi, parent: MPI_Comm, mut comm: Comm) -> Result<MPI_Com
 pub(crate) fn known(mpi: Mpi, handle: MPI_Comm, comm: &Comm) {
     // It may have been made in two steps.
     express_lanes::forget(handle);
-    anchor::know(comm, handle);
+    anchor::set_handle(comm, handle);
     // One without processes is still being made.
     if comm.size() > 0 {
         let (size, rank) = (comm.size().into(), comm.rank.into());

@@ -43,7 +43,7 @@ pub fn type_commit(mpi: Mpi, datatype: InOutArg<'_, MPI_Datatype>) -> Result<()>
     })
 }
 
-/// `MPI_Type_free`. Operations that are under way keep what they need.
+/// `MPI_Type_free`. Operations that are in progress keep what they need.
 pub fn type_free(mpi: Mpi, datatype: InOutArg<'_, MPI_Datatype>) -> Result<()> {
     let handle = datatype.get();
     let predefined = datatype_table::basic(handle).is_some()

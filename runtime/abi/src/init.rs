@@ -22,7 +22,7 @@ use crate::lock;
 use crate::mpir;
 use crate::process::{self, Identity, Lookup, ProcessPhase, World};
 use crate::qmpi;
-use crate::state::{self, Hidden, LibraryState};
+use crate::state::{self, LibraryState, StateUnavailable};
 use crate::tool_event;
 
 /// `MPI_Init`.
@@ -262,9 +262,9 @@ fn handler(on: On) -> Handler {
     match found {
         Ok(Ok(found)) => errhandler::find(found).unwrap_or(Handler::Fatal),
         Ok(Err(_)) => errhandler::of_self(),
-        Err(Hidden::NotThere) => Handler::Fatal,
+        Err(StateUnavailable::NotInitialized) => Handler::Fatal,
         // Nobody can be asked, and an error that may be meant to return must not end the job.
-        Err(Hidden::Busy) => Handler::Return,
+        Err(StateUnavailable::Busy) => Handler::Return,
     }
 }
 

@@ -80,7 +80,7 @@ pub fn op_create(
     Ok(())
 }
 
-/// `MPI_Op_free`. Collectives that are under way keep what they need of it.
+/// `MPI_Op_free`. Collectives that are in progress keep what they need of it.
 pub fn op_free(mpi: Mpi, op: InOutArg<'_, MPI_Op>) -> Result<()> {
     let handle = op.get();
     if predefined(handle).is_some() {

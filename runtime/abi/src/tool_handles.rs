@@ -84,7 +84,7 @@ impl<T> ToolHandles<T> {
         self.places[index].1.take()
     }
 
-    /// What a handle names, to change.
+    /// What a handle names, mutable.
     pub fn get_mut(&mut self, number: usize) -> Option<&mut T> {
         let (index, generation) = place(self.kind, number)?;
         let (current, thing) = self.places.get_mut(index)?;
@@ -96,7 +96,7 @@ impl<T> ToolHandles<T> {
         self.places.iter().filter_map(|(_, thing)| thing.as_ref())
     }
 
-    /// All things, to change.
+    /// All things, mutable.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         let places = self.places.iter_mut();
         places.filter_map(|(_, thing)| thing.as_mut())

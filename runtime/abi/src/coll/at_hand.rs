@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Collectives about whose arguments nothing is special, tried at hand before the ordinary way: see
+//! Collectives about whose arguments nothing is special, tried at hand before the ordinary path: see
 //! [`AtHand`](runtime::collective::AtHand). Each function answers `None` wherever anything is, so an error is always found and
-//! worded by the ordinary way.
+//! worded by the ordinary path.
 
 mod various;
 

@@ -37,7 +37,7 @@ pub(crate) trait PreparedCollective: Clone + 'static {
     ) -> impl Future<Output = core::result::Result<(), runtime::Error>>;
 }
 
-/// A call that a debugger sees under way.
+/// A call that a debugger sees in progress.
 #[derive(Clone)]
 pub(crate) struct Counted<C> {
     row: Option<&'static CommRow>,

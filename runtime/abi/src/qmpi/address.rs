@@ -53,7 +53,7 @@ extern "C" fn step(frame: *mut c_void, walk: *mut c_void) -> c_int {
     if start == entry {
         return GO_ON;
     }
-    // SAFETY: the same.
+    // SAFETY: as above.
     let address = unsafe { _Unwind_GetIP(frame) };
     walk.found = core::ptr::without_provenance_mut(address);
     STOP

@@ -40,7 +40,7 @@ struct ToolInstance {
 
 // SAFETY: the storage is the tool's own, and only handed back to it.
 unsafe impl Send for ToolInstance {}
-// SAFETY: the same.
+// SAFETY: as above.
 unsafe impl Sync for ToolInstance {}
 
 /// All instances, the outermost first; the first has number 1.
