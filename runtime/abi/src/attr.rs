@@ -20,7 +20,7 @@ use std::collections::HashMap;
 
 use runtime::{Universe, Visit};
 
-use crate::args::{ExtraState as Kept, InOutArg, OutArg};
+use crate::args::{ExtraState, InOutArg, OutArg};
 use crate::c;
 use crate::callback::{
     MPI_Comm_copy_attr_function, MPI_Comm_delete_attr_function, MPI_Type_copy_attr_function,
@@ -39,7 +39,7 @@ pub fn comm_create_keyval(
     copy: Option<MPI_Comm_copy_attr_function>,
     delete: Option<MPI_Comm_delete_attr_function>,
     keyval: OutArg<'_, c_int>,
-    extra_state: Kept,
+    extra_state: ExtraState,
 ) -> Result<()> {
     keyval.set(create(
         mpi,
@@ -55,7 +55,7 @@ pub fn type_create_keyval(
     copy: Option<MPI_Type_copy_attr_function>,
     delete: Option<MPI_Type_delete_attr_function>,
     keyval: OutArg<'_, c_int>,
-    extra_state: Kept,
+    extra_state: ExtraState,
 ) -> Result<()> {
     keyval.set(create(
         mpi,
@@ -76,13 +76,18 @@ pub fn type_free_keyval(mpi: Mpi, keyval: InOutArg<'_, c_int>) -> Result<()> {
 }
 
 /// `MPI_Comm_set_attr`, `MPI_Attr_put`.
-pub fn comm_set_attr(mpi: Mpi, comm: MPI_Comm, keyval: c_int, value: Kept) -> Result<()> {
+pub fn comm_set_attr(mpi: Mpi, comm: MPI_Comm, keyval: c_int, value: ExtraState) -> Result<()> {
     mpi.state(|state| state.comm(comm).map(drop))?;
     set(mpi, comm, keyval, value)
 }
 
 /// `MPI_Type_set_attr`.
-pub fn type_set_attr(mpi: Mpi, datatype: MPI_Datatype, keyval: c_int, value: Kept) -> Result<()> {
+pub fn type_set_attr(
+    mpi: Mpi,
+    datatype: MPI_Datatype,
+    keyval: c_int,
+    value: ExtraState,
+) -> Result<()> {
     mpi.state(|state| state.datatype(datatype).map(drop))?;
     set(mpi, datatype, keyval, value)
 }
@@ -92,7 +97,7 @@ pub fn comm_get_attr(
     mpi: Mpi,
     comm: MPI_Comm,
     keyval: c_int,
-    value: OutArg<'_, Kept>,
+    value: OutArg<'_, ExtraState>,
     flag: OutArg<'_, c_int>,
 ) -> Result<()> {
     mpi.state(|state| state.comm(comm).map(drop))?;
@@ -100,7 +105,7 @@ pub fn comm_get_attr(
         return get(mpi, comm, keyval, &value, &flag);
     };
     // The program reads it through the pointer for as long as it likes: one small allocation for each key.
-    value.set(Kept(
+    value.set(ExtraState(
         mpi.state(|state| state.attributes.place(keyval, number)),
     ));
     flag.set(1);
@@ -112,7 +117,7 @@ pub fn type_get_attr(
     mpi: Mpi,
     datatype: MPI_Datatype,
     keyval: c_int,
-    value: OutArg<'_, Kept>,
+    value: OutArg<'_, ExtraState>,
     flag: OutArg<'_, c_int>,
 ) -> Result<()> {
     mpi.state(|state| state.datatype(datatype).map(drop))?;
@@ -364,7 +369,7 @@ impl KeyvalFunctions {
     }
 }
 
-fn create(mpi: Mpi, functions: KeyvalFunctions, extra_state: Kept) -> Result<c_int> {
+fn create(mpi: Mpi, functions: KeyvalFunctions, extra_state: ExtraState) -> Result<c_int> {
     mpi.state(|state| {
         let attributes = &mut state.attributes;
         let number = FIRST_KEYVAL.checked_add(attributes.made);
@@ -389,7 +394,7 @@ fn free(mpi: Mpi, kind: HandleKind, keyval: &InOutArg<'_, c_int>) -> Result<()> 
     Ok(())
 }
 
-fn set<H: Handle>(mpi: Mpi, object: H, number: c_int, value: Kept) -> Result<()> {
+fn set<H: Handle>(mpi: Mpi, object: H, number: c_int, value: ExtraState) -> Result<()> {
     let keyval = mpi.state(|state| state.attributes.keyval(H::KIND, number))?;
     let old = mpi.state(|state| state.attributes.find(object.bits(), &keyval));
     if let Some(old) = old {
@@ -407,7 +412,7 @@ fn get<H: Handle>(
     mpi: Mpi,
     object: H,
     number: c_int,
-    value: &OutArg<'_, Kept>,
+    value: &OutArg<'_, ExtraState>,
     flag: &OutArg<'_, c_int>,
 ) -> Result<()> {
     let found = mpi.state(|state| {
@@ -416,7 +421,7 @@ fn get<H: Handle>(
     })?;
     flag.set(c_int::from(found.is_some()));
     if let Some(found) = found {
-        value.set(Kept(found.value));
+        value.set(ExtraState(found.value));
     }
     Ok(())
 }

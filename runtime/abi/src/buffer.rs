@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use runtime::{Awaits, Visit};
 
-use crate::args::{ExtraState as Kept, MutBuf, OutArg, OutCount};
+use crate::args::{ExtraState, MutBuf, OutArg, OutCount};
 use crate::c::{MPI_BSEND_OVERHEAD, MPI_BUFFER_AUTOMATIC};
 use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
@@ -29,7 +29,7 @@ pub fn buffer_attach(mpi: Mpi, buffer: MutBuf, size: i64) -> Result<()> {
 }
 
 /// `MPI_Buffer_detach`.
-pub fn buffer_detach(mpi: Mpi, address: OutArg<'_, Kept>, size: OutCount<'_>) -> Result<()> {
+pub fn buffer_detach(mpi: Mpi, address: OutArg<'_, ExtraState>, size: OutCount<'_>) -> Result<()> {
     detach(mpi, PROCESS, &address, &size)
 }
 
@@ -52,7 +52,7 @@ pub fn comm_attach_buffer(mpi: Mpi, comm: MPI_Comm, buffer: MutBuf, size: i64) -
 pub fn comm_detach_buffer(
     mpi: Mpi,
     comm: MPI_Comm,
-    address: OutArg<'_, Kept>,
+    address: OutArg<'_, ExtraState>,
     size: OutCount<'_>,
 ) -> Result<()> {
     detach(mpi, number_of(mpi, comm)?, &address, &size)
@@ -86,7 +86,7 @@ pub fn session_attach_buffer(
 pub fn session_detach_buffer(
     mpi: Mpi,
     session: MPI_Session,
-    address: OutArg<'_, Kept>,
+    address: OutArg<'_, ExtraState>,
     size: OutCount<'_>,
 ) -> Result<()> {
     detach(mpi, of_session(mpi, session)?, &address, &size)
@@ -173,12 +173,12 @@ fn held_beside(state: &mut LibraryState, buffer: u64, most: Option<u64>) -> (u64
             return (held, count);
         }
         let now = Instant::now();
-        let (begun, last_news) = times.get_or_insert((now, now));
-        if now - *last_news > NO_MORE_NEWS || now - *begun > NEWS_OF_NO_USE {
+        let (started, last_progress) = times.get_or_insert((now, now));
+        if now - *last_progress > IDLE_TIMEOUT || now - *started > PROGRESS_TIMEOUT {
             return (held, count);
         }
         if state.universe.progress() {
-            *last_news = now;
+            *last_progress = now;
         } else {
             std::thread::yield_now();
         }
@@ -202,7 +202,12 @@ fn attach(mpi: Mpi, number: u64, address: MutBuf, size: i64) -> Result<()> {
     })
 }
 
-fn detach(mpi: Mpi, number: u64, address: &OutArg<'_, Kept>, size: &OutCount<'_>) -> Result<()> {
+fn detach(
+    mpi: Mpi,
+    number: u64,
+    address: &OutArg<'_, ExtraState>,
+    size: &OutCount<'_>,
+) -> Result<()> {
     flush(mpi, number)?;
     let attached = mpi.state(|state| state.buffers.remove(&number));
     let attached = attached.unwrap_or(Attached {
@@ -215,7 +220,7 @@ fn detach(mpi: Mpi, number: u64, address: &OutArg<'_, Kept>, size: &OutCount<'_>
     } else {
         attached.address.0
     };
-    address.set(Kept(pointer));
+    address.set(ExtraState(pointer));
     size.set(i64::try_from(attached.bytes).unwrap_or(i64::MAX))
 }
 
@@ -246,9 +251,9 @@ fn numbered(session: SessionNumber) -> u64 {
 }
 
 /// A peer that has sent nothing for so long has not received anything either.
-const NO_MORE_NEWS: Duration = Duration::from_millis(20);
+const IDLE_TIMEOUT: Duration = Duration::from_millis(20);
 /// Other messages may come without end.
-const NEWS_OF_NO_USE: Duration = Duration::from_secs(1);
+const PROGRESS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The buffer of the process; contexts, which number the others, start above it.
 const PROCESS: u64 = 0;

@@ -12,7 +12,7 @@ use runtime::{
     SendTarget, UserMemory, Visit, collective,
 };
 
-use crate::comm_context::{For, agree_all, choose, propose};
+use crate::comm_context::{ContextScope, agree_all, choose, propose};
 use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
 
@@ -120,7 +120,12 @@ pub(crate) fn gather_all(mpi: Mpi, comm: &Comm, mine: &[u32]) -> Result<Vec<u32>
 }
 
 /// Words of one rank of an intracommunicator to all.
-pub(crate) fn deal_out(mpi: Mpi, comm: &Comm, root: u32, words: Vec<u32>) -> Result<Vec<u32>> {
+pub(crate) fn broadcast_words(
+    mpi: Mpi,
+    comm: &Comm,
+    root: u32,
+    words: Vec<u32>,
+) -> Result<Vec<u32>> {
     let mut length = to_bytes(&[length_of(&words)]);
     bcast(mpi, comm, &mut length, root)?;
     let length = to_words(&length).first().copied().unwrap_or(0) as usize;
@@ -137,7 +142,7 @@ fn bcast(mpi: Mpi, comm: &Comm, bytes: &mut [u8], root: u32) -> Result<()> {
 }
 
 /// What the two groups of an intercommunicator told each other.
-pub(crate) struct Swapped {
+pub(crate) struct GroupExchange {
     /// The new context that they chose. Who is not in the communicator then lets it go.
     pub(crate) context: ContextId,
     /// What the leader of the remote group said.
@@ -145,37 +150,37 @@ pub(crate) struct Swapped {
 }
 
 /// Tells the other group what rank 0 of this group gives, and chooses a new context.
-pub(crate) fn swap(mpi: Mpi, comm: &Comm, mine: Vec<u32>) -> Result<Swapped> {
-    let mut told = Vec::new();
+pub(crate) fn swap(mpi: Mpi, comm: &Comm, mine: Vec<u32>) -> Result<GroupExchange> {
+    let mut received = Vec::new();
     if comm.rank == 0
         && let Some(leader) = comm.partners().peer(0)
     {
-        told = swap_leaders(mpi, AgreementLane::of(comm, 0), &comm.group, leader, mine)?;
+        received = exchange_leaders(mpi, AgreementLane::of(comm, 0), &comm.group, leader, mine)?;
     }
-    let mut told = deal_out(mpi, &comm.local(), 0, told)?;
-    let context = match told.pop().unwrap_or(0) {
+    let mut received = broadcast_words(mpi, &comm.local(), 0, received)?;
+    let context = match received.pop().unwrap_or(0) {
         0 => agree_all(mpi, comm)?,
         context => ContextId(context),
     };
-    Ok(Swapped {
+    Ok(GroupExchange {
         context,
-        theirs: told,
+        theirs: received,
     })
 }
 
 /// The same without a context: answers what the leader of the remote group said.
-pub(crate) fn swap_words(mpi: Mpi, comm: &Comm, mine: &[u32]) -> Result<Vec<u32>> {
-    let mut told = Vec::new();
+pub(crate) fn exchange_words(mpi: Mpi, comm: &Comm, mine: &[u32]) -> Result<Vec<u32>> {
+    let mut received = Vec::new();
     if comm.rank == 0
         && let Some(leader) = comm.partners().peer(0)
     {
-        told = AgreementLane::of(comm, 0).exchange(mpi, leader, mine)?;
+        received = AgreementLane::of(comm, 0).exchange(mpi, leader, mine)?;
     }
-    deal_out(mpi, &comm.local(), 0, told)
+    broadcast_words(mpi, &comm.local(), 0, received)
 }
 
 /// What a leader does of the above: the other side's words, and the new context after them; 0 if all have to agree on one.
-pub(crate) fn swap_leaders(
+pub(crate) fn exchange_leaders(
     mpi: Mpi,
     lane: AgreementLane,
     own: &Group,
@@ -184,7 +189,7 @@ pub(crate) fn swap_leaders(
 ) -> Result<Vec<u32>> {
     // The other leader looks at its own group.
     let other = Group::of(vec![leader]);
-    let proposed = propose(mpi, [Some(own), Some(&other)], For::One);
+    let proposed = propose(mpi, [Some(own), Some(&other)], ContextScope::One);
     mine.push(proposed);
     let mut theirs = lane.exchange(mpi, leader, &mine)?;
     let other = theirs.pop().unwrap_or(0);

@@ -3,7 +3,7 @@
 //!
 //! A leader can choose where all members are of its job, as no two processes of a job hand out the same context
 //! (`Universe::reserve_context`). Where they are of several jobs, or the leader has none left, it tells 0, and the members
-//! [agree](Makers::agree) on one: two rounds along a tree for each attempt.
+//! [agree](ContextMembers::agree) on one: two rounds along a tree for each attempt.
 
 use core::future::poll_fn;
 use core::task::Poll;
@@ -22,7 +22,7 @@ type Outcome<T> = core::result::Result<T, runtime::Error>;
 
 /// For whom a context is.
 #[derive(Clone, Copy)]
-pub(crate) enum For {
+pub(crate) enum ContextScope {
     /// One communicator.
     One,
     /// Communicators of disjoint groups.
@@ -30,8 +30,8 @@ pub(crate) enum For {
 }
 
 /// A new context, chosen by rank 0 of an intracommunicator, or by the leaders of the two groups, or by all. What rank 0 says it
-/// is for holds for all. Who is not in the communicator then lets it [go](let_go).
-pub(crate) fn new_context(mpi: Mpi, comm: &Comm, purpose: For) -> Result<ContextId> {
+/// is for holds for all. Who is not in the communicator then lets it [go](release_context).
+pub(crate) fn new_context(mpi: Mpi, comm: &Comm, purpose: ContextScope) -> Result<ContextId> {
     let local = comm.local();
     Ok(CollectiveCall::run(mpi, &local, async |line| {
         choose_context(mpi, line, comm, purpose).await
@@ -43,7 +43,7 @@ pub(crate) async fn choose_context(
     mpi: Mpi,
     line: &CollectiveCall<Mpi>,
     comm: &Comm,
-    purpose: For,
+    purpose: ContextScope,
 ) -> Outcome<ContextId> {
     let mut word = 0;
     if comm.rank == 0 {
@@ -58,7 +58,7 @@ pub(crate) async fn choose_context(
     let mut bytes = word.to_ne_bytes();
     collective::bcast(line, &mut bytes, 0).await?;
     match u32::from_ne_bytes(bytes) {
-        0 => Makers::of(comm, line).agree(mpi).await,
+        0 => ContextMembers::of(comm, line).agree(mpi).await,
         context => Ok(ContextId(context)),
     }
 }
@@ -66,7 +66,7 @@ pub(crate) async fn choose_context(
 /// A context on which all members of a communicator agree, of both groups if it has two. All call.
 pub(crate) fn agree_all(mpi: Mpi, comm: &Comm) -> Result<ContextId> {
     Ok(CollectiveCall::run(mpi, &comm.local(), async |line| {
-        Makers::of(comm, line).agree(mpi).await
+        ContextMembers::of(comm, line).agree(mpi).await
     })?)
 }
 
@@ -79,15 +79,15 @@ fn lane_of(comm: &Comm, line: &CollectiveCall<Mpi>) -> AgreementLane {
 }
 
 /// What a leader proposes alone for a communicator of these groups; 0: nothing, so that all have to agree.
-pub(crate) fn propose(mpi: Mpi, groups: [Option<&Group>; 2], purpose: For) -> u32 {
+pub(crate) fn propose(mpi: Mpi, groups: [Option<&Group>; 2], purpose: ContextScope) -> u32 {
     let context = mpi.visit(|universe| {
         let mut groups = groups.into_iter().flatten();
         if groups.any(|group| universe.comms.has_others(group)) {
             return None;
         }
         match purpose {
-            For::One => universe.reserve_context(),
-            For::Groups => universe.comms.reserve_context(),
+            ContextScope::One => universe.reserve_context(),
+            ContextScope::Groups => universe.comms.reserve_context(),
         }
     });
     context.map_or(0, |context| context.0)
@@ -107,13 +107,13 @@ pub(crate) fn choose(mpi: Mpi, proposed: u32, other: u32) -> u32 {
 }
 
 /// A context that `makers` chose together, but for this process, which will not be in the communicator.
-pub(crate) fn let_go(mpi: Mpi, context: ContextId) {
+pub(crate) fn release_context(mpi: Mpi, context: ContextId) {
     mpi.visit(|universe| universe.comms.let_go_context(context));
 }
 
 /// Those who make a communicator: the members of a group, and how they talk to each other; of one of two groups, where its leader
 /// finds the other's.
-pub(crate) struct Makers {
+pub(crate) struct ContextMembers {
     group: Group,
     /// Rank in that group. Rank 0 leads.
     rank: u32,
@@ -122,7 +122,7 @@ pub(crate) struct Makers {
     other: Option<(AgreementLane, Peer)>,
 }
 
-impl Makers {
+impl ContextMembers {
     /// All members of a communicator, in the call that `line` is for: with its tag, among its other messages.
     pub(crate) fn of(comm: &Comm, line: &CollectiveCall<Mpi>) -> Self {
         let lane = lane_of(comm, line);
@@ -180,7 +180,7 @@ impl Makers {
                 Ok(0) => return Ok(context),
                 refused => {
                     if keeps {
-                        let_go(mpi, context);
+                        release_context(mpi, context);
                     }
                     refused?;
                 }

@@ -8,9 +8,9 @@ use runtime::{CollectiveCall, Comm, ContextId, Group, Visit};
 
 use crate::args::OutArg;
 use crate::attr;
-use crate::coll::{PreparedCollective, later};
+use crate::coll::{PreparedCollective, start_nonblocking};
 use crate::comm::any;
-use crate::comm_context::{For, choose_context};
+use crate::comm_context::{ContextScope, choose_context};
 use crate::comm_hints;
 use crate::comm_make::{keep, known};
 use crate::enter::Mpi;
@@ -64,7 +64,7 @@ fn duplicate(
     }
     newcomm.set(made);
     let local = parent.local();
-    later(mpi, &local, Duplicate { mpi, parent, made }, request)
+    start_nonblocking(mpi, &local, Duplicate { mpi, parent, made }, request)
 }
 
 #[derive(Clone)]
@@ -76,7 +76,7 @@ struct Duplicate {
 
 impl PreparedCollective for Duplicate {
     async fn run(&self, line: &CollectiveCall<Mpi>) -> core::result::Result<(), runtime::Error> {
-        let context = choose_context(self.mpi, line, &self.parent, For::One).await?;
+        let context = choose_context(self.mpi, line, &self.parent, ContextScope::One).await?;
         let mut comm = self.parent.with_context(context);
         self.mpi.visit(|universe| universe.adopt(&mut comm));
         express_lanes::forget(self.made);

@@ -8,9 +8,12 @@ use runtime::{Comm, ContextId, Group, Peer, Visit};
 use crate::args::OutArg;
 use crate::comm::{any, of};
 use crate::comm_agree::{
-    AgreementLane, Swapped, check_members, gather_all, group_of, swap, swap_words, words_of,
+    AgreementLane, GroupExchange, check_members, exchange_words, gather_all, group_of, swap,
+    words_of,
 };
-use crate::comm_context::{For, Makers, agree_all, let_go, new_context, propose};
+use crate::comm_context::{
+    ContextMembers, ContextScope, agree_all, new_context, propose, release_context,
+};
 use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
 use crate::handle::{MPI_Comm, MPI_Group, MPI_Info};
@@ -44,7 +47,7 @@ fn duplicate(
     hints: InfoPairs,
     newcomm: &OutArg<'_, MPI_Comm>,
 ) -> Result<()> {
-    let context = new_context(mpi, parent, For::One)?;
+    let context = new_context(mpi, parent, ContextScope::One)?;
     let made = keep(mpi, comm, parent.with_context(context))?;
     mpi.state(|state| {
         state.comm_mut(made)?.hints = hints;
@@ -71,14 +74,14 @@ pub fn comm_create(
     check_members(&parent, &members)?;
     let mut is_one_of_several = false;
     let (context, remote) = if parent.is_inter() {
-        let Swapped { context, theirs } = swap(mpi, &parent, words_of(mpi, &members))?;
-        let remote = group_of(mpi, &theirs).inspect_err(|_| let_go(mpi, context))?;
+        let GroupExchange { context, theirs } = swap(mpi, &parent, words_of(mpi, &members))?;
+        let remote = group_of(mpi, &theirs).inspect_err(|_| release_context(mpi, context))?;
         (context, Some(remote))
     } else {
         // Each rank may name another group, and only knows its own.
         let purpose = match members.size() == parent.size() {
-            true => For::One,
-            false => For::Groups,
+            true => ContextScope::One,
+            false => ContextScope::Groups,
         };
         is_one_of_several = members.size() != parent.size();
         (new_context(mpi, &parent, purpose)?, None)
@@ -90,7 +93,7 @@ pub fn comm_create(
         .and_then(|me| members.rank_of(me));
     match rank.filter(|_| !nobody) {
         None => {
-            let_go(mpi, context);
+            release_context(mpi, context);
             newcomm.set(MPI_Comm::NULL);
         }
         Some(rank) => {
@@ -140,11 +143,11 @@ pub fn comm_create_group(
 pub(crate) fn lead(mpi: Mpi, lane: AgreementLane, members: &Group, rank: u32) -> Result<ContextId> {
     let mut words = Vec::new();
     if rank == 0 {
-        words.push(propose(mpi, [Some(members), None], For::One));
+        words.push(propose(mpi, [Some(members), None], ContextScope::One));
     }
     let words = lane.share(mpi, members, rank, words)?;
     match words.first() {
-        None | Some(0) => Makers::in_lane(lane, members, rank).agree_now(mpi),
+        None | Some(0) => ContextMembers::in_lane(lane, members, rank).agree_now(mpi),
         Some(context) => Ok(ContextId(*context)),
     }
 }
@@ -204,7 +207,11 @@ pub(crate) fn split(mpi: Mpi, parent: &Comm, color: c_int, key: c_int) -> Result
     // Whoever may turn out to be the first of its color has a context ready.
     let proposed = match color {
         c::MPI_UNDEFINED => 0,
-        _ => propose(mpi, [Some(&parent.group), parent.remote.as_ref()], For::One),
+        _ => propose(
+            mpi,
+            [Some(&parent.group), parent.remote.as_ref()],
+            ContextScope::One,
+        ),
     };
     let mine = SplitEntry {
         color,
@@ -214,7 +221,7 @@ pub(crate) fn split(mpi: Mpi, parent: &Comm, color: c_int, key: c_int) -> Result
     let local = parent.local();
     let all = gather_all(mpi, &local, &mine.to_words())?;
     let other = match parent.is_inter() {
-        true => Some(swap_words(mpi, parent, &all)?),
+        true => Some(exchange_words(mpi, parent, &all)?),
         false => None,
     };
     // All see the same entries. If somebody has no context for its color, one is for all colors, as nobody has two.
@@ -234,7 +241,7 @@ pub(crate) fn split(mpi: Mpi, parent: &Comm, color: c_int, key: c_int) -> Result
         mpi.visit(|universe| universe.release_context(ContextId(proposed)));
     }
     if color == c::MPI_UNDEFINED || nobody {
-        let_go(mpi, ContextId(context));
+        release_context(mpi, ContextId(context));
         return Ok(None);
     }
     let group = Group::of(part.peers);

@@ -368,7 +368,7 @@ impl BlockList {
 
 /// Constructors inside each other, each of which costs a call in the other when data are packed: little enough for the stack
 /// of any thread.
-const MOST_NESTED: u32 = 1000;
+const MAX_NESTING: u32 = 1000;
 
 /// Keeps what was made, uncommitted, and gives its handle out.
 fn finish(
@@ -381,9 +381,9 @@ fn finish(
     let Some(made) = made else {
         return Err(too_large());
     };
-    if made.depth > MOST_NESTED {
+    if made.depth > MAX_NESTING {
         let detail = format!(
-            "the datatype is made of datatypes {} deep, at most {MOST_NESTED} are possible",
+            "the datatype is made of datatypes {} deep, at most {MAX_NESTING} are possible",
             made.depth
         );
         return Err(Error::new(ErrorClass::TYPE, detail));
@@ -496,14 +496,20 @@ fn places_in_grid(size: c_int, rank: c_int, psizes: &[c_int]) -> Result<Vec<u64>
 }
 
 /// How dimension `index` of `whole` items is dealt out to `processes` (MPI 5.0 section 5.1.4).
-fn spread(index: usize, way: c_int, length: c_int, whole: i64, processes: i64) -> Result<Spread> {
+fn spread(
+    index: usize,
+    distribution: c_int,
+    length: c_int,
+    whole: i64,
+    processes: i64,
+) -> Result<Spread> {
     let given = (length != MPI_DISTRIBUTE_DFLT_DARG).then(|| i64::from(length));
     if let Some(length) = given
-        && way != MPI_DISTRIBUTE_NONE
+        && distribution != MPI_DISTRIBUTE_NONE
     {
         at_least_one("array_of_dargs", index, length)?;
     }
-    match way {
+    match distribution {
         MPI_DISTRIBUTE_NONE if processes == 1 => Ok(Spread::None),
         MPI_DISTRIBUTE_NONE => Err(wrong(format!(
             "array_of_psizes[{index}] is {processes}, expected 1 for a dimension of MPI_DISTRIBUTE_NONE"
@@ -520,7 +526,7 @@ fn spread(index: usize, way: c_int, length: c_int, whole: i64, processes: i64) -
         }
         MPI_DISTRIBUTE_CYCLIC => Ok(Spread::Cyclic(given.unwrap_or(1).unsigned_abs())),
         _ => Err(wrong(format!(
-            "array_of_distribs[{index}] is {way}, expected MPI_DISTRIBUTE_BLOCK, MPI_DISTRIBUTE_CYCLIC or MPI_DISTRIBUTE_NONE"
+            "array_of_distribs[{index}] is {distribution}, expected MPI_DISTRIBUTE_BLOCK, MPI_DISTRIBUTE_CYCLIC or MPI_DISTRIBUTE_NONE"
         ))),
     }
 }
@@ -551,7 +557,8 @@ mod tests {
 
     #[test]
     fn a_dimension_is_dealt_out_or_refused() {
-        let dealt = |way, length, processes| spread(0, way, length, 10, processes);
+        let dealt =
+            |distribution, length, processes| spread(0, distribution, length, 10, processes);
         let default = MPI_DISTRIBUTE_DFLT_DARG;
         assert_eq!(
             dealt(MPI_DISTRIBUTE_BLOCK, default, 4),

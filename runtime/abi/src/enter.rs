@@ -12,7 +12,7 @@ use crate::error::{Error, ErrorClass, Result, remember};
 use crate::handle::{self, MPI_Comm, MPI_File, MPI_Request, MPI_Session, MPI_Win};
 use crate::lock;
 use crate::process::{self, ProcessPhase};
-use crate::tool::ToolRefusal;
+use crate::tool::ToolError;
 use crate::tool_event;
 
 /// Proof that MPI is initialized and that this thread holds the lock, if there is one. Bodies get it and pass it on.
@@ -118,14 +118,14 @@ pub fn enter_any_time(name: &'static str, on: On, body: impl FnOnce() -> Result<
 #[inline]
 pub fn enter_tool(
     name: &'static str,
-    body: impl FnOnce() -> core::result::Result<(), ToolRefusal>,
+    body: impl FnOnce() -> core::result::Result<(), ToolError>,
 ) -> c_int {
     if name != "MPI_T_init_thread" && !process::tools_are_on() {
         return c::MPI_T_ERR_NOT_INITIALIZED;
     }
     match body() {
         Ok(()) => c::MPI_SUCCESS,
-        Err(ToolRefusal(class)) => class.0,
+        Err(ToolError(class)) => class.0,
     }
 }
 
@@ -210,10 +210,10 @@ mod tests {
         process::set_identity(process::Identity { rank: 3, size: 64 });
         let detail = "destination rank 99 is not in the communicator, which has 64 ranks";
         let error = Error::new(ErrorClass::RANK, detail);
-        let said = message("MPI_Send", On::Comm(MPI_Comm::WORLD), &error);
+        let text = message("MPI_Send", On::Comm(MPI_Comm::WORLD), &error);
         let host = process::host();
         assert_eq!(
-            said,
+            text,
             format!(
                 "rank 3 of 64 on host {host}: MPI_Send on MPI_COMM_WORLD failed: {detail} (MPI_ERR_RANK)"
             )
@@ -230,7 +230,7 @@ mod tests {
             enter_tool("MPI_T_cvar_get_index", null),
             c::MPI_T_ERR_INVALID
         );
-        let index = || Err(ToolRefusal(ErrorClass::T_INVALID_INDEX));
+        let index = || Err(ToolError(ErrorClass::T_INVALID_INDEX));
         assert_eq!(
             enter_tool("MPI_T_cvar_read", index),
             c::MPI_T_ERR_INVALID_INDEX

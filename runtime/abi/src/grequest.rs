@@ -11,7 +11,7 @@ use core::ffi::{c_int, c_void};
 
 use runtime::{ContextId, RequestId};
 
-use crate::args::{ExtraState as Kept, OutArg};
+use crate::args::{ExtraState, OutArg};
 use crate::c::MPI_SUCCESS;
 use crate::callback::{
     MPI_Grequest_cancel_function, MPI_Grequest_free_function, MPI_Grequest_query_function,
@@ -40,7 +40,7 @@ pub fn grequest_start(
     query: Option<MPI_Grequest_query_function>,
     free: Option<MPI_Grequest_free_function>,
     cancel: Option<MPI_Grequest_cancel_function>,
-    extra: Kept,
+    extra: ExtraState,
     request: OutArg<'_, MPI_Request>,
 ) -> Result<()> {
     let general = Grequest {
@@ -119,25 +119,25 @@ impl Grequest {
         let mut status = MPI_Status::EMPTY;
         // SAFETY: G1, with a status of ours.
         let code = lock::without(|| unsafe { (self.query)(self.extra, &raw mut status) });
-        (status, told("query", code))
+        (status, check_callback("query", code))
     }
 
     /// Tells the program that the request is gone.
     pub(crate) fn freed(self) -> Result<()> {
         // SAFETY: G1.
         let code = lock::without(|| unsafe { (self.free)(self.extra) });
-        told("free", code)
+        check_callback("free", code)
     }
 
     /// `MPI_Cancel`.
     pub(crate) fn cancelled(self, complete: bool) -> Result<()> {
         // SAFETY: G1.
         let code = lock::without(|| unsafe { (self.cancel)(self.extra, c_int::from(complete)) });
-        told("cancel", code)
+        check_callback("cancel", code)
     }
 }
 
-fn told(which: &str, code: c_int) -> Result<()> {
+fn check_callback(which: &str, code: c_int) -> Result<()> {
     if code == MPI_SUCCESS {
         return Ok(());
     }

@@ -223,12 +223,12 @@ pub fn finalized(flag: OutArg<'_, c_int>) -> Result<()> {
 pub fn abort(_comm: MPI_Comm, code: c_int) -> Result<()> {
     runtime::flush_output();
     // A launcher of others may end this process before it has said more.
-    let is_told_later = tell(runtime::DaemonLink::has_daemon);
-    if !is_told_later {
+    let is_reported = report(runtime::DaemonLink::has_daemon);
+    if !is_reported {
         let who = process::identity();
         eprintln!("{who}: MPI_Abort was called with code {code}");
     }
-    if !tell(|link| link.abort(code).is_ok()) && is_told_later {
+    if !report(|link| link.abort(code).is_ok()) && is_reported {
         let who = process::identity();
         eprintln!("{who}: MPI_Abort was called with code {code}");
     }
@@ -278,12 +278,12 @@ fn name(on: On) -> Option<String> {
 /// Ends the job after a message was printed.
 fn end_job(code: c_int, error: &str) -> ! {
     runtime::flush_output();
-    tell(|link| link.fatal(code, error).is_ok());
+    report(|link| link.fatal(code, error).is_ok());
     process::leave(code)
 }
 
 fn missing(function: &str) {
-    tell(|link| link.missing(function).is_ok());
+    report(|link| link.missing(function).is_ok());
 }
 
 /// The process ends by `exit` with this code.
@@ -295,8 +295,8 @@ pub(crate) fn process_ends(code: c_int) {
 
 /// Says something to the daemon; whether it took it. Without a daemon this process is the whole job. Needs neither the lock
 /// nor the state: another thread may have the one for ever, and a signal may have come in the midst of the other.
-fn tell(say: impl FnOnce(&runtime::DaemonLink) -> bool) -> bool {
-    LINK.get().is_some_and(say)
+fn report(send: impl FnOnce(&runtime::DaemonLink) -> bool) -> bool {
+    LINK.get().is_some_and(send)
 }
 
 /// The line to the daemon, once this process has joined a job that has one.

@@ -137,7 +137,7 @@ fn next(above: usize, function: usize) -> &'static NextTool {
     }
 }
 
-/// The number of an instance as C has it: there are few (`stack::MOST_INSTANCES`).
+/// The number of an instance as C has it: there are few (`stack::MAX_INSTANCES`).
 fn number_of(instance: usize) -> c_int {
     c_int::try_from(instance).unwrap_or(0)
 }

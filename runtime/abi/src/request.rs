@@ -7,7 +7,7 @@ use runtime::{Awaits, MessageStatus, RequestId, RequestKind, RequestList, Visit}
 
 use crate::args::{InOutArg, OutArg, OutArray, OutStatus, OutStatuses};
 use crate::c::{MPI_SUCCESS, MPI_UNDEFINED};
-use crate::coll::begun;
+use crate::coll::run_new_tasks;
 use crate::enter::{Mpi, On, enter};
 use crate::error::{Error, ErrorClass, Result};
 use crate::express_lanes;
@@ -338,7 +338,7 @@ pub fn startall(mpi: Mpi, requests: &mut [MPI_Request]) -> Result<()> {
     let first = mpi.visit(|universe| universe.tasks.next_number());
     let mut requests = requests.iter();
     let started = requests.try_for_each(|request| start_one(mpi, *request));
-    begun(mpi, first);
+    run_new_tasks(mpi, first);
     // The next ones need not come this way.
     express_lanes::open();
     started
@@ -436,7 +436,7 @@ fn take(
     if collected.gone {
         request.set(MPI_Request::NULL);
     }
-    let (ended, error) = told(mpi, collected);
+    let (ended, error) = status_and_error(mpi, collected);
     status.set(ended);
     error.map_or(Ok(()), Err)
 }
@@ -474,7 +474,7 @@ fn collect(mpi: Mpi, id: RequestId, handle: MPI_Request) -> Result<CollectedRequ
     collected.ok_or_else(|| stale_request(handle))
 }
 
-fn told(mpi: Mpi, collected: CollectedRequest) -> (MPI_Status, Option<Error>) {
+fn status_and_error(mpi: Mpi, collected: CollectedRequest) -> (MPI_Status, Option<Error>) {
     if let Some(general) = collected.general {
         let (status, queried) = general.status();
         // It goes, whatever the query says.
@@ -512,7 +512,7 @@ fn take_entry(
                 if collected.gone {
                     *request = MPI_Request::NULL;
                 }
-                told(mpi, collected)
+                status_and_error(mpi, collected)
             }
             Err(error) => (MPI_Status::EMPTY, Some(error)),
         },

@@ -19,8 +19,8 @@ use crate::args::{InOutArg, OutArg, OutChars};
 use crate::buffer;
 use crate::c;
 use crate::comm::int;
-use crate::comm_agree::{AgreementLane, group_of, swap_leaders, words_of};
-use crate::comm_context::{Makers, let_go};
+use crate::comm_agree::{AgreementLane, exchange_leaders, group_of, words_of};
+use crate::comm_context::{ContextMembers, release_context};
 use crate::comm_make::{keep, lead};
 use crate::enter::{Mpi, On, enter};
 use crate::errhandler::{check_for_comms, check_for_sessions};
@@ -215,15 +215,15 @@ pub fn intercomm_create_from_groups(
     let rank = own_rank(mpi, &members)?;
     let leader = rank_in("local leader", local_leader, &members)?;
     let lane = lane(mpi, stringtag);
-    let told = match rank == leader {
+    let exchanged = match rank == leader {
         true => meet(mpi, lane, &members, remote_group, remote_leader).map(Some),
         false => Ok(None),
     };
     // What went wrong there the others must hear too, or they would wait for ever.
-    let (met, failed) = told.map_or_else(|error| (None, Some(error)), |met| (met, None));
+    let (met, failed) = exchanged.map_or_else(|error| (None, Some(error)), |met| (met, None));
     let (words, other) = met.map_or((Vec::new(), None), |(words, other)| (words, Some(other)));
-    let makers =
-        Makers::in_lane(lane, &members, rank).led_by(leader, other.map(|peer| (lane, peer)));
+    let makers = ContextMembers::in_lane(lane, &members, rank)
+        .led_by(leader, other.map(|peer| (lane, peer)));
     let mut words = lane.share(mpi, makers.group(), makers.rank(), words)?;
     if let Some(error) = failed {
         return Err(error);
@@ -236,7 +236,7 @@ pub fn intercomm_create_from_groups(
         Some(0) => makers.agree_now(mpi)?,
         Some(context) => ContextId(context),
     };
-    let remote = group_of(mpi, &words).inspect_err(|_| let_go(mpi, context))?;
+    let remote = group_of(mpi, &words).inspect_err(|_| release_context(mpi, context))?;
     let made = Comm::new(context, members, rank).with_remote(Some(remote));
     newintercomm.set(own(mpi, made, local_group, errhandler)?);
     Ok(())
@@ -260,7 +260,7 @@ fn meet(
         return Err(Error::new(ErrorClass::RANK, detail));
     }
     Ok((
-        swap_leaders(mpi, lane, members, peer, words_of(mpi, members))?,
+        exchange_leaders(mpi, lane, members, peer, words_of(mpi, members))?,
         peer,
     ))
 }

@@ -50,8 +50,8 @@ pub fn abi_get_info(info: OutArg<'_, MPI_Info>) -> Result<()> {
 
 /// `MPI_Abi_get_fortran_info`: what was told, or `MPI_INFO_NULL`.
 pub fn abi_get_fortran_info(info: OutArg<'_, MPI_Info>) -> Result<()> {
-    let told = fortran().info.clone();
-    info.set(match told {
+    let found = fortran().info.clone();
+    info.set(match found {
         Some(pairs) => insert(pairs)?,
         None => MPI_Info::NULL,
     });
@@ -85,10 +85,10 @@ const SIZES: &[(&CStr, MPI_Datatype)] = &[
 
 fn check_size(pairs: &InfoPairs, key: &CStr, datatype: MPI_Datatype) -> Result<()> {
     let ours = basic(datatype).map_or(0, |basic| basic.size);
-    let Some(told) = pairs.get(key) else {
+    let Some(found) = pairs.get(key) else {
         return Ok(());
     };
-    if told
+    if found
         .to_str()
         .is_ok_and(|text| text.trim().parse() == Ok(ours))
     {
@@ -97,7 +97,7 @@ fn check_size(pairs: &InfoPairs, key: &CStr, datatype: MPI_Datatype) -> Result<(
     Err(Error::new(
         ErrorClass::ABI,
         format!(
-            "{key:?} is {told:?}, this library's type has {ours} bytes; compile without options that change it"
+            "{key:?} is {found:?}, this library's type has {ours} bytes; compile without options that change it"
         ),
     ))
 }
@@ -128,13 +128,13 @@ pub fn abi_set_fortran_booleans(logical_true: &[u8], logical_false: &[u8]) -> Re
             format!("the logicals of {bytes} bytes are set already; they can be set once"),
         ));
     }
-    let mut told = Booleans {
+    let mut found = Booleans {
         yes: [0; 16],
         no: [0; 16],
     };
-    told.yes[..logical_true.len()].copy_from_slice(logical_true);
-    told.no[..logical_false.len()].copy_from_slice(logical_false);
-    fortran.booleans[slot] = Some(told);
+    found.yes[..logical_true.len()].copy_from_slice(logical_true);
+    found.no[..logical_false.len()].copy_from_slice(logical_false);
+    fortran.booleans[slot] = Some(found);
     Ok(())
 }
 
@@ -158,7 +158,7 @@ mod tests {
         abi_set_fortran_booleans(&[1, 0, 0, 0], &[0; 4]).unwrap();
         let refused = abi_set_fortran_booleans(&[255; 4], &[0; 4]).unwrap_err();
         assert_eq!(refused.class(), ErrorClass::ABI);
-        assert_eq!(fortran().booleans[2].map(|told| told.yes[0]), Some(1));
+        assert_eq!(fortran().booleans[2].map(|found| found.yes[0]), Some(1));
         assert!(fortran().booleans[3].is_none());
         assert_eq!(slot(3).unwrap_err().class(), ErrorClass::ARG);
     }

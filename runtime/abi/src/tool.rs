@@ -15,12 +15,12 @@ use crate::{init, process, tool_cvar, tool_event};
 
 /// Why a call of MPI_T was refused: the error class, which is what C gets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ToolRefusal(pub ErrorClass);
+pub struct ToolError(pub ErrorClass);
 
 /// A result of a body of the tool interface.
-pub type Result<T> = core::result::Result<T, ToolRefusal>;
+pub type Result<T> = core::result::Result<T, ToolError>;
 
-impl From<Error> for ToolRefusal {
+impl From<Error> for ToolError {
     fn from(error: Error) -> Self {
         match error.class() {
             ErrorClass::ARG => Self(ErrorClass::T_INVALID),
@@ -32,7 +32,7 @@ impl From<Error> for ToolRefusal {
 /// `MPI_T_init_thread`: every level is granted.
 pub fn init_thread(required: c_int, provided: OutArg<'_, c_int>) -> Result<()> {
     if !process::tool_begins() {
-        return Err(ToolRefusal(ErrorClass::T_CANNOT_INIT));
+        return Err(ToolError(ErrorClass::T_CANNOT_INIT));
     }
     // Signal handlers that read variables find what they need.
     tool_sessions::open();
@@ -43,7 +43,7 @@ pub fn init_thread(required: c_int, provided: OutArg<'_, c_int>) -> Result<()> {
 /// `MPI_T_finalize`: with the last of these calls go all handles and sessions.
 pub fn finalize() -> Result<()> {
     match process::tool_ends() {
-        (false, _) => return Err(ToolRefusal(ErrorClass::T_NOT_INITIALIZED)),
+        (false, _) => return Err(ToolError(ErrorClass::T_NOT_INITIALIZED)),
         (true, true) => {
             tool_cvar::forget_handles();
             tool_event::forget();
@@ -80,9 +80,9 @@ pub fn number(size: usize) -> c_int {
 
 /// What is at `index` of a list.
 pub fn at<T>(mut list: impl Iterator<Item = T>, index: c_int) -> Result<T> {
-    let index = usize::try_from(index).map_err(|_| ToolRefusal(ErrorClass::T_INVALID_INDEX))?;
+    let index = usize::try_from(index).map_err(|_| ToolError(ErrorClass::T_INVALID_INDEX))?;
     list.nth(index)
-        .ok_or(ToolRefusal(ErrorClass::T_INVALID_INDEX))
+        .ok_or(ToolError(ErrorClass::T_INVALID_INDEX))
 }
 
 /// The constant of a verbosity.
@@ -106,11 +106,11 @@ mod tests {
 
     #[test]
     fn a_bad_argument_is_invalid_and_other_classes_stay() {
-        let null = ToolRefusal::from(Error::null("num"));
-        assert_eq!(null, ToolRefusal(ErrorClass::T_INVALID));
+        let null = ToolError::from(Error::null("num"));
+        assert_eq!(null, ToolError(ErrorClass::T_INVALID));
         assert_eq!(at([1].into_iter(), 0), Ok(1));
         for index in [-1, 1] {
-            let refused = Err(ToolRefusal(ErrorClass::T_INVALID_INDEX));
+            let refused = Err(ToolError(ErrorClass::T_INVALID_INDEX));
             assert_eq!(at([1].into_iter(), index), refused);
         }
     }

@@ -15,7 +15,7 @@ use crate::args::{InOutArg, InValue, OutArg, OutChars, OutValue, ToolObject};
 use crate::c;
 use crate::error::ErrorClass;
 use crate::handle::{MPI_Datatype, MPI_T_cvar_handle, MPI_T_enum};
-use crate::tool::{Result, ToolRefusal, at, number, put, put_text, verbosity};
+use crate::tool::{Result, ToolError, at, number, put, put_text, verbosity};
 use crate::tool_handles::{ToolHandleKind, ToolHandles};
 use crate::{lock, state, tool_enum, tool_event};
 
@@ -93,9 +93,7 @@ fn scope_of(row: &ControlVariable) -> c_int {
 /// `MPI_T_cvar_get_index`.
 pub fn get_index(name: &CStr, index: OutArg<'_, c_int>) -> Result<()> {
     let found = controls().position(|row| row.name.as_bytes() == name.to_bytes());
-    index.set(number(
-        found.ok_or(ToolRefusal(ErrorClass::T_INVALID_NAME))?,
-    ));
+    index.set(number(found.ok_or(ToolError(ErrorClass::T_INVALID_NAME))?));
     Ok(())
 }
 
@@ -106,11 +104,11 @@ pub fn handle_alloc(
     handle: OutArg<'_, MPI_T_cvar_handle>,
     count: OutArg<'_, c_int>,
 ) -> Result<()> {
-    let index = usize::try_from(index).map_err(|_| ToolRefusal(ErrorClass::T_INVALID_INDEX))?;
-    let row = control(index).ok_or(ToolRefusal(ErrorClass::T_INVALID_INDEX))?;
+    let index = usize::try_from(index).map_err(|_| ToolError(ErrorClass::T_INVALID_INDEX))?;
+    let row = control(index).ok_or(ToolError(ErrorClass::T_INVALID_INDEX))?;
     let number_of = handles().insert(row);
     handle.set(MPI_T_cvar_handle(
-        number_of.ok_or(ToolRefusal(ErrorClass::T_OUT_OF_HANDLES))?,
+        number_of.ok_or(ToolError(ErrorClass::T_OUT_OF_HANDLES))?,
     ));
     count.set(number(text_bytes(row).unwrap_or(1)));
     Ok(())
@@ -119,14 +117,14 @@ pub fn handle_alloc(
 /// `MPI_T_cvar_handle_free`.
 pub fn handle_free(handle: InOutArg<'_, MPI_T_cvar_handle>) -> Result<()> {
     let freed = handles().remove(handle.get().0);
-    freed.ok_or(ToolRefusal(ErrorClass::T_INVALID_HANDLE))?;
+    freed.ok_or(ToolError(ErrorClass::T_INVALID_HANDLE))?;
     handle.set(MPI_T_cvar_handle(0));
     Ok(())
 }
 
 fn find(handle: MPI_T_cvar_handle) -> Result<&'static ControlVariable> {
     let found = handles().get(handle.0).copied();
-    found.ok_or(ToolRefusal(ErrorClass::T_INVALID_HANDLE))
+    found.ok_or(ToolError(ErrorClass::T_INVALID_HANDLE))
 }
 
 /// `MPI_T_cvar_read`.
@@ -145,9 +143,9 @@ pub fn read(handle: MPI_T_cvar_handle, buf: OutValue<'_>) -> Result<()> {
 /// `MPI_T_cvar_write`.
 pub fn write(handle: MPI_T_cvar_handle, buf: InValue<'_>) -> Result<()> {
     let row = find(handle)?;
-    let value = given(row, buf)?.ok_or(ToolRefusal(ErrorClass::T_INVALID))?;
+    let value = given(row, buf)?.ok_or(ToolError(ErrorClass::T_INVALID))?;
     settings::write(row, &value).map_err(|refusal| {
-        ToolRefusal(match refusal {
+        ToolError(match refusal {
             CvarRefusal::NotNow => ErrorClass::T_CVAR_SET_NOT_NOW,
             CvarRefusal::Never => ErrorClass::T_CVAR_SET_NEVER,
             CvarRefusal::Invalid => ErrorClass::T_INVALID,

@@ -10,7 +10,7 @@ use runtime::var::{ControlVariable, ROWS, Range};
 use crate::args::{InOutArg, OutArg, OutChars};
 use crate::error::ErrorClass;
 use crate::handle::MPI_T_enum;
-use crate::tool::{Result, ToolRefusal, at, number, put, put_text};
+use crate::tool::{Result, ToolError, at, number, put, put_text};
 use crate::tool_handles::{ToolHandleKind, bits, place};
 
 /// The enumeration of a row's words.
@@ -53,7 +53,7 @@ fn find(handle: MPI_T_enum) -> Result<(String, &'static [&'static str])> {
             None => words_of_event(EVENTS.get(index - ROWS.len() - PVARS.len())?),
         },
     });
-    let (name, words) = words.ok_or(ToolRefusal(ErrorClass::T_INVALID_HANDLE))?;
+    let (name, words) = words.ok_or(ToolError(ErrorClass::T_INVALID_HANDLE))?;
     Ok((format!("{name}_values"), words))
 }
 

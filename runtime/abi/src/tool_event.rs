@@ -24,9 +24,7 @@ use runtime::var::events::{
 };
 use runtime::{EventRecord, EventRecordList, comm};
 
-use crate::args::{
-    ExtraState as Kept, InOutArg, OutArg, OutArrayPtr, OutChars, OutValue, ToolObject,
-};
+use crate::args::{ExtraState, InOutArg, OutArg, OutArrayPtr, OutChars, OutValue, ToolObject};
 use crate::callback::{
     MPI_T_event_cb_function, MPI_T_event_dropped_cb_function, MPI_T_event_free_cb_function,
 };
@@ -38,7 +36,7 @@ use crate::handle::{
 };
 use crate::info::{self, InfoPairs};
 use crate::process::{self, ProcessPhase};
-use crate::tool::{Result, ToolRefusal, at, number, put, put_text, verbosity};
+use crate::tool::{Result, ToolError, at, number, put, put_text, verbosity};
 use crate::tool_handles::{ToolHandleKind, ToolHandles, bits};
 use crate::{c, clock, express_lanes, lock, state, tool_enum};
 
@@ -130,7 +128,7 @@ type Freed = (
 );
 
 /// All registrations of the process.
-struct Book {
+struct EventRegistry {
     registrations: ToolHandles<Registration>,
     /// Who is calling callbacks.
     caller: Option<ThreadId>,
@@ -138,44 +136,44 @@ struct Book {
     instances: u8,
     freed: Vec<Freed>,
     /// Every callback may be called within waits.
-    bears_waits: bool,
+    allows_wait_callbacks: bool,
 }
 
-static BOOK: Mutex<Book> = Mutex::new(Book {
+static BOOK: Mutex<EventRegistry> = Mutex::new(EventRegistry {
     registrations: ToolHandles::new(ToolHandleKind::Registration),
     caller: None,
     instance: None,
     instances: 0,
     freed: Vec::new(),
-    bears_waits: false,
+    allows_wait_callbacks: false,
 });
 
-fn book() -> MutexGuard<'static, Book> {
+fn book() -> MutexGuard<'static, EventRegistry> {
     BOOK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Book {
+impl EventRegistry {
     fn find(&mut self, handle: MPI_T_event_registration) -> Result<&mut Registration> {
         let found = self.registrations.get_mut(handle.0);
-        found.ok_or(ToolRefusal(ErrorClass::T_INVALID_HANDLE))
+        found.ok_or(ToolError(ErrorClass::T_INVALID_HANDLE))
     }
 
     fn instance(&self, handle: MPI_T_event_instance) -> Result<EventInstance> {
         let current = self.instance.filter(|current| current.number == handle.0);
-        current.ok_or(ToolRefusal(ErrorClass::T_INVALID_HANDLE))
+        current.ok_or(ToolError(ErrorClass::T_INVALID_HANDLE))
     }
 
     /// Somebody came or left: what is noted from now on.
     fn changed(&mut self) {
         let mut events = 0;
-        self.bears_waits = true;
+        self.allows_wait_callbacks = true;
         for registration in self.registrations.iter() {
             if registration.callback(c::MPI_T_CB_REQUIRE_NONE).is_none() {
                 continue;
             }
             events |= registration.event.event.bit();
             let within = registration.callback(c::MPI_T_CB_REQUIRE_MPI_RESTRICTED);
-            self.bears_waits &= within.is_some();
+            self.allows_wait_callbacks &= within.is_some();
         }
         want(events);
         if events != 0 {
@@ -253,7 +251,7 @@ pub fn after_call() {
 #[inline(never)]
 pub fn within_wait(mpi: Mpi) {
     let has_news = mpi.visit(|universe| universe.messages.engine().has_records());
-    if has_news && book().bears_waits {
+    if has_news && book().allows_wait_callbacks {
         lock::without(|| deliver(c::MPI_T_CB_REQUIRE_MPI_RESTRICTED));
     }
 }
@@ -272,7 +270,7 @@ fn deliver(required: c_int) {
         add_dropped(event, *lost);
     }
     for (record, communicator) in records.list.into_iter().zip(communicators) {
-        hand_over(record, communicator, required);
+        call_callbacks(record, communicator, required);
     }
     let freed = {
         let mut book = book();
@@ -324,7 +322,7 @@ fn add_dropped(event: usize, lost: u64) {
 }
 
 /// Calls all who want this event.
-fn hand_over(record: EventRecord, communicator: MPI_Comm, required: c_int) {
+fn call_callbacks(record: EventRecord, communicator: MPI_Comm, required: c_int) {
     let row = &EVENTS[record.event as usize];
     let mut places = 0;
     let handle = {
@@ -430,14 +428,14 @@ pub fn source_get_timestamp(index: c_int, timestamp: OutArg<'_, MPI_Count>) -> R
 fn source(index: c_int) -> Result<()> {
     match index {
         SOURCE => Ok(()),
-        _ => Err(ToolRefusal(ErrorClass::T_INVALID_INDEX)),
+        _ => Err(ToolError(ErrorClass::T_INVALID_INDEX)),
     }
 }
 
 fn put_info(place: Option<OutArg<'_, MPI_Info>>, pairs: InfoPairs) -> Result<()> {
     if let Some(place) = place {
         let made = info::insert(pairs);
-        place.set(made.map_err(|_| ToolRefusal(ErrorClass::T_OUT_OF_HANDLES))?);
+        place.set(made.map_err(|_| ToolError(ErrorClass::T_OUT_OF_HANDLES))?);
     }
     Ok(())
 }
@@ -510,9 +508,7 @@ fn names(row: &EventDescription) -> InfoPairs {
 pub fn get_index(name: &CStr, index: OutArg<'_, c_int>) -> Result<()> {
     let is_it = |row: &EventDescription| row.name.as_bytes() == name.to_bytes();
     let found = EVENTS.iter().position(is_it);
-    index.set(number(
-        found.ok_or(ToolRefusal(ErrorClass::T_INVALID_NAME))?,
-    ));
+    index.set(number(found.ok_or(ToolError(ErrorClass::T_INVALID_NAME))?));
     Ok(())
 }
 
@@ -532,7 +528,7 @@ pub fn handle_alloc(
         on_dropped: None,
     });
     registration.set(MPI_T_event_registration(
-        made.ok_or(ToolRefusal(ErrorClass::T_OUT_OF_HANDLES))?,
+        made.ok_or(ToolError(ErrorClass::T_OUT_OF_HANDLES))?,
     ));
     Ok(())
 }
@@ -541,7 +537,7 @@ pub fn handle_alloc(
 fn look_at(hints: MPI_Info) -> Result<()> {
     match info::hints(hints) {
         Ok(_) => Ok(()),
-        Err(_) => Err(ToolRefusal(ErrorClass::T_INVALID)),
+        Err(_) => Err(ToolError(ErrorClass::T_INVALID)),
     }
 }
 
@@ -565,7 +561,7 @@ pub fn register_callback(
     registration: MPI_T_event_registration,
     safety: c_int,
     hints: MPI_Info,
-    data: Kept,
+    data: ExtraState,
     function: Option<MPI_T_event_cb_function>,
 ) -> Result<()> {
     let mut book = book();
@@ -581,7 +577,7 @@ pub fn register_callback(
 /// The place of a safety level.
 fn level(safety: c_int) -> Result<usize> {
     let found = LEVELS.iter().position(|level| *level == safety);
-    found.ok_or(ToolRefusal(ErrorClass::T_INVALID))
+    found.ok_or(ToolError(ErrorClass::T_INVALID))
 }
 
 /// Whether a registration has a callback of a level.
@@ -590,7 +586,7 @@ fn callback(registration: MPI_T_event_registration, safety: c_int) -> Result<()>
     let found = book.find(registration)?;
     match found.callbacks[level(safety)?] {
         Some(_) => Ok(()),
-        None => Err(ToolRefusal(ErrorClass::T_INVALID)),
+        None => Err(ToolError(ErrorClass::T_INVALID)),
     }
 }
 
@@ -618,12 +614,12 @@ pub fn callback_get_info(
 /// program's function is.
 pub fn handle_free(
     registration: MPI_T_event_registration,
-    data: Kept,
+    data: ExtraState,
     function: Option<MPI_T_event_free_cb_function>,
 ) -> Result<()> {
     let mut book = book();
     let freed = book.registrations.remove(registration.0);
-    freed.ok_or(ToolRefusal(ErrorClass::T_INVALID_HANDLE))?;
+    freed.ok_or(ToolError(ErrorClass::T_INVALID_HANDLE))?;
     book.changed();
     let Some(function) = function else {
         return Ok(());

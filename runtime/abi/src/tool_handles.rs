@@ -29,11 +29,11 @@ pub fn bits(kind: ToolHandleKind, index: usize, generation: u8) -> usize {
 pub fn place(kind: ToolHandleKind, bits: usize) -> Option<(usize, u8)> {
     let generation = u8::try_from(bits >> GENERATION_SHIFT & 0xff).ok()?;
     let ours = bits >> KIND_SHIFT == kind as usize;
-    ours.then_some((bits & (MOST - 1), generation))
+    ours.then_some((bits & (MAX_HANDLES - 1), generation))
 }
 
 /// How many handles of a kind can live at once.
-pub const MOST: usize = 1 << GENERATION_SHIFT;
+pub const MAX_HANDLES: usize = 1 << GENERATION_SHIFT;
 
 const KIND_SHIFT: u32 = 27;
 const GENERATION_SHIFT: u32 = 19;
@@ -55,25 +55,25 @@ impl<T> ToolHandles<T> {
     }
 
     /// The number of a new handle; `None`: there are too many.
-    pub fn insert(&mut self, thing: T) -> Option<usize> {
+    pub fn insert(&mut self, object: T) -> Option<usize> {
         let free = self.places.iter().position(|(_, there)| there.is_none());
         let index = free.unwrap_or(self.places.len());
-        if index == MOST {
+        if index == MAX_HANDLES {
             return None;
         }
         if index == self.places.len() {
             self.places.push((0, None));
         }
         let (generation, there) = &mut self.places[index];
-        *there = Some(thing);
+        *there = Some(object);
         Some(bits(self.kind, index, *generation))
     }
 
     /// What a handle names.
     pub fn get(&self, number: usize) -> Option<&T> {
         let (index, generation) = place(self.kind, number)?;
-        let (current, thing) = self.places.get(index)?;
-        thing.as_ref().filter(|_| *current == generation)
+        let (current, object) = self.places.get(index)?;
+        object.as_ref().filter(|_| *current == generation)
     }
 
     /// Takes what a handle names out.
@@ -87,37 +87,37 @@ impl<T> ToolHandles<T> {
     /// What a handle names, mutable.
     pub fn get_mut(&mut self, number: usize) -> Option<&mut T> {
         let (index, generation) = place(self.kind, number)?;
-        let (current, thing) = self.places.get_mut(index)?;
-        thing.as_mut().filter(|_| *current == generation)
+        let (current, object) = self.places.get_mut(index)?;
+        object.as_mut().filter(|_| *current == generation)
     }
 
     /// All things.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
-        self.places.iter().filter_map(|(_, thing)| thing.as_ref())
+        self.places.iter().filter_map(|(_, object)| object.as_ref())
     }
 
     /// All things, mutable.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         let places = self.places.iter_mut();
-        places.filter_map(|(_, thing)| thing.as_mut())
+        places.filter_map(|(_, object)| object.as_mut())
     }
 
     /// The first thing from a place on, with its handle; moves the place behind it.
     pub fn next_from(&mut self, place: &mut usize) -> Option<(usize, &mut T)> {
         let kind = self.kind;
         let rest = self.places.iter_mut().enumerate().skip(*place);
-        let mut things = rest.filter_map(|(index, (generation, thing))| {
-            Some((index, bits(kind, index, *generation), thing.as_mut()?))
+        let mut objects = rest.filter_map(|(index, (generation, object))| {
+            Some((index, bits(kind, index, *generation), object.as_mut()?))
         });
-        let (index, number, thing) = things.next()?;
+        let (index, number, object) = objects.next()?;
         *place = index + 1;
-        Some((number, thing))
+        Some((number, object))
     }
 
     /// Takes all out.
     pub fn clear(&mut self) {
-        for (generation, thing) in &mut self.places {
-            *generation = generation.wrapping_add(u8::from(thing.take().is_some()));
+        for (generation, object) in &mut self.places {
+            *generation = generation.wrapping_add(u8::from(object.take().is_some()));
         }
     }
 }
@@ -154,6 +154,6 @@ mod tests {
             assert_eq!(handles.get(number), None);
         }
         // A positive int, as handles of MPI are.
-        assert!(bits(ToolHandleKind::Enum, MOST - 1, u8::MAX) <= i32::MAX as usize);
+        assert!(bits(ToolHandleKind::Enum, MAX_HANDLES - 1, u8::MAX) <= i32::MAX as usize);
     }
 }

@@ -10,7 +10,7 @@ use runtime::{Comm, Group};
 use crate::args::{Array, OutArg, OutArray};
 use crate::c;
 use crate::comm::{any, int, of};
-use crate::comm_context::{For, let_go, new_context};
+use crate::comm_context::{ContextScope, new_context, release_context};
 use crate::comm_make::{keep, split};
 use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
@@ -217,9 +217,9 @@ pub(crate) fn arrange(
     ranks: u32,
     topology: Topology,
 ) -> Result<MPI_Comm> {
-    let context = new_context(mpi, parent, For::One)?;
+    let context = new_context(mpi, parent, ContextScope::One)?;
     if parent.rank >= ranks {
-        let_go(mpi, context);
+        release_context(mpi, context);
         return Ok(MPI_Comm::NULL);
     }
     let group = match ranks == parent.size() {

@@ -80,7 +80,7 @@ impl<C: PreparedCollective> PreparedCollective for Counted<C> {
 }
 
 /// Runs a blocking collective.
-pub(crate) fn now(mpi: Mpi, comm: &Comm, call: &impl PreparedCollective) -> Result<()> {
+pub(crate) fn run_blocking(mpi: Mpi, comm: &Comm, call: &impl PreparedCollective) -> Result<()> {
     let about = (root_of(comm, call), bytes_of(comm, call));
     Ok(CollectiveCall::run_to(mpi, comm, about, async |line| {
         call.run(line).await
@@ -88,14 +88,14 @@ pub(crate) fn now(mpi: Mpi, comm: &Comm, call: &impl PreparedCollective) -> Resu
 }
 
 /// Starts a nonblocking collective.
-pub(crate) fn later(
+pub(crate) fn start_nonblocking(
     mpi: Mpi,
     comm: &Comm,
     call: impl PreparedCollective,
     request: &OutArg<'_, MPI_Request>,
 ) -> Result<()> {
     let line = CollectiveCall::new(mpi, comm);
-    let told = told(&line, comm, &call);
+    let record = debugger_record(&line, comm, &call);
     // Before anything is lent to the task.
     let id = mpi.visit(|universe| universe.tasks.reserve(&mut universe.messages, comm.context))?;
     let task = as_task(line, call);
@@ -114,7 +114,7 @@ pub(crate) fn later(
         universe.tasks.start(id, task);
         (number, universe.messages.token(id))
     });
-    tell(mpi, id, told);
+    record_for_debugger(mpi, id, record);
     request.set(request_handle(token));
     express_lanes::pause();
     mpi.turn_for_tried(number);
@@ -130,7 +130,7 @@ fn as_task(line: CollectiveCall<Mpi>, call: impl PreparedCollective) -> Task {
 }
 
 /// After tasks from number `first` on were started, if any were: they begin at once.
-pub(crate) fn begun(mpi: Mpi, first: u64) {
+pub(crate) fn run_new_tasks(mpi: Mpi, first: u64) {
     if mpi.visit(|universe| universe.tasks.next_number()) != first {
         express_lanes::pause();
         mpi.turn_for_new(first);
@@ -138,21 +138,21 @@ pub(crate) fn begun(mpi: Mpi, first: u64) {
 }
 
 /// Makes a persistent collective.
-pub(crate) fn again(
+pub(crate) fn init_persistent(
     mpi: Mpi,
     comm: &Comm,
     call: impl PreparedCollective,
     request: &OutArg<'_, MPI_Request>,
 ) -> Result<()> {
     let line = CollectiveCall::new(mpi, comm);
-    let told = told(&line, comm, &call);
+    let record = debugger_record(&line, comm, &call);
     let starter = Box::new(move || as_task(line.clone(), call.clone()));
     let id = mpi.visit(|universe| {
         universe
             .tasks
             .prepare(&mut universe.messages, comm.context, starter)
     })?;
-    tell(mpi, id, told);
+    record_for_debugger(mpi, id, record);
     request.set(request_handle(
         mpi.visit(|universe| universe.messages.token(id)),
     ));
@@ -160,15 +160,19 @@ pub(crate) fn again(
 }
 
 /// What debuggers are told of a call that goes on in the background.
-type Told = Option<(usize, AwaitedCollective)>;
+type DebuggerRecord = Option<(usize, AwaitedCollective)>;
 
-fn told(line: &CollectiveCall<Mpi>, comm: &Comm, call: &impl PreparedCollective) -> Told {
+fn debugger_record(
+    line: &CollectiveCall<Mpi>,
+    comm: &Comm,
+    call: &impl PreparedCollective,
+) -> DebuggerRecord {
     let meeting = line.meeting(root_of(comm, call), bytes_of(comm, call));
     call.number().map(|number| (number, meeting))
 }
 
-fn tell(mpi: Mpi, request: RequestId, told: Told) {
-    if let Some((number, meeting)) = told {
+fn record_for_debugger(mpi: Mpi, request: RequestId, record: DebuggerRecord) {
+    if let Some((number, meeting)) = record {
         mpi.visit(|universe| universe.messages.tell_collective(request, number, meeting));
     }
 }
@@ -189,8 +193,8 @@ fn bytes_of(comm: &Comm, call: &impl PreparedCollective) -> Option<u64> {
 
 /// The bodies of a blocking, a nonblocking and a persistent function, from the one that looks the arguments up. The call
 /// counts before that. What stands in brackets is what the blocking one tries first.
-macro_rules! three_ways {
-    ($name:literal $([$at_hand:path])?: $looked_up:path, $now:ident, $later:ident, $again:ident
+macro_rules! three_forms {
+    ($name:literal $([$at_hand:path])?: $prepare:path, $now:ident, $later:ident, $again:ident
      ($($arg:ident: $type:ty),*)) => {
         #[doc = concat!("`MPI_", $name, "`.")]
         #[inline]
@@ -199,11 +203,11 @@ macro_rules! three_ways {
             #[inline(never)]
             fn ordinary(mpi: Mpi, $($arg: $type,)* comm: MPI_Comm) -> Result<()> {
                 let group = $crate::comm::any(mpi, comm)?.for_one_call();
-                let call = $looked_up(mpi, &group, $($arg,)*)?;
+                let call = $prepare(mpi, &group, $($arg,)*)?;
                 let call = $crate::coll::launch::Counted::new(&group, const { queue_layout::collective($name) }, call);
-                $crate::coll::launch::now(mpi, &group, &call)
+                $crate::coll::launch::run_blocking(mpi, &group, &call)
             }
-            match $crate::coll::launch::tried!([$($at_hand)?] (mpi, $($arg,)* comm)) {
+            match $crate::coll::launch::try_at_hand!([$($at_hand)?] (mpi, $($arg,)* comm)) {
                 Some(()) => Ok(()),
                 None => ordinary(mpi, $($arg,)* comm),
             }
@@ -217,9 +221,9 @@ macro_rules! three_ways {
             request: OutArg<'_, MPI_Request>,
         ) -> Result<()> {
             let group = $crate::comm::any(mpi, comm)?.for_one_call();
-            let call = $looked_up(mpi, &group, $($arg,)*)?;
+            let call = $prepare(mpi, &group, $($arg,)*)?;
             let call = $crate::coll::launch::Counted::new(&group, const { queue_layout::collective($name) }, call);
-            $crate::coll::launch::later(mpi, &group, call, &request)
+            $crate::coll::launch::start_nonblocking(mpi, &group, call, &request)
         }
 
         #[doc = concat!("The persistent form of `MPI_", $name, "`.")]
@@ -231,16 +235,16 @@ macro_rules! three_ways {
             request: OutArg<'_, MPI_Request>,
         ) -> Result<()> {
             let group = $crate::comm::any(mpi, comm)?.for_persistent_calls();
-            let call = $looked_up(mpi, &group, $($arg,)*)?;
+            let call = $prepare(mpi, &group, $($arg,)*)?;
             let call = $crate::coll::launch::Counted::new(&group, const { queue_layout::collective($name) }, call);
-            $crate::coll::launch::again(mpi, &group, call, &request)
+            $crate::coll::launch::init_persistent(mpi, &group, call, &request)
         }
     };
 }
-pub(crate) use three_ways;
+pub(crate) use three_forms;
 
 /// What is tried first, if anything is.
-macro_rules! tried {
+macro_rules! try_at_hand {
     ([] $args:tt) => {
         None::<()>
     };
@@ -248,4 +252,4 @@ macro_rules! tried {
         $at_hand $args
     };
 }
-pub(crate) use tried;
+pub(crate) use try_at_hand;

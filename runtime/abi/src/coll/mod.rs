@@ -12,6 +12,6 @@ mod neighbours;
 mod reduce;
 
 pub use blocks::*;
-pub(crate) use launch::{PreparedCollective, begun, later, three_ways};
+pub(crate) use launch::{PreparedCollective, run_new_tasks, start_nonblocking, three_forms};
 pub use neighbours::*;
 pub use reduce::*;

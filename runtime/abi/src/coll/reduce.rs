@@ -8,7 +8,7 @@ use runtime::collective::CollectiveRoot;
 use runtime::{CollectiveCall, Comm, Payload, UserMemory, collective};
 
 use super::data::{self, Dense};
-use super::{PreparedCollective, at_hand, three_ways};
+use super::{PreparedCollective, at_hand, three_forms};
 use crate::args::{ConstBuf, CountsPtr, MutBuf, OutArg};
 use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
@@ -18,19 +18,19 @@ use crate::pt2pt::bad_count;
 
 type Done = core::result::Result<(), runtime::Error>;
 
-three_ways!("Reduce" [at_hand::reduce]: looked_up::reduce, reduce, ireduce, reduce_init(
+three_forms!("Reduce" [at_hand::reduce]: prepare::reduce, reduce, ireduce, reduce_init(
     sendbuf: ConstBuf, recvbuf: MutBuf, count: i64, datatype: MPI_Datatype, op: MPI_Op, root: c_int));
-three_ways!("Allreduce" [at_hand::allreduce]: looked_up::allreduce, allreduce, iallreduce, allreduce_init(
+three_forms!("Allreduce" [at_hand::allreduce]: prepare::allreduce, allreduce, iallreduce, allreduce_init(
     sendbuf: ConstBuf, recvbuf: MutBuf, count: i64, datatype: MPI_Datatype, op: MPI_Op));
-three_ways!("Reduce_scatter_block" [at_hand::reduce_scatter_block]: looked_up::reduce_scatter_block,
+three_forms!("Reduce_scatter_block" [at_hand::reduce_scatter_block]: prepare::reduce_scatter_block,
     reduce_scatter_block, ireduce_scatter_block, reduce_scatter_block_init(
     sendbuf: ConstBuf, recvbuf: MutBuf, recvcount: i64, datatype: MPI_Datatype, op: MPI_Op));
-three_ways!("Reduce_scatter" [at_hand::reduce_scatter]: looked_up::reduce_scatter,
+three_forms!("Reduce_scatter" [at_hand::reduce_scatter]: prepare::reduce_scatter,
     reduce_scatter, ireduce_scatter, reduce_scatter_init(
     sendbuf: ConstBuf, recvbuf: MutBuf, recvcounts: CountsPtr<'_>, datatype: MPI_Datatype, op: MPI_Op));
-three_ways!("Scan" [at_hand::scan]: looked_up::scan, scan, iscan, scan_init(
+three_forms!("Scan" [at_hand::scan]: prepare::scan, scan, iscan, scan_init(
     sendbuf: ConstBuf, recvbuf: MutBuf, count: i64, datatype: MPI_Datatype, op: MPI_Op));
-three_ways!("Exscan" [at_hand::exscan]: looked_up::exscan, exscan, iexscan, exscan_init(
+three_forms!("Exscan" [at_hand::exscan]: prepare::exscan, exscan, iexscan, exscan_init(
     sendbuf: ConstBuf, recvbuf: MutBuf, count: i64, datatype: MPI_Datatype, op: MPI_Op));
 
 /// `MPI_Reduce_local`.
@@ -108,7 +108,7 @@ struct Everywhere {
     input: Payload,
     output: Payload,
     op: Combiner,
-    what: ReductionKind,
+    kind: ReductionKind,
 }
 
 /// Which of the two operations.
@@ -134,7 +134,7 @@ impl PreparedCollective for Everywhere {
         let mut result = Dense::of(&self.output, false);
         let mut input = Dense::of(&self.input, true);
         let (input, output) = (input.memory(), result.memory());
-        match self.what {
+        match self.kind {
             ReductionKind::Allreduce => {
                 collective::allreduce(line, input, output, &self.op).await?
             }
@@ -206,7 +206,7 @@ impl PreparedCollective for ReduceScatter {
 }
 
 /// From the arguments to the calls.
-mod looked_up {
+mod prepare {
     use super::*;
 
     pub(super) fn reduce(
@@ -265,7 +265,7 @@ mod looked_up {
             op: combiner(mpi, op, datatype)?,
             input,
             output,
-            what: ReductionKind::Allreduce,
+            kind: ReductionKind::Allreduce,
         })
     }
 
@@ -280,8 +280,8 @@ mod looked_up {
     ) -> Result<Everywhere> {
         not_between_groups(group)?;
         let call = allreduce(mpi, group, sendbuf, recvbuf, count, datatype, op)?;
-        let what = ReductionKind::Scan;
-        Ok(Everywhere { what, ..call })
+        let kind = ReductionKind::Scan;
+        Ok(Everywhere { kind, ..call })
     }
 
     pub(super) fn exscan(

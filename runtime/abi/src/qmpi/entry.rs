@@ -51,7 +51,7 @@ pub unsafe extern "C" fn QMPI_Register_tool_name(
 #[unsafe(no_mangle)]
 pub extern "C" fn QMPI_Register_tool_storage(tool_id: c_int, tool_storage: *mut c_void) -> c_int {
     let mut builder = builder();
-    if !builder.is_at_work(tool_id) {
+    if !builder.is_active(tool_id) {
         return MPI_ERR_OTHER;
     }
     builder.set_storage(tool_storage);
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn QMPI_Register_function(
 
 fn intercept(tool: c_int, function: c_int, address: Option<Function>, flavour: Flavour) -> c_int {
     let mut builder = builder();
-    if !builder.is_at_work(tool) {
+    if !builder.is_active(tool) {
         return MPI_ERR_OTHER;
     }
     let (Some(function), Some(address)) = (known(function), address) else {

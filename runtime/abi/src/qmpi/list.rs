@@ -15,7 +15,7 @@ use std::ffi::{CString, OsString};
 use std::os::unix::ffi::OsStringExt;
 use std::sync::{Mutex, Once, PoisonError};
 
-use super::stack::{MOST_INSTANCES, ToolAnnouncement, builder, stack};
+use super::stack::{MAX_INSTANCES, ToolAnnouncement, builder, stack};
 use super::{number_of, settled};
 
 /// The first of these that is set is the list: ours, the one that MPICH documents, and those that it reads.
@@ -83,15 +83,15 @@ fn given() -> Option<(&'static str, Vec<u8>)> {
 
 /// Adds one item of the list: an instance of a tool.
 fn add(item: &[u8]) -> Result<(), String> {
-    let tool = match what(item) {
+    let tool = match parse_item(item) {
         ToolListItem::Name(name) => announced(name)?,
         ToolListItem::Library(name, path) => from_library(name, path)?,
     };
     let number = {
         let mut builder = builder();
-        if builder.count() == MOST_INSTANCES {
+        if builder.count() == MAX_INSTANCES {
             return Err(format!(
-                "\"{}\" is one too many: {MOST_INSTANCES} tools can be stacked",
+                "\"{}\" is one too many: {MAX_INSTANCES} tools can be stacked",
                 show(item)
             ));
         }
@@ -130,7 +130,7 @@ enum ToolListItem<'a> {
     Library(Option<&'a [u8]>, &'a [u8]),
 }
 
-fn what(item: &[u8]) -> ToolListItem<'_> {
+fn parse_item(item: &[u8]) -> ToolListItem<'_> {
     let equals = item.iter().position(|byte| *byte == b'=');
     let slash = item.iter().position(|byte| *byte == b'/');
     match (equals, slash) {
@@ -145,9 +145,9 @@ fn what(item: &[u8]) -> ToolListItem<'_> {
 
 /// The tool of a library that is loaded now, or was before.
 fn from_library(name: Option<&[u8]>, path: &[u8]) -> Result<ToolAnnouncement, String> {
-    builder().expect_from(path);
+    builder().set_library(path);
     let loaded = load(path);
-    builder().expect_from(b"");
+    builder().set_library(b"");
     loaded?;
     let builder = builder();
     let mut there = builder.of_library(path);
@@ -207,31 +207,40 @@ mod tests {
 
     #[test]
     fn an_item_is_a_name_a_path_or_both() {
-        assert_eq!(what(b"trace"), ToolListItem::Name(b"trace"));
-        assert_eq!(what(b"/a/t.so"), ToolListItem::Library(None, b"/a/t.so"));
-        assert_eq!(what(b"./t.so"), ToolListItem::Library(None, b"./t.so"));
-        assert_eq!(what(b"x=t.so"), ToolListItem::Library(Some(b"x"), b"t.so"));
+        assert_eq!(parse_item(b"trace"), ToolListItem::Name(b"trace"));
         assert_eq!(
-            what(b"x=/a/t.so"),
+            parse_item(b"/a/t.so"),
+            ToolListItem::Library(None, b"/a/t.so")
+        );
+        assert_eq!(
+            parse_item(b"./t.so"),
+            ToolListItem::Library(None, b"./t.so")
+        );
+        assert_eq!(
+            parse_item(b"x=t.so"),
+            ToolListItem::Library(Some(b"x"), b"t.so")
+        );
+        assert_eq!(
+            parse_item(b"x=/a/t.so"),
             ToolListItem::Library(Some(b"x"), b"/a/t.so")
         );
         assert_eq!(
-            what(b"/a=b/t.so"),
+            parse_item(b"/a=b/t.so"),
             ToolListItem::Library(None, b"/a=b/t.so")
         );
     }
 
     #[test]
     fn what_cannot_be_had_is_told_with_the_remedy() {
-        let told = add(b"nowhere").unwrap_err();
+        let error = add(b"nowhere").unwrap_err();
         assert!(
-            told.contains("no tool is called \"nowhere\"") && told.contains("nowhere=/path"),
-            "{told}"
+            error.contains("no tool is called \"nowhere\"") && error.contains("nowhere=/path"),
+            "{error}"
         );
-        let told = add(b"/nowhere/lib.so").unwrap_err();
+        let error = add(b"/nowhere/lib.so").unwrap_err();
         assert!(
-            told.starts_with("cannot load the tool /nowhere/lib.so: "),
-            "{told}"
+            error.starts_with("cannot load the tool /nowhere/lib.so: "),
+            "{error}"
         );
     }
 }

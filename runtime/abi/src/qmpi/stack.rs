@@ -76,7 +76,7 @@ pub(super) struct Builder {
     announced: Vec<ToolAnnouncement>,
     instances: Vec<ToolInstance>,
     /// The number of the instance whose callback runs; 0: none does.
-    at_work: usize,
+    active: usize,
     /// The library that is being loaded.
     library: Vec<u8>,
     /// Which tools there are is settled.
@@ -84,12 +84,12 @@ pub(super) struct Builder {
 }
 
 /// Most instances in one stack.
-pub(super) const MOST_INSTANCES: usize = 256;
+pub(super) const MAX_INSTANCES: usize = 256;
 
 static BUILDER: Mutex<Builder> = Mutex::new(Builder {
     announced: Vec::new(),
     instances: Vec::new(),
-    at_work: 0,
+    active: 0,
     library: Vec::new(),
     is_settled: false,
 });
@@ -118,7 +118,7 @@ impl Builder {
     }
 
     /// Tools that are announced from now on belong to this library.
-    pub(super) fn expect_from(&mut self, library: &[u8]) {
+    pub(super) fn set_library(&mut self, library: &[u8]) {
         library.clone_into(&mut self.library);
     }
 
@@ -150,18 +150,18 @@ impl Builder {
             flavour: None,
             functions: vec![None; FUNCTIONS.len()],
         });
-        self.at_work = self.instances.len();
-        self.at_work
+        self.active = self.instances.len();
+        self.active
     }
 
     /// The callback has returned.
     pub(super) fn end(&mut self) {
-        self.at_work = 0;
+        self.active = 0;
     }
 
     /// Whether the callback of this instance runs.
-    pub(super) fn is_at_work(&self, tool: c_int) -> bool {
-        self.at_work != 0 && usize::try_from(tool) == Ok(self.at_work)
+    pub(super) fn is_active(&self, tool: c_int) -> bool {
+        self.active != 0 && usize::try_from(tool) == Ok(self.active)
     }
 
     /// Keeps what the instance at work wants to be reminded of.
