@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `MPI_Comm_idup` and its like (MPI 5.0 section 7.4.2).
+//! `MPI_Comm_idup` and `MPI_Comm_idup_with_info` (MPI 5.0 section 7.4.2).
 //!
-//! The handle is there at once, of a communicator without processes, and so are the copies of the attributes; the
-//! communicator behind it comes with the end of the task that agrees on its context.
+//! The handle is created at once, for a communicator without processes, and the attributes are copied; the task that agrees on the
+//! context id replaces the communicator at its end.
 
 use runtime::{CollectiveCall, Comm, ContextId, Group, Visit};
 
@@ -19,7 +19,7 @@ use crate::express_lanes;
 use crate::handle::{MPI_Comm, MPI_Info, MPI_Request};
 use crate::info::{InfoPairs, hints};
 
-/// `MPI_Comm_idup`: hints are duplicated too, as they are now.
+/// `MPI_Comm_idup`: duplicates the current hints too.
 pub fn comm_idup(
     mpi: Mpi,
     comm: MPI_Comm,
@@ -31,7 +31,7 @@ pub fn comm_idup(
     duplicate(mpi, (comm, parent), hints, &newcomm, &request)
 }
 
-/// `MPI_Comm_idup_with_info`: hints are those given, and no others.
+/// `MPI_Comm_idup_with_info`: with the given hints only.
 pub fn comm_idup_with_info(
     mpi: Mpi,
     comm: MPI_Comm,
@@ -88,7 +88,7 @@ impl PreparedCollective for Duplicate {
                     state.universe.comms.rename(&comm, &object.name);
                     true
                 }
-                // The program freed it before its request was complete, which it must not.
+                // The program freed it, erroneously, before its request was complete.
                 Err(_) => {
                     state.universe.forget(&comm);
                     false
@@ -101,5 +101,5 @@ impl PreparedCollective for Duplicate {
     }
 }
 
-/// The context of a communicator that is still to come.
+/// The context id of a communicator that is not complete yet.
 pub(crate) const NOT_YET: ContextId = ContextId(0);

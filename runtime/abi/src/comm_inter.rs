@@ -40,7 +40,7 @@ pub fn comm_remote_group(mpi: Mpi, comm: MPI_Comm, group: OutArg<'_, MPI_Group>)
     Ok(())
 }
 
-/// `MPI_Intercomm_create`: the leaders tell each other who is in their groups, and their groups what they heard.
+/// `MPI_Intercomm_create`: the leaders exchange their groups, and broadcast the result in their groups.
 pub fn intercomm_create(
     mpi: Mpi,
     local_comm: MPI_Comm,
@@ -53,7 +53,7 @@ pub fn intercomm_create(
     let local = of(mpi, local_comm)?.for_one_call();
     let leader = member("local leader", local_leader, &local.group)?;
     let exchanged = match leader == local.rank {
-        // What goes wrong here the others must hear too, or they would wait for ever.
+        // An error here must be broadcast too, since the other members wait.
         true => meet(mpi, &local, peer_comm, remote_leader, tag).map(Some),
         false => Ok(None),
     };
@@ -83,14 +83,14 @@ pub fn intercomm_create(
         })?,
         context => ContextId(context),
     };
-    // Only now, as the others wait for this process to agree.
+    // Only now, since the others wait for this process in the agreement.
     let remote = remote.inspect_err(|_| release_context(mpi, context))?;
     let made = Comm::new(context, local.group, local.rank).with_remote(Some(remote));
     newintercomm.set(keep(mpi, local_comm, made)?);
     Ok(())
 }
 
-/// What the leaders say to each other: their groups, and the context.
+/// The leaders' exchange: their groups, and the context id.
 fn meet(
     mpi: Mpi,
     local: &Comm,
@@ -120,8 +120,7 @@ fn meet(
     Ok((exchanged, (lane, peer)))
 }
 
-/// `MPI_Intercomm_merge`: the group that says `high` comes second; where both or none do, the one with the lower leader
-/// first.
+/// `MPI_Intercomm_merge`: the group with `high` comes second; if both have the same value, the group with the lower leader comes first.
 pub fn intercomm_merge(
     mpi: Mpi,
     intercomm: MPI_Comm,
@@ -133,7 +132,7 @@ pub fn intercomm_merge(
     let high = u32::from(high != 0);
     let swapped = swap(mpi, &parent, vec![high])?;
     let their_high = swapped.theirs.first().copied().unwrap_or(0);
-    // By what both groups call it.
+    // By its global name, which is the same in both groups.
     let leader = |group: &Group| {
         let name = |universe: &mut Universe| universe.roster().name(group.peer(0)?);
         mpi.visit(name).map(|name| (name.job, name.rank))

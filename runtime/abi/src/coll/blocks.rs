@@ -98,22 +98,22 @@ impl PreparedCollective for Bcast {
 #[derive(Clone)]
 struct Gather {
     mine: Option<Payload>,
-    /// At the root alone.
+    /// Only at the root.
     all: Blocks,
     root: CollectiveRoot,
     method: GatherMethod,
 }
 
-/// How blocks are collected.
+/// The method of a gather.
 #[derive(Clone, Copy)]
 enum GatherMethod {
     /// From each to the root.
     Direct,
-    /// As is best for equal blocks in one group.
+    /// The best algorithm for equal blocks in one group.
     Equal,
-    /// As is best for blocks whose lengths the root alone knows.
+    /// The best algorithm for blocks whose lengths only the root knows.
     Various,
-    /// Along a tree, which needs equal blocks in one group too.
+    /// Along a tree; also for equal blocks in one group.
     Tree,
 }
 
@@ -144,16 +144,16 @@ struct Scatter {
     method: ScatterMethod,
 }
 
-/// How blocks are dealt out.
+/// The method of a scatter.
 #[derive(Clone, Copy)]
 enum ScatterMethod {
     /// From the root to each.
     Direct,
-    /// As is best for equal blocks in one group.
+    /// The best algorithm for equal blocks in one group.
     Equal,
-    /// As is best for blocks whose lengths the root alone knows.
+    /// The best algorithm for blocks whose lengths only the root knows.
     Various,
-    /// Along a tree, which needs equal blocks in one group too.
+    /// Along a tree; also for equal blocks in one group.
     Tree,
 }
 
@@ -184,14 +184,14 @@ struct Allgather {
     method: AllgatherMethod,
 }
 
-/// How blocks that do not travel together are collected everywhere.
+/// The method of an allgather whose blocks are separate messages.
 #[derive(Clone, Copy)]
 enum AllgatherMethod {
     /// From each to each.
     Direct,
-    /// As is best for blocks of many lengths.
+    /// The best algorithm for blocks of different lengths.
     Various,
-    /// Round a ring.
+    /// Around a ring.
     Ring,
 }
 
@@ -232,12 +232,12 @@ struct Alltoall {
     method: AlltoallMethod,
 }
 
-/// How blocks that do not travel together are exchanged.
+/// The method of an all-to-all whose blocks are separate messages.
 #[derive(Clone, Copy)]
 enum AlltoallMethod {
     /// From each to each.
     Direct,
-    /// As is best for blocks of many lengths.
+    /// The best algorithm for blocks of different lengths.
     Various,
 }
 
@@ -285,7 +285,7 @@ impl PreparedCollective for Alltoall {
     }
 }
 
-/// Puts the own block of small equal ones into its place.
+/// Copies the own block to its position.
 fn put_own(line: &CollectiveCall<Mpi>, mine: &[u8], all: &mut [u8]) {
     let block = all.len() / line.size() as usize;
     let place = &mut all[line.rank() as usize * block..][..block];
@@ -300,7 +300,7 @@ fn unequal(given: u64, expected: u64) -> runtime::Error {
     runtime::Error::Unequal { given, expected }
 }
 
-/// From the arguments to the calls.
+/// Functions that prepare the calls from the arguments.
 mod prepare {
     use super::*;
 
@@ -317,7 +317,7 @@ mod prepare {
         root: c_int,
     ) -> Result<Bcast> {
         let root = data::root_of(root, group)?;
-        // Who only stands by gives nothing that matters (MPI 5.0 section 6.4).
+        // With MPI_PROC_NULL as the root the other arguments are ignored (MPI 5.0 section 6.4).
         let data = match root {
             CollectiveRoot::Aside => Payload::Dense(UserMemory::nothing()),
             _ => data::data(mpi, buffer, count, datatype)?,
@@ -645,7 +645,7 @@ mod prepare {
         if let Some(out) = &out {
             data::not_the_same_block(out, &into, group.rank, group.size())?;
         }
-        // Two ranks with a core each have their blocks sooner by messages: no form of it is at hand.
+        // For two ranks with a core each, messages are faster: there is no fast path.
         let method = match data::shape(mpi).flat {
             true => AlltoallMethod::Various,
             false => AlltoallMethod::Direct,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The three ways of running a collective: now, in the background, or again and again.
+//! The three forms of a collective: blocking, nonblocking and persistent.
 
 use queue_layout::CommRow;
 use runtime::collective::{CollectiveRoot, Moved, Task, try_at_once};
@@ -15,7 +15,7 @@ use crate::state::{DONE, request_handle};
 
 /// A collective with its arguments looked up.
 pub(crate) trait PreparedCollective: Clone + 'static {
-    /// Which of `queue_layout::COLLECTIVES` it is, if it is one of them.
+    /// Its index in `queue_layout::COLLECTIVES`, if it is there.
     fn number(&self) -> Option<usize> {
         None
     }
@@ -25,19 +25,19 @@ pub(crate) trait PreparedCollective: Clone + 'static {
         None
     }
 
-    /// Bytes of its data, where all ranks of one group must name as many (MPI 5.0 section 6.2.1).
+    /// Bytes of its data, if these must be equal on all ranks of a group (MPI 5.0 section 6.2.1).
     fn bytes(&self) -> Option<u64> {
         None
     }
 
-    /// Runs it. The memory in the call is lent until this ends.
+    /// Runs it. The memory of the arguments is borrowed until the future is complete.
     fn run(
         &self,
         line: &CollectiveCall<Mpi>,
     ) -> impl Future<Output = core::result::Result<(), runtime::Error>>;
 }
 
-/// A call that a debugger sees in progress.
+/// A call that is counted, for debuggers, while it is in progress.
 #[derive(Clone)]
 pub(crate) struct Counted<C> {
     row: Option<&'static CommRow>,
@@ -46,7 +46,7 @@ pub(crate) struct Counted<C> {
 }
 
 impl<C: PreparedCollective> Counted<C> {
-    /// `number` is one of `queue_layout::COLLECTIVES`.
+    /// `number` is an index in `queue_layout::COLLECTIVES`.
     pub(crate) fn new(comm: &Comm, number: usize, call: C) -> Self {
         let row = comm.row();
         Self { row, number, call }
@@ -96,7 +96,7 @@ pub(crate) fn start_nonblocking(
 ) -> Result<()> {
     let line = CollectiveCall::new(mpi, comm);
     let record = debugger_record(&line, comm, &call);
-    // Before anything is lent to the task.
+    // Before the task borrows any memory.
     let id = mpi.visit(|universe| universe.tasks.reserve(&mut universe.messages, comm.context))?;
     let task = as_task(line, call);
     let task = match try_at_once(mpi, task) {
@@ -105,7 +105,7 @@ pub(crate) fn start_nonblocking(
             request.set(DONE);
             return Ok(());
         }
-        // To be told by who awaits it.
+        // The error is returned by the call that completes the request.
         Ok(Err(error)) => Box::pin(async { Err(error) }),
         Err(task) => task,
     };
@@ -121,7 +121,7 @@ pub(crate) fn start_nonblocking(
     Ok(())
 }
 
-/// A collective tells nothing of what it has moved (MPI 5.0 section 6.12).
+/// The task of a collective; its status is empty (MPI 5.0 section 6.12).
 fn as_task(line: CollectiveCall<Mpi>, call: impl PreparedCollective) -> Task {
     Box::pin(async move {
         let ended = line.end(call.run(&line).await);
@@ -129,7 +129,7 @@ fn as_task(line: CollectiveCall<Mpi>, call: impl PreparedCollective) -> Task {
     })
 }
 
-/// After tasks from number `first` on were started, if any were: they begin at once.
+/// Runs the tasks that were started from number `first` on, if any.
 pub(crate) fn run_new_tasks(mpi: Mpi, first: u64) {
     if mpi.visit(|universe| universe.tasks.next_number()) != first {
         express_lanes::pause();
@@ -159,7 +159,7 @@ pub(crate) fn init_persistent(
     Ok(())
 }
 
-/// What debuggers are told of a call that goes on in the background.
+/// The debugger's record of a call in the background.
 type DebuggerRecord = Option<(usize, AwaitedCollective)>;
 
 fn debugger_record(
@@ -186,20 +186,20 @@ fn root_of(comm: &Comm, call: &impl PreparedCollective) -> Option<Peer> {
     }
 }
 
-/// What the two groups of an intercommunicator bring need not be alike.
+/// Bytes of a call for debuggers; not for intercommunicators, whose groups may contribute different sizes.
 fn bytes_of(comm: &Comm, call: &impl PreparedCollective) -> Option<u64> {
     call.bytes().filter(|_| !comm.is_inter())
 }
 
-/// The bodies of a blocking, a nonblocking and a persistent function, from the one that looks the arguments up. The call
-/// counts before that. What stands in brackets is what the blocking one tries first.
+/// Defines the bodies of a blocking, a nonblocking and a persistent function, from the function that prepares the arguments. The
+/// call is counted before that. In brackets: the function that the blocking form tries first.
 macro_rules! three_forms {
     ($name:literal $([$at_hand:path])?: $prepare:path, $now:ident, $later:ident, $again:ident
      ($($arg:ident: $type:ty),*)) => {
         #[doc = concat!("`MPI_", $name, "`.")]
         #[inline]
         pub fn $now(mpi: Mpi, $($arg: $type,)* comm: MPI_Comm) -> Result<()> {
-            /// What can do all.
+            /// The general case.
             #[inline(never)]
             fn ordinary(mpi: Mpi, $($arg: $type,)* comm: MPI_Comm) -> Result<()> {
                 let group = $crate::comm::any(mpi, comm)?.for_one_call();
@@ -243,7 +243,7 @@ macro_rules! three_forms {
 }
 pub(crate) use three_forms;
 
-/// What is tried first, if anything is.
+/// Calls the function that is tried first, if there is one.
 macro_rules! try_at_hand {
     ([] $args:tt) => {
         None::<()>

@@ -49,11 +49,11 @@ impl PreparedCollective for Exchange {
     }
 }
 
-/// From the arguments to the calls.
+/// Functions that prepare the calls from the arguments.
 mod prepare {
     use super::*;
 
-    /// What is sent or received: where, how many items, of which type.
+    /// Buffer, count and datatype.
     type Data<B> = (B, i64, MPI_Datatype);
 
     pub(super) fn allgather(

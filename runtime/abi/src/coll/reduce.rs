@@ -54,9 +54,9 @@ pub fn reduce_local(
 #[derive(Clone)]
 struct Reduce {
     input: Payload,
-    /// At the root alone.
+    /// Only at the root.
     output: Option<Payload>,
-    /// `None` beside the root of an intercommunicator, where no argument but the communicator and the root counts.
+    /// `None` for `MPI_PROC_NULL` as the root of an intercommunicator, where only communicator and root are significant.
     op: Option<Combiner>,
     root: CollectiveRoot,
 }
@@ -102,7 +102,7 @@ impl PreparedCollective for Reduce {
     }
 }
 
-/// What begins with all ranks' input in the output's place.
+/// Reductions that begin with every rank's input in its output buffer.
 #[derive(Clone)]
 struct Everywhere {
     input: Payload,
@@ -111,7 +111,7 @@ struct Everywhere {
     kind: ReductionKind,
 }
 
-/// Which of the two operations.
+/// The kind of reduction.
 #[derive(Clone, Copy)]
 enum ReductionKind {
     Allreduce,
@@ -147,7 +147,7 @@ impl PreparedCollective for Everywhere {
     }
 }
 
-/// Rank 0's output stays as it is, so nothing is put there before (MPI 5.0 section 6.11.2).
+/// Exclusive scan: rank 0's output is unchanged (MPI 5.0 section 6.11.2), so the input is not copied there.
 #[derive(Clone)]
 struct Exscan {
     input: Payload,
@@ -205,7 +205,7 @@ impl PreparedCollective for ReduceScatter {
     }
 }
 
-/// From the arguments to the calls.
+/// Functions that prepare the calls from the arguments.
 mod prepare {
     use super::*;
 
@@ -361,7 +361,7 @@ mod prepare {
         })
     }
 
-    /// As many items of input as of output.
+    /// Input and output of equal counts.
     fn both(
         mpi: Mpi,
         sendbuf: ConstBuf,
@@ -377,7 +377,7 @@ mod prepare {
         Ok((input, output))
     }
 
-    /// MPI 5.0 section 6.11: scans are for intracommunicators.
+    /// Checks that a scan is on an intracommunicator (MPI 5.0 section 6.11).
     fn not_between_groups(group: &Comm) -> Result<()> {
         if group.is_inter() {
             let detail =
@@ -387,7 +387,7 @@ mod prepare {
         Ok(())
     }
 
-    /// Where this rank's contribution lies.
+    /// This rank's input: the receive buffer if it is in place.
     fn input_of(sendbuf: ConstBuf, recvbuf: MutBuf) -> MutBuf {
         match sendbuf.is_in_place() {
             true => recvbuf,

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which tools are stacked: the list of the user, read once.
+//! The user's list of tools, read once.
 //!
-//! `RMPI_TOOLS=outer:inner` names them, the outermost first; one name may stand there several times, for as many instances. A
-//! tool is in the process already, because the program is linked with it or because it was preloaded, or it is loaded
-//! from here: `name=/path/libtool.so`, or the path alone where the library has one tool.
+//! `RMPI_TOOLS=outer:inner` names them, the outermost first; a repeated name makes several instances. A tool is either already in
+//! the process, linked or preloaded, or loaded from here: `name=/path/libtool.so`, or the path alone if the library has one tool.
 //!
 //! # Safety
-//! Libraries that the user names are loaded into this process, and callbacks called that they handed over (Q1).
+//! Libraries that the user names are loaded into this process, and the callbacks that they registered are called (Q1).
 #![allow(unsafe_code, reason = "loads what the user names")]
 
 use core::cell::Cell;
@@ -18,7 +17,7 @@ use std::sync::{Mutex, Once, PoisonError};
 use super::stack::{MAX_INSTANCES, ToolAnnouncement, builder, stack};
 use super::{number_of, settled};
 
-/// The first of these that is set is the list: ours, the one that MPICH documents, and those that it reads.
+/// The variables for the list, of which the first that is set counts: rmpi's, the one that MPICH documents, and those that it reads.
 const LISTS: &[&str] = &[
     "RMPI_TOOLS",
     "QMPI_TOOL_LIST",
@@ -30,13 +29,13 @@ const LISTS: &[&str] = &[
 static COMPLAINTS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 thread_local! {
-    /// This thread is the one that settles.
+    /// This thread is building the stack.
     static SETTLING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Settles which tools there are, the first time. `true` if there is one.
+/// Builds the stack, the first time. `true` if it is not empty.
 ///
-/// What a tool calls while that goes on reaches MPI itself; other threads wait for the end of it.
+/// MPI calls of tools meanwhile go to MPI itself; other threads wait until the stack is built.
 pub(super) fn settle() -> bool {
     static ONCE: Once = Once::new();
     if SETTLING.get() {
@@ -61,7 +60,7 @@ pub(super) fn settle() -> bool {
     stack().is_some()
 }
 
-/// What there is to say about the list, for the one rank that says it.
+/// Returns the messages about the list, for the one rank that prints them.
 pub fn take_complaints() -> Vec<String> {
     core::mem::take(&mut *COMPLAINTS.lock().unwrap_or_else(PoisonError::into_inner))
 }
@@ -97,13 +96,13 @@ fn add(item: &[u8]) -> Result<(), String> {
         }
         builder.begin()
     };
-    // SAFETY: the tool handed the function over for this (Q1); the builder is not held.
+    // SAFETY: the tool registered the function for this (Q1); the builder is not locked.
     unsafe { (tool.callback)(number_of(number)) };
     builder().end();
     Ok(())
 }
 
-/// The tool of a name, which is in the process already.
+/// The registered tool of a name.
 fn announced(name: &[u8]) -> Result<ToolAnnouncement, String> {
     let builder = builder();
     if let Some(tool) = builder.named(name) {
@@ -126,7 +125,7 @@ fn announced(name: &[u8]) -> Result<ToolAnnouncement, String> {
 #[derive(Debug, PartialEq, Eq)]
 enum ToolListItem<'a> {
     Name(&'a [u8]),
-    /// A library, and the tool that is wanted of it.
+    /// A library, and optionally the name of a tool in it.
     Library(Option<&'a [u8]>, &'a [u8]),
 }
 
@@ -134,7 +133,7 @@ fn parse_item(item: &[u8]) -> ToolListItem<'_> {
     let equals = item.iter().position(|byte| *byte == b'=');
     let slash = item.iter().position(|byte| *byte == b'/');
     match (equals, slash) {
-        // An `=` behind a slash belongs to the path.
+        // An `=` after a slash belongs to the path.
         (Some(equals), slash) if slash.is_none_or(|slash| equals < slash) => {
             ToolListItem::Library(Some(&item[..equals]), &item[equals + 1..])
         }
@@ -143,7 +142,7 @@ fn parse_item(item: &[u8]) -> ToolListItem<'_> {
     }
 }
 
-/// The tool of a library that is loaded now, or was before.
+/// A tool of a library, which is loaded unless it already was.
 fn from_library(name: Option<&[u8]>, path: &[u8]) -> Result<ToolAnnouncement, String> {
     builder().set_library(path);
     let loaded = load(path);
@@ -181,12 +180,12 @@ fn from_library(name: Option<&[u8]>, path: &[u8]) -> Result<ToolAnnouncement, St
 
 fn load(path: &[u8]) -> Result<(), String> {
     let name = CString::new(path).map_err(|_| "a path with a zero byte".to_owned())?;
-    // SAFETY: a string that a zero ends; what the library does when it is loaded is the user's wish. It is never unloaded.
+    // SAFETY: a C string; the user is responsible for the library's constructors. It is never unloaded.
     let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     if !handle.is_null() {
         return Ok(());
     }
-    // SAFETY: the loader's words about the call above, made by this thread.
+    // SAFETY: the loader's message for the call above, made by this thread.
     let text = unsafe { libc::dlerror() };
     let why = (!text.is_null()).then(|| {
         // SAFETY: a C string, copied at once.
