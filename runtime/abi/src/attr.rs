@@ -102,7 +102,7 @@ pub fn comm_get_attr(
     let Some(number) = predefined(mpi, keyval) else {
         return get(mpi, comm, keyval, &value, &flag);
     };
-    // The program reads it through the pointer for as long as it likes: one small allocation for each key.
+    // The program may keep the pointer: one small allocation for each key, never freed.
     value.set(ExtraState(
         mpi.state(|state| state.attributes.place(keyval, number)),
     ));

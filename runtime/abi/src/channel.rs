@@ -384,7 +384,7 @@ fn in_mpi<R>(otherwise: R, body: impl FnOnce(Mpi) -> R) -> R {
 /// `ids` has `count` elements, valid while the result is in use.
 unsafe fn names<'a>(ids: *const u64, count: usize) -> &'a [ChannelId] {
     match NonNull::new(ids.cast_mut().cast::<ChannelId>()) {
-        // SAFETY: so many words: the caller's obligation, which a name is one of.
+        // SAFETY: `count` words: the caller's obligation; an id is one word.
         Some(ids) => unsafe { slice::from_raw_parts(ids.as_ptr(), count) },
         None => no_names(count),
     }
@@ -405,7 +405,7 @@ unsafe fn memory_of(pieces: *const MessageBlocks, count: usize) -> Option<Channe
         return ChannelMemory::new([]);
     }
     let pieces = NonNull::new(pieces.cast_mut())?;
-    // SAFETY: so many elements: the caller's obligation.
+    // SAFETY: `count` elements: the caller's obligation.
     let pieces = unsafe { slice::from_raw_parts(pieces.as_ptr(), count) };
     let is_empty = |piece: &&MessageBlocks| piece.block_bytes == 0 || piece.blocks == 0;
     let used = pieces.iter().filter(|piece| !is_empty(piece));

@@ -305,7 +305,7 @@ fn origin(words: &mut [u128], start: isize) -> *mut u8 {
 
 const WORD: usize = size_of::<u128>();
 
-/// Whether the bytes are sufficiently aligned for the program's function: to 16, or to the largest power of two in the item size.
+/// Whether the bytes are aligned for the program's function: to the largest power of two that divides the item size, at most 16.
 fn is_aligned(bytes: &[u8], datatype: &Datatype) -> bool {
     let size = datatype.size.max(1);
     let align = (1u64 << size.trailing_zeros()).min(WORD as u64);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sessions (MPI 5.0 section 11.3), and what is made from process sets.
+//! Sessions (MPI 5.0 section 11.3), process sets, and communicators made from groups.
 //!
-//! All sessions of a process and its World Model share one runtime, which joins the job with the first of them. It leaves
-//! with `MPI_Finalize`, or with the last session after that. A process that had sessions alone may open another one at any
-//! time, so it leaves when it exits.
+//! All sessions of a process and its World Model share one runtime, which joins the job with the first of them. It leaves with
+//! `MPI_Finalize`, or with the last session after that. A process that only uses sessions may open another one at any time, so it
+//! leaves when it exits.
 //!
 //! # Safety
-//! `atexit` is the C library's, and gets a function that takes nothing and does not unwind.
-#![allow(unsafe_code, reason = "registers what is done at the process's exit")]
+//! `atexit` is the C library's, and gets a function without parameters that does not unwind.
+#![allow(unsafe_code, reason = "registers an exit handler")]
 
 use core::ffi::{CStr, c_int};
 use std::ffi::CString;
@@ -34,15 +34,15 @@ use crate::state::GroupObject;
 
 /// A session.
 pub struct SessionObject {
-    /// What becomes of its errors.
+    /// Its error handler.
     pub errhandler: MPI_Errhandler,
-    /// The thread level that it was granted.
+    /// Its provided thread level.
     pub thread_level: c_int,
-    /// What its groups and communicators, and its buffer, know it by.
+    /// Its number, stored in its groups, communicators and buffer.
     pub number: SessionNumber,
 }
 
-/// The number of a session, which no other one of the process has.
+/// The number of a session, unique in the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionNumber(pub u32);
 
@@ -115,7 +115,7 @@ pub fn session_get_num_psets(
     Ok(())
 }
 
-/// `MPI_Session_get_nth_pset`: `length` is the room in `name`, NUL included, and becomes the room that is needed.
+/// `MPI_Session_get_nth_pset`: `length` is the size of `name`, including the NUL, and becomes the required size.
 pub fn session_get_nth_pset(
     mpi: Mpi,
     session: MPI_Session,
@@ -197,7 +197,7 @@ pub fn comm_create_from_group(
     Ok(())
 }
 
-/// `MPI_Intercomm_create_from_groups`: the leaders tell each other who is in their groups, and their groups what they heard.
+/// `MPI_Intercomm_create_from_groups`: the leaders exchange their groups, and broadcast the result in their groups.
 pub fn intercomm_create_from_groups(
     mpi: Mpi,
     local_group: MPI_Group,
@@ -219,7 +219,7 @@ pub fn intercomm_create_from_groups(
         true => meet(mpi, lane, &members, remote_group, remote_leader).map(Some),
         false => Ok(None),
     };
-    // What went wrong there the others must hear too, or they would wait for ever.
+    // An error there must be broadcast too, since the other members wait.
     let (met, failed) = exchanged.map_or_else(|error| (None, Some(error)), |met| (met, None));
     let (words, other) = met.map_or((Vec::new(), None), |(words, other)| (words, Some(other)));
     let makers = ContextMembers::in_lane(lane, &members, rank)
@@ -242,7 +242,7 @@ pub fn intercomm_create_from_groups(
     Ok(())
 }
 
-/// What the leaders say to each other: their groups, and the context.
+/// The leaders' exchange: their groups, and the context id.
 fn meet(
     mpi: Mpi,
     lane: AgreementLane,
@@ -265,7 +265,7 @@ fn meet(
     ))
 }
 
-/// Keeps a communicator that has no parent, but a group from a session.
+/// Inserts a communicator made from a session's group, without a parent.
 fn own(mpi: Mpi, comm: Comm, group: MPI_Group, errhandler: MPI_Errhandler) -> Result<MPI_Comm> {
     let handle = keep(mpi, MPI_Comm::SELF, comm)?;
     mpi.state(|state| {
@@ -277,7 +277,7 @@ fn own(mpi: Mpi, comm: Comm, group: MPI_Group, errhandler: MPI_Errhandler) -> Re
     })
 }
 
-/// Where those meet who have no communicator in common: by the hash of their tag (FNV-1a).
+/// The lane of processes without a common communicator: by a hash of their string tag (FNV-1a).
 fn lane(mpi: Mpi, stringtag: &CStr) -> AgreementLane {
     let hash = stringtag
         .to_bytes()
@@ -302,7 +302,7 @@ fn rank_in(which: &str, rank: c_int, group: &Group) -> Result<u32> {
     found.ok_or_else(|| bad_rank(which, rank, group.size()))
 }
 
-/// The processes of a set; names are compared as those of hosts are, without regard to case.
+/// The processes of a set; names are compared like host names, case-insensitively.
 fn pset(mpi: Mpi, name: &CStr) -> Result<Group> {
     let same = |other: &CStr| name.to_bytes().eq_ignore_ascii_case(other.to_bytes());
     if same(WORLD) {
@@ -324,13 +324,13 @@ fn level_of(name: &CStr) -> Option<c_int> {
     found.map(|(level, _)| *level)
 }
 
-/// A process that had sessions alone leaves the job here.
+/// Exit handler: a process that only used sessions leaves the job here.
 extern "C" fn at_exit() {
     if process::phase() != ProcessPhase::Running || process::world() != World::Before {
         return;
     }
     enter("MPI_Session_finalize", On::Nothing, |mpi| {
-        // With a session open the process leaves too early; the launcher says so.
+        // An exit with an open session is an error, which the launcher reports.
         match mpi.state(|state| state.sessions.is_empty()) {
             true => leave_job(mpi),
             false => Ok(()),

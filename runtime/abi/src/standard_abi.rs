@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! MPI 5.0 chapter 20: what a program or another language's bindings may ask of the ABI, and tell it about Fortran.
+//! MPI 5.0 chapter 20: queries of the ABI, and the Fortran settings of a program or of language bindings.
 
 use core::ffi::{CStr, c_int};
 use std::ffi::CString;
@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorClass, Result};
 use crate::handle::{MPI_Aint, MPI_Count, MPI_Datatype, MPI_Info, MPI_Offset};
 use crate::info::{InfoPairs, hints, insert};
 
-/// What was told about Fortran.
+/// The Fortran settings.
 struct Fortran {
     info: Option<InfoPairs>,
     /// `.TRUE.` and `.FALSE.` of logicals of 1, 2, 4, 8 and 16 bytes.
@@ -48,7 +48,7 @@ pub fn abi_get_info(info: OutArg<'_, MPI_Info>) -> Result<()> {
     Ok(())
 }
 
-/// `MPI_Abi_get_fortran_info`: what was told, or `MPI_INFO_NULL`.
+/// `MPI_Abi_get_fortran_info`: the info that was set, or `MPI_INFO_NULL`.
 pub fn abi_get_fortran_info(info: OutArg<'_, MPI_Info>) -> Result<()> {
     let found = fortran().info.clone();
     info.set(match found {
@@ -58,7 +58,7 @@ pub fn abi_get_fortran_info(info: OutArg<'_, MPI_Info>) -> Result<()> {
     Ok(())
 }
 
-/// `MPI_Abi_set_fortran_info`: once, and only what agrees with the library's own Fortran datatypes.
+/// `MPI_Abi_set_fortran_info`: can be set once, and must agree with the library's Fortran datatypes.
 pub fn abi_set_fortran_info(info: MPI_Info) -> Result<()> {
     let pairs = hints(info)?;
     for (key, datatype) in SIZES {
@@ -117,7 +117,7 @@ pub fn abi_get_fortran_booleans(
     Ok(())
 }
 
-/// `MPI_Abi_set_fortran_booleans`: once for each size.
+/// `MPI_Abi_set_fortran_booleans`: can be set once for each size.
 pub fn abi_set_fortran_booleans(logical_true: &[u8], logical_false: &[u8]) -> Result<()> {
     let slot = slot(logical_true.len())?;
     let mut fortran = fortran();
@@ -138,7 +138,7 @@ pub fn abi_set_fortran_booleans(logical_true: &[u8], logical_false: &[u8]) -> Re
     Ok(())
 }
 
-/// Where logicals of this many bytes are kept.
+/// Index of logicals of this many bytes.
 fn slot(bytes: usize) -> Result<usize> {
     let slot = [1, 2, 4, 8, 16].iter().position(|known| *known == bytes);
     slot.ok_or_else(|| {

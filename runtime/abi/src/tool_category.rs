@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! MPI 5.0 section 15.3.9: categories. One holds all others; what is in them never changes.
+//! MPI 5.0 section 15.3.9: categories. One contains all others; their contents never change.
 
 use core::ffi::{CStr, c_int};
 
@@ -77,7 +77,7 @@ pub fn get_categories(index: c_int, indices: OutArray<'_, c_int>) -> Result<()> 
     Ok(())
 }
 
-/// `MPI_T_category_changed`: nothing ever did.
+/// `MPI_T_category_changed`: always 0, since categories never change.
 pub fn changed(update_number: OutArg<'_, c_int>) -> Result<()> {
     update_number.set(0);
     Ok(())

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! MPI 5.0 section 15.3.6: control variables, which are the rows of [`runtime::var::ROWS`] under the names that they have in the
-//! environment.
+//! MPI 5.0 section 15.3.6: control variables, the rows of [`runtime::var::ROWS`], with the names of the environment variables.
 //!
-//! All are bound to no object. A tool may write them until MPI is initialized; then the values are fixed. Reading one takes a
-//! lock and looks at the environment, so it is not for signal handlers.
+//! None is bound to an object. A tool may write them until MPI is initialized; then the values are fixed. Reading one takes a lock and
+//! reads the environment, so it is not async-signal-safe.
 
 use core::ffi::{CStr, c_int};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,7 +18,7 @@ use crate::tool::{Result, ToolError, at, number, put, put_text, verbosity};
 use crate::tool_handles::{ToolHandleKind, ToolHandles};
 use crate::{lock, state, tool_enum, tool_event};
 
-/// The variables behind live handles.
+/// The variables of allocated handles.
 static HANDLES: Mutex<ToolHandles<&'static ControlVariable>> =
     Mutex::new(ToolHandles::new(ToolHandleKind::Cvar));
 
@@ -27,7 +26,7 @@ fn handles() -> MutexGuard<'static, ToolHandles<&'static ControlVariable>> {
     HANDLES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The interface was finalized: no handle lives on.
+/// Frees all handles when the interface is finalized.
 pub fn forget_handles() {
     handles().clear();
 }
@@ -62,7 +61,7 @@ pub fn get_info(
     Ok(())
 }
 
-/// What it means, which values it takes and who may set it.
+/// The description of a variable: meaning, values, and when it can be set.
 fn describe(row: &ControlVariable) -> String {
     format!(
         "{} Expected: {}. {}",
@@ -152,13 +151,13 @@ pub fn write(handle: MPI_T_cvar_handle, buf: InValue<'_>) -> Result<()> {
         })
     })?;
     if row.scope == Scope::Any && (lock::is_multiple() || tool_event::is_only_thread()) {
-        // In other threads than the one that may, or where this is already within MPI, the next turn of that does it.
+        // If this thread may not, or is already within MPI, the next progress of the right thread applies the settings.
         let _ = state::peek(|state| state.universe.renew_settings());
     }
     Ok(())
 }
 
-/// The value that a program hands over; `None` where it can be none of the row's kind.
+/// Decodes a value; `None` if it is invalid for the variable.
 fn given(row: &ControlVariable, buf: InValue<'_>) -> Result<Option<CvarValue>> {
     if let Some(most) = text_bytes(row) {
         let text = buf

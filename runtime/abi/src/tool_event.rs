@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! MPI 5.0 section 15.3.8: events, the rows of [`runtime::var::events::EVENTS`], and their one source.
+//! MPI 5.0 section 15.3.8: events, the rows of [`runtime::var::events::EVENTS`], and their only source.
 //!
-//! What happens is noted in the engine and waits there. It is handed to callbacks where none of the library's own work is under
-//! way: at the end of a call of MPI, where a callback may do anything, and between two turns of a wait, where it may not
-//! call MPI. So no callback needs to be safe for signals or other threads, and those that are not are called all the same; but
-//! where one of them may call MPI, nothing is handed over within waits. One thread at a time calls callbacks.
+//! Events are queued in the engine, and delivered to callbacks outside of the library's own work: at the end of an MPI call, where a
+//! callback may do anything, and between two turns of a wait, where it may not call MPI. So callbacks of every safety level can be
+//! called; but if one of them may call MPI, nothing is delivered within waits. One thread at a time calls callbacks.
 //!
-//! While anybody listens, the express lane is closed.
+//! While an event is registered, the express lane is closed.
 //!
 //! # Safety
-//! Obligation **V1**: functions were given to `MPI_T_event_register_callback`, `MPI_T_event_handle_free` or
-//! `MPI_T_event_set_dropped_handler`, by whose contract they may be called with the program's own pointer, where their safety level
-//! allows it. They are called without a lock of ours.
+//! Obligation **V1**: functions were passed to `MPI_T_event_register_callback`, `MPI_T_event_handle_free` or
+//! `MPI_T_event_set_dropped_handler`, by whose contract they may be called with the program's pointer, where their safety level
+//! permits it. They are called without a lock of the library.
 #![allow(unsafe_code, reason = "calls the functions of tools")]
 
 use core::ffi::{CStr, c_int, c_void};
@@ -40,11 +39,11 @@ use crate::tool::{Result, ToolError, at, number, put, put_text, verbosity};
 use crate::tool_handles::{ToolHandleKind, ToolHandles, bits};
 use crate::{c, clock, express_lanes, lock, state, tool_enum};
 
-/// A pointer of the tool's own.
+/// A pointer of the tool.
 #[derive(Clone, Copy, Debug)]
 struct UserData(*mut c_void);
 
-// SAFETY: it is never followed here, only handed back to the tool.
+// SAFETY: it is never dereferenced here, only passed back to the tool.
 unsafe impl Send for UserData {}
 
 /// A function that is called for each event.
@@ -54,19 +53,19 @@ struct Callback {
     data: UserData,
 }
 
-/// What is behind a registration handle.
+/// The object of a registration handle.
 #[derive(Debug)]
 struct Registration {
     event: &'static EventDescription,
     /// One for each level of [`LEVELS`].
     callbacks: [Option<Callback>; LEVELS.len()],
-    /// Events that were lost since the last word about it.
+    /// Number of events dropped since the last call of the dropped handler.
     dropped: u64,
     on_dropped: Option<MPI_T_event_dropped_cb_function>,
 }
 
 impl Registration {
-    /// The callback of the lowest level that may be called where `required` is.
+    /// The callback of the lowest level that may be called if `required` is.
     fn callback(&self, required: c_int) -> Option<Callback> {
         let mut levels = LEVELS.iter().zip(self.callbacks);
         levels.find_map(|(level, callback)| callback.filter(|_| *level >= required))
@@ -80,7 +79,7 @@ struct EventInstance {
     number: usize,
     row: &'static EventDescription,
     at: u64,
-    /// The words of its record, its communicator as a handle.
+    /// Its record, with the communicator as a handle.
     record: EventRecord,
     communicator: MPI_Comm,
 }
@@ -99,7 +98,7 @@ impl EventInstance {
         }
     }
 
-    /// An element as it lies in memory.
+    /// The bytes of an element.
     #[allow(
         clippy::cast_possible_truncation,
         reason = "elements that are ints were made of ints"
@@ -130,7 +129,7 @@ type Freed = (
 /// All registrations of the process.
 struct EventRegistry {
     registrations: ToolHandles<Registration>,
-    /// Who is calling callbacks.
+    /// The thread that is calling callbacks.
     caller: Option<ThreadId>,
     instance: Option<EventInstance>,
     instances: u8,
@@ -163,7 +162,7 @@ impl EventRegistry {
         current.ok_or(ToolError(ErrorClass::T_INVALID_HANDLE))
     }
 
-    /// Somebody came or left: what is noted from now on.
+    /// Updates which events the engine records, after a registration was added or removed.
     fn changed(&mut self) {
         let mut events = 0;
         self.allows_wait_callbacks = true;
@@ -182,10 +181,10 @@ impl EventRegistry {
     }
 }
 
-/// The thread that has initialized MPI, where no other may call it.
+/// The thread that has initialized MPI, if no other thread may call it.
 static ONLY_THREAD: OnceLock<ThreadId> = OnceLock::new();
 
-/// MPI is being initialized.
+/// Called when MPI is being initialized.
 pub fn begin(universe: &mut runtime::Universe, level: c_int) {
     universe.messages.set_clock(clock::ticks);
     if level <= c::MPI_THREAD_FUNNELED {
@@ -199,32 +198,32 @@ pub fn is_only_thread() -> bool {
     ONLY_THREAD.get() == Some(&std::thread::current().id())
 }
 
-/// Closes the express lane, if this is the thread that may; else that happens in the next call of MPI.
+/// Closes the express lane, if this thread may; otherwise the next MPI call closes it.
 fn close_lane() {
     if is_only_thread() {
         express_lanes::pause();
     }
 }
 
-/// The interface was finalized: nobody listens any more.
+/// Frees all registrations when the interface is finalized.
 pub fn forget() {
     let mut book = book();
     book.registrations.clear();
     book.changed();
 }
 
-/// Notes that something happened to a communicator or a call, if somebody wants to hear of it.
+/// Queues an event of a communicator or call, if it is registered.
 pub fn note(mpi: Mpi, event: runtime::EventType, words: [u64; runtime::WORDS]) {
     if wanted().has(event) {
         mpi.visit(|universe| universe.messages.note(event, words));
     }
 }
 
-/// Notes that a call failed.
+/// Queues the event of a failed call.
 #[cold]
 pub fn note_error(class: ErrorClass) {
     let words = [i64::from(class.0).cast_unsigned(), 0, 0, 0, 0];
-    // Where the state is being visited, a signal handler has called MPI, which it may not.
+    // The state is being visited only if a signal handler has called MPI, erroneously.
     let _ = state::peek(|state| {
         state
             .universe
@@ -233,7 +232,7 @@ pub fn note_error(class: ErrorClass) {
     });
 }
 
-/// The end of a call of MPI while somebody listens.
+/// Delivers events at the end of an MPI call.
 #[cold]
 #[inline(never)]
 pub fn after_call() {
@@ -246,7 +245,7 @@ pub fn after_call() {
     });
 }
 
-/// A moment between two turns of a wait while somebody listens.
+/// Delivers events between two turns of a wait.
 #[cold]
 #[inline(never)]
 pub fn within_wait(mpi: Mpi) {
@@ -256,7 +255,7 @@ pub fn within_wait(mpi: Mpi) {
     }
 }
 
-/// Hands what has been noted to those who want it, unless somebody is at it.
+/// Delivers queued events, unless a thread is already doing so.
 fn deliver(required: c_int) {
     {
         let mut book = book();
@@ -283,7 +282,7 @@ fn deliver(required: c_int) {
     }
 }
 
-/// The records, and the communicator of each.
+/// Takes the queued records, with the communicator of each.
 fn take() -> (EventRecordList, Vec<MPI_Comm>) {
     let taken = state::peek(|state| {
         if !state.universe.messages.engine().has_records() {
@@ -321,7 +320,7 @@ fn add_dropped(event: usize, lost: u64) {
     }
 }
 
-/// Calls all who want this event.
+/// Calls all callbacks of an event.
 fn call_callbacks(record: EventRecord, communicator: MPI_Comm, required: c_int) {
     let row = &EVENTS[record.event as usize];
     let mut places = 0;
@@ -344,7 +343,7 @@ fn call_callbacks(record: EventRecord, communicator: MPI_Comm, required: c_int) 
     book().instance = None;
 }
 
-/// A callback that is to be made for a registration.
+/// A pending callback of a registration.
 struct EventCallback {
     registration: MPI_T_event_registration,
     callback: Callback,
@@ -365,7 +364,7 @@ impl EventCallback {
     }
 }
 
-/// The next registration that wants the event, from a place on. Registrations may come and go between two calls.
+/// The next registration for the event, from an index on. Registrations may be added and removed between two calls.
 fn next_call(place: &mut usize, row: &EventDescription, required: c_int) -> Option<EventCallback> {
     let mut book = book();
     loop {
@@ -450,7 +449,7 @@ pub fn get_num(num: OutArg<'_, c_int>) -> Result<()> {
     Ok(())
 }
 
-/// `MPI_T_event_get_info`. The info object tells the names of the elements.
+/// `MPI_T_event_get_info`. The info object has the names of the elements.
 pub fn get_info(
     index: c_int,
     name: Option<OutChars<'_>>,
@@ -533,7 +532,7 @@ pub fn handle_alloc(
     Ok(())
 }
 
-/// There are no hints that would change anything, so any info object will do.
+/// Checks an info argument; there are no hints, so any info object is accepted.
 fn look_at(hints: MPI_Info) -> Result<()> {
     match info::hints(hints) {
         Ok(_) => Ok(()),
@@ -547,7 +546,7 @@ pub fn handle_set_info(registration: MPI_T_event_registration, hints: MPI_Info) 
     look_at(hints)
 }
 
-/// `MPI_T_event_handle_get_info`: a new object with the hints that are used, which are none.
+/// `MPI_T_event_handle_get_info`: a new, empty object, since there are no hints.
 pub fn handle_get_info(
     registration: MPI_T_event_registration,
     info_used: Option<OutArg<'_, MPI_Info>>,
@@ -556,7 +555,7 @@ pub fn handle_get_info(
     put_info(info_used, InfoPairs::default())
 }
 
-/// `MPI_T_event_register_callback`; without a function the one of this level goes.
+/// `MPI_T_event_register_callback`; without a function, removes the one of this level.
 pub fn register_callback(
     registration: MPI_T_event_registration,
     safety: c_int,
@@ -574,13 +573,13 @@ pub fn register_callback(
     Ok(())
 }
 
-/// The place of a safety level.
+/// The index of a safety level.
 fn level(safety: c_int) -> Result<usize> {
     let found = LEVELS.iter().position(|level| *level == safety);
     found.ok_or(ToolError(ErrorClass::T_INVALID))
 }
 
-/// Whether a registration has a callback of a level.
+/// Checks that a registration has a callback of a level.
 fn callback(registration: MPI_T_event_registration, safety: c_int) -> Result<()> {
     let mut book = book();
     let found = book.find(registration)?;
@@ -610,8 +609,8 @@ pub fn callback_get_info(
     put_info(info_used, InfoPairs::default())
 }
 
-/// `MPI_T_event_handle_free`: its callbacks are not called any more, but for one that is being called; when that is over the
-/// program's function is.
+/// `MPI_T_event_handle_free`: no more callbacks are called; the program's function is called once a callback in progress has
+/// returned.
 pub fn handle_free(
     registration: MPI_T_event_registration,
     data: ExtraState,
@@ -634,7 +633,7 @@ pub fn handle_free(
     Ok(())
 }
 
-/// `MPI_T_event_set_dropped_handler`; without a function there is none any more.
+/// `MPI_T_event_set_dropped_handler`; without a function, removes the handler.
 pub fn set_dropped_handler(
     registration: MPI_T_event_registration,
     function: Option<MPI_T_event_dropped_cb_function>,

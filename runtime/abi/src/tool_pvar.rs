@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! MPI 5.0 section 15.3.7: performance variables, the rows of [`runtime::var::pvars::PVARS`].
 //!
-//! Sessions and handles are made and freed under a lock. Starting, stopping, reading, writing and resetting take neither a lock
-//! nor memory, so signal handlers may do it, whatever they have interrupted. Binding a handle to a communicator looks at that,
-//! as the functions for communicators do: below `MPI_THREAD_MULTIPLE` the thread that calls MPI does it.
+//! Sessions and handles are made and freed under a lock. Starting, stopping, reading, writing and resetting neither lock nor allocate,
+//! so they are async-signal-safe. Binding a handle to a communicator accesses that communicator like any MPI function: below
+//! `MPI_THREAD_MULTIPLE` only the thread that calls MPI may do it.
 
 use core::ffi::{CStr, c_int};
 use core::time::Duration;
@@ -124,7 +124,7 @@ pub fn session_create(session: OutArg<'_, MPI_T_pvar_session>) -> Result<()> {
     Ok(())
 }
 
-/// `MPI_T_pvar_session_free`: with its handles.
+/// `MPI_T_pvar_session_free`: frees its handles too.
 pub fn session_free(session: InOutArg<'_, MPI_T_pvar_session>) -> Result<()> {
     sessions()?.free_session(session_of(session.get())?)?;
     session.set(MPI_T_pvar_session(0));
@@ -163,7 +163,7 @@ pub fn handle_alloc(
     Ok(())
 }
 
-/// What a handle for this communicator is bound to.
+/// The binding of a handle for this communicator.
 fn bind(pvar: &PerformanceVariable, comm: MPI_Comm) -> Result<PvarBinding> {
     if process::phase() != ProcessPhase::Running {
         return Err(ToolError(ErrorClass::T_INVALID));
@@ -311,7 +311,7 @@ fn one_or_all(handle: MPI_T_pvar_handle) -> Result<Option<SessionKey>> {
     }
 }
 
-/// The number of `MPI_T_PVAR_ALL_HANDLES`.
+/// The value of `MPI_T_PVAR_ALL_HANDLES`.
 const ALL_HANDLES: usize = 1;
 
 fn key(kind: ToolHandleKind, number: usize) -> Option<SessionKey> {

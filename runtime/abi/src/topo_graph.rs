@@ -106,7 +106,7 @@ pub fn graph_neighbors(
     })
 }
 
-/// `MPI_Dist_graph_create_adjacent`: every process gives its own edges.
+/// `MPI_Dist_graph_create_adjacent`: every process passes its own edges.
 pub fn dist_graph_create_adjacent(
     mpi: Mpi,
     comm: MPI_Comm,
@@ -138,7 +138,7 @@ pub fn dist_graph_create_adjacent(
     Ok(())
 }
 
-/// `MPI_Dist_graph_create`: every process gives any edges; each edge is told to both its ends.
+/// `MPI_Dist_graph_create`: every process passes any edges; each edge is sent to both of its processes.
 pub fn dist_graph_create(
     mpi: Mpi,
     comm: MPI_Comm,
@@ -192,7 +192,7 @@ pub fn dist_graph_neighbors_count(
     })
 }
 
-/// `MPI_Dist_graph_neighbors`: as many as there is room for.
+/// `MPI_Dist_graph_neighbors`: as many as fit in the arrays.
 pub fn dist_graph_neighbors(
     mpi: Mpi,
     comm: MPI_Comm,
@@ -219,7 +219,7 @@ pub fn dist_graph_neighbors(
     })
 }
 
-/// Tells each rank of an intracommunicator some words, and hears what the ranks tell this one: in the order of the ranks.
+/// Sends each rank of an intracommunicator its words, and receives the words for this rank, in rank order.
 fn exchange_edges(mpi: Mpi, comm: &Comm, outgoing: Vec<Vec<u32>>) -> Result<Vec<u32>> {
     let me = comm.rank as usize;
     let out: Vec<u8> = outgoing
@@ -251,7 +251,7 @@ fn exchange_edges(mpi: Mpi, comm: &Comm, outgoing: Vec<Vec<u32>>) -> Result<Vec<
     Ok(incoming)
 }
 
-/// The edges of this process out of what it heard.
+/// Adds the received edges to the graph of this process.
 fn collect(mut graph: DistGraph, incoming: &[u32], weighted: bool) -> DistGraph {
     let mut weights = topology::EdgeWeights::default();
     for [which, rank, weight] in incoming.as_chunks::<3>().0 {
@@ -364,7 +364,7 @@ fn topology_of(mpi: Mpi, comm: MPI_Comm) -> Result<Option<Arc<Topology>>> {
     Ok(any(mpi, comm)?.topology)
 }
 
-/// An edge as its ends are told of it: which way, the other end, the weight.
+/// Direction of an edge in a message: direction, other process, weight.
 const OUTGOING: u32 = 0;
-/// The other way.
+/// The opposite direction.
 const INCOMING: u32 = 1;
