@@ -719,7 +719,7 @@ fn live(mpi: Mpi, request: MPI_Request) -> Result<RequestId> {
     let token = request_token(request)?;
     let found = mpi.visit(|universe| {
         let found = universe.messages.find_request(token)?;
-        // What was freed while it was in progress ends by itself, and nobody may wait for it.
+        // A request that was freed while in progress completes by itself, and must not be waited for.
         (!universe.messages.is_freed(found)).then_some(found)
     });
     found.ok_or_else(|| stale_request(request))
