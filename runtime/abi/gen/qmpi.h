@@ -2050,7 +2050,7 @@ typedef int QMPI_Abi_get_fortran_info_t(QMPI_Context context, int tool_id, MPI_I
 typedef int QMPI_Abi_set_fortran_booleans_t(QMPI_Context context, int tool_id, int logical_size, void *logical_true, void *logical_false);
 typedef int QMPI_Abi_set_fortran_info_t(QMPI_Context context, int tool_id, MPI_Info info);
 
-/* What stands at the end of the stack: MPI itself, for tool_id 0. */
+/* MPI itself, at the end of the stack, for tool_id 0. */
 int QMPI_Send(QMPI_Context context, int tool_id, const void *buf, int count, MPI_Datatype datatype, int dest, int tag, MPI_Comm comm);
 int QMPI_Send_c(QMPI_Context context, int tool_id, const void *buf, MPI_Count count, MPI_Datatype datatype, int dest, int tag, MPI_Comm comm);
 int QMPI_Recv(QMPI_Context context, int tool_id, void *buf, int count, MPI_Datatype datatype, int source, int tag, MPI_Comm comm, MPI_Status *status);
