@@ -476,10 +476,7 @@ impl<'a> Job<'a> {
         let mut pending = AwaitedOperation::on(what, comm);
         pending.local_peer = it.root;
         pending.data.bytes = it.bytes.unwrap_or(0);
-        let entered = it
-            .place
-            .and_then(|place| self.entered.get(&(comm.id, place)));
-        let entered = entered.map_or(&[][..], Vec::as_slice);
+        let entered = self.members(comm.id, it.place);
         for theirs in entered.iter().filter(|entered| entered.rank != me) {
             let other = theirs.difference(name, &it);
             pending.near.extend(other.map(|other| theirs.near(other)));
@@ -488,12 +485,7 @@ impl<'a> Job<'a> {
         // Calls of another collective are not counted with this one.
         let is_same = pending.near.iter().all(|it| it.other == Difference::Size);
         let is_through = |rank: i32| is_same && self.has_come(rank, comm.id, name, it.number);
-        let is_later = |rank: i32| {
-            let latest = self.latest.get(&(comm.id, rank));
-            latest
-                .zip(it.place)
-                .is_some_and(|(latest, place)| *latest > place)
-        };
+        let is_later = |rank: i32| self.is_past(rank, comm.id, it.place);
         let is_here =
             |rank: &i32| *rank == me || meets(*rank) || is_through(*rank) || is_later(*rank);
         if !pending.near.is_empty() && comm.ranks.iter().all(is_here) {
@@ -519,8 +511,7 @@ impl<'a> Job<'a> {
                 .near
                 .extend(self.other_collective(*rank, comm, name));
         }
-        let root = it.root.and_then(|root| usize::try_from(root).ok());
-        let root = root.and_then(|root| comm.ranks.get(root).copied());
+        let root = world_root(comm, it.root);
         let is_gone = |root: &i32| *root != me && !meets(*root);
         if let Some(root) = root.filter(is_gone)
             && pending.under_way
@@ -531,6 +522,18 @@ impl<'a> Job<'a> {
                 .push(NearMiss::of(Difference::Through, root, name));
         }
         pending
+    }
+
+    /// The ranks in a collective call of a communicator.
+    fn members(&self, comm: u64, place: Option<i64>) -> &[CollectiveMember<'a>] {
+        let members = place.and_then(|place| self.entered.get(&(comm, place)));
+        members.map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether a rank is in a later collective call of a communicator.
+    fn is_past(&self, rank: i32, comm: u64, place: Option<i64>) -> bool {
+        let latest = self.latest.get(&(comm, rank)).zip(place);
+        latest.is_some_and(|(latest, place)| *latest > place)
     }
 
     fn has_come(&self, rank: i32, comm: u64, name: &str, number: Option<i32>) -> bool {
@@ -589,6 +592,12 @@ impl<'a> Job<'a> {
         pending.under_way = pending.ranks.is_empty();
         pending
     }
+}
+
+/// The root's rank in `MPI_COMM_WORLD`.
+fn world_root(comm: &CommReport, root: Option<i64>) -> Option<i32> {
+    let root = root.and_then(|root| usize::try_from(root).ok());
+    root.and_then(|root| comm.ranks.get(root).copied())
 }
 
 impl AwaitedOperation {

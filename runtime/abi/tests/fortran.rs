@@ -366,7 +366,11 @@ fn pmpi_003_a_tool_in_fortran_replaces_a_procedure_of_each_way() {
     let folder = scratch("fortran-tools");
     for method in METHODS {
         let file = source(&folder, &format!("{}.f90", method.0), &program(method));
-        let tool = source(&folder, &format!("tool_{}.f90", method.0), &fortran_tool(method));
+        let tool = source(
+            &folder,
+            &format!("tool_{}.f90", method.0),
+            &fortran_tool(method),
+        );
         for word in ["-O", "-static-mpi"] {
             let made = folder.join(format!("{}{word}", method.0));
             succeed(
