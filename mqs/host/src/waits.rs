@@ -506,11 +506,9 @@ impl<'a> Job<'a> {
         pending.ranks = comm.ranks.iter().filter(absent).copied().collect();
         pending.all = needs_all(name);
         pending.under_way = pending.ranks.is_empty();
-        for rank in &pending.ranks {
-            pending
-                .near
-                .extend(self.other_collective(*rank, comm, name));
-        }
+        let absent = pending.ranks.iter();
+        let others = absent.filter_map(|rank| self.other_collective(*rank, comm, name));
+        pending.near.extend(others);
         let root = world_root(comm, it.root);
         let is_gone = |root: &i32| *root != me && !meets(*root);
         if let Some(root) = root.filter(is_gone)
