@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// No deadlock: all wait for a rank that computes.
+// No deadlock: the other ranks wait for one that computes.
 //
 // ranks: 3
-// told: no deadlock: ranks 0 and 1 wait; rank 2 is not waiting in MPI and may still come
-// told: MPI_Barrier, call 1 of it on MPI_COMM_WORLD: rank 0 has come, ranks 1 and 2 have not
-// told: rank 1: MPI_Recv from rank 2, tag 0, 4 bytes (1 of MPI_INT), on MPI_COMM_WORLD
-// told: rank 2: not waiting in MPI
-// not told: ever go on
+// expected: no deadlock: ranks 0 and 1 wait; rank 2 is not waiting in MPI and may still come
+// expected: MPI_Barrier, call 1 of it on MPI_COMM_WORLD: rank 0 has come, ranks 1 and 2 have not
+// expected: rank 1: MPI_Recv from rank 2, tag 0, 4 bytes (1 of MPI_INT), on MPI_COMM_WORLD
+// expected: rank 2: not waiting in MPI
+// unexpected: ever go on
 #include <mpi.h>
 
 int main(int argc, char **argv)

@@ -2,10 +2,10 @@
 // Two ranks call collectives of two communicators in different order.
 //
 // ranks: 2
-// told: deadlock: none of the 2 ranks can ever go on
-// told: ranks 0 and 1 wait for each other
-// told: MPI_Barrier, call 1 of it on rows: rank 0 has come, rank 1 has not (it is in MPI_Barrier)
-// told: MPI_Barrier, call 1 of it on columns: rank 1 has come, rank 0 has not (it is in MPI_Barrier)
+// expected: deadlock: none of the 2 ranks can ever go on
+// expected: ranks 0 and 1 wait for each other
+// expected: MPI_Barrier, call 1 of it on rows: rank 0 has come, rank 1 has not (it is in MPI_Barrier)
+// expected: MPI_Barrier, call 1 of it on columns: rank 1 has come, rank 0 has not (it is in MPI_Barrier)
 #include <mpi.h>
 
 int main(int argc, char **argv)

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Each rank gathers to itself: all are in the same call, and each waits for what the other does not send.
+// Each rank gathers to itself: all are in the same call, and each waits for data that the other does not send.
 //
 // ranks: 2
-// told: deadlock: none of the 2 ranks can ever go on
-// told: not all ranks call the same collective on MPI_COMM_WORLD at the same place: rank 0 calls Gather with root 0, rank 1 calls Gather with root 1
-// told: rank 0: MPI_Gather call 1 on MPI_COMM_WORLD with root 0: every rank has come, but not to the same
-// told: rank 1 calls it with root 1
+// expected: deadlock: none of the 2 ranks can ever go on
+// expected: not all ranks call the same collective on MPI_COMM_WORLD at the same place: rank 0 calls Gather with root 0, rank 1 calls Gather with root 1
+// expected: rank 0: MPI_Gather call 1 on MPI_COMM_WORLD with root 0: every rank has come, but not to the same
+// expected: rank 1 calls it with root 1
 #include <mpi.h>
 
-/* More than goes over shared memory in rounds: there both would hear of it. */
+/* Above the limit of the shared-memory algorithm, in which both ranks would return an error. */
 enum { COUNT = 1 << 22 };
 static int mine[COUNT], all[2 * COUNT];
 

@@ -2,10 +2,10 @@
 // The master waits for a result from any worker, each worker for work from the master.
 //
 // ranks: 4
-// told: deadlock: none of the 4 ranks can ever go on
-// told: ranks 0 and 1 wait for each other
-// told: rank 0: MPI_Recv from any rank, any tag, 4 bytes (1 of MPI_INT), on MPI_COMM_WORLD
-// told: ranks 1-3: MPI_Recv from rank 0, tag 1, 4 bytes (1 of MPI_INT), on MPI_COMM_WORLD
+// expected: deadlock: none of the 4 ranks can ever go on
+// expected: ranks 0 and 1 wait for each other
+// expected: rank 0: MPI_Recv from any rank, any tag, 4 bytes (1 of MPI_INT), on MPI_COMM_WORLD
+// expected: ranks 1-3: MPI_Recv from rank 0, tag 1, 4 bytes (1 of MPI_INT), on MPI_COMM_WORLD
 #include <mpi.h>
 
 int main(int argc, char **argv)

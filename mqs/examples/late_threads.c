@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// No deadlock is told: with MPI_THREAD_MULTIPLE another thread may send what is waited for, and here it does.
+// No deadlock is reported: with MPI_THREAD_MULTIPLE another thread may send the awaited message, and here it does.
 //
 // ranks: 2
-// told: no verdict: ranks 0 and 1 wait; ranks 0 and 1 have threads that may be in MPI at any time
-// not told: ever go on
+// expected: no verdict: ranks 0 and 1 wait; ranks 0 and 1 have threads that may be in MPI at any time
+// unexpected: ever go on
 #include <mpi.h>
 #include <pthread.h>
 #include <stddef.h>

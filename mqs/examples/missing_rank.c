@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// One rank does not come to a collective of all: it waits for a message of one that is in it.
+// One rank does not enter a collective: it waits for a message from a rank that is in it.
 //
 // ranks: 4
-// told: deadlock: none of the 4 ranks can ever go on
-// told: ranks 0 and 3 wait for each other
-// told: MPI_Barrier, call 1 of it on MPI_COMM_WORLD: ranks 0-2 have come, rank 3 has not (it is in MPI_Recv)
+// expected: deadlock: none of the 4 ranks can ever go on
+// expected: ranks 0 and 3 wait for each other
+// expected: MPI_Barrier, call 1 of it on MPI_COMM_WORLD: ranks 0-2 have come, rank 3 has not (it is in MPI_Recv)
 #include <mpi.h>
 
 int main(int argc, char **argv)

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Of three persistent receives the last is not started: a send waits for it, and the receiver for what is sent behind that.
+// The last of three persistent receives is not started: a send waits for it, and the receiver waits for the next message.
 //
 // ranks: 2
-// told: deadlock: none of the 2 ranks can ever go on
-// told: ranks 0 and 1 wait for each other
-// told: rank 0 waits until rank 1 receives tag 2 on MPI_COMM_WORLD: its persistent receive would, but was not started
-// told: rank 0: MPI_Ssend to rank 1, tag 2, 4 bytes (1 of MPI_INT), on MPI_COMM_WORLD
-// told: rank 1 has a persistent receive that fits and is not started (MPI_Recv_init without MPI_Start)
-// told: rank 1: MPI_Waitall (2 of 3 requests are done) from rank 0, tag 7, 4 bytes (1 of MPI_INT), on MPI_COMM_WORLD
+// expected: deadlock: none of the 2 ranks can ever go on
+// expected: ranks 0 and 1 wait for each other
+// expected: rank 0 waits until rank 1 receives tag 2 on MPI_COMM_WORLD: its persistent receive would, but was not started
+// expected: rank 0: MPI_Ssend to rank 1, tag 2, 4 bytes (1 of MPI_INT), on MPI_COMM_WORLD
+// expected: rank 1 has a persistent receive that fits and is not started (MPI_Recv_init without MPI_Start)
+// expected: rank 1: MPI_Waitall (2 of 3 requests are done) from rank 0, tag 7, 4 bytes (1 of MPI_INT), on MPI_COMM_WORLD
 #include <mpi.h>
 
 int main(int argc, char **argv)

@@ -2,10 +2,10 @@
 // Ranks are in different collectives of one communicator.
 //
 // ranks: 2
-// told: deadlock: none of the 2 ranks can ever go on
-// told: ranks 0 and 1 wait for each other
-// told: not all ranks call the same collective on MPI_COMM_WORLD at the same place: rank 0 calls Bcast with root 1, rank 1 calls Gather with root 1
-// told: rank 1 is in MPI_Gather on MPI_COMM_WORLD instead
+// expected: deadlock: none of the 2 ranks can ever go on
+// expected: ranks 0 and 1 wait for each other
+// expected: not all ranks call the same collective on MPI_COMM_WORLD at the same place: rank 0 calls Bcast with root 1, rank 1 calls Gather with root 1
+// expected: rank 1 is in MPI_Gather on MPI_COMM_WORLD instead
 #include <mpi.h>
 
 static int mine[1 << 20], theirs[2 << 20];

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// No deadlock: at any moment one or both of the ranks wait for a message, and it is always on its way.
+// No deadlock: at any moment one or both of the ranks wait for a message that is in flight.
 //
 // ranks: 2
-// not told: ever go on
+// unexpected: ever go on
 #include <mpi.h>
 
 int main(int argc, char **argv)

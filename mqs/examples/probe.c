@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// A probe for a message that is sent only after an answer to it.
+// A probe for a message that is sent only after the reply to it.
 //
 // ranks: 2
-// told: deadlock: none of the 2 ranks can ever go on
-// told: ranks 0 and 1 wait for each other
-// told: rank 0: MPI_Probe from rank 1, tag 4, on MPI_COMM_WORLD
+// expected: deadlock: none of the 2 ranks can ever go on
+// expected: ranks 0 and 1 wait for each other
+// expected: rank 0: MPI_Probe from rank 1, tag 4, on MPI_COMM_WORLD
 #include <mpi.h>
 
 int main(int argc, char **argv)

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// A ring in which everybody receives before it sends.
+// A ring in which every rank receives before it sends.
 //
 // ranks: 3
-// told: deadlock: none of the 3 ranks can ever go on
-// told: ranks wait in a circle, each for the next: 0 -> 2 -> 1 -> 0
-// told: ranks 0-2: MPI_Recv from the rank before, tag 7, 4 bytes (1 of MPI_INT), on MPI_COMM_WORLD
+// expected: deadlock: none of the 3 ranks can ever go on
+// expected: ranks wait in a circle, each for the next: 0 -> 2 -> 1 -> 0
+// expected: ranks 0-2: MPI_Recv from the rank before, tag 7, 4 bytes (1 of MPI_INT), on MPI_COMM_WORLD
 #include <mpi.h>
 
 int main(int argc, char **argv)

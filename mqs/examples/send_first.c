@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Both send before they receive, more than MPI keeps: each MPI_Send waits for the other's MPI_Recv.
+// Both ranks send before they receive, above the eager limit: each MPI_Send waits for the other's MPI_Recv.
 //
 // ranks: 2
-// told: deadlock: none of the 2 ranks can ever go on
-// told: ranks 0 and 1 wait for each other
-// told: rank 0: MPI_Send to rank 1, tag 7, 4194304 bytes (4194304 of MPI_CHAR), on MPI_COMM_WORLD
+// expected: deadlock: none of the 2 ranks can ever go on
+// expected: ranks 0 and 1 wait for each other
+// expected: rank 0: MPI_Send to rank 1, tag 7, 4194304 bytes (4194304 of MPI_CHAR), on MPI_COMM_WORLD
 #include <mpi.h>
 
 static char mine[4 << 20], theirs[4 << 20];

@@ -2,7 +2,7 @@
 // No deadlock: each step begins when the slowest rank is ready, which sleeps before it sends.
 //
 // ranks: 4
-// not told: ever go on
+// unexpected: ever go on
 #include <mpi.h>
 #include <unistd.h>
 

@@ -2,9 +2,9 @@
 // Two ranks can never go on, while the others work.
 //
 // ranks: 4
-// told: deadlock: ranks 0 and 1 of 4 can never go on
-// told: ranks 0 and 1 wait for each other
-// told: ranks 2 and 3: not waiting in MPI
+// expected: deadlock: ranks 0 and 1 of 4 can never go on
+// expected: ranks 0 and 1 wait for each other
+// expected: ranks 2 and 3: not waiting in MPI
 #include <mpi.h>
 #include <unistd.h>
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// An exchange that is started again and again, and at last without the receives: its messages, which are not announced any more, wait.
+// A persistent exchange that is started repeatedly, and at last without its receives: its sends, which no longer use RTS, wait.
 //
 // ranks: 2
-// told: deadlock: none of the 2 ranks can ever go on
-// told: ranks 0 and 1 wait for each other
-// told: rank 0: MPI_Wait to rank 1, tag 5, 100000 bytes (100000 of MPI_CHAR), on MPI_COMM_WORLD
-// told: (send, persistent; waits for its receive; 100000 of MPI_CHAR; in MPI_Wait)
+// expected: deadlock: none of the 2 ranks can ever go on
+// expected: ranks 0 and 1 wait for each other
+// expected: rank 0: MPI_Wait to rank 1, tag 5, 100000 bytes (100000 of MPI_CHAR), on MPI_COMM_WORLD
+// expected: (send, persistent; waits for its receive; 100000 of MPI_CHAR; in MPI_Wait)
 #include <mpi.h>
 
 enum { BYTES = 100000 };

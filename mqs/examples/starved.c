@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// A receive from any rank has taken the message that the next receive names.
+// A receive from any rank has matched the message that the next receive needs.
 //
 // ranks: 3
-// told: deadlock: none of the 3 ranks can ever go on
-// told: ranks 0 and 1 wait for each other
-// told: rank 0: MPI_Recv from rank 1, tag 0, 4 bytes (1 of MPI_INT), on MPI_COMM_WORLD
-// told: a message with this tag has come from rank 2, 4 bytes
+// expected: deadlock: none of the 3 ranks can ever go on
+// expected: ranks 0 and 1 wait for each other
+// expected: rank 0: MPI_Recv from rank 1, tag 0, 4 bytes (1 of MPI_INT), on MPI_COMM_WORLD
+// expected: a message with this tag has come from rank 2, 4 bytes
 #include <mpi.h>
 
 int main(int argc, char **argv)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Other threads compute, as those of OpenMP do, while the threads that are in MPI wait for each other.
+// Other threads compute, as with OpenMP, while the threads in MPI wait for each other.
 //
 // ranks: 2
-// told: deadlock: none of the 2 ranks can ever go on
-// told: ranks 0 and 1 wait for each other
+// expected: deadlock: none of the 2 ranks can ever go on
+// expected: ranks 0 and 1 wait for each other
 #include <mpi.h>
 #include <pthread.h>
 #include <stddef.h>

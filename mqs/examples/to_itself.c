@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// A synchronous send to itself: the receive would have to be there already.
+// A synchronous send to itself before the receive is posted.
 //
 // ranks: 1
-// told: deadlock: rank 0 can never go on
-// told: rank 0 waits for itself
-// told: rank 0: MPI_Ssend to rank 0, tag 6, 4 bytes (1 of MPI_INT), on MPI_COMM_SELF
+// expected: deadlock: rank 0 can never go on
+// expected: rank 0 waits for itself
+// expected: rank 0: MPI_Ssend to rank 0, tag 6, 4 bytes (1 of MPI_INT), on MPI_COMM_SELF
 #include <mpi.h>
 
 int main(int argc, char **argv)

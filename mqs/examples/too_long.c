@@ -2,9 +2,9 @@
 // Sent in one message, expected in two: the first receive fails, and nothing comes for the second.
 //
 // ranks: 2
-// told: deadlock: none of the 2 ranks can ever go on
-// told: a receive of rank 1 has failed: the message from rank 0 with tag 1 has 80 bytes, the buffer 40 bytes (10 of MPI_INT)
-// told: rank 1: MPI_Recv from rank 0, tag 1, 40 bytes (10 of MPI_INT), on MPI_COMM_WORLD
+// expected: deadlock: none of the 2 ranks can ever go on
+// expected: a receive of rank 1 has failed: the message from rank 0 with tag 1 has 80 bytes, the buffer 40 bytes (10 of MPI_INT)
+// expected: rank 1: MPI_Recv from rank 0, tag 1, 40 bytes (10 of MPI_INT), on MPI_COMM_WORLD
 #include <mpi.h>
 
 int main(int argc, char **argv)

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The last rank brings one number, the others bring many: small prefix sums go another way than large ones, so that they
-// never meet. (The first rank waits for none but the second, and ends its call.)
+// The last rank contributes one number, the others many: MPI_Scan uses another algorithm for small data than for large, so the
+// ranks' messages do not match. (The first rank waits only for the second, and returns.)
 //
 // ranks: 3
-// told: deadlock: none of the 3 ranks can ever go on
-// told: not all ranks call the same collective on MPI_COMM_WORLD at the same place: rank 2 calls Scan with 4 bytes, rank 1 calls Scan with 400000 bytes
-// told: rank 2: MPI_Scan call 1 on MPI_COMM_WORLD with 4 bytes: every rank has come, but not to the same
-// told: rank 1 calls it with 400000 bytes
+// expected: deadlock: none of the 3 ranks can ever go on
+// expected: not all ranks call the same collective on MPI_COMM_WORLD at the same place: rank 2 calls Scan with 4 bytes, rank 1 calls Scan with 400000 bytes
+// expected: rank 2: MPI_Scan call 1 on MPI_COMM_WORLD with 4 bytes: every rank has come, but not to the same
+// expected: rank 1 calls it with 400000 bytes
 #include <mpi.h>
 
 static int mine[100000], all[100000];

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Everything is nonblocking, and still nobody goes on: what one sends with tag 1 the other expects with tag 2.
+// All operations are nonblocking, and still no rank progresses: messages are sent with tag 1 and expected with tag 2.
 //
 // ranks: 2
-// told: deadlock: none of the 2 ranks can ever go on
-// told: ranks 0 and 1 wait for each other
-// told: rank 0: MPI_Waitall (0 of 2 requests are done) for all of 2
-// told: from rank 1, tag 2, 4 bytes (1 of MPI_INT), on MPI_COMM_WORLD
-// told: to rank 1, tag 1, 4 bytes (1 of MPI_INT), on MPI_COMM_WORLD
-// told: rank 1 receives from it tag 2, 4 bytes (1 of MPI_INT)
+// expected: deadlock: none of the 2 ranks can ever go on
+// expected: ranks 0 and 1 wait for each other
+// expected: rank 0: MPI_Waitall (0 of 2 requests are done) for all of 2
+// expected: from rank 1, tag 2, 4 bytes (1 of MPI_INT), on MPI_COMM_WORLD
+// expected: to rank 1, tag 1, 4 bytes (1 of MPI_INT), on MPI_COMM_WORLD
+// expected: rank 1 receives from it tag 2, 4 bytes (1 of MPI_INT)
 #include <mpi.h>
 
 int main(int argc, char **argv)

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// A message from one of two would be enough, but both wait for an answer.
+// A message from one of two ranks would be enough, but both wait for a reply.
 //
 // ranks: 3
-// told: deadlock: none of the 3 ranks can ever go on
-// told: rank 0: MPI_Waitany for one of 2
-// told: ranks 1 and 2: MPI_Recv from rank 0, tag 1, 4 bytes (1 of MPI_INT), on MPI_COMM_WORLD
+// expected: deadlock: none of the 3 ranks can ever go on
+// expected: rank 0: MPI_Waitany for one of 2
+// expected: ranks 1 and 2: MPI_Recv from rank 0, tag 1, 4 bytes (1 of MPI_INT), on MPI_COMM_WORLD
 #include <mpi.h>
 
 int main(int argc, char **argv)

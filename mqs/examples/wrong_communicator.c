@@ -2,12 +2,12 @@
 // Sent on one communicator, expected on another.
 //
 // ranks: 2
-// told: deadlock: none of the 2 ranks can ever go on
-// told: rank 0: MPI_Ssend to rank 1, tag 3, 8 bytes (1 of MPI_DOUBLE), on halo
-// told: rank 1 receives from it on MPI_COMM_WORLD, 8 bytes
-// told: rank 1: MPI_Recv from rank 0, tag 3, 8 bytes (1 of MPI_DOUBLE), on MPI_COMM_WORLD
-// told: what has come from rank 0: on halo, 8 bytes
-// told: rank 1 waits for tag 3 from rank 0 on MPI_COMM_WORLD, and it has come on halo
+// expected: deadlock: none of the 2 ranks can ever go on
+// expected: rank 0: MPI_Ssend to rank 1, tag 3, 8 bytes (1 of MPI_DOUBLE), on halo
+// expected: rank 1 receives from it on MPI_COMM_WORLD, 8 bytes
+// expected: rank 1: MPI_Recv from rank 0, tag 3, 8 bytes (1 of MPI_DOUBLE), on MPI_COMM_WORLD
+// expected: what has come from rank 0: on halo, 8 bytes
+// expected: rank 1 waits for tag 3 from rank 0 on MPI_COMM_WORLD, and it has come on halo
 #include <mpi.h>
 
 int main(int argc, char **argv)

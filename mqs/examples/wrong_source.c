@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The receive names a rank that sends nothing; the message comes from another.
+// The receive names a rank that sends nothing; the message comes from another rank.
 //
 // ranks: 3
-// told: deadlock: none of the 3 ranks can ever go on
-// told: MPI_Finalize: ranks 1 and 2 have come, rank 0 has not (it is in MPI_Recv)
-// told: rank 0: MPI_Recv from rank 2, tag 5, 4 bytes (1 of MPI_INT), on MPI_COMM_WORLD
-// told: rank 0 waits for tag 5 from rank 2 on MPI_COMM_WORLD, and it has come from rank 1
-// told: rank 0 waits for a message from rank 2, which is in MPI_Finalize and sends no more
-// told: a message with this tag has come from rank 1, 4 bytes
+// expected: deadlock: none of the 3 ranks can ever go on
+// expected: MPI_Finalize: ranks 1 and 2 have come, rank 0 has not (it is in MPI_Recv)
+// expected: rank 0: MPI_Recv from rank 2, tag 5, 4 bytes (1 of MPI_INT), on MPI_COMM_WORLD
+// expected: rank 0 waits for tag 5 from rank 2 on MPI_COMM_WORLD, and it has come from rank 1
+// expected: rank 0 waits for a message from rank 2, which is in MPI_Finalize and sends no more
+// expected: a message with this tag has come from rank 1, 4 bytes
 #include <mpi.h>
 
 int main(int argc, char **argv)

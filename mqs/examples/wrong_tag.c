@@ -2,11 +2,11 @@
 // The message has another tag than its receive.
 //
 // ranks: 2
-// told: deadlock: none of the 2 ranks can ever go on
-// told: ranks 0 and 1 wait for each other
-// told: rank 1: MPI_Recv from rank 0, tag 7, 40 bytes (10 of MPI_INT), on MPI_COMM_WORLD
-// told: what has come from rank 0: tag 8, 40 bytes
-// told: rank 1 waits for tag 7 from rank 0 on MPI_COMM_WORLD, and tag 8 has come from it
+// expected: deadlock: none of the 2 ranks can ever go on
+// expected: ranks 0 and 1 wait for each other
+// expected: rank 1: MPI_Recv from rank 0, tag 7, 40 bytes (10 of MPI_INT), on MPI_COMM_WORLD
+// expected: what has come from rank 0: tag 8, 40 bytes
+// expected: rank 1 waits for tag 7 from rank 0 on MPI_COMM_WORLD, and tag 8 has come from it
 #include <mpi.h>
 
 int main(int argc, char **argv)

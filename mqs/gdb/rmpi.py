@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""MPI in gdb: the commands `mpi ranks` and `mpi queues`, and values of MPI's types in words.
+"""MPI in gdb: the commands `mpi ranks` and `mpi queues`, and pretty-printers for MPI's types.
 
-Say `source PREFIX/share/rmpi/gdb/rmpi.py` to gdb, or write that into ~/.gdbinit; `rmpiexec --gdb` does it itself.
+Type `source PREFIX/share/rmpi/gdb/rmpi.py` in gdb, or add it to ~/.gdbinit; `rmpiexec --gdb` does so itself.
 """
 import os
 import sys
@@ -10,7 +10,7 @@ import gdb
 
 
 def load():
-    """Makes the commands and printers known; nothing is written beside the files."""
+    """Registers commands and pretty-printers, without writing bytecode files."""
     folder = os.path.dirname(os.path.abspath(__file__))
     if folder not in sys.path:
         sys.path.insert(0, folder)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* The message queue interface between a debugger and the library that an MPI gives it: the binary interface of the header
- * of this name, version 1.13. Assertions at the end hold what differs between documents and practice. */
+/* The message queue interface between a debugger and the debugger library of an MPI: binary compatible with version 1.13 of
+ * the header of this name. Assertions at the end fix the points in which documents and practice differ. */
 #ifndef MPI_INTERFACE_H
 #define MPI_INTERFACE_H
 
@@ -11,14 +11,14 @@ extern "C" {
 #endif
 
 #define MQS_INTERFACE_COMPATIBILITY 2
-/* The documents' name of it. */
+/* The name in the documents. */
 #define mqs_interface_version MQS_INTERFACE_COMPATIBILITY
 #define MQS_INVALID_PROCESS (-1)
 
 typedef unsigned long mqs_taddr_t; /* an address of the target */
 typedef long mqs_tword_t;          /* a long of the target */
 
-/* Opaque: of the debugger, and of the library. */
+/* Opaque types: three of the debugger, two of the library. */
 typedef struct mqs_image_ mqs_image;
 typedef struct mqs_process_ mqs_process;
 typedef struct mqs_type_ mqs_type;
@@ -57,10 +57,10 @@ typedef struct {
     mqs_tword_t actual_global_rank;
     mqs_tword_t actual_tag;
     mqs_tword_t actual_length;        /* in bytes */
-    char extra_text[5][64];           /* lines to show as they are */
+    char extra_text[5][64];           /* lines that a debugger prints unchanged */
 } mqs_pending_operation;
 
-/* What the debugger does for the library. */
+/* Callbacks: functions that the debugger provides. */
 typedef void *(*mqs_malloc_ft)(size_t);
 typedef void (*mqs_free_ft)(void *);
 typedef void (*mqs_dprints_ft)(const char *);
@@ -106,7 +106,7 @@ typedef struct {
     mqs_target_to_host_ft mqs_target_to_host_fp;
 } mqs_process_callbacks;
 
-/* What the library does for the debugger. */
+/* Functions that the library provides. */
 void mqs_setup_basic_callbacks(const mqs_basic_callbacks *);
 const char *mqs_version_string(void);
 int mqs_version_compatibility(void);
@@ -130,16 +130,16 @@ int mqs_next_communicator(mqs_process *);
 int mqs_setup_operation_iterator(mqs_process *, int);
 int mqs_next_operation(mqs_process *, mqs_pending_operation *);
 
-/* Beyond the documents: the rank in MPI_COMM_WORLD or -1; calls of a collective on the current communicator (0 Barrier,
- * Bcast, Allgather, Allgatherv, Allreduce, Alltoall, Alltoallv, Reduce_scatter, Reduce, Gather, Gatherv, Scan, Scatter,
- * 13 Scatterv): all, and those under way. */
+/* Extensions: the rank in MPI_COMM_WORLD or -1; the number of calls of a collective on the current communicator, and of those
+ * in progress. The collectives: 0 Barrier, Bcast, Allgather, Allgatherv, Allreduce, Alltoall, Alltoallv, Reduce_scatter, Reduce,
+ * Gather, Gatherv, Scan, Scatter, 13 Scatterv. */
 int mqs_get_global_rank(mqs_process *);
 int mqs_get_comm_coll_state(mqs_process *, int, int *, int *);
 
-/* Of rmpi's library alone (its mqs_version_string begins with "rmpi "), for mqs_setup_operation_iterator: what is pending on the
- * communicator and is neither a send nor a receive. Nonblocking collectives, and calls that wait and have no request that is
- * listed: probes, collectives, MPI_Finalize. extra_text says what each is; the three queues above hold messages alone. */
-/* And persistent receives that are not started. */
+/* Extensions of rmpi's library (its mqs_version_string begins with "rmpi "), for mqs_setup_operation_iterator: pending operations
+ * of the communicator other than sends and receives, that is, nonblocking collectives and blocking calls without a listed
+ * request (probes, collectives, MPI_Finalize), described by extra_text; and persistent receives that are not started. The three
+ * queues above contain messages only. */
 enum { mqs_rmpi_other_operations = 100, mqs_rmpi_inactive_receives = 101 };
 
 #ifdef __cplusplus

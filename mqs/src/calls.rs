@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Calls of the target that wait, and which operations they wait for.
+//! Blocking calls of the target, and the operations that they wait for.
 
 use queue_layout::{
     ANY_PEER, ANY_TAG, CALL, CALL_FREE, CALL_LIST, CALL_MESSAGE, CALL_NAME_BYTES, CALL_OTHER,
     CALL_RANKS, CALL_REQUESTS, NO_BYTES, OF_COLLECTIVES, RequestState, call_field,
 };
 
-use crate::image::{AnchorFields, Map, StoppedProcess, Trouble, low};
+use crate::image::{AnchorFields, Map, MqsError, StoppedProcess, low};
 use crate::interface::{INACTIVE_RECEIVES, OTHER_OPERATIONS, UNEXPECTED_MESSAGES};
 use crate::list::{Allocator, GrowableList};
 use crate::order;
@@ -15,54 +15,54 @@ use crate::walk::{RecordRun, TargetCommunicator, TargetOperation, TargetRecord};
 /// A blocking call of the stopped process.
 #[derive(Clone, Copy, Debug)]
 pub struct TargetCall {
-    /// What for: a `CALL_*` number.
+    /// The kind of condition that it waits for: a `CALL_*` number.
     pub waits_for: u32,
-    /// The thread, by the system's number.
+    /// The thread's number in the system (`gettid`).
     pub thread: u32,
-    /// Which of the waits that were noted in its row this is.
+    /// Number of this wait among those recorded in its row.
     pub wait: u32,
-    /// No other thread of the process can be in MPI meanwhile.
+    /// No other thread of the process can be in MPI at the same time.
     pub is_alone: bool,
     /// It is the main thread.
     pub is_main: bool,
-    /// The function's name, ended by a zero.
+    /// The function's name, zero-terminated.
     pub function: [u8; CALL_NAME_BYTES],
-    /// Of a call with a list of requests: those that are active or done, and those of them that are not complete.
+    /// For a call with a list of requests: the number of requests in all, and the number that is not complete.
     pub requests: (u32, u32),
-    /// Data of a collective are just moving.
+    /// Data of a collective are being transferred.
     pub is_moving: bool,
-    /// Something that it waits for is not listed.
+    /// It waits for a request that is in none of the queues.
     is_hidden: bool,
     context: u32,
     peer: u32,
     tag: i32,
     tokens: [u32; 2],
-    /// Address and number of the handles of a list, and what a handle is more than a token.
+    /// Address and length of its list of handles, and the difference between a handle and its token.
     list: (u64, u64, u64),
-    /// Of a collective: bytes of its data, or [`NO_BYTES`].
+    /// For a collective: bytes of its data, or [`NO_BYTES`].
     bytes: u64,
 }
 
-/// A request and the call that waits for it, by number.
+/// Token of a request, and index of the call that waits for it.
 type Mark = (u32, u32);
 
-/// Hands every call that waits to `take`.
+/// Passes every blocking call to `take`.
 ///
 /// # Errors
-/// When memory cannot be read, or `take` refuses.
+/// When memory cannot be read, or `take` fails.
 pub fn calls(
     target: &impl StoppedProcess,
-    found: &AnchorFields,
+    anchor: &AnchorFields,
     map: &Map,
-    mut take: impl FnMut(TargetCall) -> Result<(), Trouble>,
-) -> Result<(), Trouble> {
-    if found.call_rows == 0 || found.calls == 0 {
+    mut take: impl FnMut(TargetCall) -> Result<(), MqsError>,
+) -> Result<(), MqsError> {
+    if anchor.call_rows == 0 || anchor.calls == 0 {
         return Ok(());
     }
     let records = RecordRun {
-        address: found.calls,
-        count: found.call_rows.min(MAX_CALLS),
-        bytes: found.call_row_bytes,
+        address: anchor.calls,
+        count: anchor.call_rows.min(MAX_CALLS),
+        bytes: anchor.call_row_bytes,
     };
     records.each(target, |_, bytes| {
         let row = TargetRecord {
@@ -71,12 +71,12 @@ pub fn calls(
             bytes,
             structure: CALL,
         };
-        call(&row, found).map_or(Ok(()), &mut take)
+        call(&row, anchor).map_or(Ok(()), &mut take)
     })
 }
 
-/// A row, if a call waits there and it is not being changed.
-fn call(row: &TargetRecord<'_, impl StoppedProcess>, found: &AnchorFields) -> Option<TargetCall> {
+/// The call of a row; `None` if the row is free or is being changed.
+fn call(row: &TargetRecord<'_, impl StoppedProcess>, anchor: &AnchorFields) -> Option<TargetCall> {
     let word = |field| low(row.get(field));
     let waits_for = word(call_field::WAITS_FOR);
     let version = word(call_field::VERSION);
@@ -98,10 +98,10 @@ fn call(row: &TargetRecord<'_, impl StoppedProcess>, found: &AnchorFields) -> Op
     Some(TargetCall {
         waits_for,
         thread: word(call_field::THREAD),
-        // Two changes a wait, and the first of each makes it odd.
+        // Each wait increments the version twice; it is odd during the change.
         wait: (version >> 2).wrapping_add(1),
-        is_alone: found.one_thread,
-        is_main: word(call_field::THREAD) == found.pid,
+        is_alone: anchor.one_thread,
+        is_main: word(call_field::THREAD) == anchor.pid,
         function,
         requests: (0, 0),
         is_moving: false,
@@ -115,7 +115,7 @@ fn call(row: &TargetRecord<'_, impl StoppedProcess>, found: &AnchorFields) -> Op
             row.get(call_field::COUNT),
             row.get(call_field::BASE),
         ),
-        // Before 1.5 it was not told.
+        // Layouts before 1.5 have no such field.
         bytes: match row.map.place(CALL, call_field::BYTES).size() {
             0 => NO_BYTES,
             _ => row.get(call_field::BYTES),
@@ -124,13 +124,13 @@ fn call(row: &TargetRecord<'_, impl StoppedProcess>, found: &AnchorFields) -> Op
 }
 
 impl TargetCall {
-    /// Hands the tokens of all requests that this waits for to `take`: 0 for a send that was complete at once. What cannot be
-    /// read of the program's list is left out.
+    /// Passes the tokens of all requests that this call waits for to `take`: 0 for a send that was complete at once. Handles
+    /// in unreadable memory are left out.
     fn tokens(
         &self,
         target: &impl StoppedProcess,
-        mut take: impl FnMut(u32) -> Result<(), Trouble>,
-    ) -> Result<(), Trouble> {
+        mut take: impl FnMut(u32) -> Result<(), MqsError>,
+    ) -> Result<(), MqsError> {
         let mut named = self.tokens.iter().filter(|token| **token != 0);
         named.try_for_each(|token| take(*token))?;
         if self.waits_for != CALL_LIST {
@@ -152,15 +152,15 @@ impl TargetCall {
             refused
         });
         match read {
-            Err(Trouble::Unreadable) => refused,
+            Err(MqsError::Unreadable) => refused,
             other => other.and(refused),
         }
     }
 
-    /// The entry of a call of which no operation tells, among what is pending on its communicator besides messages.
+    /// The entry, in the queue [`OTHER_OPERATIONS`], of a call that no operation refers to.
     fn entry(&self, number: u32, comms: &[TargetCommunicator]) -> Option<TargetOperation> {
         let its = comms.iter().find(|it| it.context == self.context);
-        // What has no communicator is shown with the first, which is that of all ranks.
+        // A call without a communicator is listed with the first one, which contains all ranks.
         let context = its.or_else(|| comms.first())?.context;
         let (peer, tag) = match self.waits_for {
             CALL_MESSAGE | CALL_RANKS => (self.peer, self.tag),
@@ -169,7 +169,7 @@ impl TargetCall {
         Some(TargetOperation {
             context,
             class: OTHER_OPERATIONS,
-            sequence: BEHIND.wrapping_add(number.into()),
+            sequence: FIRST_CALL_SEQUENCE.wrapping_add(number.into()),
             state: RequestState::Posted as u8,
             peer,
             tag,
@@ -184,19 +184,19 @@ impl TargetCall {
     }
 }
 
-/// Marks the operations that a call waits for, and adds entries for calls of which none tells.
+/// Marks the operations that a call waits for, and adds an entry for each call that no operation refers to.
 ///
 /// # Errors
-/// When memory cannot be read, or there is none.
-pub fn mark(
+/// When memory cannot be read or allocated.
+pub fn mark_awaited(
     target: &impl StoppedProcess,
     allocator: Allocator,
     calls: &mut [TargetCall],
     comms: &[TargetCommunicator],
     operations: &mut GrowableList<TargetOperation>,
-) -> Result<(), Trouble> {
+) -> Result<(), MqsError> {
     let mut marks: GrowableList<Mark> = GrowableList::new();
-    let marked = gather(target, allocator, calls, &mut marks);
+    let marked = collect_marks(target, allocator, calls, &mut marks);
     order::sort_by_key(marks.as_mut_slice(), |mark| *mark);
     let active = |it: &&mut TargetOperation| it.class != INACTIVE_RECEIVES;
     for operation in operations.as_mut_slice().iter_mut().filter(active) {
@@ -224,7 +224,7 @@ pub fn mark(
     marked?;
     note_moving(calls, comms, operations.as_slice());
     for (number, call) in (0..).zip(calls.iter()) {
-        // Requests that are all listed, or complete so that it is about to return, tell of it.
+        // If all its requests are listed, or complete (it is about to return), they carry its name.
         let by_requests = matches!(call.waits_for, CALL_REQUESTS | CALL_LIST);
         if by_requests && !call.is_hidden {
             continue;
@@ -236,7 +236,7 @@ pub fn mark(
     Ok(())
 }
 
-/// Notes which calls wait in a collective whose data are just moving.
+/// Sets `is_moving` for calls that wait in a collective whose data are being transferred.
 fn note_moving(
     calls: &mut [TargetCall],
     comms: &[TargetCommunicator],
@@ -249,7 +249,7 @@ fn note_moving(
         for call in calls.iter_mut() {
             call.is_moving |= match call.waits_for {
                 CALL_RANKS => of(call.context),
-                // It may wait for several, of any communicator.
+                // Its requests may belong to any communicator.
                 CALL_REQUESTS | CALL_LIST => comms.iter().any(|it| of(it.context)),
                 _ => false,
             };
@@ -257,12 +257,12 @@ fn note_moving(
     }
 }
 
-fn gather(
+fn collect_marks(
     target: &impl StoppedProcess,
     allocator: Allocator,
     calls: &mut [TargetCall],
     marks: &mut GrowableList<Mark>,
-) -> Result<(), Trouble> {
+) -> Result<(), MqsError> {
     let mut room = MAX_HANDLES;
     for (number, call) in (0..).zip(calls) {
         let mut all = 0u32;
@@ -279,9 +279,9 @@ fn gather(
     Ok(())
 }
 
-/// What a call of which no operation tells waits for.
+/// The text of what a call waits for, for a call that no operation refers to.
 #[must_use]
-pub fn purpose(call: &TargetCall) -> &'static str {
+pub fn wait_reason(call: &TargetCall) -> &'static str {
     match call.waits_for {
         CALL_MESSAGE => "waits for a message",
         CALL_RANKS => "waits for the other ranks",
@@ -290,8 +290,8 @@ pub fn purpose(call: &TargetCall) -> &'static str {
     }
 }
 
-/// More than there can be, so that a walk ends whatever the target says.
+/// Above any valid number, so that a walk ends whatever the target's memory contains.
 const MAX_CALLS: u32 = 4096;
-/// Where calls stand: behind nonblocking collectives.
-const BEHIND: u64 = u64::MAX - MAX_CALLS as u64;
+/// Sequence number of the first call's entry: calls follow the nonblocking collectives.
+const FIRST_CALL_SEQUENCE: u64 = u64::MAX - MAX_CALLS as u64;
 const MAX_HANDLES: u64 = 1 << 19;

@@ -2,10 +2,10 @@
 //! The functions that a debugger calls.
 //!
 //! # Safety
-//! Obligations of the debugger, for every function here: **D1** tables of callbacks stay as they are while anything of this
-//! library is in use, and their functions do what the interface says; **D2** an image or process is one that it knows itself;
-//! **D3** what it attached to one was made here, and is used by one thread at a time; **D4** other pointers are NULL or lead
-//! to room for what the interface says.
+//! Obligations of the debugger, for every function here: **D1** tables of callbacks stay unchanged while any object of this
+//! library is in use, and their functions behave as the interface specifies; **D2** an image or process is one of its own;
+//! **D3** the info attached to one was made here, and is used by one thread at a time; **D4** other pointers are NULL or
+//! point to memory of the size that the interface specifies.
 #![allow(unsafe_code, reason = "the debugger's side of the interface is C")]
 #![allow(clippy::missing_safety_doc, reason = "D1 to D4 above hold for all")]
 
@@ -13,7 +13,7 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::image::{ANCHOR_SYMBOL, AnchorFields, Map, StoppedProcess, Trouble};
+use crate::image::{ANCHOR_SYMBOL, AnchorFields, Map, MqsError, StoppedProcess};
 use crate::interface::{
     ADDRESS_BYTES, BasicCallbacks, Communicator, END_OF_LIST, FIRST_USER_CODE, INACTIVE_RECEIVES,
     INTERFACE_COMPATIBILITY, INVALID_PROCESS, ImageCallbacks, NO_INFORMATION, OK, OTHER_OPERATIONS,
@@ -22,34 +22,34 @@ use crate::interface::{
 use crate::list::{Allocator, GrowableList};
 use crate::{calls, order, show, types, walk};
 
-/// The debugger's table: one for all, as the interface has it.
+/// The debugger's table of basic callbacks: one per process, as in the interface.
 static BASIC: AtomicPtr<BasicCallbacks> = AtomicPtr::new(null_mut());
 
-/// What is attached to an image.
+/// The info attached to an image.
 struct Image {
     callbacks: *const ImageCallbacks,
 }
 
-/// What is kept for a process: where its anchor is, and what was found there at the last look.
+/// The info attached to a process: its anchor, and the lists of the last update.
 struct AttachedProcess {
     callbacks: *const ProcessCallbacks,
     image_callbacks: *const ImageCallbacks,
     image: *mut Opaque,
-    found: Option<AnchorFields>,
+    anchor: Option<AnchorFields>,
     map: Map,
-    /// The lists are of the last look that the debugger wanted; before the first there are none.
+    /// The lists below were read at least once.
     listed: bool,
     comms: GrowableList<walk::TargetCommunicator>,
-    /// In the order of their keys.
+    /// Sorted by [`walk::TargetOperation::key`].
     operations: GrowableList<walk::TargetOperation>,
     calls: GrowableList<calls::TargetCall>,
-    /// Those that operations name, in the order of their handles.
+    /// Those that operations refer to, sorted by handle.
     types: GrowableList<types::TargetDatatype>,
-    /// The communicator that the iterator is at.
-    at: usize,
-    /// World ranks of that communicator, once somebody asked.
+    /// Position of the communicator iterator.
+    current_index: usize,
+    /// World ranks of that communicator, loaded on first use.
     ranks: GrowableList<u32>,
-    /// The operations that are left of the queue that is being listed.
+    /// Range of the operations that the operation iterator has not returned yet.
     next: usize,
     end: usize,
 }
@@ -87,7 +87,7 @@ pub extern "C" fn mqs_dll_error_string(code: c_int) -> *const c_char {
         OK => c"no error",
         NO_INFORMATION => c"no information",
         END_OF_LIST => c"end of list",
-        _ => Trouble::words(code).unwrap_or(c"an error code that rmpi does not have"),
+        _ => MqsError::message(code).unwrap_or(c"an error code that rmpi does not have"),
     };
     words.as_ptr()
 }
@@ -100,27 +100,27 @@ pub unsafe extern "C" fn mqs_setup_image(
 ) -> c_int {
     code((|| {
         let basic = basic()?;
-        let put = basic.put_image_info.ok_or(Trouble::NoCallback)?;
-        let info = allocator()?.place(Image { callbacks })?;
+        let put = basic.put_image_info.ok_or(MqsError::NoCallback)?;
+        let info = allocator()?.store(Image { callbacks })?;
         // SAFETY: the debugger's function (D1) for its image (D2).
         unsafe { put(image, info.cast()) };
         Ok(OK)
     })())
 }
 
-/// `mqs_image_has_queues`: silent where the answer is no, for most programs are none of MPI's.
+/// `mqs_image_has_queues`: no message if there are none, since most programs do not use MPI.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mqs_image_has_queues(
     image: *mut Opaque,
     message: *mut *const c_char,
 ) -> c_int {
     // SAFETY: NULL, or room for a pointer: D4.
-    unsafe { say(message, None) };
+    unsafe { put_message(message, None) };
     code((|| {
         // SAFETY: an image of the debugger's: D2.
         let callbacks = unsafe { image_callbacks(image) }?;
         // SAFETY: set up with a table of the debugger's: D1.
-        let callbacks = unsafe { callbacks.as_ref() }.ok_or(Trouble::NotSetUp)?;
+        let callbacks = unsafe { callbacks.as_ref() }.ok_or(MqsError::NotSetUp)?;
         let suppressed = SUPPRESSIONS.iter().try_fold(false, |found, name| {
             Ok(found || find(callbacks, image, name)?.is_some())
         })?;
@@ -138,8 +138,8 @@ pub unsafe extern "C" fn mqs_image_has_queues(
 pub unsafe extern "C" fn mqs_destroy_image_info(info: *mut c_void) -> c_int {
     code((|| {
         if !info.is_null() {
-            // SAFETY: made by `mqs_setup_image`, and done with: D3.
-            unsafe { allocator()?.take_back(info.cast::<Image>()) };
+            // SAFETY: made by `mqs_setup_image`, and not used any more: D3.
+            unsafe { allocator()?.release(info.cast::<Image>()) };
         }
         Ok(OK)
     })())
@@ -153,35 +153,35 @@ pub unsafe extern "C" fn mqs_setup_process(
 ) -> c_int {
     code((|| {
         let basic = basic()?;
-        let put = basic.put_process_info.ok_or(Trouble::NoCallback)?;
+        let put = basic.put_process_info.ok_or(MqsError::NoCallback)?;
         // SAFETY: NULL, or a table that stays: D1.
-        let table = unsafe { callbacks.as_ref() }.ok_or(Trouble::NoCallback)?;
-        let get_image = table.get_image.ok_or(Trouble::NoCallback)?;
+        let table = unsafe { callbacks.as_ref() }.ok_or(MqsError::NoCallback)?;
+        let get_image = table.get_image.ok_or(MqsError::NoCallback)?;
         // SAFETY: the debugger's function (D1) for its process (D2).
         let image = unsafe { get_image(process) };
         // SAFETY: an image of the debugger's: D2.
         let image_callbacks = unsafe { image_callbacks(image) }?;
         // SAFETY: set up with a table of the debugger's: D1.
-        let sizes = unsafe { image_callbacks.as_ref() }.ok_or(Trouble::NotSetUp)?;
-        let get_sizes = sizes.get_type_sizes.ok_or(Trouble::NoCallback)?;
+        let sizes = unsafe { image_callbacks.as_ref() }.ok_or(MqsError::NotSetUp)?;
+        let get_sizes = sizes.get_type_sizes.ok_or(MqsError::NoCallback)?;
         let mut sizes = TypeSizes::default();
         // SAFETY: the debugger's function (D1) for its process (D2), with more room than it fills.
         unsafe { get_sizes(process, &raw mut sizes) };
         if sizes.pointer_size != 8 {
-            return Err(Trouble::Width);
+            return Err(MqsError::Width);
         }
-        let info = allocator()?.place(AttachedProcess {
+        let info = allocator()?.store(AttachedProcess {
             callbacks,
             image_callbacks,
             image,
-            found: None,
+            anchor: None,
             map: Map::default(),
             listed: false,
             comms: GrowableList::new(),
             operations: GrowableList::new(),
             calls: GrowableList::new(),
             types: GrowableList::new(),
-            at: 0,
+            current_index: 0,
             ranks: GrowableList::new(),
             next: 0,
             end: 0,
@@ -192,18 +192,18 @@ pub unsafe extern "C" fn mqs_setup_process(
     })())
 }
 
-/// `mqs_process_has_queues`: yes as soon as there is an anchor that is understood, even before `MPI_Init`.
+/// `mqs_process_has_queues`: `mqs_ok` as soon as there is an anchor of a known version, even before `MPI_Init`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mqs_process_has_queues(
     process: *mut Opaque,
     message: *mut *const c_char,
 ) -> c_int {
     // SAFETY: a process of the debugger's: D2.
-    let answer = unsafe { with(process, |info, target| info.look(target)) };
+    let answer = unsafe { with_process(process, |info, target| info.read_anchor(target)) };
     let silent = answer == OK || answer == NO_INFORMATION;
-    let words = Trouble::words(answer).filter(|_| !silent);
+    let words = MqsError::message(answer).filter(|_| !silent);
     // SAFETY: NULL, or room for a pointer: D4.
-    unsafe { say(message, words) };
+    unsafe { put_message(message, words) };
     answer
 }
 
@@ -215,19 +215,19 @@ pub unsafe extern "C" fn mqs_destroy_process_info(info: *mut c_void) -> c_int {
         let allocator = allocator()?;
         // SAFETY: NULL, or made by `mqs_setup_process` and used by this alone: D3.
         if let Some(process) = unsafe { place.as_mut() } {
-            process.forget(allocator);
-            // SAFETY: from this allocator, and done with: D3.
-            unsafe { allocator.take_back(place) };
+            process.clear(allocator);
+            // SAFETY: from this allocator, and not used any more: D3.
+            unsafe { allocator.release(place) };
         }
         Ok(OK)
     })())
 }
 
-/// `mqs_update_communicator_list`: looks at everything anew. What is listed until the next call is from this look.
+/// `mqs_update_communicator_list`: reads communicators, operations and calls anew. Iterators return these until the next update.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mqs_update_communicator_list(process: *mut Opaque) -> c_int {
     // SAFETY: a process of the debugger's: D2.
-    unsafe { with(process, |info, target| info.update(target)) }
+    unsafe { with_process(process, |info, target| info.update(target)) }
 }
 
 /// `mqs_setup_communicator_iterator`.
@@ -235,11 +235,11 @@ pub unsafe extern "C" fn mqs_update_communicator_list(process: *mut Opaque) -> c
 pub unsafe extern "C" fn mqs_setup_communicator_iterator(process: *mut Opaque) -> c_int {
     // SAFETY: a process of the debugger's: D2.
     unsafe {
-        with(process, |info, target| {
+        with_process(process, |info, target| {
             if !info.listed {
                 info.update(target)?;
             }
-            info.stand_at(0)
+            info.select_communicator(0)
         })
     }
 }
@@ -252,7 +252,7 @@ pub unsafe extern "C" fn mqs_get_communicator(
 ) -> c_int {
     // SAFETY: a process of the debugger's: D2.
     unsafe {
-        with(process, |info, _| {
+        with_process(process, |info, _| {
             let it = info.current()?;
             let shown = Communicator {
                 unique_id: it.unique_id,
@@ -265,12 +265,12 @@ pub unsafe extern "C" fn mqs_get_communicator(
     }
 }
 
-/// `mqs_get_comm_group`: as many ranks as the communicator's size.
+/// `mqs_get_comm_group`: writes as many ranks as the communicator's size.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mqs_get_comm_group(process: *mut Opaque, ranks: *mut c_int) -> c_int {
     // SAFETY: a process of the debugger's: D2.
     unsafe {
-        with(process, |info, target| {
+        with_process(process, |info, target| {
             info.load_ranks(target)?;
             let mut place = ranks;
             for rank in info.ranks.as_slice() {
@@ -286,16 +286,20 @@ pub unsafe extern "C" fn mqs_get_comm_group(process: *mut Opaque, ranks: *mut c_
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mqs_next_communicator(process: *mut Opaque) -> c_int {
     // SAFETY: a process of the debugger's: D2.
-    unsafe { with(process, |info, _| info.stand_at(info.at.saturating_add(1))) }
+    unsafe {
+        with_process(process, |info, _| {
+            info.select_communicator(info.current_index.saturating_add(1))
+        })
+    }
 }
 
-/// `mqs_setup_operation_iterator`. The three queues of the interface hold messages and nothing else, as other libraries' do; what
-/// is pending besides is in a fourth, which only those ask for who know this library.
+/// `mqs_setup_operation_iterator`. The three queues of the interface hold messages only, as in other MPI libraries. Two more queues,
+/// [`OTHER_OPERATIONS`] and [`INACTIVE_RECEIVES`], are for debuggers that know this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mqs_setup_operation_iterator(process: *mut Opaque, class: c_int) -> c_int {
     // SAFETY: a process of the debugger's: D2.
     unsafe {
-        with(process, |info, target| {
+        with_process(process, |info, target| {
             let is_standard = (PENDING_SENDS..=UNEXPECTED_MESSAGES).contains(&class);
             if !is_standard && ![OTHER_OPERATIONS, INACTIVE_RECEIVES].contains(&class) {
                 return Ok(NO_INFORMATION);
@@ -320,7 +324,7 @@ pub unsafe extern "C" fn mqs_next_operation(
 ) -> c_int {
     // SAFETY: a process of the debugger's: D2.
     unsafe {
-        with(process, |info, _| {
+        with_process(process, |info, _| {
             let left = info.operations.as_slice().get(info.next..info.end);
             let Some(it) = left.and_then(<[_]>::first) else {
                 return Ok(END_OF_LIST);
@@ -328,33 +332,33 @@ pub unsafe extern "C" fn mqs_next_operation(
             let calls = info.calls.as_slice();
             let call = it.call.and_then(|number| calls.get(number as usize));
             let datatype = types::of(info.types.as_slice(), it.datatype);
-            let shown = show::shown(it, info.ranks.as_slice(), datatype, call);
+            let shown = show::pending_operation(it, info.ranks.as_slice(), datatype, call);
             info.next = info.next.saturating_add(1);
             put(operation, shown)
         })
     }
 }
 
-/// `mqs_get_global_rank`, which some debuggers look for: they need not know the rank themselves. It stays known when MPI was
-/// finalized.
+/// `mqs_get_global_rank`, an extension that some debuggers look up to learn the rank. It stays available after
+/// `MPI_Finalize`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mqs_get_global_rank(process: *mut Opaque) -> c_int {
     let mut rank = INVALID_PROCESS;
     // SAFETY: a process of the debugger's: D2.
     let _ = unsafe {
-        with(process, |info, target| {
-            let looked = info.look(target)?;
-            if let Some(found) = info.found.filter(|found| found.began) {
-                rank = found.world_rank.cast_signed();
+        with_process(process, |info, target| {
+            let status = info.read_anchor(target)?;
+            if let Some(anchor) = info.anchor.filter(|anchor| anchor.began) {
+                rank = anchor.world_rank.cast_signed();
             }
-            Ok(looked)
+            Ok(status)
         })
     };
     rank
 }
 
-/// `mqs_get_comm_coll_state`, which some debuggers look for: calls of a collective on the current communicator, all and
-/// those under way.
+/// `mqs_get_comm_coll_state`, an extension that some debuggers look up: the number of calls of a collective on the current
+/// communicator, and of those in progress.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mqs_get_comm_coll_state(
     process: *mut Opaque,
@@ -364,7 +368,7 @@ pub unsafe extern "C" fn mqs_get_comm_coll_state(
 ) -> c_int {
     // SAFETY: a process of the debugger's: D2.
     unsafe {
-        with(process, |info, target| {
+        with_process(process, |info, target| {
             let communicator = info.current()?;
             let number = collective.cast_unsigned();
             match walk::collective(target, &info.map, communicator, number)? {
@@ -379,36 +383,36 @@ pub unsafe extern "C" fn mqs_get_comm_coll_state(
 }
 
 impl AttachedProcess {
-    /// Looks the anchor up and reads what it says now.
-    fn look(&mut self, target: &CallbackProcess<'_>) -> Result<c_int, Trouble> {
-        self.found = None;
+    /// Looks the anchor's symbol up, and reads the anchor and, while MPI is running, the layout table.
+    fn read_anchor(&mut self, target: &CallbackProcess<'_>) -> Result<c_int, MqsError> {
+        self.anchor = None;
         // SAFETY: set up with a table of the debugger's: D1.
-        let callbacks = unsafe { self.image_callbacks.as_ref() }.ok_or(Trouble::NotSetUp)?;
+        let callbacks = unsafe { self.image_callbacks.as_ref() }.ok_or(MqsError::NotSetUp)?;
         let Some(address) = find(callbacks, self.image, ANCHOR_SYMBOL)? else {
             return Ok(NO_INFORMATION);
         };
-        let found = AnchorFields::read(target, address)?;
-        if found.running {
-            self.map = Map::read(target, &found)?;
+        let anchor = AnchorFields::read(target, address)?;
+        if anchor.running {
+            self.map = Map::read(target, &anchor)?;
         }
-        self.found = Some(found);
+        self.anchor = Some(anchor);
         Ok(OK)
     }
 
-    fn update(&mut self, target: &CallbackProcess<'_>) -> Result<c_int, Trouble> {
+    fn update(&mut self, target: &CallbackProcess<'_>) -> Result<c_int, MqsError> {
         let allocator = allocator()?;
-        self.forget(allocator);
+        self.clear(allocator);
         self.listed = true;
-        let looked = self.look(target)?;
-        let Some(found) = self.found.filter(|found| found.running) else {
-            return Ok(looked);
+        let status = self.read_anchor(target)?;
+        let Some(anchor) = self.anchor.filter(|anchor| anchor.running) else {
+            return Ok(status);
         };
         let (comms, operations) = (&mut self.comms, &mut self.operations);
-        walk::operations(target, &found, &self.map, |it| {
+        walk::operations(target, &anchor, &self.map, |it| {
             operations.push(allocator, it)
         })?;
         order::sort_by_key(operations.as_mut_slice(), walk::TargetOperation::key);
-        walk::communicators(target, &found, &self.map, |it| {
+        walk::communicators(target, &anchor, &self.map, |it| {
             let all = operations.as_slice();
             let first = all.partition_point(|one| one.context < it.context);
             let mut its = all.get(first..).unwrap_or_default().iter();
@@ -416,13 +420,13 @@ impl AttachedProcess {
                 .by_ref()
                 .take_while(|one| one.context == it.context)
                 .any(|one| one.class != INACTIVE_RECEIVES);
-            // Of those that were freed only what is pending is of interest.
+            // A freed communicator is listed only while it has pending operations.
             match it.is_freed && !is_used {
                 true => Ok(()),
                 false => comms.push(allocator, it),
             }
         })?;
-        let of = (&found, &self.map);
+        let of = (&anchor, &self.map);
         types::find(
             target,
             allocator,
@@ -431,8 +435,8 @@ impl AttachedProcess {
             &mut self.types,
         )?;
         let calls = &mut self.calls;
-        calls::calls(target, &found, &self.map, |it| calls.push(allocator, it))?;
-        calls::mark(
+        calls::calls(target, &anchor, &self.map, |it| calls.push(allocator, it))?;
+        calls::mark_awaited(
             target,
             allocator,
             calls.as_mut_slice(),
@@ -440,34 +444,34 @@ impl AttachedProcess {
             operations,
         )?;
         order::sort_by_key(operations.as_mut_slice(), walk::TargetOperation::key);
-        Ok(looked)
+        Ok(status)
     }
 
-    /// Forgets what the last look found.
-    fn forget(&mut self, allocator: Allocator) {
+    /// Frees the lists of the last update and resets the iterators.
+    fn clear(&mut self, allocator: Allocator) {
         self.comms.clear(allocator);
         self.operations.clear(allocator);
         self.calls.clear(allocator);
         self.types.clear(allocator);
         self.ranks.clear(allocator);
-        (self.at, self.next, self.end) = (0, 0, 0);
+        (self.current_index, self.next, self.end) = (0, 0, 0);
     }
 
-    fn stand_at(&mut self, index: usize) -> Result<c_int, Trouble> {
-        self.at = index;
+    fn select_communicator(&mut self, index: usize) -> Result<c_int, MqsError> {
+        self.current_index = index;
         self.ranks.clear(allocator()?);
         (self.next, self.end) = (0, 0);
         let there = index < self.comms.as_slice().len();
         Ok(if there { OK } else { END_OF_LIST })
     }
 
-    fn current(&self) -> Result<&walk::TargetCommunicator, Trouble> {
-        let current = self.comms.as_slice().get(self.at);
-        current.ok_or(Trouble::NotSetUp)
+    fn current(&self) -> Result<&walk::TargetCommunicator, MqsError> {
+        let current = self.comms.as_slice().get(self.current_index);
+        current.ok_or(MqsError::NotSetUp)
     }
 
-    /// Reads the world ranks of the current communicator, unless they are there.
-    fn load_ranks(&mut self, target: &CallbackProcess<'_>) -> Result<(), Trouble> {
+    /// Reads the world ranks of the current communicator, unless they are loaded.
+    fn load_ranks(&mut self, target: &CallbackProcess<'_>) -> Result<(), MqsError> {
         let current = *self.current()?;
         if self.ranks.as_slice().len() == current.size as usize {
             return Ok(());
@@ -486,14 +490,14 @@ struct CallbackProcess<'a> {
 }
 
 impl StoppedProcess for CallbackProcess<'_> {
-    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Trouble> {
-        let fetch = self.callbacks.fetch_data.ok_or(Trouble::NoCallback)?;
-        let bytes = c_int::try_from(into.len()).map_err(|_| Trouble::Layout)?;
-        // SAFETY: the debugger's function (D1) for its process (D2); it fills as many bytes as there are.
+    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), MqsError> {
+        let fetch = self.callbacks.fetch_data.ok_or(MqsError::NoCallback)?;
+        let bytes = c_int::try_from(into.len()).map_err(|_| MqsError::Layout)?;
+        // SAFETY: the debugger's function (D1) for its process (D2); it fills `bytes` bytes.
         let answer = unsafe { fetch(self.process, address, bytes, into.as_mut_ptr().cast()) };
         match answer {
             OK => Ok(()),
-            _ => Err(Trouble::Unreadable),
+            _ => Err(MqsError::Unreadable),
         }
     }
 
@@ -528,34 +532,34 @@ impl StoppedProcess for CallbackProcess<'_> {
     }
 }
 
-/// Runs `ask` with what is attached to a process.
+/// Runs `query` with the info attached to a process.
 ///
 /// # Safety
 /// D2 and D3.
-unsafe fn with(
+unsafe fn with_process(
     process: *mut Opaque,
-    ask: impl FnOnce(&mut AttachedProcess, &CallbackProcess<'_>) -> Result<c_int, Trouble>,
+    query: impl FnOnce(&mut AttachedProcess, &CallbackProcess<'_>) -> Result<c_int, MqsError>,
 ) -> c_int {
     code((|| {
-        let get = basic()?.get_process_info.ok_or(Trouble::NoCallback)?;
+        let get = basic()?.get_process_info.ok_or(MqsError::NoCallback)?;
         // SAFETY: the debugger's function (D1) for its process (D2).
         let info: *mut AttachedProcess = unsafe { get(process) }.cast();
-        // SAFETY: NULL, or what `mqs_setup_process` attached, used by this call alone: D3.
-        let info = unsafe { info.as_mut() }.ok_or(Trouble::NotSetUp)?;
+        // SAFETY: NULL, or the info that `mqs_setup_process` attached, used by this call alone: D3.
+        let info = unsafe { info.as_mut() }.ok_or(MqsError::NotSetUp)?;
         // SAFETY: set up with a table of the debugger's, which stays: D1.
-        let callbacks = unsafe { info.callbacks.as_ref() }.ok_or(Trouble::NotSetUp)?;
-        ask(info, &CallbackProcess { process, callbacks })
+        let callbacks = unsafe { info.callbacks.as_ref() }.ok_or(MqsError::NotSetUp)?;
+        query(info, &CallbackProcess { process, callbacks })
     })())
 }
 
-fn basic() -> Result<&'static BasicCallbacks, Trouble> {
+fn basic() -> Result<&'static BasicCallbacks, MqsError> {
     // PAIR(basic-callbacks): `mqs_setup_basic_callbacks` stores with Release.
     let table = BASIC.load(Ordering::Acquire);
-    // SAFETY: NULL, or a table that stays as it is: D1.
-    unsafe { table.as_ref() }.ok_or(Trouble::NoCallback)
+    // SAFETY: NULL, or a table that stays unchanged: D1.
+    unsafe { table.as_ref() }.ok_or(MqsError::NoCallback)
 }
 
-fn allocator() -> Result<Allocator, Trouble> {
+fn allocator() -> Result<Allocator, MqsError> {
     // SAFETY: the debugger's allocator: D1.
     unsafe { Allocator::of(basic()?) }
 }
@@ -564,12 +568,12 @@ fn allocator() -> Result<Allocator, Trouble> {
 ///
 /// # Safety
 /// D2 and D3.
-unsafe fn image_callbacks(image: *mut Opaque) -> Result<*const ImageCallbacks, Trouble> {
-    let get = basic()?.get_image_info.ok_or(Trouble::NoCallback)?;
+unsafe fn image_callbacks(image: *mut Opaque) -> Result<*const ImageCallbacks, MqsError> {
+    let get = basic()?.get_image_info.ok_or(MqsError::NoCallback)?;
     // SAFETY: the debugger's function (D1) for its image (D2).
     let info: *const Image = unsafe { get(image) }.cast();
-    // SAFETY: NULL, or what `mqs_setup_image` attached: D3.
-    let info = unsafe { info.as_ref() }.ok_or(Trouble::NotSetUp)?;
+    // SAFETY: NULL, or the info that `mqs_setup_image` attached: D3.
+    let info = unsafe { info.as_ref() }.ok_or(MqsError::NotSetUp)?;
     Ok(info.callbacks)
 }
 
@@ -578,39 +582,39 @@ fn find(
     callbacks: &ImageCallbacks,
     image: *mut Opaque,
     name: &CStr,
-) -> Result<Option<u64>, Trouble> {
-    let find = callbacks.find_symbol.ok_or(Trouble::NoCallback)?;
+) -> Result<Option<u64>, MqsError> {
+    let find = callbacks.find_symbol.ok_or(MqsError::NoCallback)?;
     let mut address = 0;
     // SAFETY: the debugger's function (D1) for its image (D2); it reads the name and fills the address.
     let answer = unsafe { find(image, name.as_ptr().cast_mut(), &raw mut address) };
     Ok((answer == OK).then_some(address))
 }
 
-/// Stores what the debugger asked for.
-fn put<T>(place: *mut T, value: T) -> Result<c_int, Trouble> {
+/// Stores a result at the debugger's pointer.
+fn put<T>(place: *mut T, value: T) -> Result<c_int, MqsError> {
     if place.is_null() {
-        return Err(Trouble::NotSetUp);
+        return Err(MqsError::NotSetUp);
     }
-    // SAFETY: not NULL, so there is room for what the interface says: D4.
+    // SAFETY: not NULL, so there is room for a `T`: D4.
     unsafe { place.write(value) };
     Ok(OK)
 }
 
-/// Stores what a debugger says to its user; it takes the words for a format, and ours have no `%`.
+/// Stores the message that a debugger prints. The debugger uses it as a format string; ours contain no `%`.
 ///
 /// # Safety
 /// D4.
-unsafe fn say(message: *mut *const c_char, words: Option<&'static CStr>) {
+unsafe fn put_message(message: *mut *const c_char, words: Option<&'static CStr>) {
     let words = words.map_or(core::ptr::null(), CStr::as_ptr);
-    // There may be no room for it, then nothing is said.
+    // The pointer may be NULL; then the message is dropped.
     let _ = put(message, words);
 }
 
-fn code(answer: Result<c_int, Trouble>) -> c_int {
-    answer.unwrap_or_else(Trouble::code)
+fn code(answer: Result<c_int, MqsError>) -> c_int {
+    answer.unwrap_or_else(MqsError::code)
 }
 
-/// Programs that use MPI for something else under them have one of these: their queues say nothing to a user.
+/// A program with one of these symbols uses MPI only internally; its queues are not shown (as in MPICH's interface).
 const SUPPRESSIONS: [&CStr; 2] = [c"MPIR_Ignore_queues", c"MPIR_ignore_queues"];
 
 const _: () = assert!(FIRST_USER_CODE > END_OF_LIST);

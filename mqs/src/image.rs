@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A target's memory, and where its anchor and its layout table say that everything lies.
+//! A target's memory, and the places of its structures as its anchor and layout table give them.
 
 use core::ffi::{CStr, c_int};
 use core::mem::offset_of;
@@ -15,41 +15,41 @@ use crate::interface::FIRST_USER_CODE;
 /// The name of the anchor in a rank's library.
 pub const ANCHOR_SYMBOL: &CStr = c"rmpi_debug_anchor";
 
-/// The memory of a stopped process, as the debugger shows it.
+/// The memory of a stopped process, as the debugger provides it.
 pub trait StoppedProcess {
-    /// Copies memory of the target; all of it or an error.
-    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Trouble>;
-    /// An unsigned number of the target, which has 1, 2, 4 or 8 bytes.
+    /// Copies memory of the target: all bytes, or an error.
+    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), MqsError>;
+    /// Converts an unsigned number of the target, of 1, 2, 4 or 8 bytes.
     fn number(&self, bytes: &[u8]) -> u64;
 }
 
-/// Why a question has no answer: the codes that only this library knows.
+/// Why a call failed: the error codes of this library, from `mqs_first_user_code` on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Trouble {
-    /// The debugger's allocator gave nothing.
+pub enum MqsError {
+    /// The debugger's allocator returned NULL.
     NoMemory,
-    /// A callback that is needed is not in the debugger's table.
+    /// A required callback is missing from the debugger's table.
     NoCallback,
-    /// The target has addresses of another size.
+    /// The target's addresses do not have 8 bytes.
     Width,
     /// The debugger could not read memory of the target.
     Unreadable,
-    /// Where the anchor should be is something else.
+    /// There is no anchor at the symbol's address.
     NoAnchor,
-    /// The anchor has another major version, which is given with its minor one.
+    /// The anchor has another version: major and minor.
     Version(u16, u16),
     /// The debugger's conversion of numbers is not that of the target.
     ByteOrder,
-    /// The anchor says that it lies elsewhere.
+    /// The address stored in the anchor is not the one that it was read at.
     Place,
-    /// The layout table lacks a field, or has one where it cannot be.
+    /// The layout table lacks a field, or has one outside its structure.
     Layout,
-    /// The iterator that is asked was not set up.
+    /// The iterator was not set up.
     NotSetUp,
 }
 
-impl Trouble {
-    /// The code that a debugger gets.
+impl MqsError {
+    /// The error code returned to the debugger.
     #[must_use]
     pub const fn code(self) -> c_int {
         FIRST_USER_CODE
@@ -67,9 +67,9 @@ impl Trouble {
             }
     }
 
-    /// The words of a code; `None` for a code that is not ours.
+    /// The message of an error code; `None` for a code of another library.
     #[must_use]
-    pub const fn words(code: c_int) -> Option<&'static CStr> {
+    pub const fn message(code: c_int) -> Option<&'static CStr> {
         Some(match code.wrapping_sub(FIRST_USER_CODE) {
             0 => c"the debugger gave no memory",
             1 => c"the debugger's table of callbacks lacks one that is needed",
@@ -86,22 +86,22 @@ impl Trouble {
     }
 }
 
-/// The fields of the anchor, which are more than twenty.
+/// The fields of the anchor (`queue_layout::Anchor`).
 #[derive(Clone, Copy, Debug)]
 pub struct AnchorFields {
-    /// MPI is initialized and not finalized: the rest means something.
+    /// MPI is initialized and not finalized: only then are the other fields valid.
     pub running: bool,
-    /// MPI was initialized, and perhaps finalized since.
+    /// MPI was initialized, and may have been finalized since.
     pub began: bool,
     /// Rank in `MPI_COMM_WORLD`.
     pub world_rank: u32,
     /// Size of `MPI_COMM_WORLD`.
     pub world_size: u32,
-    /// The process, as it sees itself.
+    /// The process id in its own namespace.
     pub pid: u32,
-    /// Only one thread is in MPI at a time.
+    /// At most one thread is in MPI at a time.
     pub one_thread: bool,
-    /// Address of the chunk table, its entries, slots of a chunk and bytes of a slot.
+    /// Address of the chunk table; with it, the number of entries, slots per chunk and bytes per slot.
     pub chunks: u64,
     /// See `chunks`.
     pub max_chunks: u32,
@@ -109,25 +109,25 @@ pub struct AnchorFields {
     pub chunk_slots: u32,
     /// See `chunks`.
     pub slot_bytes: u32,
-    /// Address of the table of communicators, rows of its first chunk and bytes of a row.
+    /// Address of the table of communicators; with it, the rows of its first chunk and bytes per row.
     pub comms: u64,
     /// See `comms`.
     pub first_rows: u32,
     /// See `comms`.
     pub row_bytes: u32,
-    /// Address of the rows of calls that wait, how many there are, and bytes of a row; no rows before 1.3.
+    /// Address of the rows of blocking calls; with it, their number and bytes per row. No rows before version 1.3.
     pub calls: u64,
     /// See `calls`.
     pub call_rows: u32,
     /// See `calls`.
     pub call_row_bytes: u32,
-    /// Address of the table of datatypes, rows of its first chunk and bytes of a row.
+    /// Address of the table of datatypes; with it, the rows of its first chunk and bytes per row.
     pub types: u64,
     /// See `types`.
     pub type_first_rows: u32,
     /// See `types`.
     pub type_row_bytes: u32,
-    /// Address of the rows of predefined datatypes, and how many there are; none before 1.4.
+    /// Address of the rows of predefined datatypes; with it, their number. None before version 1.4.
     pub predefined: u64,
     /// See `predefined`.
     pub predefined_rows: u32,
@@ -137,22 +137,22 @@ pub struct AnchorFields {
 }
 
 impl AnchorFields {
-    /// Reads the anchor at an address, and refuses what is none or another version's.
+    /// Reads and checks the anchor at an address.
     ///
     /// # Errors
-    /// Why it cannot be used.
+    /// When memory cannot be read, or it is no anchor of a known version.
     // tidy: long (a line for each field)
-    pub fn read(target: &impl StoppedProcess, address: u64) -> Result<Self, Trouble> {
+    pub fn read(target: &impl StoppedProcess, address: u64) -> Result<Self, MqsError> {
         let mut bytes = [0; size_of::<Anchor>()];
         let (head, rest) = bytes.split_at_mut(HEAD);
         target.read(address, head)?;
         let number = |bytes: &[u8], offset, size| number_at(target, bytes, offset, size);
         let number32 = |bytes: &[u8], offset| number(bytes, offset, 4).map(low);
         if !head.starts_with(&MAGIC) {
-            return Err(Trouble::NoAnchor);
+            return Err(MqsError::NoAnchor);
         }
         if number32(head, offset_of!(Anchor, byte_order))? != BYTE_ORDER {
-            return Err(Trouble::ByteOrder);
+            return Err(MqsError::ByteOrder);
         }
         let half = |offset| number(head, offset, 2).map(|word| (word & 0xffff) as u16);
         let (major, minor) = (
@@ -161,21 +161,21 @@ impl AnchorFields {
         );
         let size = number32(head, offset_of!(Anchor, size))?;
         if major != QUEUE_LAYOUT_VERSION || (size as usize) < SMALLEST {
-            return Err(Trouble::Version(major, minor));
+            return Err(MqsError::Version(major, minor));
         }
-        // What a smaller one lacks is zero.
+        // Fields that an older, smaller anchor lacks stay zero.
         let there = (size as usize).min(size_of::<Anchor>()) - HEAD;
         if number32(head, offset_of!(Anchor, pointer_bytes))? != 8 {
-            return Err(Trouble::Width);
+            return Err(MqsError::Width);
         }
-        let rest = rest.get_mut(..there).ok_or(Trouble::Layout)?;
+        let rest = rest.get_mut(..there).ok_or(MqsError::Layout)?;
         target.read(address.wrapping_add(HEAD as u64), rest)?;
         let long = |offset| number(&bytes, offset, 8);
         let word = |offset| number32(&bytes, offset);
         let state = word(offset_of!(Anchor, state))?;
         let running = state == RUNNING;
         if running && long(offset_of!(Anchor, self_address))? != address {
-            return Err(Trouble::Place);
+            return Err(MqsError::Place);
         }
         Ok(Self {
             running,
@@ -234,27 +234,27 @@ impl FieldPlace {
     }
 }
 
-/// Where all fields lie that are used, by structure and number.
+/// Offset and size of every field that is used, by structure and field number.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Map {
     places: [[FieldPlace; FIELDS]; STRUCTURES],
 }
 
 impl Map {
-    /// Reads the layout table. Rows of structures and fields that are not known here belong to a newer version.
+    /// Reads the layout table; rows of unknown structures and fields, which belong to a newer version, are skipped.
     ///
     /// # Errors
-    /// When a field that is needed has no place or no place inside its structure.
-    pub fn read(target: &impl StoppedProcess, found: &AnchorFields) -> Result<Self, Trouble> {
-        let row_bytes = found.layout_row_bytes as usize;
+    /// When a required field is missing or lies outside its structure.
+    pub fn read(target: &impl StoppedProcess, anchor: &AnchorFields) -> Result<Self, MqsError> {
+        let row_bytes = anchor.layout_row_bytes as usize;
         let mut buffer = [0; MAX_LAYOUT_ROW];
-        let row = buffer.get_mut(..row_bytes).ok_or(Trouble::Layout)?;
-        if row_bytes < size_of::<FieldRow>() || found.layout_rows > MAX_LAYOUT_ROWS {
-            return Err(Trouble::Layout);
+        let row = buffer.get_mut(..row_bytes).ok_or(MqsError::Layout)?;
+        if row_bytes < size_of::<FieldRow>() || anchor.layout_rows > MAX_LAYOUT_ROWS {
+            return Err(MqsError::Layout);
         }
         let mut map = Self::default();
-        for index in 0..u64::from(found.layout_rows) {
-            let address = found.layout.wrapping_add(index * row_bytes as u64);
+        for index in 0..u64::from(anchor.layout_rows) {
+            let address = anchor.layout.wrapping_add(index * row_bytes as u64);
             target.read(address, row)?;
             let get = |offset, size| number_at(target, row, offset, size);
             let structure = get(offset_of!(FieldRow, structure), 2)?;
@@ -268,7 +268,7 @@ impl Map {
                 *known = place;
             }
         }
-        map.check(found)?;
+        map.check(anchor)?;
         Ok(map)
     }
 
@@ -280,7 +280,7 @@ impl Map {
         place.copied().unwrap_or_default()
     }
 
-    fn check(&self, found: &AnchorFields) -> Result<(), Trouble> {
+    fn check(&self, anchor: &AnchorFields) -> Result<(), MqsError> {
         let is_number = |structure, field, limit: u32| {
             let FieldPlace { offset, size } = self.place(structure, field);
             matches!(size, 1 | 2 | 4 | 8)
@@ -301,66 +301,66 @@ impl Map {
         .flatten();
         let mut call_arrays = [call_field::TOKENS, call_field::FUNCTION].into_iter();
         let chunk = self.place(CHUNK, field::CHUNK_SLOTS);
-        // Before 1.4 no operation told its datatype, before 1.5 no collective its bytes.
+        // Operations have a datatype since layout 1.4, collectives their bytes since 1.5.
         let has_types = self.place(SLOT, field::DATATYPE).size != 0;
         let has_bytes = self.place(CALL, call_field::BYTES).size != 0;
         let mut types = [type_field::VERSION, type_field::HANDLE, type_field::BYTES].into_iter();
-        let good = found.slot_bytes <= MAX_RECORD
-            && found.row_bytes <= MAX_RECORD
+        let good = anchor.slot_bytes <= MAX_RECORD
+            && anchor.row_bytes <= MAX_RECORD
             && slots
                 .into_iter()
-                .all(|it| is_number(SLOT, it, found.slot_bytes))
-            && rows.all(|it| is_number(COMM, it, found.row_bytes))
-            && arrays.all(|it| is_array(COMM, it, found.row_bytes))
+                .all(|it| is_number(SLOT, it, anchor.slot_bytes))
+            && rows.all(|it| is_number(COMM, it, anchor.row_bytes))
+            && arrays.all(|it| is_array(COMM, it, anchor.row_bytes))
             && chunk.size > 0
             && is_number(COMM_TABLE, comm_table_field::CHANGES, MAX_RECORD)
             && is_array(COMM_TABLE, comm_table_field::CHUNKS, MAX_RECORD)
-            && (found.call_rows == 0
-                || found.call_row_bytes <= MAX_RECORD
-                    && calls.all(|it| is_number(CALL, it, found.call_row_bytes))
-                    && call_arrays.all(|it| is_array(CALL, it, found.call_row_bytes))
-                    && (!has_bytes || is_number(CALL, call_field::BYTES, found.call_row_bytes)))
-            && (!has_types || is_number(SLOT, field::DATATYPE, found.slot_bytes))
+            && (anchor.call_rows == 0
+                || anchor.call_row_bytes <= MAX_RECORD
+                    && calls.all(|it| is_number(CALL, it, anchor.call_row_bytes))
+                    && call_arrays.all(|it| is_array(CALL, it, anchor.call_row_bytes))
+                    && (!has_bytes || is_number(CALL, call_field::BYTES, anchor.call_row_bytes)))
+            && (!has_types || is_number(SLOT, field::DATATYPE, anchor.slot_bytes))
             && (!has_types
-                || found.type_row_bytes == 0
-                || found.type_row_bytes <= MAX_RECORD
-                    && types.all(|it| is_number(TYPE, it, found.type_row_bytes))
-                    && is_array(TYPE, type_field::NAME, found.type_row_bytes)
+                || anchor.type_row_bytes == 0
+                || anchor.type_row_bytes <= MAX_RECORD
+                    && types.all(|it| is_number(TYPE, it, anchor.type_row_bytes))
+                    && is_array(TYPE, type_field::NAME, anchor.type_row_bytes)
                     && is_array(TYPE_TABLE, type_table_field::CHUNKS, MAX_RECORD));
-        good.then_some(()).ok_or(Trouble::Layout)
+        good.then_some(()).ok_or(MqsError::Layout)
     }
 }
 
-/// The number at an offset of bytes that were read.
+/// The number at an offset in `bytes`.
 fn number_at(
     target: &impl StoppedProcess,
     bytes: &[u8],
     offset: usize,
     size: usize,
-) -> Result<u64, Trouble> {
+) -> Result<u64, MqsError> {
     let bytes = bytes.get(offset..offset.wrapping_add(size));
     bytes
         .map(|bytes| target.number(bytes))
-        .ok_or(Trouble::Layout)
+        .ok_or(MqsError::Layout)
 }
 
-/// The low half of a number that has four bytes, or of one that does not matter when it has more.
+/// The low 32 bits of a number that fits, or whose high half is irrelevant.
 #[must_use]
 pub fn low(number: u64) -> u32 {
     (number & 0xffff_ffff) as u32
 }
 
-/// The part of the anchor that every version has.
+/// Bytes of the anchor's head, which is the same in every version.
 const HEAD: usize = offset_of!(Anchor, self_address);
-/// Bytes of the anchor of version 1.1, which had neither datatypes nor calls.
+/// Bytes of the anchor of version 1.1, which has neither datatypes nor calls.
 const SMALLEST: usize = offset_of!(Anchor, types);
-/// Structures and fields that are known, with room for the number 0 of structures.
+/// Number of known structures and fields; structure 0 is unused.
 const STRUCTURES: usize = CALL as usize + 1;
 const FIELDS: usize = field::DATATYPE as usize + 1;
-/// What a layout table may have.
+/// Limits of a layout table: rows, and bytes per row.
 const MAX_LAYOUT_ROWS: u32 = 1024;
 const MAX_LAYOUT_ROW: usize = 64;
-/// Bytes of a slot or a row, at most: what is read at a time.
+/// Largest slot or row in bytes; one read covers at most this many.
 pub const MAX_RECORD: u32 = 4096;
 
 #[cfg(test)]
@@ -370,21 +370,24 @@ mod tests {
     #[test]
     fn mqs_070_every_trouble_has_words_and_other_codes_have_none() {
         let all = [
-            Trouble::NoMemory,
-            Trouble::NoCallback,
-            Trouble::Width,
-            Trouble::Unreadable,
-            Trouble::NoAnchor,
-            Trouble::Version(2, 0),
-            Trouble::ByteOrder,
-            Trouble::Place,
-            Trouble::Layout,
-            Trouble::NotSetUp,
+            MqsError::NoMemory,
+            MqsError::NoCallback,
+            MqsError::Width,
+            MqsError::Unreadable,
+            MqsError::NoAnchor,
+            MqsError::Version(2, 0),
+            MqsError::ByteOrder,
+            MqsError::Place,
+            MqsError::Layout,
+            MqsError::NotSetUp,
         ];
         for (number, trouble) in (100..).zip(all) {
             assert_eq!(trouble.code(), number);
-            assert!(Trouble::words(number).is_some());
+            assert!(MqsError::message(number).is_some());
         }
-        assert_eq!((Trouble::words(99), Trouble::words(110)), (None, None));
+        assert_eq!(
+            (MqsError::message(99), MqsError::message(110)),
+            (None, None)
+        );
     }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What debugger and library share: the types of `mpi_interface.h`, version 1.13, with the names of Rust.
+//! The types that debugger and library share: those of `mpi_interface.h`, version 1.13, with Rust names.
 //!
 //! # Safety
-//! Types of functions alone; who calls one says why that is sound.
+//! Only function types; each call site states why the call is sound.
 
 use core::ffi::{c_char, c_int, c_long, c_ulong, c_void};
 
@@ -13,7 +13,7 @@ pub const ADDRESS_BYTES: c_int = 8;
 /// `mqs_tword_t`: a `long` of the target.
 pub type Word = c_long;
 
-/// What [`mqs_version_compatibility`](crate::entry::mqs_version_compatibility) answers.
+/// The result of [`mqs_version_compatibility`](crate::entry::mqs_version_compatibility).
 pub const INTERFACE_COMPATIBILITY: c_int = 2;
 /// `MQS_INVALID_PROCESS`.
 pub const INVALID_PROCESS: c_int = -1;
@@ -31,10 +31,10 @@ pub const PENDING_SENDS: c_int = 0;
 pub const PENDING_RECEIVES: c_int = 1;
 /// `mqs_unexpected_messages`.
 pub const UNEXPECTED_MESSAGES: c_int = 2;
-/// `mqs_rmpi_other_operations`, of rmpi's library alone: what is pending and is neither a send nor a receive, as collectives and
-/// probes. A number that no later version of the interface gives to a queue.
+/// `mqs_rmpi_other_operations`, an extension of rmpi: pending operations other than sends and receives, such as collectives and
+/// probes. The number is one that no later version of the interface assigns to a queue.
 pub const OTHER_OPERATIONS: c_int = FIRST_USER_CODE;
-/// `mqs_rmpi_inactive_receives`, another one: persistent receives that are not started.
+/// `mqs_rmpi_inactive_receives`, an extension of rmpi: persistent receives that are not started.
 pub const INACTIVE_RECEIVES: c_int = FIRST_USER_CODE + 1;
 /// `mqs_st_pending`.
 pub const PENDING: c_int = 0;
@@ -42,13 +42,13 @@ pub const PENDING: c_int = 0;
 pub const MATCHED: c_int = 1;
 /// `mqs_st_complete`.
 pub const COMPLETE: c_int = 2;
-/// By the number that `mqs_get_comm_coll_state` gives them; those from the fifteenth on are known to us alone.
+/// Names of the collectives, indexed by the number of `mqs_get_comm_coll_state`; those from the fifteenth on are rmpi's own.
 pub use queue_layout::COLLECTIVES;
 
 /// `mqs_lang_c`.
 pub const LANGUAGE_C: c_int = 'c' as c_int;
 
-/// `mqs_target_type_sizes`; some debuggers write two fields more than these five.
+/// `mqs_target_type_sizes`; some debuggers write two more fields than these five.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct TypeSizes {
@@ -62,7 +62,7 @@ pub struct TypeSizes {
     pub long_long_size: c_int,
     /// Bytes of an address.
     pub pointer_size: c_int,
-    /// Room for what a debugger with a longer structure writes.
+    /// Room for the fields of a debugger with a longer structure.
     pub more: [c_int; 11],
 }
 
@@ -86,21 +86,21 @@ pub struct Communicator {
 pub struct PendingOperation {
     /// [`PENDING`], [`MATCHED`] or [`COMPLETE`].
     pub status: c_int,
-    /// Rank of the other side in the communicator; -1 for any.
+    /// Rank of the peer in the communicator; -1 for any.
     pub desired_local_rank: Word,
     /// The same in `MPI_COMM_WORLD`.
     pub desired_global_rank: Word,
     /// Not 0: any tag.
     pub tag_wild: c_int,
-    /// The tag, where it is not any.
+    /// The tag, unless `tag_wild` is set.
     pub desired_tag: Word,
     /// Bytes of the buffer or the message.
     pub desired_length: Word,
     /// Not 0: a buffer of the library.
     pub system_buffer: c_int,
-    /// Where the data are.
+    /// Address of the data.
     pub buffer: Address,
-    /// Of sends, and of what was matched: rank of the other side in the communicator.
+    /// Of sends, and of matched operations: rank of the peer in the communicator.
     pub actual_local_rank: Word,
     /// The same in `MPI_COMM_WORLD`.
     pub actual_global_rank: Word,
@@ -108,11 +108,11 @@ pub struct PendingOperation {
     pub actual_tag: Word,
     /// The bytes of the message.
     pub actual_length: Word,
-    /// Lines to show as they are.
+    /// Lines of text that the debugger prints unchanged.
     pub extra_text: [[u8; 64]; 5],
 }
 
-/// Something that only the other side looks into.
+/// An object of the debugger; the library only passes pointers to it.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Opaque {

@@ -6,21 +6,21 @@
 //! |---|---|
 //! | [`interface`] | the C types that debugger and library share, as in `include/mpi_interface.h` |
 //! | [`entry`] | the functions that the debugger calls |
-//! | [`image`] | the target's memory; where its anchor says that everything lies |
-//! | [`walk`] | communicators and operations, read through that |
-//! | [`calls`] | calls that wait, and what for |
-//! | [`types`] | the datatypes that operations name |
-//! | [`show`] | an operation as the interface wants it, and in words |
-//! | [`list`] | lists in memory that the debugger gives |
+//! | [`image`] | the target's memory, its anchor and its layout table |
+//! | [`walk`] | communicators and operations of the target |
+//! | [`calls`] | blocking calls, and the operations that they wait for |
+//! | [`types`] | the datatypes of operations |
+//! | [`show`] | an operation as an `mqs_pending_operation`, with its `extra_text` |
+//! | [`list`] | lists in memory from the debugger's allocator |
 //! | [`order`] | sorting without a panic |
 //!
 //! **Knows** the crate `queue-layout` and the debugger's callbacks.
-//! **Never** panics, prints, allocates but through the debugger's table, follows a link of the target, or believes a number
-//! that it read there: each is bounded, and what cannot be read is an error, not a zero.
+//! **Never** panics, prints, allocates except through the debugger's callbacks, follows a link of the target, or trusts a number
+//! that it read there: every number is bounded, and memory that cannot be read is an error, not a zero.
 //!
 //! # Threads
-//! All state is in what the debugger keeps with its images and processes, but for the address of its table of basic
-//! callbacks. One thread at a time may ask about one process.
+//! All state is attached to the debugger's images and processes, except the address of its table of basic callbacks. At
+//! most one thread at a time may call functions for one process.
 #![no_std]
 
 pub mod calls;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Lists in memory that the debugger gives and takes back.
+//! Lists in memory from the debugger's allocator.
 //!
 //! # Safety
 //! A list owns `room` items of memory from the debugger's allocator, of which the first `len` are initialized (**L1**).
@@ -7,7 +7,7 @@
 
 use core::ffi::c_void;
 
-use crate::image::Trouble;
+use crate::image::MqsError;
 use crate::interface::BasicCallbacks;
 
 /// The debugger's allocator.
@@ -22,42 +22,44 @@ impl Allocator {
     ///
     /// # Safety
     /// The functions are those of a C allocator: memory for any type, until it is freed.
-    pub unsafe fn of(table: &BasicCallbacks) -> Result<Self, Trouble> {
+    pub unsafe fn of(table: &BasicCallbacks) -> Result<Self, MqsError> {
         let functions = table.malloc.zip(table.free);
-        let (malloc, free) = functions.ok_or(Trouble::NoCallback)?;
+        let (malloc, free) = functions.ok_or(MqsError::NoCallback)?;
         Ok(Self { malloc, free })
     }
 
-    /// Memory for one value, which it holds from now on.
-    pub fn place<T>(self, value: T) -> Result<*mut T, Trouble> {
+    /// Allocates memory for one value and stores the value there.
+    pub fn store<T>(self, value: T) -> Result<*mut T, MqsError> {
         let place: *mut T = self.room(1)?;
-        // SAFETY: memory for one `T`, aligned for any type, that nobody else knows.
+        // SAFETY: memory for one `T`, aligned for any type, with no other reference to it.
         unsafe { place.write(value) };
         Ok(place)
     }
 
-    /// Gives back what [`place`](Self::place) gave.
+    /// Frees memory that [`store`](Self::store) returned.
     ///
     /// # Safety
-    /// It is from there, and nobody uses it any more.
-    pub unsafe fn take_back<T>(self, place: *mut T) {
-        // SAFETY: from this allocator, and unused: promised.
+    /// `place` is from [`store`](Self::store) of this allocator, and is not used any more.
+    pub unsafe fn release<T>(self, place: *mut T) {
+        // SAFETY: from this allocator, and unused: the caller's obligation.
         unsafe { (self.free)(place.cast()) };
     }
 
-    fn room<T>(self, items: usize) -> Result<*mut T, Trouble> {
-        const { assert!(align_of::<T>() <= 16, "what a C allocator gives") };
-        let bytes = items.checked_mul(size_of::<T>()).ok_or(Trouble::NoMemory)?;
+    fn room<T>(self, items: usize) -> Result<*mut T, MqsError> {
+        const { assert!(align_of::<T>() <= 16, "the alignment of a C allocator") };
+        let bytes = items
+            .checked_mul(size_of::<T>())
+            .ok_or(MqsError::NoMemory)?;
         // SAFETY: a C allocator takes any size.
         let memory: *mut T = unsafe { (self.malloc)(bytes) }.cast();
         if memory.is_null() || !memory.is_aligned() {
-            return Err(Trouble::NoMemory);
+            return Err(MqsError::NoMemory);
         }
         Ok(memory)
     }
 }
 
-/// A list that grows; [`clear`](Self::clear) gives its memory back.
+/// A list that grows; only [`clear`](Self::clear) frees its memory.
 #[derive(Debug)]
 pub struct GrowableList<T> {
     items: *mut T,
@@ -66,7 +68,7 @@ pub struct GrowableList<T> {
 }
 
 impl<T: Copy> GrowableList<T> {
-    /// An empty one.
+    /// An empty list, without memory.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -79,24 +81,24 @@ impl<T: Copy> GrowableList<T> {
     /// Adds an item.
     ///
     /// # Errors
-    /// When there is no memory; the list stays as it was.
-    pub fn push(&mut self, allocator: Allocator, item: T) -> Result<(), Trouble> {
+    /// When no memory can be allocated; the list is unchanged.
+    pub fn push(&mut self, allocator: Allocator, item: T) -> Result<(), MqsError> {
         if self.len == self.room {
             self.grow(allocator)?;
         }
         // SAFETY: within the memory: L1, and `grow` has made room for one more.
         let place = unsafe { self.items.add(self.len) };
-        // SAFETY: as above; `T` is plain data, so nothing is there to drop.
+        // SAFETY: as above; `T` is `Copy`, so there is nothing to drop.
         unsafe { place.write(item) };
         self.len += 1;
         Ok(())
     }
 
-    /// Empties it, and gives its memory back.
+    /// Removes all items and frees the memory.
     pub fn clear(&mut self, allocator: Allocator) {
         if !self.items.is_null() {
-            // SAFETY: from this allocator, as the debugger has one; nobody has it after this.
-            unsafe { allocator.take_back(self.items) };
+            // SAFETY: from this allocator, since a debugger has only one; not used after this.
+            unsafe { allocator.release(self.items) };
         }
         *self = Self::new();
     }
@@ -107,27 +109,27 @@ impl<T: Copy> GrowableList<T> {
         if self.items.is_null() {
             return &[];
         }
-        // SAFETY: that many are initialized (L1), and stay so while this list is borrowed.
+        // SAFETY: `len` items are initialized (L1), and stay so while this list is borrowed.
         unsafe { core::slice::from_raw_parts(self.items, self.len) }
     }
 
-    /// The items, to change.
+    /// The items, mutable.
     pub fn as_mut_slice(&mut self) -> &mut [T] {
         if self.items.is_null() {
             return &mut [];
         }
-        // SAFETY: that many are initialized (L1); the list is borrowed by this alone.
+        // SAFETY: `len` items are initialized (L1); the list is borrowed exclusively.
         unsafe { core::slice::from_raw_parts_mut(self.items, self.len) }
     }
 
-    fn grow(&mut self, allocator: Allocator) -> Result<(), Trouble> {
+    fn grow(&mut self, allocator: Allocator) -> Result<(), MqsError> {
         let room = self.room.saturating_mul(2).max(32);
         let items: *mut T = allocator.room(room)?;
         if !self.items.is_null() {
-            // SAFETY: `len` items are there (L1), there is room for more, and fresh memory overlaps with none.
+            // SAFETY: `len` items are initialized (L1), the new memory has room for more, and fresh memory does not overlap.
             unsafe { items.copy_from_nonoverlapping(self.items, self.len) };
-            // SAFETY: from this allocator, and nobody has it after this.
-            unsafe { allocator.take_back(self.items) };
+            // SAFETY: from this allocator, and not used after this.
+            unsafe { allocator.release(self.items) };
         }
         (self.items, self.room) = (items, room);
         Ok(())

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sorting that the compiler can see not to panic, whatever the keys are.
+//! Sorting that the compiler can prove free of panics, for any keys.
 
-/// Sorts by a key (heap sort: no memory, no worst case).
+/// Sorts by a key: heap sort, in place, O(n log n) in the worst case.
 pub fn sort_by_key<T: Copy, K: Ord>(items: &mut [T], key: impl Fn(&T) -> K) {
-    // Most lists come in order: slots are handed out one after the other.
+    // Most lists are sorted already: slots are allocated in order.
     if items.is_sorted_by_key(&key) {
         return;
     }

@@ -1,34 +1,34 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An operation as the interface wants it, with a few lines in words (`extra_text`).
+//! An operation as an `mqs_pending_operation`, with lines of text about it (`extra_text`).
 //!
-//! Programs may read these lines; each keeps its form:
+//! Programs may parse these lines; the form of each is stable:
 //!
 //! | line | of an operation | of a call that waits |
 //! |---|---|---|
-//! | first | `send`, `receive` or `unexpected message`, and after `, ` what is special | the function: `MPI_Probe` |
-//! | second | how far it is | `waits for a message`, `waits for the other ranks`, `waits for requests that are not listed`, `waits` |
-//! | then, if it is known | `10 of MPI_DOUBLE`: items of the buffer or the message, and their datatype | |
-//! | then, of a collective, if it is known | `8 bytes a rank`: what all ranks must name alike | the same |
+//! | first | `send`, `receive` or `unexpected message`, and after `, ` its attributes | the function: `MPI_Probe` |
+//! | second | its state | `waits for a message`, `waits for the other ranks`, `waits for requests that are not listed`, `waits` |
+//! | then, if known | `10 of MPI_DOUBLE`: items of the buffer or the message, and their datatype | |
+//! | then, of a collective, if known | `8 bytes a rank`: the size that must be equal on all ranks | the same |
 //! | then, if a call waits for it | `in MPI_Wait, wait 17`, or `in MPI_Wait, wait 17, thread 4711` where that is not the main thread | the same |
 //! | last, if the call has several requests | `requests: 3 done, 2 pending` | |
 //!
-//! Waits are counted, so that who looks twice can tell whether it is the same one. `, alone` follows below
-//! `MPI_THREAD_MULTIPLE`: no other thread of the process can be in MPI meanwhile. Of a call in a collective, whenever something has
-//! come in for it it is the next wait; `, moving` says that data of it are just being copied.
+//! Waits are numbered, so that two snapshots show whether a call is still in the same one. `, alone` follows if the thread level is
+//! below `MPI_THREAD_MULTIPLE`: no other thread of the process can be in MPI at the same time. The number of a collective's wait
+//! increases whenever a message for it arrives; `, moving` means that data of the collective are being copied.
 //!
-//! Persistent receives that are not started are a fourth queue, which other libraries do not have (`INACTIVE_RECEIVES`).
+//! Persistent receives that are not started are in a queue of their own (`INACTIVE_RECEIVES`), which other libraries do not have.
 //!
-//! Besides messages a communicator has what is in none of the interface's queues (`OTHER_OPERATIONS`), which other debuggers than
-//! ours do not ask for: a call of which no operation that is listed tells has an entry there, as a probe, a collective,
-//! `MPI_Finalize`. It has no buffer; of a probe it has source and tag. Before those stand nonblocking collectives under way, with `nonblocking Bcast` as their first line. Of collectives the source is the root, if they have one, and the
-//! tag counts them on their communicator: what is the same call has the same tag on all its ranks.
+//! A further queue (`OTHER_OPERATIONS`), which only rmpi's debuggers read, has first the nonblocking collectives in progress, with
+//! `nonblocking Bcast` as their first line, then an entry for each blocking call that no listed operation refers to: a probe, a
+//! collective, `MPI_Finalize`. Such an entry has no buffer; a probe has source and tag. Of a collective the source is the root, if
+//! there is one, and the tag is the number of the call on its communicator: the same call has the same tag on all ranks.
 
 use queue_layout::{
     ANY_PEER, ANY_TAG, CALL_LIST, COLLECTIVES, FLAG_CANCELLED, FLAG_GATED, FLAG_ORPHAN,
     FLAG_PERSISTENT, FLAG_STRUCTURED, FLAG_SYNCHRONOUS, NO_BYTES, RequestState,
 };
 
-use crate::calls::{TargetCall, purpose};
+use crate::calls::{TargetCall, wait_reason};
 use crate::interface::{
     COMPLETE, INVALID_PROCESS, MATCHED, PENDING, PENDING_SENDS, PendingOperation,
     UNEXPECTED_MESSAGES, Word,
@@ -36,10 +36,10 @@ use crate::interface::{
 use crate::types::TargetDatatype;
 use crate::walk::TargetOperation;
 
-/// Fills in what a debugger shows. `ranks` are the world ranks of those that messages come from and go to, `datatype` is the one
-/// that the operation names, `call` waits for it.
+/// Fills in the interface's structure. `ranks` are the world ranks of the communicator's peers, `datatype` is the operation's,
+/// `call` is the one that waits for it.
 #[must_use]
-pub fn shown(
+pub fn pending_operation(
     operation: &TargetOperation,
     ranks: &[u32],
     datatype: Option<&TargetDatatype>,
@@ -65,11 +65,11 @@ pub fn shown(
         actual_global_rank: actual.1,
         actual_tag: tag.into(),
         actual_length: bytes.cast_signed(),
-        extra_text: words(operation, datatype, call),
+        extra_text: text_lines(operation, datatype, call),
     }
 }
 
-/// Bytes of buffer, message or collective, if they are known.
+/// Bytes of buffer, message or collective, if known.
 fn length(operation: &TargetOperation) -> Option<u64> {
     let is_collective = operation.is_call || operation.collective != 0;
     let known = !is_collective || operation.bytes != NO_BYTES;
@@ -85,51 +85,51 @@ fn status(operation: &TargetOperation) -> i32 {
     }
 }
 
-/// Rank in the communicator and in the world; -1 for any, and for who is not in it.
+/// Rank in the communicator and in the world; -1 for any, and for a rank that is not a member.
 fn rank(peer: u32, ranks: &[u32]) -> (Word, Word) {
-    let nobody = Word::from(INVALID_PROCESS);
+    let none = Word::from(INVALID_PROCESS);
     if peer == ANY_PEER {
-        return (nobody, nobody);
+        return (none, none);
     }
-    // Most groups are in the order of the world.
+    // In most groups a rank equals the world rank.
     let local = match ranks.get(peer as usize) {
         Some(rank) if *rank == peer => Some(peer as usize),
         _ => ranks.iter().position(|rank| *rank == peer),
     };
     let local = local.and_then(|rank| Word::try_from(rank).ok());
-    (local.unwrap_or(nobody), peer.into())
+    (local.unwrap_or(none), peer.into())
 }
 
-/// What it is, how far, and who waits for it.
-fn words(
+/// The lines of `extra_text`: see the head of this file.
+fn text_lines(
     operation: &TargetOperation,
     datatype: Option<&TargetDatatype>,
     call: Option<&TargetCall>,
 ) -> [[u8; 64]; 5] {
     let mut lines = [[0; 64]; 5];
-    let [what, how_far, third, fourth, fifth] = &mut lines;
-    let [mut what, mut how_far, mut waits, mut last] =
-        [what, how_far, third, fifth].map(TextLine::of);
+    let [kind, progress, third, fourth, fifth] = &mut lines;
+    let [mut kind, mut progress, mut awaited, mut last] =
+        [kind, progress, third, fifth].map(TextLine::of);
     if let Some(datatype) = datatype {
-        waits.add_items(operation.bytes, datatype);
-        waits = TextLine::of(fourth);
+        awaited.add_items(operation.bytes, datatype);
+        awaited = TextLine::of(fourth);
     } else if (operation.is_call || operation.collective != 0)
         && let Some(bytes) = length(operation)
     {
-        waits.add_number(bytes);
-        waits.add(if bytes == 1 {
+        awaited.add_number(bytes);
+        awaited.add(if bytes == 1 {
             " byte a rank"
         } else {
             " bytes a rank"
         });
-        waits = TextLine::of(fourth);
+        awaited = TextLine::of(fourth);
     }
     match call {
         Some(call) if operation.is_call => {
-            what.add_bytes(name_of(call));
-            how_far.add(purpose(call));
+            kind.add_bytes(name_of(call));
+            progress.add(wait_reason(call));
         }
-        _ => tell(operation, &mut what, &mut how_far),
+        _ => describe(operation, &mut kind, &mut progress),
     }
     if let Some(call) = call {
         let (all, pending) = call.requests;
@@ -140,19 +140,19 @@ fn words(
             last.add_number(pending.into());
             last.add(" pending");
         }
-        waits.add("in ");
-        waits.add_bytes(name_of(call));
-        waits.add(", wait ");
-        waits.add_number(call.wait.into());
+        awaited.add("in ");
+        awaited.add_bytes(name_of(call));
+        awaited.add(", wait ");
+        awaited.add_number(call.wait.into());
         if call.thread != 0 && !call.is_main {
-            waits.add(", thread ");
-            waits.add_number(call.thread.into());
+            awaited.add(", thread ");
+            awaited.add_number(call.thread.into());
         }
         if call.is_moving {
-            waits.add(", moving");
+            awaited.add(", moving");
         }
         if call.is_alone {
-            waits.add(", alone");
+            awaited.add(", alone");
         }
     }
     lines
@@ -167,27 +167,27 @@ fn until_zero(text: &[u8]) -> &[u8] {
     name.unwrap_or_default()
 }
 
-fn tell(operation: &TargetOperation, what: &mut TextLine<'_>, how_far: &mut TextLine<'_>) {
+fn describe(operation: &TargetOperation, kind: &mut TextLine<'_>, progress: &mut TextLine<'_>) {
     if operation.collective != 0 {
         let at = usize::from(operation.collective).wrapping_sub(1);
-        what.add("nonblocking ");
-        what.add(COLLECTIVES.get(at).copied().unwrap_or("collective"));
-        return how_far.add("waits for the other ranks");
+        kind.add("nonblocking ");
+        kind.add(COLLECTIVES.get(at).copied().unwrap_or("collective"));
+        return progress.add("waits for the other ranks");
     }
-    what.add(match operation.class {
+    kind.add(match operation.class {
         PENDING_SENDS => "send",
         UNEXPECTED_MESSAGES => "unexpected message",
         _ => "receive",
     });
     for (flag, word) in FLAGS {
         if operation.flags & flag != 0 {
-            what.add(word);
+            kind.add(word);
         }
     }
     let state = usize::from(operation.state);
     let is_gated =
         operation.flags & FLAG_GATED != 0 && operation.state == RequestState::Queued as u8;
-    how_far.add(match (operation.error, operation.flags & FLAG_CANCELLED) {
+    progress.add(match (operation.error, operation.flags & FLAG_CANCELLED) {
         (0, 0) if is_gated => "waits for its receive",
         (0, 0) => STATES.get(state).copied().unwrap_or_default(),
         (0, _) => "cancelled; not collected yet",
@@ -216,7 +216,7 @@ const STATES: [&str; 10] = [
     "complete; not collected yet",
 ];
 
-/// A line of text, cut where there is no more room.
+/// A line of text, truncated to its 63 bytes.
 struct TextLine<'a> {
     text: &'a mut [u8; 64],
     len: usize,
@@ -231,7 +231,7 @@ impl<'a> TextLine<'a> {
         self.add_bytes(words.as_bytes());
     }
 
-    /// `10 of MPI_DOUBLE`; without the number where the bytes are not those of whole items.
+    /// Adds `10 of MPI_DOUBLE`; without the number if the bytes are not a multiple of the item's.
     fn add_items(&mut self, bytes: u64, datatype: &TargetDatatype) {
         let whole = bytes.checked_rem(datatype.bytes) == Some(0);
         if let Some(items) = bytes.checked_div(datatype.bytes).filter(|_| whole) {
@@ -258,7 +258,7 @@ impl<'a> TextLine<'a> {
     }
 
     fn add_bytes(&mut self, words: &[u8]) {
-        // The last byte stays the zero that ends it.
+        // The last byte stays zero: the terminator.
         let end = self.len.saturating_add(words.len()).min(63);
         let room = self.text.get_mut(self.len..end).unwrap_or_default();
         for (place, byte) in room.iter_mut().zip(words) {
@@ -292,7 +292,7 @@ mod tests {
     #[test]
     fn mqs_036_037_peers_have_a_local_and_a_world_rank() {
         let shown_in = |ranks: &[u32]| {
-            let it = shown(&operation(PENDING_SENDS), ranks, None, None);
+            let it = pending_operation(&operation(PENDING_SENDS), ranks, None, None);
             (it.desired_local_rank, it.desired_global_rank)
         };
         assert_eq!(shown_in(&[7, 2]), (0, 7));
@@ -305,7 +305,7 @@ mod tests {
         let mut wild = operation(1);
         (wild.peer, wild.tag) = (ANY_PEER, ANY_TAG);
         wild.flags = FLAG_PERSISTENT | FLAG_STRUCTURED | FLAG_SYNCHRONOUS | FLAG_ORPHAN;
-        let it = shown(&wild, &[0, 1], None, None);
+        let it = pending_operation(&wild, &[0, 1], None, None);
         assert_eq!((it.desired_local_rank, it.desired_global_rank), (-1, -1));
         assert_eq!((it.tag_wild, it.desired_tag), (1, -2));
         let line = |number: usize| {
@@ -323,21 +323,21 @@ mod tests {
     #[test]
     fn a_send_that_waits_at_a_gate_needs_no_room() {
         let mut send = operation(PENDING_SENDS);
-        let told = |it: &TargetOperation| shown(it, &[], None, None).extra_text[1];
+        let line_of = |it: &TargetOperation| pending_operation(it, &[], None, None).extra_text[1];
         let is = |text: [u8; 64], expected: &str| {
             assert_eq!(core::str::from_utf8(until_zero(&text)).unwrap(), expected);
         };
         send.state = RequestState::Queued as u8;
-        is(told(&send), "waits for room towards its receiver");
+        is(line_of(&send), "waits for room towards its receiver");
         send.flags = FLAG_GATED;
-        is(told(&send), "waits for its receive");
+        is(line_of(&send), "waits for its receive");
         send.state = RequestState::Complete as u8;
-        is(told(&send), "complete; not collected yet");
+        is(line_of(&send), "complete; not collected yet");
     }
 
     #[test]
     fn mqs_047_items_and_their_datatype_are_told() {
-        let told = |bytes, size, name: &str| {
+        let line_of = |bytes, size, name: &str| {
             let mut datatype = TargetDatatype {
                 handle: 5,
                 bytes: size,
@@ -348,20 +348,20 @@ mod tests {
             }
             let mut it = operation(1);
             it.bytes = bytes;
-            shown(&it, &[], Some(&datatype), None).extra_text[2]
+            pending_operation(&it, &[], Some(&datatype), None).extra_text[2]
         };
         let is = |text: [u8; 64], expected: &str| {
             let text = core::str::from_utf8(until_zero(&text)).unwrap();
             assert_eq!(text, expected);
         };
-        is(told(80, 8, "MPI_DOUBLE"), "10 of MPI_DOUBLE");
-        is(told(0, 8, "MPI_DOUBLE"), "0 of MPI_DOUBLE");
-        is(told(81, 8, "MPI_DOUBLE"), "of MPI_DOUBLE");
-        is(told(0, 0, "empty"), "of empty");
+        is(line_of(80, 8, "MPI_DOUBLE"), "10 of MPI_DOUBLE");
+        is(line_of(0, 8, "MPI_DOUBLE"), "0 of MPI_DOUBLE");
+        is(line_of(81, 8, "MPI_DOUBLE"), "of MPI_DOUBLE");
+        is(line_of(0, 0, "empty"), "of empty");
         let most = "18446744073709551615 of a datatype without a name";
-        is(told(u64::MAX, 1, ""), most);
+        is(line_of(u64::MAX, 1, ""), most);
         let long = [b'x'; 70];
-        let long = told(8, 8, core::str::from_utf8(&long).unwrap());
+        let long = line_of(8, 8, core::str::from_utf8(&long).unwrap());
         assert_eq!(until_zero(&long).len(), 63);
     }
 
@@ -369,7 +369,7 @@ mod tests {
     fn mqs_035_043_046_what_was_matched_is_told_apart_from_what_is_wanted() {
         let mut receive = operation(1);
         receive.state = RequestState::Moving as u8;
-        let it = shown(&receive, &[0, 5, 7], None, None);
+        let it = pending_operation(&receive, &[0, 5, 7], None, None);
         assert_eq!(it.status, MATCHED);
         assert_eq!(
             (it.desired_local_rank, it.desired_tag, it.desired_length),
@@ -378,8 +378,11 @@ mod tests {
         assert_eq!((it.actual_local_rank, it.actual_global_rank), (1, 5));
         assert_eq!((it.actual_tag, it.actual_length), (9, 8));
         receive.state = RequestState::Complete as u8;
-        assert_eq!(shown(&receive, &[], None, None).status, COMPLETE);
-        let unexpected = shown(&operation(UNEXPECTED_MESSAGES), &[7], None, None);
+        assert_eq!(
+            pending_operation(&receive, &[], None, None).status,
+            COMPLETE
+        );
+        let unexpected = pending_operation(&operation(UNEXPECTED_MESSAGES), &[7], None, None);
         assert_eq!((unexpected.status, unexpected.system_buffer), (PENDING, 1));
         assert_eq!(
             (unexpected.actual_local_rank, unexpected.actual_length),

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Datatypes of the target that operations name.
+//! Datatypes of the target that operations refer to.
 
 use queue_layout::{TYPE, TYPE_NAME_BYTES, TYPE_TABLE, type_field, type_table_field};
 
-use crate::image::{AnchorFields, Map, StoppedProcess, Trouble, low};
+use crate::image::{AnchorFields, Map, MqsError, StoppedProcess, low};
 use crate::list::{Allocator, GrowableList};
 use crate::order;
 use crate::walk::{MAX_ROWS, RecordRun, TargetOperation, TargetRecord, read_address};
@@ -11,32 +11,32 @@ use crate::walk::{MAX_ROWS, RecordRun, TargetOperation, TargetRecord, read_addre
 /// A datatype of the stopped process.
 #[derive(Clone, Copy, Debug)]
 pub struct TargetDatatype {
-    /// Number of its handle.
+    /// Value of its handle.
     pub handle: u32,
-    /// Bytes of one item's data.
+    /// Bytes of data per item.
     pub bytes: u64,
-    /// Its name, ended by a zero.
+    /// Its name, zero-terminated.
     pub name: [u8; TYPE_NAME_BYTES],
 }
 
-/// Finds the datatypes that operations name, in the order of their handles.
+/// Finds the datatypes that operations refer to, sorted by handle.
 ///
 /// # Errors
-/// When memory cannot be read, or there is none.
+/// When memory cannot be read or allocated.
 pub fn find(
     target: &impl StoppedProcess,
     allocator: Allocator,
-    (found, map): (&AnchorFields, &Map),
+    (anchor, map): (&AnchorFields, &Map),
     operations: &[TargetOperation],
     types: &mut GrowableList<TargetDatatype>,
-) -> Result<(), Trouble> {
+) -> Result<(), MqsError> {
     let mut used: GrowableList<u32> = GrowableList::new();
     let done = named(allocator, operations, &mut used).and_then(|()| {
         let used = used.as_slice();
-        if used.is_empty() || found.type_row_bytes == 0 {
+        if used.is_empty() || anchor.type_row_bytes == 0 {
             return Ok(());
         }
-        rows(target, found, map, |it| {
+        rows(target, anchor, map, |it| {
             match used.binary_search(&it.handle) {
                 Ok(_) => types.push(allocator, it),
                 Err(_) => Ok(()),
@@ -48,22 +48,22 @@ pub fn find(
     done
 }
 
-/// The datatype of a handle among those that were found.
+/// Looks a handle up in `types`, which are sorted by handle.
 #[must_use]
 pub fn of(types: &[TargetDatatype], handle: u32) -> Option<&TargetDatatype> {
     let at = types.partition_point(|it| it.handle < handle);
     types.get(at).filter(|it| it.handle == handle)
 }
 
-/// The handles that operations name, in order.
+/// Collects the handles of the operations' datatypes, sorted.
 fn named(
     allocator: Allocator,
     operations: &[TargetOperation],
     used: &mut GrowableList<u32>,
-) -> Result<(), Trouble> {
+) -> Result<(), MqsError> {
     let mut last = 0;
     for it in operations.iter().filter(|it| it.datatype != 0) {
-        // Most have the datatype of the one before.
+        // Most operations have the datatype of the previous one.
         if it.datatype != last {
             last = it.datatype;
             used.push(allocator, last)?;
@@ -73,18 +73,18 @@ fn named(
     Ok(())
 }
 
-/// Hands every datatype to `take`: the predefined ones, then the program's.
+/// Passes every datatype to `take`: the predefined ones, then the program's.
 fn rows(
     target: &impl StoppedProcess,
-    found: &AnchorFields,
+    anchor: &AnchorFields,
     map: &Map,
-    mut take: impl FnMut(TargetDatatype) -> Result<(), Trouble>,
-) -> Result<(), Trouble> {
+    mut take: impl FnMut(TargetDatatype) -> Result<(), MqsError>,
+) -> Result<(), MqsError> {
     let mut look = |address, count| {
         let records = RecordRun {
             address,
             count,
-            bytes: found.type_row_bytes,
+            bytes: anchor.type_row_bytes,
         };
         records.each(target, |_, bytes| {
             let row = TargetRecord {
@@ -96,17 +96,20 @@ fn rows(
             datatype(&row).map_or(Ok(()), &mut take)
         })
     };
-    if found.predefined != 0 {
-        look(found.predefined, found.predefined_rows.min(MAX_PREDEFINED))?;
+    if anchor.predefined != 0 {
+        look(
+            anchor.predefined,
+            anchor.predefined_rows.min(MAX_PREDEFINED),
+        )?;
     }
-    if found.types == 0 {
+    if anchor.types == 0 {
         return Ok(());
     }
     let chunks = map.place(TYPE_TABLE, type_table_field::CHUNKS);
-    let mut count = found.type_first_rows;
+    let mut count = anchor.type_first_rows;
     for number in 0..chunks.size() / 8 {
         let entry = chunks
-            .address(found.types)
+            .address(anchor.types)
             .wrapping_add(8 * u64::from(number));
         let address = read_address(target, entry)?;
         if address == 0 || count == 0 || count > MAX_ROWS {
@@ -118,7 +121,7 @@ fn rows(
     Ok(())
 }
 
-/// A row, if there is a datatype and it is not being changed.
+/// The datatype of a row; `None` if the row is free or is being changed.
 fn datatype(row: &TargetRecord<'_, impl StoppedProcess>) -> Option<TargetDatatype> {
     let handle = low(row.get(type_field::HANDLE));
     if handle == 0 || !row.get(type_field::VERSION).is_multiple_of(2) {
@@ -137,5 +140,5 @@ fn datatype(row: &TargetRecord<'_, impl StoppedProcess>) -> Option<TargetDatatyp
     })
 }
 
-/// More than there can be.
+/// Above the number of predefined datatypes of any version.
 const MAX_PREDEFINED: u32 = 256;

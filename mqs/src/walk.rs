@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Communicators and operations of a target, read slot by slot: no link is followed, and every count is bounded.
+//! Communicators and operations of a target, read slot by slot. No link is followed, and every count is bounded.
 
 use queue_layout::{
     CALL, CHUNK, COMM, COMM_NAME_BYTES, COMM_TABLE, FLAG_ORPHAN, NO_BYTES, ROW_FREE, ROW_FREED,
     ROW_INTER, RequestKind, RequestState, SLOT, call_field, comm_field, comm_table_field, field,
 };
 
-use crate::image::{AnchorFields, MAX_RECORD, Map, StoppedProcess, Trouble, low};
+use crate::image::{AnchorFields, MAX_RECORD, Map, MqsError, StoppedProcess, low};
 use crate::interface::{
     INACTIVE_RECEIVES, OTHER_OPERATIONS, PENDING_RECEIVES, PENDING_SENDS, UNEXPECTED_MESSAGES,
 };
@@ -14,17 +14,17 @@ use crate::interface::{
 /// A communicator of the stopped process.
 #[derive(Clone, Copy, Debug)]
 pub struct TargetCommunicator {
-    /// Context of its messages.
+    /// Context id of its messages.
     pub context: u32,
     /// Rank of the process in its local group.
     pub rank: u32,
-    /// Processes of the group that messages come from and go to: the remote one of an intercommunicator.
+    /// Size of the group of its peers: of an intercommunicator, the remote group.
     pub size: u32,
-    /// Address of the world ranks of that group; 0 where ranks are world ranks.
+    /// Address of that group's world ranks; 0 if its ranks equal the world ranks.
     pub group: u64,
-    /// The same on all its ranks, and on those of no other communicator.
+    /// Equal on all its ranks, and different from every other communicator's.
     pub unique_id: u64,
-    /// Its name, ended by a zero.
+    /// Its name, zero-terminated.
     pub name: [u8; COMM_NAME_BYTES],
     /// The program has freed it.
     pub is_freed: bool,
@@ -35,64 +35,64 @@ pub struct TargetCommunicator {
 /// An operation of the stopped process.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TargetOperation {
-    /// Context of its communicator.
+    /// Context id of its communicator.
     pub context: u32,
     /// The queue: `mqs_op_class`, or [`OTHER_OPERATIONS`].
     pub class: i32,
     /// Its place in the queue.
     pub sequence: u64,
-    /// How far it is: a number of [`RequestState`].
+    /// Its state: a number of [`RequestState`].
     pub state: u8,
     /// `FLAG_*` bits.
     pub flags: u16,
-    /// Why it failed; 0 if it did not.
+    /// Error code; 0 if it has not failed.
     pub error: u8,
-    /// World rank of the other side, or `ANY_PEER`.
+    /// World rank of the peer, or `ANY_PEER`.
     pub peer: u32,
     /// Tag, or `ANY_TAG`.
     pub tag: i32,
-    /// Bytes of buffer or message; of a collective those that all ranks must name alike, or `NO_BYTES`.
+    /// Bytes of buffer or message; of a collective, those that must be equal on all ranks, or `NO_BYTES`.
     pub bytes: u64,
-    /// Where the data are.
+    /// Address of the data.
     pub buffer: u64,
-    /// World rank, tag and bytes of the message that was matched.
+    /// World rank, tag and bytes of the matched message.
     pub matched: (u32, i32, u64),
     /// Token of its request.
     pub token: u32,
-    /// Handle of its datatype, as a number; 0: not known.
+    /// Value of its datatype's handle; 0: unknown.
     pub datatype: u32,
-    /// The nonblocking collective that it is: 1 more than a number of `COLLECTIVES`; 0: it is none. Then the other side is its
-    /// root, and the tag says which call of its communicator it is.
+    /// For a nonblocking collective, its index in `COLLECTIVES` plus 1; 0 otherwise. A collective's peer is its root, and its
+    /// tag is the number of the call on its communicator.
     pub collective: u16,
-    /// The call that waits for it, by number.
+    /// Index of the call that waits for it.
     pub call: Option<u32>,
-    /// It is no operation but the entry of that call.
+    /// It is not an operation but the entry of that call.
     pub is_call: bool,
 }
 
 impl TargetOperation {
-    /// Operations of one queue of one communicator stand together, in order.
+    /// The sort key: groups operations by communicator and queue, in queue order.
     #[must_use]
     pub fn key(&self) -> (u32, i32, u64) {
         (self.context, self.class, self.sequence)
     }
 }
 
-/// Hands every communicator to `take`.
+/// Passes every communicator to `take`.
 ///
 /// # Errors
-/// When memory cannot be read, or `take` refuses.
+/// When memory cannot be read, or `take` fails.
 pub fn communicators(
     target: &impl StoppedProcess,
-    found: &AnchorFields,
+    anchor: &AnchorFields,
     map: &Map,
-    mut take: impl FnMut(TargetCommunicator) -> Result<(), Trouble>,
-) -> Result<(), Trouble> {
+    mut take: impl FnMut(TargetCommunicator) -> Result<(), MqsError>,
+) -> Result<(), MqsError> {
     let chunks = map.place(COMM_TABLE, comm_table_field::CHUNKS);
-    let mut rows = found.first_rows;
+    let mut rows = anchor.first_rows;
     for number in 0..chunks.size() / 8 {
         let entry = chunks
-            .address(found.comms)
+            .address(anchor.comms)
             .wrapping_add(8 * u64::from(number));
         let address = read_address(target, entry)?;
         if address == 0 || rows == 0 || rows > MAX_ROWS {
@@ -101,7 +101,7 @@ pub fn communicators(
         let records = RecordRun {
             address,
             count: rows,
-            bytes: found.row_bytes,
+            bytes: anchor.row_bytes,
         };
         records.each(target, |at, bytes| {
             let row = TargetRecord {
@@ -110,7 +110,7 @@ pub fn communicators(
                 bytes,
                 structure: COMM,
             };
-            match communicator(&row, at, found)? {
+            match communicator(&row, at, anchor)? {
                 Some(communicator) => take(communicator),
                 None => Ok(()),
             }
@@ -120,28 +120,28 @@ pub fn communicators(
     Ok(())
 }
 
-/// Hands every operation of the program to `take`, in no particular order; also requests that stand in none of the queues.
+/// Passes every operation of the program to `take`, in no particular order; also requests that are in none of the queues.
 ///
 /// # Errors
-/// When memory cannot be read, or `take` refuses.
+/// When memory cannot be read, or `take` fails.
 pub fn operations(
     target: &impl StoppedProcess,
-    found: &AnchorFields,
+    anchor: &AnchorFields,
     map: &Map,
-    mut take: impl FnMut(TargetOperation) -> Result<(), Trouble>,
-) -> Result<(), Trouble> {
+    mut take: impl FnMut(TargetOperation) -> Result<(), MqsError>,
+) -> Result<(), MqsError> {
     let slots = map.place(CHUNK, field::CHUNK_SLOTS);
-    let most = MAX_SLOTS / found.chunk_slots.max(1);
-    for number in 0..found.max_chunks.min(most) {
-        let entry = found.chunks.wrapping_add(8 * u64::from(number));
+    let most = MAX_SLOTS / anchor.chunk_slots.max(1);
+    for number in 0..anchor.max_chunks.min(most) {
+        let entry = anchor.chunks.wrapping_add(8 * u64::from(number));
         let chunk = read_address(target, entry)?;
         if chunk == 0 {
             return Ok(());
         }
         let records = RecordRun {
             address: slots.address(chunk),
-            count: found.chunk_slots,
-            bytes: found.slot_bytes,
+            count: anchor.chunk_slots,
+            bytes: anchor.slot_bytes,
         };
         records.each(target, |_, bytes| {
             let slot = TargetRecord {
@@ -159,15 +159,15 @@ pub fn operations(
     Ok(())
 }
 
-/// World ranks of a communicator, one after the other.
+/// Passes the world ranks of a communicator's peers to `take`, in rank order.
 ///
 /// # Errors
-/// When memory cannot be read, or `take` refuses.
+/// When memory cannot be read, or `take` fails.
 pub fn group(
     target: &impl StoppedProcess,
     communicator: &TargetCommunicator,
-    mut take: impl FnMut(u32) -> Result<(), Trouble>,
-) -> Result<(), Trouble> {
+    mut take: impl FnMut(u32) -> Result<(), MqsError>,
+) -> Result<(), MqsError> {
     if communicator.group == 0 {
         return (0..communicator.size).try_for_each(take);
     }
@@ -179,7 +179,7 @@ pub fn group(
     ranks.each(target, |_, bytes| take(low(target.number(bytes))))
 }
 
-/// Calls of one collective that were begun on a communicator, and those that are under way; `None`: not counted.
+/// The number of calls of one collective that were started on a communicator, and of those in progress; `None` if not counted.
 ///
 /// # Errors
 /// When memory cannot be read.
@@ -188,7 +188,7 @@ pub fn collective(
     map: &Map,
     communicator: &TargetCommunicator,
     number: u32,
-) -> Result<Option<(u32, u32)>, Trouble> {
+) -> Result<Option<(u32, u32)>, MqsError> {
     let counter = |field| {
         let place = map.place(COMM, field);
         let offset = number.checked_mul(4).filter(|at| at + 4 <= place.size());
@@ -204,18 +204,18 @@ pub fn collective(
     Ok(called.zip(active))
 }
 
-/// A row, if there is a communicator and it is not being changed.
+/// The communicator of a row; `None` if the row is free or is being changed.
 fn communicator(
     row: &TargetRecord<'_, impl StoppedProcess>,
     address: u64,
-    found: &AnchorFields,
-) -> Result<Option<TargetCommunicator>, Trouble> {
+    anchor: &AnchorFields,
+) -> Result<Option<TargetCommunicator>, MqsError> {
     let word = |field| low(row.get(field));
     let known = word(comm_field::KIND);
     let (kind, is_freed) = (known & !ROW_FREED, known & ROW_FREED != 0);
     let (size, remote_size) = (word(comm_field::SIZE), word(comm_field::REMOTE_SIZE));
     let whole = word(comm_field::VERSION).is_multiple_of(2);
-    let fits = |size: u32| size <= found.world_size && size <= MAX_RANKS;
+    let fits = |size: u32| size <= anchor.world_size && size <= MAX_RANKS;
     if kind == ROW_FREE || kind > ROW_INTER || !whole || !fits(size) || !fits(remote_size) {
         return Ok(None);
     }
@@ -234,7 +234,7 @@ fn communicator(
         *place = *byte;
     }
     if is_freed {
-        add_freed(&mut name);
+        append_freed(&mut name);
     }
     Ok(Some(TargetCommunicator {
         context,
@@ -248,11 +248,11 @@ fn communicator(
     }))
 }
 
-/// Says in a name that the communicator was freed, at the cost of its last letters.
-fn add_freed(name: &mut [u8; COMM_NAME_BYTES]) {
+/// Appends ` (freed)` to a name, and truncates the name if there is no room.
+fn append_freed(name: &mut [u8; COMM_NAME_BYTES]) {
     let words = b" (freed)";
     let letters = name.iter().position(|byte| *byte == 0).unwrap_or(0);
-    // An unnamed one is just that.
+    // An empty name becomes `(freed)`, without the space.
     let words = words.get(usize::from(letters == 0)..).unwrap_or_default();
     let room = COMM_NAME_BYTES - 1 - b" (freed)".len();
     let places = name.iter_mut().skip(letters.min(room));
@@ -261,8 +261,8 @@ fn add_freed(name: &mut [u8; COMM_NAME_BYTES]) {
     }
 }
 
-/// The world rank of the first in a group: who leads it tells communicators apart that have one context.
-fn first_rank(target: &impl StoppedProcess, group: u64) -> Result<u32, Trouble> {
+/// World rank of a group's first process: it distinguishes communicators that share a context id.
+fn first_rank(target: &impl StoppedProcess, group: u64) -> Result<u32, MqsError> {
     if group == 0 {
         return Ok(0);
     }
@@ -271,7 +271,7 @@ fn first_rank(target: &impl StoppedProcess, group: u64) -> Result<u32, Trouble> 
     Ok(low(target.number(&bytes)))
 }
 
-/// A slot, if it holds an operation of the program and is not being changed.
+/// The operation in a slot; `None` if the slot has none of the program's or is being changed.
 fn operation(slot: &TargetRecord<'_, impl StoppedProcess>) -> Option<TargetOperation> {
     let state = slot.byte(field::STATE);
     if state == RequestState::Free as u8 || !slot.get(field::VERSION).is_multiple_of(2) {
@@ -289,7 +289,7 @@ fn operation(slot: &TargetRecord<'_, impl StoppedProcess>) -> Option<TargetOpera
         (None, 1..) => OTHER_OPERATIONS,
         (None, 0) => is_other.then_some(NO_QUEUE)?,
     };
-    // Before 1.5 collectives did not tell their bytes.
+    // Slots of collectives have their bytes since layout 1.5.
     let has_bytes = slot.map.place(CALL, call_field::BYTES).size() != 0;
     let bytes = match collective == 0 || has_bytes {
         true => slot.get(field::BYTES),
@@ -323,7 +323,7 @@ fn operation(slot: &TargetRecord<'_, impl StoppedProcess>) -> Option<TargetOpera
     })
 }
 
-/// The queue that a slot stands in. A message that a matched probe has taken is in none.
+/// The queue that a slot belongs to. A message that a matched probe (`MPI_Mprobe`) has taken is in none.
 fn class(kind: u8, state: u8, flags: u16) -> Option<i32> {
     let is = |known: RequestKind| kind == known as u8;
     if is(RequestKind::Receive) && state == RequestState::Inactive as u8 {
@@ -354,12 +354,12 @@ pub(crate) struct RecordRun {
 }
 
 impl RecordRun {
-    /// Reads them, several at a time, and hands each with its address to `take`.
+    /// Reads the records, several at a time, and passes each with its address to `take`.
     pub(crate) fn each(
         &self,
         target: &impl StoppedProcess,
-        mut take: impl FnMut(u64, &[u8]) -> Result<(), Trouble>,
-    ) -> Result<(), Trouble> {
+        mut take: impl FnMut(u64, &[u8]) -> Result<(), MqsError>,
+    ) -> Result<(), MqsError> {
         let mut buffer = [0; MAX_RECORD as usize];
         let size = u64::from(self.bytes);
         let together = u64::from(MAX_RECORD).checked_div(size).unwrap_or(0);
@@ -367,10 +367,10 @@ impl RecordRun {
         while left > 0 {
             let count = together.min(left);
             let Some(piece) = buffer.get_mut(..low(count.wrapping_mul(size)) as usize) else {
-                return Err(Trouble::Layout);
+                return Err(MqsError::Layout);
             };
             if piece.is_empty() {
-                return Err(Trouble::Layout);
+                return Err(MqsError::Layout);
             }
             target.read(address, piece)?;
             for record in piece.chunks_exact((self.bytes as usize).max(1)) {
@@ -397,7 +397,7 @@ impl<T: StoppedProcess> TargetRecord<'_, T> {
         self.target.number(self.bytes_of(field))
     }
 
-    /// The bytes of a field; the map was checked to have it inside the record.
+    /// The bytes of a field; [`Map`] was checked to have it inside the record.
     pub(crate) fn bytes_of(&self, field: u16) -> &[u8] {
         let place = self.map.place(self.structure, field);
         place.of(self.bytes).unwrap_or_default()
@@ -408,16 +408,16 @@ impl<T: StoppedProcess> TargetRecord<'_, T> {
     }
 }
 
-pub(crate) fn read_address(target: &impl StoppedProcess, at: u64) -> Result<u64, Trouble> {
+pub(crate) fn read_address(target: &impl StoppedProcess, at: u64) -> Result<u64, MqsError> {
     let mut bytes = [0; 8];
     target.read(at, &mut bytes)?;
     Ok(target.number(&bytes))
 }
 
-/// The [`class`](TargetOperation::class) of a request that stands in none of the queues.
+/// The [`class`](TargetOperation::class) of a request that is in none of the queues.
 pub const NO_QUEUE: i32 = UNEXPECTED_MESSAGES + 1;
 
-/// More than there can be, so that a walk ends whatever the target says.
+/// Above any valid number, so that a walk ends whatever the target's memory contains.
 const MAX_SLOTS: u32 = 1 << 19;
 pub(crate) const MAX_ROWS: u32 = 1 << 19;
 const MAX_RANKS: u32 = 1 << 24;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Targets whose memory holds anything: no crash, no read or write outside what was asked for, and an end.
+//! Targets with arbitrary memory contents: no crash, no access out of bounds, and no endless loop.
 //!
 //! # Safety
 //! See `fake`.
@@ -14,9 +14,9 @@ use queue_layout::{
     CALL_LIST, CALL_MESSAGE, CALL_REQUESTS, CallFacts, RequestKind, RequestState, TypeFacts,
 };
 
-/// Images that are tried; `RMPI_MQS_IMAGES` is another number, for long runs.
+/// Number of images; `RMPI_MQS_IMAGES` sets another, for long runs.
 const IMAGES: u64 = 20_000;
-/// No image has so much that it takes more: what is read again and again is noticed.
+/// Limit of reads for one image: detects loops.
 const MOST_READS: u64 = 1 << 16;
 
 #[test]
@@ -25,7 +25,7 @@ fn mqs_089_whatever_the_memory_holds_there_is_an_answer_and_an_end() {
     let images = images.and_then(|text| text.parse().ok()).unwrap_or(IMAGES);
     let workers = std::thread::available_parallelism().unwrap().get() as u64;
     let model = model();
-    // What lies behind the addresses stays where it is; each worker has its own copy of it.
+    // Addresses stay valid; each worker has its own copy of the memory.
     let good = model.process();
     let pieces = good.memory.clone();
     let pieces = &pieces;
@@ -46,7 +46,7 @@ fn mqs_089_whatever_the_memory_holds_there_is_an_answer_and_an_end() {
     );
 }
 
-/// Whether an image has an answer. Where it fails, its number is told.
+/// Whether an image can be listed. On a failure the image's number is printed.
 fn try_image(pieces: &[(u64, Vec<u8>)], seed: u64) -> bool {
     let told = Told(seed);
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
@@ -71,7 +71,7 @@ fn try_image(pieces: &[(u64, Vec<u8>)], seed: u64) -> bool {
     answered
 }
 
-/// Says which image it was.
+/// Prints the image's number when a test unwinds.
 struct Told(u64);
 
 impl Drop for Told {
@@ -80,7 +80,7 @@ impl Drop for Told {
     }
 }
 
-/// Whatever the numbers are: texts have an end, and what has few values has one of these.
+/// For any contents: texts are terminated, and enumerated values are in range.
 fn check(shown: &Shown) {
     assert!(shown.comm.name.contains(&0));
     assert_eq!(usize::try_from(shown.comm.size), Ok(shown.ranks.len()));
@@ -148,7 +148,7 @@ fn model() -> Model {
     model
 }
 
-/// Changes a few places, more often those from which much depends; now and then whole pieces.
+/// Changes a few bytes, preferably in important fields, and sometimes whole pieces.
 fn spoil(fake: &mut Fake, good: &[(u64, Vec<u8>)], random: &mut Random) {
     for _ in 0..=random.below(4) {
         let piece = match random.below(3) {
@@ -167,12 +167,12 @@ fn spoil(fake: &mut Fake, good: &[(u64, Vec<u8>)], random: &mut Random) {
                 .iter_mut()
                 .for_each(|byte| *byte = random.next() as u8),
             1 => bytes.fill(0xff * random.below(2) as u8),
-            // The piece begins with what others begin with, so that records are taken for other records.
+            // Copies the beginning of another piece, so that records are mistaken for other records.
             2 => {
                 let other = &good[random.below(good.len() as u64) as usize].1;
                 put(bytes, at & !7, other);
             }
-            // It lies at the end of all addresses, or elsewhere.
+            // Moves the piece to the end of the address space, or elsewhere.
             3 => *address = random.word(good).wrapping_sub(64),
             4 | 5 => bytes.truncate(at),
             6..=11 => bytes[at] ^= 1 << random.below(8),
@@ -206,7 +206,7 @@ impl Random {
         (self.next() >> 11) % limit
     }
 
-    /// A number that programs trip over, an address of something else, or any.
+    /// A boundary value, another object's address, or a random number.
     fn word(&mut self, good: &[(u64, Vec<u8>)]) -> u64 {
         let known = [
             0,

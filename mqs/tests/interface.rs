@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Each function that a debugger calls, each field that it is shown.
+//! Each function that a debugger calls, and each field that it receives.
 //!
 //! # Safety
 //! Functions of the interface are called as a debugger does; see `fake`.
@@ -13,7 +13,7 @@ use std::ptr::{null, null_mut};
 
 use fake::{Fake, Model};
 use mqs::entry::*;
-use mqs::image::Trouble;
+use mqs::image::MqsError;
 use mqs::interface::*;
 use queue_layout::{ANY_PEER, ANY_TAG, RequestKind, RequestState};
 
@@ -41,22 +41,22 @@ fn mqs_073_what_is_attached_is_given_back_once_and_nothing_is_taken_well() {
     assert!(!image.is_null() && !process.is_null() && image != process);
     fake.list().unwrap();
     fake.detach();
-    // SAFETY: nothing to take back, here and below.
+    // SAFETY: nothing to free, here and below.
     assert_eq!(unsafe { mqs_destroy_image_info(null_mut()) }, OK);
     // SAFETY: as above.
     assert_eq!(unsafe { mqs_destroy_process_info(null_mut()) }, OK);
 }
 
-/// MQS-072, MQS-075: the words are a format that the image's name is put into.
+/// MQS-072, MQS-075: the message is a format string for the image's name.
 #[test]
 fn mqs_075_messages_have_nothing_that_a_format_would_take() {
-    for code in 100..=Trouble::NotSetUp.code() {
-        let words = Trouble::words(code).unwrap().to_bytes();
+    for code in 100..=MqsError::NotSetUp.code() {
+        let words = MqsError::message(code).unwrap().to_bytes();
         assert!(!words.is_empty() && !words.contains(&b'%'), "{code}");
     }
     let mut fake = attached(Box::new(Model::new().process()));
     let it = fake.opaque();
-    // A debugger that wants no words.
+    // A debugger may pass NULL for the message.
     // SAFETY: an attached process, here and below; NULL may be given.
     assert_eq!(unsafe { mqs_image_has_queues(it, null_mut()) }, OK);
     // SAFETY: as above.
@@ -65,7 +65,7 @@ fn mqs_075_messages_have_nothing_that_a_format_would_take() {
     let mut message = null();
     // SAFETY: as above, and room for a pointer.
     assert_eq!(unsafe { mqs_process_has_queues(it, &raw mut message) }, 103);
-    // SAFETY: a string that stays.
+    // SAFETY: a static string.
     let words = unsafe { CStr::from_ptr(message) }.to_str().unwrap();
     assert_eq!(words, "memory of the process cannot be read");
     fake.detach();
@@ -88,7 +88,7 @@ fn mqs_078_081_the_iterator_of_communicators_stays_where_it_is_until_it_is_moved
         (0..count).map(one).collect()
     };
     for _ in 0..2 {
-        // Without a list it makes one.
+        // Without a list it reads one.
         // SAFETY: an attached process, here and below.
         assert_eq!(unsafe { mqs_setup_communicator_iterator(it) }, OK);
         assert_eq!(ids(2), [4, 4]);
@@ -142,7 +142,7 @@ fn mqs_083_each_queue_is_walked_to_its_end_and_again() {
         assert_eq!((next(), next()), (Err(END_OF_LIST), Err(END_OF_LIST)));
     }
     for class in [100, 101] {
-        // SAFETY: as above; the numbers that only our own debuggers know.
+        // SAFETY: as above; the numbers of rmpi's own queues.
         assert_eq!(unsafe { mqs_setup_operation_iterator(it, class) }, OK);
         assert_eq!(next(), Err(END_OF_LIST));
     }
@@ -158,7 +158,7 @@ fn mqs_083_each_queue_is_walked_to_its_end_and_again() {
     fake.detach();
 }
 
-/// MQS-091: what one process's iterator does is not seen in another's.
+/// MQS-091: iterators of different processes are independent.
 #[test]
 fn mqs_091_two_processes_are_walked_at_once() {
     let mut model = Model::new();
@@ -183,7 +183,7 @@ fn mqs_091_two_processes_are_walked_at_once() {
     two[0].detach();
 }
 
-/// MQS-093: groups that reach beyond `MPI_COMM_WORLD` are not shown.
+/// MQS-093: groups with ranks outside `MPI_COMM_WORLD` are not listed.
 #[test]
 fn mqs_093_only_processes_of_the_world_are_there() {
     let mut model = Model::new();
@@ -197,7 +197,7 @@ fn mqs_093_only_processes_of_the_world_are_there() {
     fake.detach();
 }
 
-/// MQS-031..034: every field of a communicator; a name that is too long ends within its field.
+/// MQS-031..034: every field of a communicator; a name that is too long is truncated.
 #[test]
 fn mqs_031_034_all_fields_of_a_communicator() {
     let mut model = Model::new();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a debugger is shown of processes whose memory is known.
+//! The communicators and queues of processes whose memory is known.
 //!
 //! # Safety
 //! Functions of the interface are called as a debugger does; see `fake`.
@@ -35,7 +35,7 @@ fn refused(mut fake: Fake) -> (i32, Option<String>) {
 fn mqs_066_070_the_library_says_who_it_is() {
     assert_eq!((mqs_version_compatibility(), mqs_dll_taddr_width()), (2, 8));
     let text = |pointer| {
-        // SAFETY: strings that stay.
+        // SAFETY: static strings.
         let text = unsafe { CStr::from_ptr(pointer) };
         text.to_string_lossy().into_owned()
     };
@@ -62,10 +62,10 @@ fn mqs_031_034_communicators_have_an_identity_a_rank_a_size_and_a_name() {
         seen,
         expected.map(|(name, rank, size)| (name.to_owned(), rank, size))
     );
-    // MQS-080: of an intercommunicator those that messages come from and go to.
+    // MQS-080: of an intercommunicator, the remote group.
     let ranks: Vec<_> = all.iter().map(|it| it.ranks.clone()).collect();
     assert_eq!(ranks, [vec![0, 1, 2, 3], vec![1, 3], vec![2, 0]]);
-    // One half of a split has the same context as the other, and another first rank.
+    // Both halves of a split have the same context id, but different first ranks.
     let ids: Vec<_> = all.iter().map(|it| it.comm.unique_id).collect();
     assert_eq!(ids, [4, 1 << 32 | 12, 2 << 32 | 16]);
     fake.detach();
@@ -110,11 +110,11 @@ fn mqs_082_088_three_queues_of_each_communicator_in_matching_order() {
     fake.detach();
 }
 
-/// Receives in another order than their slots', wildcards, and what is in no queue.
+/// Receives in another order than their slots, wildcards, and requests that are in no queue.
 fn busy() -> Model {
     let mut model = Model::new();
     model.comm(12, 1, &[2, 1], None);
-    // Slots are used again, so their order says nothing.
+    // Slots are reused, so their order means nothing.
     for sequence in [3, 1, 2] {
         model.slot(|it| {
             (it.kind, it.state, it.peer, it.tag) = (
@@ -269,7 +269,7 @@ fn mqs_021_other_versions_are_refused_in_words_and_larger_ones_understood() {
     let mut model = Model::new();
     model.anchor.size = 88;
     assert_eq!(refused(model.process()).0, 105, "1.0 had no communicators");
-    // 1.1 had no calls that wait.
+    // Layout 1.1 has no blocking calls.
     let mut model = Model::new();
     (model.anchor.minor, model.anchor.size) = (1, 104);
     model
@@ -330,7 +330,7 @@ fn mqs_048_when_the_debugger_has_no_memory_that_is_said_and_nothing_is_lost() {
 
 #[test]
 fn mqs_091_iterators_that_were_not_set_up_answer_with_an_error() {
-    // The first process makes the debugger known.
+    // The first process sets the basic callbacks.
     attached(Box::new(Model::new().process())).detach();
     let mut fake = Model::new().process();
     let it = fake.opaque();
@@ -374,7 +374,7 @@ fn collectives_are_told_by_communicator() {
     fake.detach();
 }
 
-/// A call that waits, of the main thread.
+/// A blocking call of the main thread.
 fn call(function: &str, waits_for: u32) -> CallFacts<'_> {
     CallFacts {
         waits_for,
@@ -625,7 +625,7 @@ fn mqs_047_datatypes_of_operations_are_told_where_they_are_known() {
     fake.detach();
 }
 
-/// A receive, collectives that are under way, and calls that wait for some of these.
+/// A receive, collectives in progress, and calls that wait for some of these.
 fn with_collectives() -> Model {
     let mut model = Model::new();
     let bcast = collective("Bcast") as u16 + 1;
@@ -640,7 +640,7 @@ fn with_collectives() -> Model {
             (it.kind, it.state, it.protocol) = (RequestKind::Other, state, protocol);
             (it.peer, it.tag, it.token) = (2, 5, 7 + number as u32);
             it.bytes = if protocol == bcast { 77 } else { NO_BYTES };
-            // Of what had the slot before.
+            // Left over from the slot's previous use.
             it.buffer = 0x5000;
         });
     }
@@ -749,7 +749,7 @@ fn a_call_tells_how_many_of_its_requests_are_done() {
             (it.kind, it.state, it.token) = (RequestKind::Receive, state, token << 8);
         });
     }
-    // Beside these a null handle, and that of a send which was complete at once.
+    // Further, a null handle, and the handle of a send that was complete at once.
     let tokens = [2u64, 3, 4, 5].map(|it| base + (it << 8));
     let list: Box<[u64]> = tokens.into_iter().chain([0, base]).collect();
     let address = list.as_ptr().addr() as u64;
@@ -784,7 +784,7 @@ fn data_of_a_collective_that_move_and_a_wait_that_goes_on_are_told() {
         said.last().unwrap().clone()
     };
     assert_eq!(told(&model), "in MPI_Bcast, wait 2");
-    // The program's own message, and one of a collective that waits.
+    // A message of the program's, and one of a blocking collective.
     for (context, state) in [
         (4, RequestState::Moving),
         (4 + OF_COLLECTIVES, RequestState::Posted),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Each callback that a debugger gives: which are needed, which are not.
+//! The callbacks of a debugger: which are required, and which are optional.
 //!
 //! # Safety
 //! Functions of the interface are called as a debugger does; see `fake`.
@@ -18,7 +18,7 @@ use mqs::entry::*;
 use mqs::interface::*;
 use queue_layout::{RequestKind, RequestState};
 
-/// The table of basic callbacks is one for a whole process: one test at a time has it.
+/// The table of basic callbacks is one per process: one test at a time uses it.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock()
@@ -100,7 +100,7 @@ fn mqs_096_what_a_debugger_may_lack_is_never_asked_for() {
     assert_eq!(attached, (vec![OK; 4], None));
     assert_eq!(fake.list().unwrap()[0].queues[1].len(), 1);
     fake.detach();
-    // Nor when something is wrong.
+    // Nor on an error.
     let mut fake = model.process();
     fake.memory.clear();
     assert_eq!(fake.attach_with(basic, image, process).0[3], 103);
@@ -108,7 +108,7 @@ fn mqs_096_what_a_debugger_may_lack_is_never_asked_for() {
     assert_eq!(TRAPPED.get(), 0);
 }
 
-/// MQS-048, MQS-049, MQS-052..056, MQS-058, MQS-063..065: those that are needed; a table that lacks one is refused in words.
+/// MQS-048, MQS-049, MQS-052..056, MQS-058, MQS-063..065: the required ones; a table that lacks one is refused with a message.
 #[test]
 fn mqs_089_a_table_without_what_is_needed_is_refused_and_nothing_else_happens() {
     let _alone = alone();
@@ -135,11 +135,11 @@ fn mqs_089_a_table_without_what_is_needed_is_refused_and_nothing_else_happens() 
         let answers = fake.attach_with(basic, image, process).0;
         let refused = answers.iter().find(|code| **code >= FIRST_USER_CODE);
         let refused = *refused.unwrap_or_else(|| panic!("{number}: {answers:?}"));
-        // SAFETY: a string that stays.
+        // SAFETY: a static string.
         let words = unsafe { CStr::from_ptr(mqs_dll_error_string(refused)) };
         assert!(!words.is_empty(), "{number}");
-        // A whole table again, for the next and to give back what there is.
-        // SAFETY: a table that stays.
+        // A complete table again, for the next case and to free all memory.
+        // SAFETY: a static table.
         unsafe { mqs_setup_basic_callbacks(&raw const BASIC) };
         fake.detach();
     }
@@ -149,20 +149,20 @@ fn mqs_089_a_table_without_what_is_needed_is_refused_and_nothing_else_happens() 
 #[test]
 fn mqs_068_what_does_not_depend_on_a_process_is_answered_without_any_table() {
     let _alone = alone();
-    // SAFETY: no table at all, which this must stand.
+    // SAFETY: NULL, which the function must accept.
     unsafe { mqs_setup_basic_callbacks(null()) };
     assert_eq!(mqs_version_compatibility(), 2);
     assert_eq!(mqs_dll_taddr_width(), 8);
     for code in [-1, 0, 1, 2, 3, 99, 100, 109, 110, c_int::MAX, c_int::MIN] {
-        // SAFETY: a string that stays.
+        // SAFETY: a static string.
         let words = unsafe { CStr::from_ptr(mqs_dll_error_string(code)) };
         assert!(!words.is_empty() && !words.to_bytes().contains(&b'\n'));
     }
     let mut fake = Model::new().process();
     let it = fake.opaque();
-    // SAFETY: a process that nothing is known of.
+    // SAFETY: a process without info.
     let refused = unsafe { mqs_update_communicator_list(it) };
     assert_eq!(refused, 101, "no table, so nothing to ask");
-    // SAFETY: an image that nothing is known of.
+    // SAFETY: an image without info.
     assert_eq!(unsafe { mqs_setup_image(it, &raw const IMAGE) }, 101);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Conjugate gradients for (m^2 - Laplace) x = b on a 4-D lattice. The faces travel while the inner part is computed, and each
+// Conjugate gradients for (m^2 - Laplace) x = b on a 4-D lattice. The faces are exchanged while the inner part is computed, and each
 // node compares its part of the solution with that of a single process, which it computes too.
 #include "qmp_lattice.h"
 #include <math.h>
@@ -43,7 +43,7 @@ static double product(const struct box *box, const double *a, const double *b)
     return sum;
 }
 
-// The field `p` is the one whose faces travel. Returns the number of steps.
+// The faces of the field `p` are exchanged. Returns the number of steps.
 static int solve(const struct box *box, double *x, const double *b, double *p)
 {
     size_t bytes = box->sites * sizeof(double);

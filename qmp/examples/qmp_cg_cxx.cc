@@ -43,7 +43,7 @@ double product(const Box &box, const double *a, const double *b)
     return sum;
 }
 
-// The field `p` is the one whose faces travel.
+// The faces of the field `p` are exchanged.
 std::vector<double> solve(const Box &box, const std::vector<double> &b, double *p)
 {
     std::vector<double> x(box.sites), r(b), q(box.sites);

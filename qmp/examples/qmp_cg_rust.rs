@@ -9,7 +9,7 @@ use qmp_lattice::{HaloField, FACES, Qmp, LatticeBox};
 const MASS2: f64 = 0.25;
 const STEPS: usize = 500;
 
-/// What differs between the whole lattice in one process and a part of it on each node.
+/// The operations that differ between the whole lattice in one process and a part of it on each node.
 trait LatticeOperator {
     /// The field that the operator is applied to.
     fn field(&mut self) -> &mut [f64];
@@ -66,8 +66,8 @@ fn inner(result: &mut [f64], field: &[f64]) {
     }
 }
 
-/// The neighbours. `beyond` has those that are not in the box: by face, by number on the face, and by the site on the other side
-/// of the box, which is the neighbour if the box is the whole torus.
+/// The part of the operator with neighbours. `beyond` returns a neighbour outside the box, given the face, the number on the face, and
+/// the site on the opposite side of the box, which is the neighbour if the box is the whole torus.
 fn outer(result: &mut [f64], shape: &LatticeBox, field: &[f64], beyond: impl Fn(usize, usize, usize) -> f64) {
     for (site, result) in result.iter_mut().enumerate() {
         for face in 0..FACES {

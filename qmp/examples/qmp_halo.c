@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The faces of a 4-D lattice go to all neighbours, straight from the field. Each node checks what it got against what a
-// single process would have there.
+// The faces of a 4-D lattice are sent to all neighbours, directly from the field. Each node compares the received sites with those of
+// a single process.
 #include "qmp_lattice.h"
 
-// What lies at a site of the whole lattice.
+// The value at a site of the whole lattice.
 static double value(int number, int round) { return 1e5 * round + number; }
 
 int main(int argc, char **argv)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// As qmp_halo.c, with the classes of qmp.hpp: the faces of a 4-D lattice go to all neighbours, straight from the field.
+// As qmp_halo.c, with the classes of qmp.hpp: the faces of a 4-D lattice are sent to all neighbours, directly from the field.
 #include "qmp_lattice.hpp"
 
-// What lies at a site of the whole lattice.
+// The value at a site of the whole lattice.
 static double value(int number, int round) { return 1e5 * round + number; }
 
 static int wrong_sites()

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! As `qmp_halo.c`, in Rust through the C interface: the faces of a 4-D lattice go to all neighbours, straight from the field.
+//! As `qmp_halo.c`, in Rust through the C interface: the faces of a 4-D lattice are sent to all neighbours, directly from the field.
 //! `rustc --edition 2024 -O qmp_halo_rust.rs -L lib -l qmp` builds it.
 
 mod qmp_lattice;
 
 use qmp_lattice::{HaloField, FACES, Qmp, LatticeBox};
 
-/// What lies at a site of the whole lattice.
+/// The value at a site of the whole lattice.
 fn value(number: usize, round: usize) -> f64 {
     1e5 * round as f64 + number as f64
 }
 
-/// How many sites behind a face are not what a single process would have there.
+/// Number of sites behind a face that differ from those of a single process.
 fn wrong(shape: &LatticeBox, ghost: &[f64], face: usize, round: usize) -> usize {
     let (axis, is_upper) = (face / 2, face % 2 == 1);
     let (below, edge) = (shape.step(axis), shape.edges[axis]);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-// What the examples in C share: the part of a 4-D lattice that a node has, and its faces, which travel to the neighbours.
+// Shared by the examples in C: the part of a 4-D lattice on a node, and its faces, which are sent to the neighbours.
 #ifndef QMP_LATTICE_H
 #define QMP_LATTICE_H
 
@@ -12,7 +12,7 @@ static const int lattice[AXES] = {8, 8, 8, 16};
 
 // A box of sites, the first axis fastest. The lower face along an axis has the number 2 * axis, the upper one the next.
 struct box {
-    int edge[AXES], corner[AXES], sites; // where it begins in the lattice, which is a torus
+    int edge[AXES], corner[AXES], sites; // corner: its first site in the lattice, which is a torus
     QMP_mem_t *memory[FACES];
     double *ghost[FACES];  // the layers of the neighbours behind each face
     QMP_msghandle_t faces; // all messages; NULL for a box without neighbours, which is the whole lattice
@@ -32,7 +32,7 @@ static inline struct box whole_lattice(void)
     return box;
 }
 
-// That of this node.
+// The box of this node.
 static inline struct box part_of_lattice(void)
 {
     must(QMP_layout_grid(lattice, AXES));
@@ -44,7 +44,7 @@ static inline struct box part_of_lattice(void)
     return box;
 }
 
-// How far apart neighbours along an axis lie in a field.
+// Distance in a field of neighbours along an axis.
 static inline int step(const struct box *box, int axis)
 {
     int step = 1;
@@ -65,7 +65,7 @@ static inline int number(const struct box *box, int i, int axis, int distance)
     return number;
 }
 
-// Declares the sixteen messages of a field as one handle. Layers go out of the field as they lie there, without packing.
+// Declares the sixteen messages of a field as one handle. Layers are sent from the field without packing.
 static inline void declare_faces(struct box *box, double *field)
 {
     QMP_msghandle_t parts[2 * FACES];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What the examples in C++ share: the part of a 4-D lattice that a node has, and its faces, which travel to the neighbours.
+// Shared by the examples in C++: the part of a 4-D lattice on a node, and its faces, which are sent to the neighbours.
 #ifndef QMP_LATTICE_HPP
 #define QMP_LATTICE_HPP
 
@@ -32,7 +32,7 @@ class Box {
         return Box(lattice(), corner);
     }
 
-    // That of this node.
+    // The box of this node.
     static Box part()
     {
         std::vector<int> edges(lattice(), lattice() + AXES);
@@ -41,7 +41,7 @@ class Box {
         return Box(QMP::getSubgridDimensions(), QMP::getLogicalCoordinates());
     }
 
-    // How far apart neighbours along an axis lie in a field.
+    // Distance in a field of neighbours along an axis.
     int step(int axis) const
     {
         int step = 1;
@@ -62,7 +62,7 @@ class Box {
         return number;
     }
 
-    // Declares the sixteen messages of a field as one operation. Layers go out of the field as they lie there.
+    // Declares the sixteen messages of a field as one operation. Layers are sent from the field without packing.
     void connect(double *field)
     {
         QMP::SingleOperation parts[2 * FACES];
@@ -79,7 +79,7 @@ class Box {
         faces.reset(new QMP::MultiOperation(parts, 2 * FACES));
     }
 
-    // What has come from behind a face.
+    // The layer received from behind a face.
     const double *ghost(int face) const { return static_cast<const double *>(ghosts[face].getBuffer()); }
 
     int edge[AXES], sites;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * QMP, the message passing interface of lattice QCD: the functions of the document QMP 2.0 (29 Oct 2004) and of today's libqmp.
+ * QMP, the message passing interface of lattice QCD codes: the functions of the document QMP 2.0 (29 Oct 2004) and of libqmp 2.5.
  *
- * Where the two differ, five functions are as libqmp has them. With -DQMP_API=2004 they are as the document has them:
+ * Five functions differ between the two. They have libqmp's signatures, or with -DQMP_API=2004 those of the document:
  * QMP_declare_logical_topology, QMP_layout_grid, QMP_abort, QMP_declare_strided_array_msgmem and
  * QMP_get_logical_coordinates_from.
  */
@@ -40,7 +40,7 @@ extern "C" {
 #define QMP_MEM_FAST 0x04
 #define QMP_MEM_DEFAULT (QMP_MEM_COMMS | QMP_MEM_FAST)
 
-/* Types. The structures are never seen: what points to them is a handle. */
+/* Types. The structures are incomplete: pointers to them are handles. */
 typedef int QMP_bool_t;
 typedef struct QMP_mem_struct QMP_mem_t;
 typedef struct QMP_mem_struct QMP_mem_struct_t;
@@ -99,7 +99,7 @@ typedef enum QMP_status {
     QMP_MAX_STATUS = 0x101a
 } QMP_status_t;
 
-/* Start and end. */
+/* Initialisation and finalisation. */
 QMP_status_t QMP_init_msg_passing(int *argc, char ***argv, QMP_thread_level_t required,
                                   QMP_thread_level_t *provided);
 QMP_bool_t QMP_is_initialized(void);
@@ -119,7 +119,7 @@ QMP_status_t QMP_comm_free(QMP_comm_t comm);
 int QMP_comm_get_number_of_colors(QMP_comm_t comm);
 int QMP_comm_get_color(QMP_comm_t comm);
 int QMP_comm_get_key(QMP_comm_t comm);
-/* Both give a pointer to an MPI_Comm that stays where it is as long as the communicator lives. */
+/* Both return a pointer to an MPI_Comm, which is valid until the communicator is freed. */
 QMP_status_t QMP_get_hidden_comm(QMP_comm_t comm, void **hiddencomm);
 QMP_status_t QMP_get_mpi_comm(QMP_comm_t comm, void **mpicomm);
 
@@ -155,7 +155,7 @@ const int *QMP_get_logical_dimensions(void);
 const int *QMP_comm_get_logical_dimensions(QMP_comm_t comm);
 const int *QMP_get_logical_coordinates(void);
 const int *QMP_comm_get_logical_coordinates(QMP_comm_t comm);
-/* The caller gives the coordinates back with free(). */
+/* The caller frees the coordinates with free(). */
 int *QMP_get_logical_coordinates_from(int node);
 int *QMP_comm_get_logical_coordinates_from(QMP_comm_t comm, int node);
 void QMP_get_logical_coordinates_from2(int coords[], int node);
@@ -248,7 +248,7 @@ const char *QMP_error_string(QMP_status_t code);
 QMP_status_t QMP_get_error_number(QMP_msghandle_t mh);
 const char *QMP_get_error_string(QMP_msghandle_t mh);
 
-/* Output, and what the library knows of itself. */
+/* Output, profiling and version. */
 int QMP_verbose(int level);
 int QMP_profcontrol(int level);
 int QMP_printf(const char *format, ...) QMP_PRINTS_(1, 2);
@@ -261,7 +261,7 @@ double QMP_get_total_qmp_time(void);
 const char *QMP_version_str(void);
 int QMP_version_int(void);
 
-/* As the document has them. The strided array ends at the first base that is NULL. */
+/* With the document's signatures. A NULL base terminates the strided arrays. */
 QMP_bool_t qmp2004_declare_logical_topology(const int *dimensions, int ndims);
 QMP_bool_t qmp2004_layout_grid(int latticeDimensions[], int ndims);
 void qmp2004_abort(void);
@@ -281,7 +281,7 @@ const int *qmp2004_get_logical_coordinates_from(int node_number);
 }
 #endif
 
-/* Programs that come with today's library use it. */
+/* Used by programs that come with libqmp. */
 #define _QMP_UNUSED_ARGUMENT(x) ((void)(x))
 
 #endif

@@ -2,12 +2,12 @@
 //
 // QMP for C++: namespace QMP over the functions of qmp.h. Header-only; C++11.
 //
-// Where the document leaves something open:
+// Points that the document leaves open:
 // - declareSend and declareReceive towards a neighbour take the sign as a SIGN, or as an int together with a priority. With an
-//   int and no priority the call is that towards a node: two ints are its number and a priority.
+//   int and no priority the call is the one for a node: two ints are its number and a priority.
 // - maxInt and minInt have no function in C; they are binary reductions here.
-// - Copies of an AlignedMemory are the same bytes, which go with the last of them; a MessageMemory that is made from one keeps
-//   them too. Other objects own their handles: they can be moved and not copied, and what they were made from may go before they do.
+// - Copies of an AlignedMemory share the same bytes, which are freed with the last copy; a MessageMemory made from one shares them
+//   too. Other objects own their handles: they can be moved but not copied, and may outlive the objects they were made from.
 #ifndef QMP_HPP
 #define QMP_HPP
 
@@ -21,7 +21,7 @@
 #include <utility>
 #include <vector>
 
-// As in the document, outside of the namespace; inside it they can be named too.
+// As in the document, outside of the namespace; also accessible inside it.
 enum SIGN { PLUS = 1, MINUS = -1 };
 
 namespace QMP {
@@ -75,7 +75,7 @@ inline const char *errorString(QMP_status_t code) { return QMP_error_string(code
 
 namespace detail {
 
-// A formatted text, without its end's zero; empty where the format is wrong.
+// A formatted text without the terminator; empty if the format is wrong.
 inline std::vector<char> formatted(const char *format, va_list arguments)
 {
     va_list again;
@@ -143,7 +143,7 @@ class AlignedMemory {
     {
     }
 
-    // NULL where there was no memory.
+    // NULL if the allocation failed.
     void *getBuffer(void) const { return mem_ ? QMP_get_memory_pointer(mem_.get()) : nullptr; }
     std::size_t getNumberOfBytes(void) const { return mem_ ? bytes_ : 0; }
 
@@ -194,7 +194,7 @@ class MessageMemory {
                                                         static_cast<std::size_t>(blksize), nblocks, stride);
     }
 
-    // NULL where the declaration failed.
+    // NULL if the declaration failed.
     QMP_msgmem_t getHandle(void) const { return mem_; }
 
   private:
@@ -213,7 +213,7 @@ class MessageMemory {
     }
 
     QMP_msgmem_t mem_;
-    // What it was made from, if it was made from such.
+    // The AlignedMemory it was made from, if any.
     AlignedMemory bytes_;
 };
 
@@ -223,13 +223,13 @@ class MessageOperation {
   public:
     virtual ~MessageOperation(void) {}
     virtual QMP_status_t start(void) = 0;
-    // True, as QMP_bool_t, when it is complete.
+    // QMP_TRUE once it is complete.
     virtual QMP_status_t isComplete(void) = 0;
     virtual QMP_status_t wait(void) = 0;
     virtual QMP_status_t getErrorNumber(void) const = 0;
     virtual const char *getErrorString(void) = 0;
 
-    // Waits for all; the first error is told.
+    // Waits for all; returns the first error.
     static QMP_status_t waitAll(MessageOperation *ops[], int n)
     {
         QMP_status_t first = QMP_SUCCESS;
@@ -251,7 +251,7 @@ class MessageOperation {
     QMP_status_t doWait(void) { return QMP_wait(handle_); }
     QMP_status_t doGetErrorNumber(void) const { return QMP_get_error_number(handle_); }
     const char *doGetErrorString(void) const { return QMP_get_error_string(handle_); }
-    // The last status, after a declaration.
+    // Takes a handle over; returns the status of its declaration.
     QMP_status_t keep(QMP_msghandle_t handle)
     {
         const QMP_status_t status = handle ? QMP_SUCCESS : QMP_get_error_number(nullptr);
@@ -308,7 +308,7 @@ class SingleOperation : public MessageOperation {
     friend class MultiOperation;
 };
 
-// What it is made from cannot be used any more: it is a part of this now.
+// The operations it is made from become part of it and cannot be used any more.
 class MultiOperation : public MessageOperation {
   public:
     MultiOperation(void) {}

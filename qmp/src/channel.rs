@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Declared memory and declared messages. A message handle is a list of ends of gated channels, one or many.
+//! Declared memory and declared messages. A message handle is a list of one or more ends of gated channels.
 //!
-//! The k-th started send of a class meets the k-th started receive of it. Messages to a numbered node are class 0; those to a
-//! neighbour have a class for each axis and way, so that on a grid two nodes thick both ways, and on a grid one node thick
-//! all axes, are kept apart.
+//! The k-th started send of a class matches the k-th started receive of that class. Messages to a node by number are class 0; those
+//! to a neighbour have a class for each axis and direction. So messages stay distinct where a node is the neighbour in both
+//! directions (two nodes along an axis), or along several axes (one node along each).
 
 use core::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 use crate::gate::{self, MessageDirection, MessageFailureKind, StridedPiece};
-use crate::machine::{QmpCommunicator, ask};
+use crate::machine::{QmpCommunicator, with_comm};
 use crate::state::{self, QmpState};
 use crate::status::{OperationOutcome, QmpFailure, QmpStatus, Result};
 
@@ -22,9 +22,9 @@ pub struct MessageMemory {
 /// A declared message.
 #[derive(Debug)]
 pub struct DeclaredMessage {
-    /// Its ends, in declared order.
+    /// Ids of its ends, in declared order.
     ids: Arc<[u64]>,
-    /// What each of them is.
+    /// The ends themselves.
     ends: Vec<MessageEnd>,
     outcome: OperationOutcome,
 }
@@ -34,13 +34,13 @@ pub struct DeclaredMessage {
 struct MessageEnd {
     memory: Vec<StridedPiece>,
     direction: MessageDirection,
-    /// The node at the other end.
+    /// The peer node.
     node: c_int,
 }
 
 impl MessageEnd {
-    /// How its message has failed, in words.
-    fn words(&self, wrong: &MessageFailureKind) -> String {
+    /// The text of a failure of its message.
+    fn describe(&self, wrong: &MessageFailureKind) -> String {
         let node = self.node;
         let sends = self.direction == MessageDirection::Send;
         match wrong {
@@ -49,13 +49,13 @@ impl MessageEnd {
                 room,
                 is_earlier,
             } => {
-                let way = if sends { "to" } else { "from" };
+                let preposition = if sends { "to" } else { "from" };
                 let (which, is, has) = match is_earlier {
                     true => ("an earlier message", "was", "had"),
                     false => ("the message", "is", "has"),
                 };
                 format!(
-                    "{which} of {message} bytes {way} node {node} {is} longer than its receive, which {has} room for {room}"
+                    "{which} of {message} bytes {preposition} node {node} {is} longer than its receive, which {has} room for {room}"
                 )
             }
             MessageFailureKind::Lost(why) if why.is_empty() => format!("node {node} is lost"),
@@ -77,16 +77,16 @@ impl MessageEnd {
 pub enum MessagePeer {
     /// A node by its number.
     Node(c_int),
-    /// The neighbour along an axis: +1 is up.
+    /// The neighbour along an axis.
     Neighbour {
         /// Counted from 0.
         axis: c_int,
-        /// +1 or -1.
+        /// +1 for up or -1 for down.
         sign: c_int,
     },
 }
 
-/// Keeps declared memory: the handle.
+/// Declares memory; returns its handle.
 pub fn declare_memory(pieces: Vec<StridedPiece>) -> Result<usize> {
     let mut bytes = 0usize;
     let mut whole: Vec<StridedPiece> = Vec::new();
@@ -102,9 +102,9 @@ pub fn declare_memory(pieces: Vec<StridedPiece>) -> Result<usize> {
                 format!("NULL was given for memory of {piece_bytes} bytes"),
             ));
         }
-        let piece = piece.joined();
+        let piece = piece.coalesced();
         match whole.last_mut() {
-            Some(last) if last.meets(&piece) => *last = last.with(&piece),
+            Some(last) if last.is_followed_by(&piece) => *last = last.merged_with(&piece),
             _ => whole.push(piece),
         }
     }
@@ -131,14 +131,14 @@ pub fn free_memory(handle: usize) -> Result<()> {
     })
 }
 
-/// Declares one message: the handle.
+/// Declares one message; returns its handle.
 pub fn declare(
     which: Option<usize>,
     memory: usize,
     direction: MessageDirection,
     peer: MessagePeer,
 ) -> Result<usize> {
-    let (mpi, node, class) = ask(which, |comm| {
+    let (mpi, node, class) = with_comm(which, |comm| {
         let (node, class) = find(comm, direction, peer)?;
         Ok((*comm.mpi, node, class))
     })?;
@@ -154,10 +154,10 @@ pub fn declare(
         direction,
         node,
     };
-    keep([id].into(), vec![end])
+    insert_message([id].into(), vec![end])
 }
 
-fn keep(ids: Arc<[u64]>, ends: Vec<MessageEnd>) -> Result<usize> {
+fn insert_message(ids: Arc<[u64]>, ends: Vec<MessageEnd>) -> Result<usize> {
     let handle = DeclaredMessage {
         ids,
         ends,
@@ -199,18 +199,18 @@ fn find(
     let node = node.and_then(|node| c_int::try_from(node).ok());
     let node = node
         .ok_or_else(|| QmpFailure::new(QmpStatus::NONEIGHBOR_INFO, "there is no such neighbour"))?;
-    // What is sent up arrives from below.
+    // A message sent up is received from below.
     let travels_up = (sign > 0) == (direction == MessageDirection::Send);
     Ok((
         node,
-        1 + 2 * axis.min(AXES_APART - 1) + c_int::from(travels_up),
+        1 + 2 * axis.min(AXES_WITH_OWN_CLASS - 1) + c_int::from(travels_up),
     ))
 }
 
-/// How many axes have classes of their own; all from the last of them on share its classes.
-const AXES_APART: c_int = 7;
+/// Number of axes with classes of their own; all further axes share those of the last.
+const AXES_WITH_OWN_CLASS: c_int = 7;
 
-/// `QMP_declare_multiple`: one handle of many, which are dead from now on.
+/// `QMP_declare_multiple`: joins handles, which become invalid, into one.
 pub fn join(handles: &[usize]) -> Result<usize> {
     let mut sorted = handles.to_vec();
     sorted.sort_unstable();
@@ -220,7 +220,7 @@ pub fn join(handles: &[usize]) -> Result<usize> {
     }
     let all = handles
         .iter()
-        .map(|handle| must_rest(*handle))
+        .map(|handle| require_idle(*handle))
         .collect::<Result<Vec<_>>>()?;
     let parts = state::running(|state| {
         Ok(handles
@@ -230,12 +230,12 @@ pub fn join(handles: &[usize]) -> Result<usize> {
     })?;
     let ids = all.iter().flat_map(|ids| ids.iter().copied()).collect();
     let ends = parts.into_iter().flat_map(|part| part.ends);
-    keep(ids, ends.collect())
+    insert_message(ids, ends.collect())
 }
 
 /// `QMP_free_msghandle`
 pub fn free(handle: usize) -> Result<()> {
-    let ids = must_rest(handle)?;
+    let ids = require_idle(handle)?;
     state::running(|state| Ok(state.messages.remove(handle)))?;
     ids.iter().try_for_each(|id| gate::free(*id))
 }
@@ -252,24 +252,24 @@ pub fn start(handle: usize) -> Result<()> {
     })
 }
 
-/// `QMP_is_complete`: also true for what has failed, since nothing more will come.
+/// `QMP_is_complete`: an error for a failed message; the entry point returns true for it, since it will not change any more.
 #[inline]
 pub fn is_complete(handle: usize) -> Result<bool> {
     let known = look_up(handle)?;
-    told(handle, &known, gate::test(&known.ids))
+    record(handle, &known, gate::test(&known.ids))
 }
 
 /// `QMP_wait`
 #[inline]
 pub fn wait(handle: usize) -> Result<()> {
     let known = look_up(handle)?;
-    told(handle, &known, gate::wait(&known.ids, known.timeout_s))
+    record(handle, &known, gate::wait(&known.ids, known.timeout_s))
 }
 
-/// What an operation needs to know of a message.
+/// The fields of a message that tests and waits need.
 struct MessageSummary {
     ids: Arc<[u64]>,
-    /// The last operation went well: there is nothing to be wiped.
+    /// The last operation succeeded: no error has to be cleared.
     is_plain: bool,
     timeout_s: Option<f64>,
 }
@@ -286,7 +286,7 @@ fn look_up(handle: usize) -> Result<MessageSummary> {
     })
 }
 
-/// `QMP_wait_all`: waits for all, whatever becomes of one; the first error is told.
+/// `QMP_wait_all`: waits for all, even if one fails; returns the first error.
 pub fn wait_all(handles: &[usize]) -> Result<()> {
     handles
         .iter()
@@ -294,21 +294,21 @@ pub fn wait_all(handles: &[usize]) -> Result<()> {
         .fold(Ok(()), Result::and)
 }
 
-/// `QMP_clear_to_send`: a hint, of which only the start makes something. The gate is not opened now: the next start of another
-/// handle of the class may come first, and its message would go here.
+/// `QMP_clear_to_send`: a hint without effect before the start. The gate is not opened now, because another handle of the class may
+/// be started first and must then receive the next message.
 pub fn clear_to_send(handle: usize) -> Result<()> {
-    must_rest(handle).map(|_| ())
+    require_idle(handle).map(|_| ())
 }
 
-/// `QMP_change_address_multiple`: a new begin for the memory of each end, in declared order.
+/// `QMP_change_address_multiple`: a new base address for the memory of each end, in declared order.
 ///
-/// `moved` makes a piece of another place, from where its message began to where it begins.
+/// `moved` relocates a piece, given the message's old and new base address.
 pub fn change_addresses(
     handle: usize,
     bases: &[*mut c_void],
     moved: impl Fn(StridedPiece, *mut c_void, *mut c_void) -> StridedPiece,
 ) -> Result<()> {
-    let ids = must_rest(handle)?;
+    let ids = require_idle(handle)?;
     if bases.len() != ids.len() {
         let text = format!(
             "{} addresses were given for a handle of {} messages",
@@ -342,12 +342,12 @@ pub fn change_addresses(
     Ok(())
 }
 
-/// Visits how the last operation of a message ended.
+/// Visits the outcome of a message's last operation.
 pub fn outcome<R>(handle: usize, visit: impl FnOnce(&OperationOutcome) -> R) -> Result<R> {
     of(handle, |message| visit(&message.outcome))
 }
 
-/// How many messages a handle has.
+/// Number of messages of a handle.
 pub fn count(handle: usize) -> Result<usize> {
     of(handle, |message| message.ids.len())
 }
@@ -361,8 +361,8 @@ fn message(state: &QmpState, handle: usize) -> Result<&DeclaredMessage> {
     state.messages.get(handle).ok_or_else(|| no_message(handle))
 }
 
-/// The ends of a message that is not under way. One that has failed rests too, and its words say how.
-fn must_rest(handle: usize) -> Result<Arc<[u64]>> {
+/// The ends of a message that is not in progress; an error if it is. A failed message is idle too, and its failure is recorded.
+fn require_idle(handle: usize) -> Result<Arc<[u64]>> {
     let known = look_up(handle)?;
     match gate::test(&known.ids) {
         Ok(false) => Err(QmpFailure::new(
@@ -371,30 +371,33 @@ fn must_rest(handle: usize) -> Result<Arc<[u64]>> {
         )),
         Ok(true) => Ok(known.ids),
         failed @ Err(_) => {
-            let _ = write_down(handle, &known, failed);
+            let _ = store_outcome(handle, &known, failed);
             Ok(known.ids)
         }
     }
 }
 
-/// Keeps with a handle how an operation ended; a success after a success changes nothing.
+/// Records the outcome of an operation with its handle; a success after a success changes nothing.
 #[inline]
-fn told<R>(handle: usize, known: &MessageSummary, result: Result<R>) -> Result<R> {
+fn record<R>(handle: usize, known: &MessageSummary, result: Result<R>) -> Result<R> {
     if result.is_err() || !known.is_plain {
-        return write_down(handle, known, result);
+        return store_outcome(handle, known, result);
     }
     result
 }
 
 #[cold]
-fn write_down<R>(handle: usize, known: &MessageSummary, result: Result<R>) -> Result<R> {
-    // Asked for outside of the state: it is a call of the library below.
-    let why = result.as_ref().err().and_then(|_| gate::why(&known.ids));
+fn store_outcome<R>(handle: usize, known: &MessageSummary, result: Result<R>) -> Result<R> {
+    // Outside of the state's lock: it calls the MPI library.
+    let why = result
+        .as_ref()
+        .err()
+        .and_then(|_| gate::last_failure(&known.ids));
     state::visit(|state| {
         let Some(message) = state.messages.get_mut(handle) else {
             return result;
         };
-        let end = why.and_then(|why| Some(message.ends.get(why.index)?.words(&why.kind)));
+        let end = why.and_then(|why| Some(message.ends.get(why.index)?.describe(&why.kind)));
         let result = result.map_err(|failure| match end {
             Some(words) if failure.status != QmpStatus::TIMEOUT => {
                 QmpFailure::new(failure.status, words)
@@ -473,7 +476,7 @@ mod tests {
             ),
         ];
         for (end, wrong, words) in cases {
-            assert_eq!(end.words(&wrong), words);
+            assert_eq!(end.describe(&wrong), words);
         }
     }
 }

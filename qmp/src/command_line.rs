@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The options that a program's command line may have for QMP. Pure.
+//! QMP's command-line options. Pure.
 //!
-//! An option is followed by its numbers, which are all words up to the next that does not begin with a digit. Options and
-//! numbers are taken out of the command line; of several times the same option the last one counts. What begins as they do
-//! and is none of them is refused: a job on the wrong grid costs more than a word about a slip.
+//! An option is followed by its numbers: all words up to the next one that does not begin with a digit. Options and numbers are
+//! removed from the command line; if an option is repeated, the last one counts. An unknown option that begins with `-qmp-` is an
+//! error, because a job on the wrong grid is expensive.
 
 use core::ffi::c_int;
 
 use crate::status::{QmpFailure, QmpStatus, Result};
 
-/// What the command line says.
+/// The options of a command line.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Options {
     /// `-qmp-geom`: the grid of the allocated nodes.
     pub geometry: Vec<c_int>,
-    /// `-qmp-alloc-map`: which axes of that grid run fastest.
+    /// `-qmp-alloc-map`: the axes of that grid, fastest first.
     pub allocated_map: Vec<c_int>,
-    /// `-qmp-logic-map`: which axes of a logical topology run fastest.
+    /// `-qmp-logic-map`: the axes of a logical topology, fastest first.
     pub logical_map: Vec<c_int>,
-    /// `-qmp-job`: into how many jobs, along each axis, the allocated nodes are divided.
+    /// `-qmp-job`: the number of jobs, along each axis, into which the allocated nodes are divided.
     pub jobs: Vec<c_int>,
-    /// `-qmp-nmpi`: how many processes go on.
+    /// `-qmp-nmpi`: the number of processes that take part.
     pub processes: Option<c_int>,
 }
 
-/// Reads the words after the program's name; gives the options and which words are left.
+/// Parses the words after the program's name; returns the options, and the indices of the remaining words.
 pub fn parse(words: &[String]) -> Result<(Options, Vec<usize>)> {
     let mut options = Options::default();
     let mut left = Vec::new();
@@ -55,7 +55,7 @@ pub fn parse(words: &[String]) -> Result<(Options, Vec<usize>)> {
 }
 
 impl Options {
-    /// Nothing is said.
+    /// No option.
     pub const NONE: Self = Self {
         geometry: Vec::new(),
         allocated_map: Vec::new(),

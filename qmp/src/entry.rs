@@ -2,8 +2,8 @@
 //! The functions of `qmp.h`.
 //!
 //! # Safety
-//! The caller hands over what `qmp.h` says: pointers are NULL, which is an error where it has no meaning, or lead to as many
-//! items as the function takes. Handles are looked up and never followed.
+//! The caller passes what `qmp.h` specifies: pointers are NULL (an error where NULL has no meaning), or point to as many items as the
+//! function takes. Handles are looked up, never dereferenced.
 #![allow(unsafe_code, reason = "C entry points")]
 #![allow(
     clippy::missing_safety_doc,
@@ -18,31 +18,31 @@ pub mod topology;
 
 use core::ffi::c_void;
 
-use crate::mpi::LentMemory;
-use crate::status::{QmpFailure, QmpStatus, Result, keep};
+use crate::mpi::ProgramMemory;
+use crate::status::{QmpFailure, QmpStatus, Result, record};
 
-/// A status for C, kept as that of the last operation.
+/// The status of a result, which is recorded as the last operation's.
 #[inline]
 fn status<T>(result: Result<T>) -> QmpStatus {
-    keep(&result);
+    record(&result);
     result.map_or_else(|failure| failure.status, |_| QmpStatus::SUCCESS)
 }
 
-/// A value for C, or what stands for none; the status is kept as that of the last operation.
+/// The value of a result, or `none` on an error; the status is recorded as the last operation's.
 fn value<T>(result: Result<T>, none: T) -> T {
-    keep(&result);
+    record(&result);
     result.unwrap_or(none)
 }
 
-/// The answer to a question, or what stands for none; only an error is kept.
-fn answer<T>(result: Result<T>, none: T) -> T {
+/// The value of a query, or `none` on an error; only an error is recorded.
+fn query_result<T>(result: Result<T>, none: T) -> T {
     if result.is_err() {
-        keep(&result);
+        record(&result);
     }
     result.unwrap_or(none)
 }
 
-/// A handle for C: NULL where there is none.
+/// A handle for C; NULL on an error.
 fn handle(result: Result<usize>) -> *mut c_void {
     core::ptr::without_provenance_mut(value(result, 0))
 }
@@ -60,7 +60,7 @@ unsafe fn array<'a, T>(base: *const T, length: i32) -> Result<&'a [T]> {
             "NULL was given for an array of {length} items"
         )));
     }
-    // SAFETY: not NULL, and of as many items as the caller says.
+    // SAFETY: not NULL, and of `count` items by the head of this module.
     Ok(unsafe { core::slice::from_raw_parts(base, count) })
 }
 
@@ -78,7 +78,7 @@ unsafe fn write<T>(to: *mut T, value: T) -> Result<()> {
 }
 
 /// Memory of the caller's.
-unsafe fn lent<T>(base: *mut T) -> LentMemory {
+unsafe fn lent<T>(base: *mut T) -> ProgramMemory {
     // SAFETY: as large as the function of `qmp.h` takes it to be.
-    unsafe { LentMemory::new(base.cast()) }
+    unsafe { ProgramMemory::new(base.cast()) }
 }

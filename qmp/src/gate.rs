@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Gated channels, as `libmpi_abi.so.1` has them for this library alone.
+//! Bindings to the gated channels of `libmpi_abi.so.1`, a private interface for this library.
 //!
 //! # Safety
-//! Every function is called as its library declares it. Memory of messages comes as [`StridedPiece`]s, whose maker promises that
-//! the program leaves it alone as QMP wants it: there until the handle is freed, untouched between start and completion.
+//! Every function is called as its library declares it. Memory of messages comes as [`StridedPiece`]s, whose creator guarantees
+//! QMP's rules: it exists until the handle is freed, and is not accessed between start and completion.
 #![allow(unsafe_code, reason = "calls the channels of the MPI library")]
 
 use core::ffi::{CStr, c_int, c_void};
@@ -11,7 +11,7 @@ use core::ffi::{CStr, c_int, c_void};
 use crate::mpi::Comm;
 use crate::status::{QmpFailure, QmpStatus, Result};
 
-/// Blocks of the same size at the same distance from each other.
+/// Blocks of equal size at a constant stride.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct StridedPiece {
@@ -23,8 +23,8 @@ pub struct StridedPiece {
 
 impl StridedPiece {
     /// # Safety
-    /// The memory is the program's; it is there as long as a message handle is that it is declared with, and the program
-    /// neither changes it nor, where it is to receive, reads it while a message is under way.
+    /// The memory is the program's; it exists as long as a message handle declared with it, and while a message is in progress the
+    /// program neither writes it nor, for a receive, reads it.
     pub unsafe fn new(base: *mut c_void, block_bytes: usize, blocks: usize, stride: isize) -> Self {
         Self {
             base,
@@ -34,18 +34,18 @@ impl StridedPiece {
         }
     }
 
-    /// Where it begins.
+    /// Its first address.
     pub fn base(&self) -> *mut c_void {
         self.base
     }
 
-    /// How many bytes it has; `None` where that is no number.
+    /// Its size in bytes; `None` on overflow.
     pub fn bytes(&self) -> Option<usize> {
         self.block_bytes.checked_mul(self.blocks)
     }
 
-    /// The same, in one block where blocks follow each other.
-    pub fn joined(self) -> Self {
+    /// The same piece, as one block if its blocks are adjacent.
+    pub fn coalesced(self) -> Self {
         let dense = self.blocks <= 1 || usize::try_from(self.stride) == Ok(self.block_bytes);
         match self.bytes() {
             Some(bytes) if dense => Self {
@@ -58,26 +58,26 @@ impl StridedPiece {
         }
     }
 
-    /// Whether `next` lies right behind it.
-    pub fn meets(&self, next: &Self) -> bool {
+    /// Whether both are one block, and `next` begins where this one ends.
+    pub fn is_followed_by(&self, next: &Self) -> bool {
         self.blocks == 1
             && next.blocks == 1
             && self.base.wrapping_byte_add(self.block_bytes) == next.base
     }
 
-    /// Both as one.
-    pub fn with(self, next: &Self) -> Self {
+    /// This block and the adjacent `next` as one block.
+    pub fn merged_with(self, next: &Self) -> Self {
         Self {
             block_bytes: self.block_bytes + next.block_bytes,
             ..self
         }
-        .joined()
+        .coalesced()
     }
 
-    /// The same shape elsewhere: moved as far as `from` is from `to`.
+    /// The same piece, relocated by the distance from `from` to `to`.
     ///
     /// # Safety
-    /// As [`StridedPiece::new`], for the new place.
+    /// As [`StridedPiece::new`], for the new address.
     pub unsafe fn moved(self, from: *mut c_void, to: *mut c_void) -> Self {
         let distance = self.base.addr().wrapping_sub(from.addr());
         Self {
@@ -103,11 +103,11 @@ unsafe extern "C" {
     fn rmpi_channel_move(id: u64, pieces: *const StridedPiece, count: usize) -> c_int;
     fn rmpi_channel_free(id: u64) -> c_int;
     fn rmpi_channel_leave(comm: Comm) -> c_int;
-    fn rmpi_channel_failure(ids: *const u64, count: usize, failure: *mut Details) -> c_int;
+    fn rmpi_channel_failure(ids: *const u64, count: usize, failure: *mut FailureDetails) -> c_int;
 }
 
 #[repr(C)]
-struct Details {
+struct FailureDetails {
     index: usize,
     message_bytes: u64,
     room_bytes: u64,
@@ -115,30 +115,30 @@ struct Details {
     why: [u8; 256],
 }
 
-/// Which part of a message failed, and why.
+/// The failed end of a message, and the reason.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MessageFailure {
-    /// Which of the ends that were asked for.
+    /// Index among the given ends.
     pub index: usize,
-    /// What went wrong.
+    /// The reason.
     pub kind: MessageFailureKind,
 }
 
 /// Why a message failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum MessageFailureKind {
-    /// It is too long.
+    /// The message is longer than its receive.
     TooLong {
-        /// Its bytes.
+        /// Bytes of the message.
         message: u64,
-        /// What its receive has room for.
+        /// Bytes of the receive.
         room: u64,
-        /// It was one before the message that was asked for.
+        /// It was an earlier message than the one that was waited for.
         is_earlier: bool,
     },
-    /// The other node has died or cannot be reached, with the reason.
+    /// The peer node has ended or cannot be reached, with the reason.
     Lost(String),
-    /// The other node starts nothing more.
+    /// The peer node has left: it starts no more messages.
     Left,
 }
 
@@ -160,7 +160,7 @@ pub fn declare(
     pieces: &[StridedPiece],
 ) -> Result<u64> {
     let mut id = 0;
-    // SAFETY: the slice is whole; the memory behind it is as its makers promise; `id` is one number.
+    // SAFETY: a valid slice of pieces, whose creators guarantee the memory; `id` is one number.
     let code = unsafe {
         rmpi_channel_declare(
             comm,
@@ -176,10 +176,10 @@ pub fn declare(
     Ok(id)
 }
 
-/// Starts all of them.
+/// Starts all given ends.
 #[inline]
 pub fn start(ids: &[u64]) -> Result<()> {
-    // SAFETY: the slice is whole.
+    // SAFETY: a valid slice.
     check(unsafe { rmpi_channel_start(ids.as_ptr(), ids.len()) })
 }
 
@@ -187,40 +187,40 @@ pub fn start(ids: &[u64]) -> Result<()> {
 #[inline]
 pub fn test(ids: &[u64]) -> Result<bool> {
     let mut done = 0;
-    // SAFETY: the slice is whole; `done` is one int.
+    // SAFETY: a valid slice; `done` is one int.
     check(unsafe { rmpi_channel_test(ids.as_ptr(), ids.len(), &mut done) })?;
     Ok(done != 0)
 }
 
-/// Waits until all are complete; at most so many seconds.
+/// Waits until all are complete, at most `seconds`.
 #[inline]
 pub fn wait(ids: &[u64], seconds: Option<f64>) -> Result<()> {
-    // SAFETY: the slice is whole.
+    // SAFETY: a valid slice.
     check(unsafe { rmpi_channel_wait(ids.as_ptr(), ids.len(), seconds.unwrap_or(-1.0)) })
 }
 
-/// Gives an end other memory.
+/// Replaces the memory of an end.
 pub fn change(id: u64, pieces: &[StridedPiece]) -> Result<()> {
-    // SAFETY: the slice is whole; the memory behind it is as its makers promise.
+    // SAFETY: a valid slice of pieces, whose creators guarantee the memory.
     check(unsafe { rmpi_channel_move(id, pieces.as_ptr(), pieces.len()) })
 }
 
-/// Starts nothing more in a communicator: who waits for this node there is told.
+/// Leaves a communicator: this node starts no more messages there, and peers that wait for one get an error.
 pub fn leave(comm: Comm) -> Result<()> {
     // SAFETY: a plain value.
     check(unsafe { rmpi_channel_leave(comm) })
 }
 
-/// How the first of these has failed that has, when they were waited for or tested last.
-pub fn why(ids: &[u64]) -> Option<MessageFailure> {
-    let mut details = Details {
+/// The first failure among these ends in their last wait or test, if there is one.
+pub fn last_failure(ids: &[u64]) -> Option<MessageFailure> {
+    let mut details = FailureDetails {
         index: 0,
         message_bytes: 0,
         room_bytes: 0,
         is_earlier: 0,
         why: [0; 256],
     };
-    // SAFETY: the slice is whole; `details` is one structure, as the library has it.
+    // SAFETY: a valid slice; `details` is one structure with the library's layout.
     let code = unsafe { rmpi_channel_failure(ids.as_ptr(), ids.len(), &mut details) };
     let kind = match code {
         TOO_LONG => MessageFailureKind::TooLong {
@@ -243,7 +243,7 @@ const TOO_LONG: c_int = 6;
 const LOST: c_int = 8;
 const LEFT: c_int = 11;
 
-/// Gives an end back.
+/// Frees an end.
 pub fn free(id: u64) -> Result<()> {
     // SAFETY: a plain value.
     check(unsafe { rmpi_channel_free(id) })
@@ -322,9 +322,9 @@ mod tests {
 
     #[test]
     fn blocks_without_gaps_are_one_block() {
-        assert_eq!(piece(64, 8, 4, 8).joined(), piece(64, 32, 1, 32));
-        assert_eq!(piece(64, 8, 4, 16).joined(), piece(64, 8, 4, 16));
-        assert_eq!(piece(64, 8, 4, -8).joined(), piece(64, 8, 4, -8));
+        assert_eq!(piece(64, 8, 4, 8).coalesced(), piece(64, 32, 1, 32));
+        assert_eq!(piece(64, 8, 4, 16).coalesced(), piece(64, 8, 4, 16));
+        assert_eq!(piece(64, 8, 4, -8).coalesced(), piece(64, 8, 4, -8));
         assert_eq!(piece(64, usize::MAX, 4, 8).bytes(), None);
     }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Grids of nodes: where a node lies, who its neighbours are, and which grid suits a lattice. Pure.
+//! Grids of nodes: coordinates, neighbours, and the best grid for a lattice. Pure.
 //!
-//! Node numbers are given and never change; a topology says where in the grid each of them lies. Two ways to say it:
+//! Node numbers are given and never change; a topology maps them to coordinates in the grid, in one of two orders:
 //!
-//! - *in turn*: axis 0, or the first of a map, runs fastest with the node number, as programs have always found it;
-//! - *in blocks*: the nodes of a host form blocks of the grid. Where no map forbids it, this is how nodes lie if less of the
-//!   surface crosses between hosts then.
+//! - *linear*: axis 0, or the first axis of a map, runs fastest with the node number, as in libqmp;
+//! - *blocked*: the nodes of a host form blocks of the grid. Without a map this order is used if it reduces the surface between
+//!   hosts.
 
 mod layout;
 
@@ -21,41 +21,40 @@ pub struct NodeGrid {
     order: NodeOrder,
 }
 
-/// How nodes are numbered in the grid.
+/// The order of node numbers in the grid.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum NodeOrder {
     /// The axes, fastest first.
-    InTurn(Vec<usize>),
-    /// The nodes of the first host, of the second and so on; where each node stands in that list, since programs ask for every
-    /// site; and the block of the grid that is filled before the next.
-    InBlocks {
+    Linear(Vec<usize>),
+    /// Nodes sorted by host; the inverse of that list, since programs look every site up; and the dimensions of a block.
+    Blocked {
         nodes: Vec<usize>,
         places: Vec<usize>,
         block: Vec<usize>,
     },
 }
 
-/// Which nodes share a host.
+/// The host of each node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeHosts {
-    /// For each node a number that is the same on one host.
+    /// For each node a number that identifies its host.
     of: Vec<c_int>,
 }
 
 impl NodeHosts {
-    /// From a number for each node that is the same on one host.
+    /// From a number for each node that identifies its host.
     pub fn new(of: Vec<c_int>) -> Self {
         Self { of }
     }
 
-    /// The nodes, host by host.
+    /// The nodes, sorted by host.
     fn in_order(&self) -> Vec<usize> {
         let mut nodes: Vec<usize> = (0..self.of.len()).collect();
         nodes.sort_by_key(|node| self.of[*node]);
         nodes
     }
 
-    /// The largest block that all hosts can be filled with; `None` where blocks are of no use.
+    /// The largest number of nodes per block that divides the nodes of every host; `None` if blocks are useless.
     fn block_nodes(&self) -> Option<usize> {
         let nodes = self.in_order();
         let of_one_host = nodes.chunk_by(|one, next| self.of[*one] == self.of[*next]);
@@ -73,8 +72,8 @@ fn greatest_divisor(one: usize, other: usize) -> usize {
 }
 
 impl NodeGrid {
-    /// A grid in turn: the axes of `map` run fastest, in its order, then the others.
-    pub fn in_turn(dims: &[c_int], map: &[c_int], nodes: usize) -> Result<Self> {
+    /// A grid in linear order: the axes of `map` run fastest, in its order, then the others.
+    pub fn linear(dims: &[c_int], map: &[c_int], nodes: usize) -> Result<Self> {
         let dims = positive(dims, "dimensions of the grid")?;
         let product = dims
             .iter()
@@ -86,13 +85,13 @@ impl NodeGrid {
             );
             return Err(QmpFailure::new(QmpStatus::INVALID_TOPOLOGY, text));
         }
-        let order = NodeOrder::InTurn(whole_map(map, dims.len())?);
+        let order = NodeOrder::Linear(whole_map(map, dims.len())?);
         Ok(Self { dims, order })
     }
 
-    /// The same grid; with the nodes of each host in blocks, if less of the surface crosses between hosts then. Each node has a
-    /// part of the lattice with the edges `sub`.
-    pub fn near(self, sub: &[usize], hosts: &NodeHosts) -> Self {
+    /// The same grid, in blocked order if that reduces the surface between hosts. `sub`: the dimensions of each node's part of the
+    /// lattice.
+    pub fn blocked_by_host(self, sub: &[usize], hosts: &NodeHosts) -> Self {
         let block = hosts
             .block_nodes()
             .and_then(|each| best_block(&self.dims, sub, each));
@@ -104,22 +103,22 @@ impl NodeGrid {
         for (place, node) in nodes.iter().enumerate() {
             places[*node] = place;
         }
-        let in_blocks = Self {
+        let blocked = Self {
             dims: self.dims.clone(),
-            order: NodeOrder::InBlocks {
+            order: NodeOrder::Blocked {
                 places,
                 nodes,
                 block,
             },
         };
-        if in_blocks.crossing(sub, hosts) < self.crossing(sub, hosts) {
-            in_blocks
+        if blocked.crossing(sub, hosts) < self.crossing(sub, hosts) {
+            blocked
         } else {
             self
         }
     }
 
-    /// How much of the surface of the nodes' parts lies between hosts.
+    /// The surface of the nodes' parts that lies between hosts, in sites.
     fn crossing(&self, sub: &[usize], hosts: &NodeHosts) -> u128 {
         let volume: u128 = sub.iter().map(|edge| *edge as u128).product();
         let of_place = |place: usize| {
@@ -148,13 +147,13 @@ impl NodeGrid {
         self.dims.iter().product()
     }
 
-    /// Where a node lies; `None` for a number that no node has.
+    /// The coordinates of a node; `None` if there is no such node.
     pub fn coordinates(&self, node: usize) -> Option<Vec<usize>> {
         if node >= self.nodes() {
             return None;
         }
         Some(match &self.order {
-            NodeOrder::InTurn(axes) => {
+            NodeOrder::Linear(axes) => {
                 let mut rest = node;
                 let mut coordinates = vec![0; self.dims.len()];
                 for &axis in axes {
@@ -163,7 +162,7 @@ impl NodeGrid {
                 }
                 coordinates
             }
-            NodeOrder::InBlocks { places, block, .. } => {
+            NodeOrder::Blocked { places, block, .. } => {
                 let place = places[node];
                 let each: usize = block.iter().product();
                 let grid = quotients(&self.dims, block);
@@ -175,7 +174,7 @@ impl NodeGrid {
         })
     }
 
-    /// The node at a place; the grid is a torus, so any coordinates are a place.
+    /// The node at given coordinates, which are reduced modulo the dimensions: the grid is a torus.
     pub fn node(&self, coordinates: &[c_int]) -> usize {
         let wrap = |(coordinate, dim): (&c_int, &usize)| {
             let dim = i64::try_from(*dim).unwrap_or(i64::MAX);
@@ -183,11 +182,11 @@ impl NodeGrid {
         };
         let at: Vec<usize> = coordinates.iter().zip(&self.dims).map(wrap).collect();
         match &self.order {
-            NodeOrder::InTurn(axes) => axes
+            NodeOrder::Linear(axes) => axes
                 .iter()
                 .rev()
                 .fold(0, |number, &axis| number * self.dims[axis] + at[axis]),
-            NodeOrder::InBlocks { nodes, block, .. } => {
+            NodeOrder::Blocked { nodes, block, .. } => {
                 let grid = quotients(&self.dims, block);
                 let each: usize = block.iter().product();
                 let inside: Vec<usize> = at.iter().zip(block).map(|(a, b)| a % b).collect();
@@ -204,13 +203,13 @@ impl NodeGrid {
     }
 }
 
-/// As C has them.
+/// Converts to C's `int`.
 pub fn to_c(numbers: &[usize]) -> Vec<c_int> {
     let fit = |number: &usize| c_int::try_from(*number).unwrap_or(c_int::MAX);
     numbers.iter().map(fit).collect()
 }
 
-/// Faces of one part that lie at other parts: none along an axis that is not divided.
+/// The surface of one part towards other parts, in sites: none along an axis that is not divided.
 fn surface(part: &[usize], grid: &[usize]) -> u128 {
     let volume: u128 = part.iter().map(|edge| *edge as u128).product();
     let divided = part.iter().zip(grid).filter(|(_, parts)| **parts > 1);
@@ -244,7 +243,7 @@ fn blocks(
         }
         return;
     }
-    // Thick in the first axes first: nodes that follow each other stay neighbours.
+    // Blocks with large first dimensions first, so that consecutive nodes stay neighbours.
     for part in (1..=grid[axis].min(left)).rev() {
         if left.is_multiple_of(part) && grid[axis].is_multiple_of(part) {
             block[axis] = part;
@@ -294,7 +293,7 @@ fn positive(numbers: &[c_int], what: &str) -> Result<Vec<usize>> {
     })
 }
 
-/// A map with the axes that it does not name behind those that it does.
+/// A map, completed with the axes that it does not name.
 fn whole_map(map: &[c_int], axes: usize) -> Result<Vec<usize>> {
     let mut whole: Vec<usize> = Vec::new();
     for entry in map {
@@ -321,7 +320,7 @@ pub fn show(dims: &[impl ToString]) -> String {
         .join("x")
 }
 
-/// More axes than any lattice has.
+/// Maximum number of axes.
 pub const AXES_MAX: usize = 32;
 
 #[cfg(test)]
@@ -340,7 +339,7 @@ pub(crate) mod tests {
 
     pub(super) fn plain(dims: &[c_int]) -> NodeGrid {
         let nodes: c_int = dims.iter().product();
-        NodeGrid::in_turn(dims, &[], usize::try_from(nodes).unwrap()).unwrap()
+        NodeGrid::linear(dims, &[], usize::try_from(nodes).unwrap()).unwrap()
     }
 
     pub(super) fn is_bijection(topology: &NodeGrid) {
@@ -354,7 +353,7 @@ pub(crate) mod tests {
 
     #[test]
     fn qmp_058_qmp_064_axis_0_runs_fastest_with_the_node_number() {
-        let grid = NodeGrid::in_turn(&[2, 3, 4], &[], 24).unwrap();
+        let grid = NodeGrid::linear(&[2, 3, 4], &[], 24).unwrap();
         assert_eq!(grid.coordinates(1).unwrap(), [1, 0, 0]);
         assert_eq!(grid.coordinates(2).unwrap(), [0, 1, 0]);
         assert_eq!(grid.coordinates(23).unwrap(), [1, 2, 3]);
@@ -363,17 +362,17 @@ pub(crate) mod tests {
 
     #[test]
     fn qmpl_024_the_first_axis_of_a_map_runs_fastest_and_axes_it_lacks_come_last() {
-        let grid = NodeGrid::in_turn(&[2, 3, 4], &[2], 24).unwrap();
+        let grid = NodeGrid::linear(&[2, 3, 4], &[2], 24).unwrap();
         assert_eq!(grid.coordinates(1).unwrap(), [0, 0, 1]);
         assert_eq!(grid.coordinates(4).unwrap(), [1, 0, 0]);
         is_bijection(&grid);
-        is_bijection(&NodeGrid::in_turn(&[2, 3, 4], &[1, 0, 2], 24).unwrap());
+        is_bijection(&NodeGrid::linear(&[2, 3, 4], &[1, 0, 2], 24).unwrap());
     }
 
     #[test]
     fn qmp_038_grids_that_do_not_fit_and_maps_that_are_none_are_refused() {
         let code =
-            |dims: &[c_int], map: &[c_int]| NodeGrid::in_turn(dims, map, 8).unwrap_err().status;
+            |dims: &[c_int], map: &[c_int]| NodeGrid::linear(dims, map, 8).unwrap_err().status;
         assert_eq!(code(&[2, 2], &[]), QmpStatus::INVALID_TOPOLOGY);
         assert_eq!(code(&[i32::MAX; 9], &[]), QmpStatus::INVALID_TOPOLOGY);
         assert_eq!(code(&[2, 0], &[]), QmpStatus::INVALID_ARG);
@@ -386,7 +385,7 @@ pub(crate) mod tests {
 
     #[test]
     fn neighbours_go_round_the_torus() {
-        let grid = NodeGrid::in_turn(&[4, 2], &[], 8).unwrap();
+        let grid = NodeGrid::linear(&[4, 2], &[], 8).unwrap();
         assert_eq!(grid.neighbour(0, 0, false), Some(3));
         assert_eq!(grid.neighbour(3, 0, true), Some(0));
         assert_eq!(grid.neighbour(1, 1, true), grid.neighbour(1, 1, false));
@@ -396,7 +395,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_block_is_as_round_as_the_surface_wants() {
-        let topology = plain(&[8, 8]).near(&[8, 8], &hosts(16, 4));
+        let topology = plain(&[8, 8]).blocked_by_host(&[8, 8], &hosts(16, 4));
         is_bijection(&topology);
         assert_eq!(topology.coordinates(0).unwrap(), [0, 0]);
         assert_eq!(topology.coordinates(1).unwrap(), [1, 0]);
@@ -415,8 +414,8 @@ pub(crate) mod tests {
             (&[1, 1, 1, 6], &[0, 0, 0, 1, 1, 1]),
         ];
         for (dims, host_of) in cases {
-            let topology =
-                plain(dims).near(&vec![4; dims.len()], &NodeHosts::new(host_of.to_vec()));
+            let topology = plain(dims)
+                .blocked_by_host(&vec![4; dims.len()], &NodeHosts::new(host_of.to_vec()));
             assert_eq!(topology, plain(dims), "{dims:?} {host_of:?}");
         }
     }
@@ -424,7 +423,7 @@ pub(crate) mod tests {
     #[test]
     fn hosts_whose_nodes_take_turns_still_form_blocks() {
         let hosts = NodeHosts::new((0..12).map(|node| node % 2).collect());
-        let topology = plain(&[3, 2, 2]).near(&[4; 3], &hosts);
+        let topology = plain(&[3, 2, 2]).blocked_by_host(&[4; 3], &hosts);
         is_bijection(&topology);
         for node in 0..12 {
             assert_eq!(topology.coordinates(node).unwrap()[2], node % 2);
@@ -434,7 +433,7 @@ pub(crate) mod tests {
     #[test]
     fn hosts_of_different_size_form_several_blocks_each() {
         let hosts = NodeHosts::new(vec![0, 1, 2, 0, 1, 2, 0, 1, 0, 1]);
-        let topology = plain(&[5, 2]).near(&[1, 1], &hosts);
+        let topology = plain(&[5, 2]).blocked_by_host(&[1, 1], &hosts);
         is_bijection(&topology);
         assert_eq!(plain(&[5, 2]).crossing(&[1, 1], &hosts), 32);
         assert_eq!(topology.crossing(&[1, 1], &hosts), 12);
@@ -445,22 +444,22 @@ pub(crate) mod tests {
     fn qmp_122_a_declared_grid_crosses_less_between_hosts() {
         let alternate = NodeHosts::new((0..12).map(|node| node % 2).collect());
         let cases: [(&[c_int], NodeHosts, u128, u128); 5] = [
-            // Tori of four close inside a host: nothing is gained, and nothing changed.
+            // Tori of four close inside a host: blocks gain nothing, and the order stays linear.
             (&[4, 4, 4, 8], hosts(32, 16), 2048, 2048),
             (&[8, 8], hosts(16, 4), 160, 128),
             (&[8, 8, 8], hosts(8, 64), 1024, 768),
             (&[8, 8, 8], hosts(64, 8), 2048, 1536),
             (&[3, 2, 2], alternate, 40, 24),
         ];
-        for (dims, hosts, in_turn, declared) in cases {
+        for (dims, hosts, linear, declared) in cases {
             let part = vec![1; dims.len()];
-            let found = plain(dims).near(&part, &hosts);
+            let found = plain(dims).blocked_by_host(&part, &hosts);
             is_bijection(&found);
             let costs = (
                 plain(dims).crossing(&part, &hosts),
                 found.crossing(&part, &hosts),
             );
-            assert_eq!(costs, (in_turn, declared), "{dims:?}");
+            assert_eq!(costs, (linear, declared), "{dims:?}");
         }
     }
 }

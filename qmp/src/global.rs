@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Global operations: collectives of MPI in the types that the program has, and two operations that MPI lacks.
+//! Global operations: MPI's collectives, and two operations that MPI lacks.
 //!
-//! - *Extended sums* add pairs of doubles, whose second keeps what the first had to round off: twice the bits of a double.
-//! - *The program's own functions* get whole buffers: a datatype as large as the buffer, one item of it. Which function belongs
-//!   to a datatype is looked up while the reduction is under way.
+//! - *Extended sums* add pairs of doubles (double-double arithmetic), whose second number is the rounding error of the first.
+//! - *Binary reductions* call the program's function on whole buffers: one item of a datatype as large as the buffer. The function of
+//!   a datatype is looked up during the reduction.
 //!
 //! # Safety
-//! The two functions that MPI calls here get items of the datatypes that they were made for, from MPI.
+//! MPI calls the two functions here only with items of the datatypes that they are used with.
 #![allow(unsafe_code, reason = "functions that MPI calls back")]
 
 use core::ffi::{c_int, c_void};
 
-use crate::machine::{ask, mpi_of};
-use crate::mpi::{self, Comm, Datatype, LentMemory, Op};
+use crate::machine::{mpi_of, with_comm};
+use crate::mpi::{self, Comm, Datatype, Op, ProgramMemory};
 use crate::state;
 use crate::status::{QmpFailure, QmpStatus, Result};
 
-/// A function of the program: `inout` becomes both combined.
+/// A function of the program: combines `input` into `inout`.
 pub type BinaryFunction = unsafe extern "C" fn(inout: *mut c_void, input: *mut c_void);
 
-/// A reduction with a function of the program, under way.
+/// A binary reduction in progress.
 #[derive(Clone, Copy, Debug)]
 pub struct Reduction {
     datatype: Datatype,
@@ -27,10 +27,10 @@ pub struct Reduction {
     function: BinaryFunction,
 }
 
-/// Combines `items` items of all nodes, where they lie.
+/// Reduces `items` items over all nodes, in place.
 pub fn reduce(
     which: Option<usize>,
-    data: LentMemory,
+    data: ProgramMemory,
     items: c_int,
     kind: Datatype,
     op: Op,
@@ -64,9 +64,9 @@ pub fn reduce(
 pub fn sum_extended(which: Option<usize>, mine: f64) -> Result<f64> {
     let comm = mpi_of(which)?;
     let mut pair = [mine, 0.0];
-    // SAFETY: one pair, which lives until the reduction is over.
-    let data = unsafe { LentMemory::new((&raw mut pair).cast()) };
-    // SAFETY: used below with pairs of doubles alone.
+    // SAFETY: one pair, which outlives the reduction.
+    let data = unsafe { ProgramMemory::new((&raw mut pair).cast()) };
+    // SAFETY: used below only with pairs of doubles.
     let op = unsafe { Op::new(add_pairs, true) }?;
     let done = with_bytes(size_of_val(&pair), |kind| {
         run(comm, data, size_of_val(&pair), kind, op)
@@ -79,7 +79,7 @@ pub fn sum_extended(which: Option<usize>, mine: f64) -> Result<f64> {
 /// `QMP_binary_reduction`
 pub fn binary(
     which: Option<usize>,
-    data: LentMemory,
+    data: ProgramMemory,
     bytes: usize,
     function: BinaryFunction,
 ) -> Result<()> {
@@ -88,7 +88,7 @@ pub fn binary(
         return Ok(());
     }
     exists(data)?;
-    // SAFETY: used below with a datatype that `reductions` knows.
+    // SAFETY: used below with a datatype that is in `reductions`.
     let op = unsafe { Op::new(combine, false) }?;
     let done = with_bytes(bytes, |datatype| {
         let reduction = Reduction {
@@ -106,7 +106,7 @@ pub fn binary(
 }
 
 /// `QMP_broadcast`
-pub fn broadcast(which: Option<usize>, data: LentMemory, bytes: usize) -> Result<()> {
+pub fn broadcast(which: Option<usize>, data: ProgramMemory, bytes: usize) -> Result<()> {
     let comm = mpi_of(which)?;
     if bytes == 0 {
         return Ok(());
@@ -116,7 +116,7 @@ pub fn broadcast(which: Option<usize>, data: LentMemory, bytes: usize) -> Result
 }
 
 /// `QMP_comm_alltoall`
-pub fn alltoall(which: usize, to: LentMemory, from: LentMemory, bytes: c_int) -> Result<()> {
+pub fn alltoall(which: usize, to: ProgramMemory, from: ProgramMemory, bytes: c_int) -> Result<()> {
     let comm = mpi_of(Some(which))?;
     if bytes < 0 {
         return Err(QmpFailure::new(
@@ -134,11 +134,11 @@ pub fn alltoall(which: usize, to: LentMemory, from: LentMemory, bytes: c_int) ->
 
 /// `QMP_barrier`
 pub fn barrier(which: Option<usize>) -> Result<()> {
-    let comm = ask(which, |comm| Ok(*comm.mpi))?;
+    let comm = with_comm(which, |comm| Ok(*comm.mpi))?;
     timed(|| comm.barrier())
 }
 
-/// Counts the time of `work`, while profiling is on.
+/// Adds the time of `work` to the total, while profiling is on.
 pub fn timed<R>(work: impl FnOnce() -> R) -> R {
     if state::visit(|state| state.profiling) <= 0 {
         return work();
@@ -150,8 +150,8 @@ pub fn timed<R>(work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// One item of all nodes, in any order or in that of the nodes.
-fn run(comm: Comm, data: LentMemory, bytes: usize, kind: Datatype, op: Op) -> Result<()> {
+/// Reduces one item over all nodes, in node order if reproducibility is set.
+fn run(comm: Comm, data: ProgramMemory, bytes: usize, kind: Datatype, op: Op) -> Result<()> {
     if reproducible()? {
         timed(|| comm.reduce_in_order(data, 1, bytes, kind, op))
     } else {
@@ -170,7 +170,7 @@ fn reproducible() -> Result<bool> {
     state::running(|state| Ok(state.settings.reproducible))
 }
 
-fn exists(data: LentMemory) -> Result<()> {
+fn exists(data: ProgramMemory) -> Result<()> {
     if data.is_null() {
         return Err(QmpFailure::new(
             QmpStatus::INVALID_ARG,
@@ -180,7 +180,7 @@ fn exists(data: LentMemory) -> Result<()> {
     Ok(())
 }
 
-/// Sums of pairs: `hi` is the rounded sum, `lo` what was rounded off.
+/// The MPI operation for pairs: `[hi, lo]` with the rounded sum and its rounding error.
 unsafe extern "C" fn add_pairs(
     from: *mut c_void,
     into: *mut c_void,
@@ -192,16 +192,16 @@ unsafe extern "C" fn add_pairs(
     let (from, into) = (from.cast::<[f64; 2]>(), into.cast::<[f64; 2]>());
     for index in 0..count {
         let (a, b) = (from.wrapping_add(index), into.wrapping_add(index));
-        // SAFETY: one of `count` items that MPI gives.
+        // SAFETY: one of the `count` items from MPI.
         let left = unsafe { a.read_unaligned() };
         // SAFETY: as above.
         let right = unsafe { b.read_unaligned() };
-        // SAFETY: as above, to be changed.
+        // SAFETY: as above, for writing.
         unsafe { b.write_unaligned(add(left, right)) };
     }
 }
 
-/// The sum of two numbers that are each the sum of two doubles.
+/// The sum of two double-double numbers.
 fn add(a: [f64; 2], b: [f64; 2]) -> [f64; 2] {
     let sum = a[0] + b[0];
     if !sum.is_finite() {
@@ -219,7 +219,7 @@ fn add(a: [f64; 2], b: [f64; 2]) -> [f64; 2] {
     [high, rest]
 }
 
-/// The program's function over the items of a reduction that is under way.
+/// The MPI operation that calls the program's function.
 unsafe extern "C" fn combine(
     from: *mut c_void,
     into: *mut c_void,
@@ -245,7 +245,7 @@ unsafe extern "C" fn combine(
             from.wrapping_byte_add(index * reduction.bytes),
             into.wrapping_byte_add(index * reduction.bytes),
         );
-        // SAFETY: the program's own function, for items of its own size: it promised that they may be combined.
+        // SAFETY: the program's function, for items of the size that it was given with.
         unsafe { (reduction.function)(b, a) };
     }
 }

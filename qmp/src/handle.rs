@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Handles: numbers in the place of pointers, so that a stale or a foreign one is an error and never an address.
+//! Handles: numbers instead of pointers, so that a stale or foreign handle is an error and never dereferenced.
 //!
-//! | bits | what |
+//! | bits | meaning |
 //! |---|---|
-//! | 48 to 63 | `0x514d`: no address of a process looks like that |
+//! | 48 to 63 | `0x514d`: not a canonical address |
 //! | 44 to 47 | kind |
 //! | 24 to 43 | generation of the slot, counted from 1 |
 //! | 0 to 23 | index of the slot |
 
 use std::collections::VecDeque;
 
-/// The kind of object that a handle is of.
+/// The kind of a handle's object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum QmpHandleKind {
     /// `QMP_comm_t`
@@ -31,7 +31,7 @@ pub struct HandleTable<T> {
     free: VecDeque<usize>,
 }
 
-/// A place for an object, with its generation.
+/// A slot for an object, with its generation.
 #[derive(Debug)]
 struct HandleSlot<T> {
     generation: usize,
@@ -48,7 +48,7 @@ impl<T> HandleTable<T> {
         }
     }
 
-    /// Keeps a thing and gives its handle; `None` when 16 million are alive.
+    /// Inserts an object and returns its handle; `None` if there are 16 million already.
     pub fn insert(&mut self, value: T) -> Option<usize> {
         let index = match self.free.pop_front() {
             Some(index) => index,
@@ -67,21 +67,21 @@ impl<T> HandleTable<T> {
         Some(MARK << 48 | (self.kind as usize) << 44 | slot.generation << 24 | index)
     }
 
-    /// The thing behind a handle, if it is alive.
+    /// The object of a handle, if it is valid.
     #[inline]
     pub fn get(&self, handle: usize) -> Option<&T> {
         self.slot(handle)
             .and_then(|index| self.slots[index].value.as_ref())
     }
 
-    /// The same, to change.
+    /// The same, mutable.
     #[inline]
     pub fn get_mut(&mut self, handle: usize) -> Option<&mut T> {
         self.slot(handle)
             .and_then(|index| self.slots[index].value.as_mut())
     }
 
-    /// Takes the thing out; its handle is stale from now on.
+    /// Removes the object; its handle becomes stale.
     pub fn remove(&mut self, handle: usize) -> Option<T> {
         let index = self.slot(handle)?;
         let value = self.slots[index].value.take()?;
@@ -89,7 +89,7 @@ impl<T> HandleTable<T> {
         Some(value)
     }
 
-    /// Takes everything out.
+    /// Removes all objects.
     pub fn drain(&mut self) -> Vec<T> {
         let mut all = Vec::new();
         for (index, slot) in self.slots.iter_mut().enumerate() {

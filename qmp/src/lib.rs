@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! QMP, the message passing interface of lattice QCD, for programs in C and C++: `libqmp.so`.
+//! QMP, the message passing interface of lattice QCD codes, for programs in C and C++: `libqmp.so`.
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`entry`] | the functions of `qmp.h`: C values become Rust values, errors become status codes |
+//! | [`entry`] | the functions of `qmp.h`: conversion of C values, status codes |
 //! | [`machine`], [`geometry`], [`command_line`] | nodes, communicators, topologies, the layout of a lattice |
-//! | [`channel`], [`memory`] | declared memory, declared messages |
+//! | [`channel`], [`memory`] | declared memory, declared messages; memory allocation |
 //! | [`global`] | sums, reductions, broadcasts |
-//! | [`gate`], [`mpi`] | the two faces of the MPI library: gated channels, and MPI |
-//! | [`state`], [`handle`], [`status`], [`settings`] | what is kept; handles; errors; the environment |
+//! | [`gate`], [`mpi`] | bindings to the MPI library: gated channels, and MPI |
+//! | [`state`], [`handle`], [`status`], [`settings`] | global state; handles; status codes and errors; the environment |
 //!
-//! Handles are numbers in the place of pointers. The first error of a call leaves as its status, and its words can be asked.
+//! Handles are numbers, not pointers. A call returns its first error as its status; `QMP_get_error_string` returns the text.
 //!
 //! **Knows** QMP's names and rules, and `libmpi_abi.so.1` through its C interface.
-//! **Never** embeds the runtime, moves a byte of a message itself, or waits: the MPI library does, so that there is one MPI in
-//! a process and messages of both kinds make progress together.
+//! **Never** embeds the runtime, moves a byte of a message itself, or waits: the MPI library does, so that a process has one MPI,
+//! and messages of both interfaces make progress together.
 //!
 //! # Threads
-//! Below `QMP_THREAD_MULTIPLE` there is no lock. At that level a lock guards the tables, and is never held over a call of MPI.
+//! Below `QMP_THREAD_MULTIPLE` there is no lock. At that level a lock guards the tables; it is never held during a call of MPI.
 
 pub mod channel;
 pub mod command_line;

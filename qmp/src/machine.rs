@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The machine: start and end, communicators, topologies, the layout of a lattice.
+//! The machine: initialisation and finalisation, communicators, topologies, the layout of a lattice.
 
 use core::ffi::c_int;
 use std::collections::BTreeMap;
@@ -16,46 +16,46 @@ use crate::status::{QmpFailure, QmpStatus, Result};
 /// A communicator.
 #[derive(Debug)]
 pub struct QmpCommunicator {
-    /// That of MPI, at an address that programs get.
+    /// MPI's communicator, at a stable address that programs get.
     pub mpi: Box<Comm>,
     /// Number of nodes.
     pub nodes: c_int,
     /// Number of this node.
     pub node: c_int,
-    /// How many colours there were when it was split off.
+    /// Number of colours in the split that made it.
     pub colors: c_int,
-    /// This node's.
+    /// This node's colour.
     pub color: c_int,
     /// This node's key.
     pub key: c_int,
-    /// The logical machine.
-    pub declared: Option<Declared>,
+    /// The logical topology, once declared.
+    pub declared: Option<DeclaredTopology>,
 }
 
-/// A declared topology, and what programs get pointers to.
+/// A declared topology, with arrays that programs get pointers to.
 #[derive(Debug)]
-pub struct Declared {
+pub struct DeclaredTopology {
     /// The grid.
     pub topology: NodeGrid,
     /// Its dimensions.
     pub dims: Box<[c_int]>,
-    /// Where this node lies.
-    pub here: Box<[c_int]>,
-    /// Where others lie, as far as it was asked.
-    pub known: BTreeMap<c_int, Box<[c_int]>>,
+    /// This node's coordinates.
+    pub coordinates: Box<[c_int]>,
+    /// Coordinates of other nodes that programs have pointers to.
+    pub cached: BTreeMap<c_int, Box<[c_int]>>,
 }
 
-/// What `QMP_layout_grid` found.
+/// The result of `QMP_layout_grid`.
 #[derive(Debug)]
 pub struct LatticeLayout {
-    /// The part of the lattice on each node.
+    /// Dimensions of the part of the lattice on each node.
     pub subgrid: Vec<c_int>,
-    /// Its sites.
+    /// Number of sites of that part.
     pub sites: c_int,
 }
 
 impl LatticeLayout {
-    /// Nothing yet.
+    /// No layout.
     pub const NONE: Self = Self {
         subgrid: Vec::new(),
         sites: 0,
@@ -75,7 +75,7 @@ impl QmpCommunicator {
         })
     }
 
-    /// A part of it: the nodes of one colour. A node whose colour is negative is in none of them.
+    /// Splits a communicator by colour; `None` on a node whose colour is negative.
     fn split(parent: Comm, color: c_int, key: c_int) -> Result<Option<Self>> {
         let mut colors = parent.gather(color)?;
         colors.sort_unstable();
@@ -97,24 +97,24 @@ impl QmpCommunicator {
     fn declare(&mut self, topology: NodeGrid) -> Result<()> {
         self.must_be_undeclared()?;
         let here = topology.coordinates(size(self.node)).unwrap_or_default();
-        self.declared = Some(Declared {
+        self.declared = Some(DeclaredTopology {
             dims: to_c(topology.dims()).into(),
-            here: to_c(&here).into(),
+            coordinates: to_c(&here).into(),
             topology,
-            known: BTreeMap::new(),
+            cached: BTreeMap::new(),
         });
         Ok(())
     }
 
-    /// The logical machine, which must be declared.
-    pub fn topology(&self) -> Result<&Declared> {
+    /// The logical topology; an error if none is declared.
+    pub fn topology(&self) -> Result<&DeclaredTopology> {
         self.declared.as_ref().ok_or_else(|| {
             let text = "no logical topology is declared: call QMP_declare_logical_topology or QMP_layout_grid first";
             QmpFailure::new(QmpStatus::NONEIGHBOR_INFO, text)
         })
     }
 
-    /// A node by its number.
+    /// Checks a node number.
     pub fn check_node(&self, node: c_int) -> Result<()> {
         if (0..self.nodes).contains(&node) {
             return Ok(());
@@ -126,7 +126,7 @@ impl QmpCommunicator {
         Err(QmpFailure::new(QmpStatus::NODE_OUTRANGE, text))
     }
 
-    /// Where a node lies.
+    /// The coordinates of a node.
     pub fn coordinates_of(&self, node: c_int) -> Result<Vec<c_int>> {
         self.check_node(node)?;
         let declared = self.topology()?;
@@ -139,12 +139,12 @@ impl QmpCommunicator {
     }
 }
 
-/// Brings QMP up over a running MPI.
+/// Initialises QMP on an initialised MPI.
 pub fn start(options: Options, owns_mpi: bool, multiple: bool) -> Result<()> {
     let world = remaining(options.processes)?;
     let mut allocated = QmpCommunicator::new(world, 1, 0, 0)?;
     if !options.geometry.is_empty() {
-        let grid = NodeGrid::in_turn(
+        let grid = NodeGrid::linear(
             &options.geometry,
             &options.allocated_map,
             size(allocated.nodes),
@@ -152,16 +152,16 @@ pub fn start(options: Options, owns_mpi: bool, multiple: bool) -> Result<()> {
         allocated.declare(grid)?;
     }
     let color = job_of(&allocated, &options.jobs)?;
-    let nobody = || QmpFailure::new(QmpStatus::ERROR, "a communicator has lost this node");
-    let mut job = QmpCommunicator::split(world, color, 0)?.ok_or_else(nobody)?;
+    let lost = || QmpFailure::new(QmpStatus::ERROR, "a communicator has lost this node");
+    let mut job = QmpCommunicator::split(world, color, 0)?.ok_or_else(lost)?;
     if let Some(grid) = job_grid(&options) {
-        job.declare(NodeGrid::in_turn(
+        job.declare(NodeGrid::linear(
             &grid,
             &options.allocated_map,
             size(job.nodes),
         )?)?;
     }
-    let default = QmpCommunicator::split(*job.mpi, 0, 0)?.ok_or_else(nobody)?;
+    let default = QmpCommunicator::split(*job.mpi, 0, 0)?.ok_or_else(lost)?;
     let prefix = format!("QMP m{},n{}@{}", default.node, default.nodes, host_name());
     state::set_multiple(multiple);
     state::visit(|state| {
@@ -177,7 +177,7 @@ pub fn start(options: Options, owns_mpi: bool, multiple: bool) -> Result<()> {
     Ok(())
 }
 
-/// Ends QMP, and MPI if QMP has begun it.
+/// Finalises QMP, and MPI if QMP initialised it.
 pub fn finish() -> Result<()> {
     let (ours, others, owns_mpi) = state::running(|state| {
         let ours: Vec<Comm> = [state.default, state.job, state.allocated]
@@ -206,7 +206,7 @@ pub fn finish() -> Result<()> {
     if owns_mpi { mpi::finalize() } else { Ok(()) }
 }
 
-/// All nodes, or the first of them; the others end here.
+/// A communicator of all nodes, or of the first `processes`; the others exit here.
 fn remaining(processes: Option<c_int>) -> Result<Comm> {
     let Some(count) = processes else {
         return Comm::WORLD.duplicate();
@@ -216,9 +216,9 @@ fn remaining(processes: Option<c_int>) -> Result<Comm> {
         let text = format!("-qmp-nmpi {count} was given to a job of {nodes} processes");
         return Err(QmpFailure::new(QmpStatus::INVALID_ARG, text));
     }
-    let goes = Comm::WORLD.rank()? < count;
-    let part = Comm::WORLD.split(c_int::from(!goes), 0)?;
-    if goes {
+    let stays = Comm::WORLD.rank()? < count;
+    let part = Comm::WORLD.split(c_int::from(!stays), 0)?;
+    if stays {
         return part
             .ok_or_else(|| QmpFailure::new(QmpStatus::ERROR, "a communicator has lost this node"));
     }
@@ -235,7 +235,7 @@ fn job_of(allocated: &QmpCommunicator, jobs: &[c_int]) -> Result<c_int> {
     }
     let line = [allocated.nodes];
     let (dims, here) = match &allocated.declared {
-        Some(declared) => (&declared.dims[..], &declared.here[..]),
+        Some(declared) => (&declared.dims[..], &declared.coordinates[..]),
         None => (&line[..], core::slice::from_ref(&allocated.node)),
     };
     let fits = |(jobs, dim): (&c_int, &c_int)| *jobs > 0 && dim % jobs == 0;
@@ -253,7 +253,7 @@ fn job_of(allocated: &QmpCommunicator, jobs: &[c_int]) -> Result<c_int> {
     }))
 }
 
-/// The grid of a job, where the allocated nodes have one.
+/// The grid of a job's nodes, if `-qmp-geom` and `-qmp-job` are given.
 fn job_grid(options: &Options) -> Option<Vec<c_int>> {
     if options.geometry.is_empty() || options.jobs.is_empty() {
         return None;
@@ -284,17 +284,17 @@ fn not_a_communicator(handle: usize) -> QmpFailure {
     QmpFailure::new(QmpStatus::INVALID_ARG, text)
 }
 
-/// A question about a communicator.
-pub fn ask<R>(
+/// Runs `query` on a communicator; `None` is the default one.
+pub fn with_comm<R>(
     which: Option<usize>,
-    question: impl FnOnce(&mut QmpCommunicator) -> Result<R>,
+    query: impl FnOnce(&mut QmpCommunicator) -> Result<R>,
 ) -> Result<R> {
-    state::running(|state| question(comm(state, which)?))
+    state::running(|state| query(comm(state, which)?))
 }
 
-/// That of MPI.
+/// The MPI communicator of a communicator.
 pub fn mpi_of(which: Option<usize>) -> Result<Comm> {
-    ask(which, |comm| Ok(*comm.mpi))
+    with_comm(which, |comm| Ok(*comm.mpi))
 }
 
 /// `QMP_comm_split`
@@ -323,33 +323,33 @@ pub fn free(which: usize) -> Result<()> {
     mpi.free()
 }
 
-/// `QMP_declare_logical_topology`, with a map or with that of the command line. Without either the neighbours in the grid are
-/// neighbours in the machine, as far as they can be. A grid without axes is none.
+/// `QMP_declare_logical_topology`, with the given map or that of the command line. Without either, neighbours in the grid are placed
+/// on the same host if possible. A grid without axes declares nothing.
 pub fn declare(which: Option<usize>, dims: &[c_int], map: Option<&[c_int]>) -> Result<()> {
     if dims.is_empty() {
         return Ok(());
     }
-    let (mpi, in_turn, is_free) = state::running(|state| {
+    let (mpi, linear, is_free) = state::running(|state| {
         let usual = state.options.logical_map.clone();
         let comm = comm(state, which)?;
         comm.must_be_undeclared()?;
-        let in_turn = NodeGrid::in_turn(dims, map.unwrap_or(&usual), size(comm.nodes))?;
-        Ok((*comm.mpi, in_turn, map.is_none() && usual.is_empty()))
+        let linear = NodeGrid::linear(dims, map.unwrap_or(&usual), size(comm.nodes))?;
+        Ok((*comm.mpi, linear, map.is_none() && usual.is_empty()))
     })?;
     let topology = if is_free {
-        // No lattice is known yet: all faces count alike.
-        in_turn.near(&vec![1; dims.len()], &NodeHosts::new(mpi.hosts()?))
+        // No lattice is known yet: all faces have equal weight.
+        linear.blocked_by_host(&vec![1; dims.len()], &NodeHosts::new(mpi.hosts()?))
     } else {
-        in_turn
+        linear
     };
-    ask(which, |comm| comm.declare(topology))
+    with_comm(which, |comm| comm.declare(topology))
 }
 
 /// `QMP_layout_grid`
 pub fn layout(lattice: &[c_int]) -> Result<()> {
-    if ask(None, |comm| Ok(comm.declared.is_none()))? {
+    if with_comm(None, |comm| Ok(comm.declared.is_none()))? {
         let topology = choose(lattice)?;
-        ask(None, |comm| comm.declare(topology))?;
+        with_comm(None, |comm| comm.declare(topology))?;
     }
     state::running(|state| {
         let grid = comm(state, None)?.topology()?.topology.dims().to_vec();
@@ -362,27 +362,27 @@ pub fn layout(lattice: &[c_int]) -> Result<()> {
     })
 }
 
-/// The grid of a lattice that no topology was declared for: that of the command line, else the best.
+/// The grid for a lattice without a declared topology: that of the command line, otherwise the best one.
 fn choose(lattice: &[c_int]) -> Result<NodeGrid> {
-    let (mpi, nodes) = ask(None, |comm| Ok((*comm.mpi, size(comm.nodes))))?;
+    let (mpi, nodes) = with_comm(None, |comm| Ok((*comm.mpi, size(comm.nodes))))?;
     let options = state::running(|state| Ok(state.options.clone()))?;
     let mut forced = job_grid(&options).unwrap_or(options.geometry);
     let product: usize = forced.iter().map(|dim| size(*dim)).product();
     if !forced.is_empty() && product == nodes {
-        // Programs read as many axes of the grid as their lattice has.
+        // Programs read as many axes of the grid as the lattice has.
         forced.resize(forced.len().max(lattice.len()), 1);
-        let topology = NodeGrid::in_turn(&forced, &options.allocated_map, nodes)?;
+        let topology = NodeGrid::linear(&forced, &options.allocated_map, nodes)?;
         geometry::subgrid(lattice, topology.dims())?;
         return Ok(topology);
     }
     let hosts = NodeHosts::new(mpi.hosts()?);
     let grid = geometry::layout(lattice, nodes, &hosts)?;
     let sub = geometry::subgrid(lattice, &grid)?;
-    let in_turn = NodeGrid::in_turn(&to_c(&grid), &options.logical_map, nodes)?;
+    let linear = NodeGrid::linear(&to_c(&grid), &options.logical_map, nodes)?;
     Ok(if options.logical_map.is_empty() {
-        in_turn.near(&sub, &hosts)
+        linear.blocked_by_host(&sub, &hosts)
     } else {
-        in_turn
+        linear
     })
 }
 

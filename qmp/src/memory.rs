@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory for messages: from where the other nodes of the host reach it directly.
+//! Memory for messages, from `MPI_Alloc_mem`: other nodes of the host can access it directly.
 //!
 //! # Safety
-//! Every address that is given back here was given out here and not since: the table of handles says so.
-#![allow(unsafe_code, reason = "gives the program's memory back")]
+//! Every address that is freed here was allocated here and is freed once: the table of handles ensures that.
+#![allow(unsafe_code, reason = "frees the program's memory")]
 
 use core::ffi::c_void;
 
@@ -11,14 +11,14 @@ use crate::mpi;
 use crate::state;
 use crate::status::{QmpFailure, QmpStatus, Result};
 
-/// Memory that was given out.
+/// Allocated memory.
 #[derive(Debug)]
 pub struct AllocatedMemory {
     whole: *mut c_void,
     aligned: *mut c_void,
 }
 
-/// `QMP_allocate_aligned_memory`: the handle. Any number may be the alignment, as in today's library; 0 is none.
+/// `QMP_allocate_aligned_memory`; returns the handle. Any number is a valid alignment, as in libqmp; 0 is none.
 pub fn allocate(bytes: usize, alignment: usize) -> Result<usize> {
     state::running(|_| Ok(()))?;
     let no_memory = || {
@@ -37,8 +37,8 @@ pub fn allocate(bytes: usize, alignment: usize) -> Result<usize> {
     })
 }
 
-/// Bytes to ask for, so that as many as are wanted lie behind the first multiple of `alignment`: MPI's memory lies on a page,
-/// where what divides a page has nothing to add.
+/// Bytes to allocate, so that `bytes` bytes follow the first multiple of `alignment`. MPI's memory is page-aligned, so a divisor of
+/// the page size needs no spare bytes.
 fn with_spare(bytes: usize, alignment: usize) -> Option<usize> {
     let is_met = PAGE.is_multiple_of(alignment);
     bytes.checked_add(if is_met { 0 } else { alignment })
@@ -57,7 +57,7 @@ pub fn pointer(handle: usize) -> Result<*mut c_void> {
 /// `QMP_free_memory`
 pub fn free(handle: usize) -> Result<()> {
     let memory = state::running(|state| state.memories.remove(handle).ok_or_else(|| none(handle)))?;
-    // SAFETY: given out by `allocate`, and this was the last to know it; the program is done with it by calling this.
+    // SAFETY: from `allocate`, and its handle was just removed; by this call the program gives up its use.
     unsafe { mpi::deallocate(memory.whole) }
 }
 

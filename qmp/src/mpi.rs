@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! MPI, as C has it: the functions of `libmpi_abi.so.1` that are used here, and what they come to.
+//! Bindings to MPI: the functions of `libmpi_abi.so.1` that are used here, with safe wrappers.
 //!
 //! # Safety
-//! Every function that MPI exports is called as `mpi.h` declares it. Memory of the program comes as [`LentMemory`], made where C
-//! hands it over: who makes one promises that it is as large as the function it is for takes it to be. All other memory is
-//! of this module's own functions, and alive while MPI has it, since no call here is nonblocking.
+//! Every MPI function is called as `mpi.h` declares it. Memory of the program comes as [`ProgramMemory`], whose creator guarantees
+//! that it is as large as the function it is passed to assumes. All other memory belongs to functions of this module and outlives
+//! the call, since no call here is nonblocking.
 #![allow(unsafe_code, reason = "calls MPI")]
 
 use core::ffi::{CStr, c_char, c_int, c_longlong, c_void};
 
 use crate::status::{QmpFailure, QmpStatus, Result};
 
-/// Kinds of handles of MPI, and those of them that are used here, as `mpi.h` has them.
+/// Handle types of MPI with the constants of `mpi.h` that are used here.
 macro_rules! handles {
     ($($(#[$doc:meta])* $kind:ident { $($name:ident = $value:literal,)* })*) => {$(
         $(#[$doc])*
@@ -55,18 +55,18 @@ handles! {
 /// A function that combines `*len` items: `inout = in op inout`.
 pub type Combine = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_int, *mut Datatype);
 
-/// Memory of the program, lent for one call.
+/// Memory of the program, valid for one call.
 #[derive(Clone, Copy, Debug)]
-pub struct LentMemory(*mut c_void);
+pub struct ProgramMemory(*mut c_void);
 
-impl LentMemory {
+impl ProgramMemory {
     /// # Safety
-    /// The memory is the program's, and as large as the function says that this is handed to.
+    /// The memory is the program's, and as large as the function that it is passed to assumes.
     pub unsafe fn new(base: *mut c_void) -> Self {
         Self(base)
     }
 
-    /// Whether the program lends nothing.
+    /// Whether the pointer is NULL.
     pub fn is_null(self) -> bool {
         self.0.is_null()
     }
@@ -78,7 +78,7 @@ const COMM_TYPE_SHARED: c_int = 221;
 const UNDEFINED: c_int = -32766;
 const IN_PLACE: *const c_void = core::ptr::without_provenance(1);
 const MAX_ERROR_STRING: usize = 512;
-/// How MPI counts thread levels, in QMP's order.
+/// MPI's thread levels, indexed by QMP's.
 const THREAD_LEVELS: [c_int; 4] = [0, 1024, 2048, 4096];
 
 unsafe extern "C" {
@@ -160,7 +160,7 @@ unsafe extern "C" {
     fn MPI_Wtime() -> f64;
 }
 
-/// What MPI is doing.
+/// The state of MPI.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MpiPhase {
     /// Not yet initialised.
@@ -171,7 +171,7 @@ pub enum MpiPhase {
     After,
 }
 
-/// Whether MPI runs.
+/// The current state of MPI.
 pub fn phase() -> MpiPhase {
     let (mut started, mut ended) = (0, 0);
     // SAFETY: may be called at any time; writes one int.
@@ -185,14 +185,14 @@ pub fn phase() -> MpiPhase {
     }
 }
 
-/// Initialises MPI at a thread level of QMP; gives the level that was granted.
+/// Initialises MPI at a thread level of QMP; returns the provided level.
 ///
 /// # Safety
-/// `argc` and `argv` are NULL or the program's command line, as C has it.
+/// `argc` and `argv` are NULL, or the addresses of the parameters of `main`.
 pub unsafe fn init(argc: *mut c_int, argv: *mut *mut *mut c_char, level: usize) -> Result<usize> {
     let mut provided = 0;
     let required = THREAD_LEVELS[level.min(3)];
-    // SAFETY: the command line is as promised; `provided` is one int.
+    // SAFETY: the command line is the caller's obligation; `provided` is one int.
     check(unsafe { MPI_Init_thread(argc, argv, required, &mut provided) })?;
     Ok(level_of(provided))
 }
@@ -226,7 +226,7 @@ pub fn abort(code: c_int) {
 }
 
 impl Comm {
-    /// A communicator of the same nodes, whose errors are returned.
+    /// Duplicates a communicator; the copy returns errors (`MPI_ERRORS_RETURN`).
     pub fn duplicate(self) -> Result<Self> {
         let mut new = Self::NULL;
         // SAFETY: writes one handle.
@@ -234,8 +234,8 @@ impl Comm {
         new.returning_errors()
     }
 
-    /// The nodes of one colour, in order of keys; `None` where the colour is negative. MPI refuses most of those on the node
-    /// that gives one, and leaves the others waiting for it.
+    /// Splits by colour, ordered by key; `None` if the colour is negative. Negative colours become `MPI_UNDEFINED`: MPI would
+    /// return an error on this node, and leave the others waiting for it.
     pub fn split(self, color: c_int, key: c_int) -> Result<Option<Self>> {
         let mut new = Self::NULL;
         let color = if color < 0 { UNDEFINED } else { color };
@@ -247,14 +247,14 @@ impl Comm {
         new.returning_errors().map(Some)
     }
 
-    /// For each node a number that is the same on one host.
+    /// For each node a number that identifies its host.
     pub fn hosts(self) -> Result<Vec<c_int>> {
         let rank = self.rank()?;
         let mut host = Self::NULL;
         // SAFETY: writes one handle.
         check(unsafe { MPI_Comm_split_type(self, COMM_TYPE_SHARED, rank, INFO_NULL, &mut host) })?;
         let mut first = rank;
-        // SAFETY: the item is one int, reduced where it lies.
+        // SAFETY: the item is one int, reduced in place.
         let reduced = check(unsafe {
             MPI_Allreduce_c(
                 IN_PLACE,
@@ -270,11 +270,11 @@ impl Comm {
         self.gather(first)
     }
 
-    /// One number of each node.
+    /// Gathers one number of each node.
     pub fn gather(self, mine: c_int) -> Result<Vec<c_int>> {
         let size = usize::try_from(self.size()?).unwrap_or_default();
         let mut all = vec![0; size];
-        // SAFETY: one int of each node; `all` has room for as many as there are.
+        // SAFETY: one int of each node; `all` has room for all nodes.
         check(unsafe {
             MPI_Allgather(
                 (&raw const mine).cast(),
@@ -289,7 +289,7 @@ impl Comm {
         Ok(all)
     }
 
-    /// Gives the communicator back.
+    /// Frees the communicator.
     pub fn free(mut self) -> Result<()> {
         // SAFETY: reads and writes one handle.
         check(unsafe { MPI_Comm_free(&mut self) })
@@ -317,15 +317,15 @@ impl Comm {
         check(unsafe { MPI_Barrier(self) })
     }
 
-    /// `bytes` bytes from node 0 to all.
-    pub fn broadcast(self, data: LentMemory, bytes: usize) -> Result<()> {
-        // SAFETY: `data` is `bytes` long: its maker's promise.
+    /// Broadcasts `bytes` bytes from node 0.
+    pub fn broadcast(self, data: ProgramMemory, bytes: usize) -> Result<()> {
+        // SAFETY: `data` is `bytes` long: guaranteed by its creator.
         check(unsafe { MPI_Bcast_c(data.0, count(bytes)?, Datatype::BYTE, 0, self) })
     }
 
-    /// `bytes` bytes from each node to each other.
-    pub fn alltoall(self, to: LentMemory, from: LentMemory, bytes: c_int) -> Result<()> {
-        // SAFETY: both are `bytes` times the number of nodes long: their makers' promise.
+    /// Exchanges `bytes` bytes between each pair of nodes.
+    pub fn alltoall(self, to: ProgramMemory, from: ProgramMemory, bytes: c_int) -> Result<()> {
+        // SAFETY: both are `bytes` times the number of nodes long: guaranteed by their creators.
         check(unsafe {
             MPI_Alltoall(
                 from.0,
@@ -339,17 +339,17 @@ impl Comm {
         })
     }
 
-    /// Combines `items` items of all nodes where they lie.
-    pub fn reduce(self, data: LentMemory, items: usize, kind: Datatype, op: Op) -> Result<()> {
-        // SAFETY: `data` holds `items` items of `kind`: its maker's promise.
+    /// Reduces `items` items over all nodes, in place.
+    pub fn reduce(self, data: ProgramMemory, items: usize, kind: Datatype, op: Op) -> Result<()> {
+        // SAFETY: `data` holds `items` items of `kind`: guaranteed by its creator.
         check(unsafe { MPI_Allreduce_c(IN_PLACE, data.0, count(items)?, kind, op, self) })
     }
 
-    /// The same in the order of node numbers, whatever the number of items and the shape of the machine: all items of all
-    /// nodes are gathered, a bounded part at a time. An item is `bytes` long.
+    /// The same in the order of node numbers, independent of the number of items and the placement of nodes: the items of all nodes
+    /// are gathered, a bounded number at a time. An item is `bytes` long.
     pub fn reduce_in_order(
         self,
-        data: LentMemory,
+        data: ProgramMemory,
         items: usize,
         bytes: usize,
         kind: Datatype,
@@ -364,14 +364,14 @@ impl Comm {
             let mine = data.0.wrapping_byte_add(done * bytes);
             let base: *mut c_void = all.as_mut_ptr().cast();
             let each = c_int::try_from(now).map_err(|_| too_many(now))?;
-            // SAFETY: `now` items of the program's, inside the `items` that it lends; room for `nodes` times as many.
+            // SAFETY: `now` of the program's `items` items; `all` has room for `nodes` times as many.
             check(unsafe { MPI_Allgather(mine, each, kind, base, each, kind, self) })?;
             for node in 1..nodes {
                 let next = base.wrapping_byte_add(node * now * bytes);
                 // SAFETY: both are `now` items in `all`, of different nodes.
                 check(unsafe { MPI_Reduce_local_c(next, base, count(now)?, kind, op) })?;
             }
-            // SAFETY: `now` items of the program's and of `all`, which nothing else has: another allocation.
+            // SAFETY: `now` items each; `all` is a separate allocation, so they do not overlap.
             unsafe {
                 core::ptr::copy_nonoverlapping(base.cast::<u8>(), mine.cast::<u8>(), now * bytes)
             };
@@ -387,10 +387,10 @@ impl Comm {
     }
 }
 
-/// Bytes that one gathering takes, unless a single item of all nodes is more.
+/// Limit of one gather in bytes, unless a single item of all nodes is larger.
 const GATHERED_BYTES: usize = 1 << 20;
 
-/// How many items of all nodes are gathered in one go.
+/// Number of items gathered at once.
 fn items_at_once(nodes: usize, items: usize, bytes: usize) -> usize {
     let of_all_nodes = nodes.saturating_mul(bytes).max(1);
     (GATHERED_BYTES / of_all_nodes).clamp(1, items.max(1))
@@ -410,7 +410,7 @@ fn room(bytes: usize) -> Result<Vec<u128>> {
 }
 
 impl Datatype {
-    /// A datatype of `bytes` bytes, to be given back with [`Datatype::free`].
+    /// Creates a datatype of `bytes` bytes, to be freed with [`Datatype::free`].
     pub fn of_bytes(bytes: usize) -> Result<Self> {
         let mut new = Self(0);
         // SAFETY: writes one handle.
@@ -420,7 +420,7 @@ impl Datatype {
         Ok(new)
     }
 
-    /// Gives it back.
+    /// Frees the datatype.
     pub fn free(mut self) -> Result<()> {
         // SAFETY: reads and writes one handle.
         check(unsafe { MPI_Type_free(&mut self) })
@@ -428,25 +428,25 @@ impl Datatype {
 }
 
 impl Op {
-    /// An operation, to be given back with [`Op::free`].
+    /// Creates an operation, to be freed with [`Op::free`].
     ///
     /// # Safety
     /// `combine` may be called with any items of the datatypes that the operation is used with.
     pub unsafe fn new(combine: Combine, commutes: bool) -> Result<Self> {
         let mut new = Self(0);
-        // SAFETY: writes one handle; the function is as promised.
+        // SAFETY: writes one handle; the function is the caller's obligation.
         check(unsafe { MPI_Op_create(combine, c_int::from(commutes), &mut new) })?;
         Ok(new)
     }
 
-    /// Gives it back.
+    /// Frees the operation.
     pub fn free(mut self) -> Result<()> {
         // SAFETY: reads and writes one handle.
         check(unsafe { MPI_Op_free(&mut self) })
     }
 }
 
-/// Memory that other nodes of the host reach directly, where there is any left; NULL for no bytes.
+/// Allocates memory that other nodes of the host can access directly, as far as available; NULL for zero bytes.
 pub fn allocate(bytes: usize) -> Result<*mut c_void> {
     let mut base = core::ptr::null_mut();
     let size = isize::try_from(bytes).map_err(|_| too_many(bytes))?;
@@ -457,8 +457,8 @@ pub fn allocate(bytes: usize) -> Result<*mut c_void> {
     Ok(base)
 }
 
-/// Makes a call without a communicator: its errors go to the handler of `MPI_COMM_SELF`, which may end the job (MPI 5.0
-/// section 9.3), so another one is there meanwhile.
+/// Makes a call without a communicator. Its errors are raised on `MPI_COMM_SELF`, whose handler may abort the job (MPI 5.0
+/// section 9.3), so `MPI_ERRORS_RETURN` is set for the call.
 fn surviving_errors<R>(call: impl FnOnce() -> R) -> Result<R> {
     let mut handler = ERRORS_RETURN;
     // SAFETY: writes one handle.
@@ -470,41 +470,41 @@ fn surviving_errors<R>(call: impl FnOnce() -> R) -> Result<R> {
         return Err(QmpFailure::new(QmpStatus::RTENV_ERR, text));
     }
     let result = call();
-    // SAFETY: the handler that was there.
+    // SAFETY: the previous handler.
     unsafe { MPI_Comm_set_errhandler(Comm::SELF, handler) };
-    // SAFETY: got above, and given back once.
+    // SAFETY: from `MPI_Comm_get_errhandler`, freed once.
     unsafe { MPI_Errhandler_free(&mut handler) };
     Ok(result)
 }
 
-/// Gives memory of [`allocate`] back.
+/// Frees memory of [`allocate`].
 ///
 /// # Safety
-/// Nothing uses it any more.
+/// The memory is not used any more.
 pub unsafe fn deallocate(base: *mut c_void) -> Result<()> {
-    // SAFETY: unused, promised; an address that was not given out is an error of MPI.
+    // SAFETY: unused: the caller's obligation; MPI returns an error for an unknown address.
     check(unsafe { MPI_Free_mem(base) })
 }
 
-/// Seconds since some time in the past.
+/// `MPI_Wtime`: seconds since a fixed time in the past.
 pub fn seconds() -> f64 {
     // SAFETY: may be called at any time.
     unsafe { MPI_Wtime() }
 }
 
-/// What MPI says of a code; `None` where it is none of MPI's.
+/// MPI's text for an error code; `None` if it is not one of MPI's.
 pub fn error_text(code: c_int) -> Option<String> {
     if phase() != MpiPhase::Running {
         return None;
     }
     let mut text = [0 as c_char; MAX_ERROR_STRING];
     let mut length = 0;
-    // SAFETY: room for the longest string that MPI has.
+    // SAFETY: room for `MPI_MAX_ERROR_STRING` bytes.
     let call = || unsafe { MPI_Error_string(code, text.as_mut_ptr(), &mut length) };
-    // A code that is none would be an error itself, and end the job.
+    // An invalid code is an error itself, which could abort the job.
     let result = surviving_errors(call).ok()?;
     text[MAX_ERROR_STRING - 1] = 0;
-    // SAFETY: zeros to the end at least.
+    // SAFETY: the last byte is zero.
     let text = unsafe { CStr::from_ptr(text.as_ptr()) };
     (result == 0).then(|| text.to_string_lossy().into_owned())
 }

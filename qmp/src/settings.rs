@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Settings of the environment. The variables are rows of the one table in the runtime, which says what they mean and
-//! tells the user of wrong values; here they are only read.
+//! Environment variables. They are defined in the runtime's table of variables, which documents them and reports wrong values; this
+//! module only reads them.
 
 /// The settings in the environment.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct QmpSettings {
-    /// `RMPI_QMP_REPRODUCIBLE`: sums in the order of node numbers.
+    /// `RMPI_QMP_REPRODUCIBLE`: reductions in the order of node numbers.
     pub reproducible: bool,
-    /// `RMPI_QMP_TIMEOUT`: seconds that `QMP_wait` waits; `None` is for ever.
+    /// `RMPI_QMP_TIMEOUT`: time limit of `QMP_wait` in seconds; `None`: no limit.
     pub timeout_s: Option<f64>,
 }
 
 impl QmpSettings {
-    /// Nothing is set.
+    /// The settings without any variable.
     pub const DEFAULT: Self = Self {
         reproducible: false,
         timeout_s: None,
     };
 
-    /// Reads them through `find`; what is wrong counts as not set.
+    /// Reads the variables through `find`; a wrong value counts as not set.
     pub fn read(find: impl Fn(&str) -> Option<String>) -> Self {
         let timeout = find("RMPI_QMP_TIMEOUT").and_then(|text| text.trim().parse::<u32>().ok());
         Self {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the library keeps from initialisation to the end.
+//! The global state of the library.
 //!
 //! # Safety
-//! One static. Below `QMP_THREAD_MULTIPLE` one thread at a time is in here by the program's promise; at that level a lock
-//! sees to it. The cell itself checks that visits do not nest: a visit calls neither the program nor anything of MPI that
-//! waits or calls the program.
-#![allow(unsafe_code, reason = "the one static of the library")]
+//! One static. Below `QMP_THREAD_MULTIPLE` the program guarantees that one thread at a time is in the library; at that level a
+//! lock does. The `RefCell` checks that visits do not nest: a visit calls neither the program nor an MPI function that waits or calls
+//! the program.
+#![allow(unsafe_code, reason = "the library's static")]
 
 use core::cell::{Cell, RefCell};
 use core::ffi::c_int;
@@ -27,27 +27,27 @@ pub struct QmpState {
     pub running: bool,
     /// MPI was initialised by QMP, which therefore finalises it.
     pub owns_mpi: bool,
-    /// The command line.
+    /// Options of the command line.
     pub options: Options,
-    /// The environment.
+    /// Settings of the environment.
     pub settings: QmpSettings,
     /// Communicators.
     pub comms: HandleTable<QmpCommunicator>,
     /// The communicator of all nodes.
     pub allocated: usize,
-    /// That of this job.
+    /// The communicator of this job.
     pub job: usize,
-    /// That of the functions that name none.
+    /// The communicator of functions without a communicator argument.
     pub default: usize,
-    /// Memory that was given out.
+    /// Allocated memory.
     pub memories: HandleTable<AllocatedMemory>,
-    /// Declared memory.
+    /// DeclaredTopology memory.
     pub message_memories: HandleTable<MessageMemory>,
-    /// Declared messages.
+    /// DeclaredTopology messages.
     pub messages: HandleTable<DeclaredMessage>,
-    /// Reductions under way with functions of the program.
+    /// Binary reductions in progress.
     pub reductions: Vec<Reduction>,
-    /// What `QMP_layout_grid` found.
+    /// The result of `QMP_layout_grid`.
     pub layout: LatticeLayout,
     /// `QMP_verbose`
     pub verbose: c_int,
@@ -55,7 +55,7 @@ pub struct QmpState {
     pub profiling: c_int,
     /// Seconds inside communication, counted while profiling is on.
     pub seconds: f64,
-    /// Head of what is printed: node, nodes and host.
+    /// Prefix of printed lines: node, number of nodes, and host.
     pub prefix: Option<CString>,
 }
 
@@ -83,15 +83,15 @@ impl QmpState {
     }
 }
 
-/// Visits the state, whether QMP runs or not.
+/// Visits the state, whether QMP is initialised or not.
 #[inline]
 pub fn visit<R>(visit: impl FnOnce(&mut QmpState) -> R) -> R {
-    let multiple = CAGE.multiple.get();
-    let _held = multiple.then(|| CAGE.lock.lock().unwrap_or_else(PoisonError::into_inner));
-    visit(&mut CAGE.state.borrow_mut())
+    let multiple = STATE.multiple.get();
+    let _held = multiple.then(|| STATE.lock.lock().unwrap_or_else(PoisonError::into_inner));
+    visit(&mut STATE.state.borrow_mut())
 }
 
-/// Visits the state of a running QMP.
+/// Visits the state; an error if QMP is not initialised.
 #[inline]
 pub fn running<R>(body: impl FnOnce(&mut QmpState) -> Result<R>) -> Result<R> {
     visit(|state| {
@@ -105,9 +105,9 @@ pub fn running<R>(body: impl FnOnce(&mut QmpState) -> Result<R>) -> Result<R> {
     })
 }
 
-/// Says whether several threads may call at once; called while only one does.
+/// Sets whether several threads may call at once; called while only one does.
 pub fn set_multiple(multiple: bool) {
-    CAGE.multiple.set(multiple);
+    STATE.multiple.set(multiple);
 }
 
 /// The state with its lock.
@@ -118,10 +118,10 @@ struct LockedState {
 }
 
 // SAFETY: `multiple` changes only while one thread calls; `state` is used by one thread at a time: see the head of the file.
-// What it holds is plain data, or pointers that are only handed on.
+// Its contents are plain data, or pointers that are not dereferenced here.
 unsafe impl Sync for LockedState {}
 
-static CAGE: LockedState = LockedState {
+static STATE: LockedState = LockedState {
     multiple: Cell::new(false),
     lock: Mutex::new(()),
     state: RefCell::new(QmpState::new()),

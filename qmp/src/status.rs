@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Status codes, their words, and errors on their way to the program.
+//! Status codes, their texts, and the outcome of the last operation.
 
 use core::ffi::{CStr, c_int};
 use std::cell::RefCell;
@@ -7,12 +7,12 @@ use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// A status code of QMP, or one of MPI below it.
+/// A status code of QMP, or an error code of MPI.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(transparent)]
 pub struct QmpStatus(pub c_int);
 
-#[allow(missing_docs, reason = "each is explained by its words below")]
+#[allow(missing_docs, reason = "each is explained by its text below")]
 impl QmpStatus {
     pub const SUCCESS: Self = Self(0);
     pub const ERROR: Self = Self(0x1001);
@@ -33,8 +33,8 @@ impl QmpStatus {
     pub const TIMEOUT: Self = Self(0x1019);
 }
 
-/// The words of a code of QMP's own; `None` for codes of what lies below.
-pub fn words(code: QmpStatus) -> Option<&'static CStr> {
+/// The text of a QMP code; `None` for other codes.
+pub fn status_text(code: QmpStatus) -> Option<&'static CStr> {
     if code == QmpStatus::SUCCESS {
         return Some(c"QMP_SUCCESS: no error");
     }
@@ -72,25 +72,25 @@ const WORDS: [&CStr; 25] = [
     c"QMP_TIMEOUT: the message did not arrive in time",
 ];
 
-/// An error: its code, and what was given, what was expected, what to do.
+/// An error: its code, and a text with what was given, what was expected, and what to do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct QmpFailure {
     /// The code.
     pub status: QmpStatus,
-    /// The words.
+    /// The text.
     pub text: String,
 }
 
 impl QmpFailure {
-    /// An error with its words.
+    /// An error with its text.
     pub fn new(status: QmpStatus, text: impl Into<String>) -> Self {
         let text = text.into();
         Self { status, text }
     }
 
-    /// Name of the code and words, as C has them.
+    /// Name of the code and text, as a C string.
     pub fn to_c(&self) -> CString {
-        let name = words(self.status).map_or_else(String::new, |all| {
+        let name = status_text(self.status).map_or_else(String::new, |all| {
             let all = all.to_string_lossy();
             format!("{}: ", all.split(':').next().unwrap_or_default())
         });
@@ -99,10 +99,10 @@ impl QmpFailure {
     }
 }
 
-/// What most calls come to.
+/// The result of most functions.
 pub type Result<T> = core::result::Result<T, QmpFailure>;
 
-/// How the last operation of something ended.
+/// The outcome of the last operation of a message or thread.
 #[derive(Default, Debug)]
 pub struct OperationOutcome {
     status: c_int,
@@ -110,7 +110,7 @@ pub struct OperationOutcome {
 }
 
 impl OperationOutcome {
-    /// Keeps the end of an operation.
+    /// Records the outcome of an operation.
     #[inline]
     pub fn set<T>(&mut self, result: &Result<T>) {
         match result {
@@ -120,7 +120,7 @@ impl OperationOutcome {
         }
     }
 
-    /// Nothing went wrong.
+    /// Whether it succeeded.
     #[inline]
     pub fn is_success(&self) -> bool {
         self.status == 0
@@ -137,34 +137,34 @@ impl OperationOutcome {
         QmpStatus(self.status)
     }
 
-    /// The words, which stay as they are until the process ends: programs keep pointers to them.
+    /// The text, which stays valid until the process ends: programs keep pointers to it.
     pub fn text(&self) -> &'static CStr {
-        let kept = self.text.as_deref().and_then(|text| KEPT.keep(text));
-        kept.or_else(|| words(self.status()))
+        let kept = self.text.as_deref().and_then(|text| TEXTS.intern(text));
+        kept.or_else(|| status_text(self.status()))
             .unwrap_or(c"an error of the library below")
     }
 }
 
-/// Words that were given to the program. They are never freed or changed, so their number must be bounded: what is asked for
-/// twice is kept once, and when all the room is used, new words are not kept.
-pub struct KeptTexts {
+/// Interned texts that were returned to the program. They are never freed or changed, so their total size is bounded: equal texts are
+/// stored once, and when the room is used up, new texts are not stored.
+pub struct InternedTexts {
     room_bytes: usize,
-    known: Mutex<KnownTexts>,
+    known: Mutex<InternedSet>,
 }
 
-/// The texts that are kept.
-struct KnownTexts {
+/// The set of interned texts.
+struct InternedSet {
     bytes: usize,
     words: BTreeSet<&'static CStr>,
 }
 
-/// What this process has given out.
-pub static KEPT: KeptTexts = KeptTexts::with_room(1 << 20);
+/// All texts that were returned to the program.
+pub static TEXTS: InternedTexts = InternedTexts::with_room(1 << 20);
 
-impl KeptTexts {
-    /// Room for words of so many bytes in all.
+impl InternedTexts {
+    /// An empty set with room for so many bytes.
     pub const fn with_room(room_bytes: usize) -> Self {
-        let known = KnownTexts {
+        let known = InternedSet {
             bytes: 0,
             words: BTreeSet::new(),
         };
@@ -174,8 +174,8 @@ impl KeptTexts {
         }
     }
 
-    /// The same words, for ever; `None` if there is no room for them.
-    pub fn keep(&self, words: &CStr) -> Option<&'static CStr> {
+    /// The same text with static lifetime; `None` if there is no room for it.
+    pub fn intern(&self, words: &CStr) -> Option<&'static CStr> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = known.words.get(words) {
             return Some(found);
@@ -195,25 +195,25 @@ thread_local! {
     static LAST: RefCell<OperationOutcome> = const { RefCell::new(OperationOutcome { status: 0, text: None }) };
 }
 
-/// Set when an operation has failed, of any thread: until then there is nothing to be wiped.
+/// Set once an operation of any thread has failed: until then no error has to be cleared.
 static HAS_FAILED: OnceLock<()> = OnceLock::new();
 
-/// Visits the end of this thread's last operation.
-pub fn last<R>(visit: impl FnOnce(&OperationOutcome) -> R) -> R {
+/// Visits the outcome of this thread's last operation.
+pub fn last_outcome<R>(visit: impl FnOnce(&OperationOutcome) -> R) -> R {
     LAST.with(|last| visit(&last.borrow()))
 }
 
-/// Keeps how this thread's last operation ended.
+/// Records the outcome of this thread's last operation.
 #[inline(always)]
-pub fn keep<T>(result: &Result<T>) {
+pub fn record<T>(result: &Result<T>) {
     if result.is_err() || HAS_FAILED.get().is_some() {
-        write_down(result);
+        record_slow(result);
     }
 }
 
 #[cold]
 #[inline(never)]
-fn write_down<T>(result: &Result<T>) {
+fn record_slow<T>(result: &Result<T>) {
     HAS_FAILED.get_or_init(|| ());
     LAST.with(|last| last.borrow_mut().set(result));
 }
@@ -226,21 +226,21 @@ mod tests {
     fn qmp_084_every_code_of_the_document_has_its_own_words() {
         let mut seen = BTreeSet::new();
         for code in 0x1001..=0x1019 {
-            let text = words(QmpStatus(code)).unwrap();
+            let text = status_text(QmpStatus(code)).unwrap();
             assert!(seen.insert(text.to_owned()), "{text:?}");
         }
-        assert_eq!(words(QmpStatus(0x101a)), None);
-        assert_eq!(words(QmpStatus(15)), None);
-        assert_eq!(words(QmpStatus(c_int::MIN)), None);
+        assert_eq!(status_text(QmpStatus(0x101a)), None);
+        assert_eq!(status_text(QmpStatus(15)), None);
+        assert_eq!(status_text(QmpStatus(c_int::MIN)), None);
         assert!(
-            words(QmpStatus::TIMEOUT)
+            status_text(QmpStatus::TIMEOUT)
                 .unwrap()
                 .to_str()
                 .unwrap()
                 .starts_with("QMP_TIMEOUT")
         );
         assert!(
-            words(QmpStatus::INVALID_ARG)
+            status_text(QmpStatus::INVALID_ARG)
                 .unwrap()
                 .to_str()
                 .unwrap()
@@ -277,12 +277,12 @@ mod tests {
 
     #[test]
     fn the_memory_of_words_is_bounded() {
-        let kept = KeptTexts::with_room(10);
-        let first = kept.keep(c"four");
+        let kept = InternedTexts::with_room(10);
+        let first = kept.intern(c"four");
         assert_eq!(first, Some(c"four"));
-        assert_eq!(kept.keep(c"again"), None, "5 + 6 bytes");
-        assert_eq!(kept.keep(c"more"), Some(c"more"));
-        assert_eq!(kept.keep(c""), None);
-        assert_eq!(kept.keep(c"four"), first, "known, so no room is needed");
+        assert_eq!(kept.intern(c"again"), None, "5 + 6 bytes");
+        assert_eq!(kept.intern(c"more"), Some(c"more"));
+        assert_eq!(kept.intern(c""), None);
+        assert_eq!(kept.intern(c"four"), first, "known, so no room is needed");
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `qmp.h`, `qmp.hpp` and `libqmp.so` as they are installed: names, values, how builds find them.
+//! The installed `qmp.h`, `qmp.hpp` and `libqmp.so`: names, values, and how build systems find them.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 #[path = "../../runtime/abi/tests/common/mod.rs"]
@@ -25,7 +25,7 @@ fn names() -> BTreeSet<String> {
     table().into_iter().map(|(name, _)| name).collect()
 }
 
-/// Compiles without a warning, and links nothing.
+/// Compiles a source without warnings, and does not link it.
 fn compile(compiler: &str, flags: &[&str], name: &str, text: &str) {
     let folder = scratch(&format!("qmp-{name}"));
     let file = source(&folder, name, text);
@@ -38,7 +38,7 @@ fn compile(compiler: &str, flags: &[&str], name: &str, text: &str) {
     succeed(command.arg(folder.join("out.o")).arg(file));
 }
 
-/// Values and types of the document and of libqmp, with the numbers of the demands.
+/// Values and types of the document and of libqmp, with the numbers of the requirements.
 const CONSTANTS: &[(&str, &str)] = &[
     ("qmp_001", "sizeof(QMP_bool_t) == sizeof(int)"),
     (
@@ -227,7 +227,7 @@ fn qmpl_078_qmp_config_says_what_a_build_needs() {
     );
     succeed(Command::new("sh").args(["-c", &line]).current_dir(&folder));
     runs(&folder.join("small"));
-    // With an ordinary compiler, and with the wrapper and the libraries alone.
+    // With a plain compiler, and with the wrapper.
     let plain = line.replacen(ask(&["--cc"]).trim(), "gcc", 1);
     succeed(Command::new("sh").args(["-c", &plain]).current_dir(&folder));
     runs(&folder.join("small"));

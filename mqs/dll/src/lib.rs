@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The static library behind `librmpi_mqs.so`, which debuggers load: everything is in `mqs`.
+//! The static library from which `librmpi_mqs.so`, which debuggers load, is linked: the code is in `mqs`.
 //!
-//! **Knows** `mqs`. **Never** holds code that runs: where the compiler could not prove that nothing panics, the library
-//! cannot be linked, because a function is missing.
+//! **Knows** `mqs`. **Never** contains code that runs: if the compiler cannot prove that no panic is reachable, the link fails
+//! for an undefined function.
 //!
 //! # Safety
-//! One call of a function that exists nowhere.
+//! One call of a function that is never defined.
 #![no_std]
-#![allow(unsafe_code, reason = "a panic becomes an error of the linker")]
+#![allow(unsafe_code, reason = "a reachable panic becomes a link error")]
 
 pub use mqs::entry;
 
@@ -17,6 +17,6 @@ fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
     unsafe extern "C" {
         fn rmpi_mqs_would_panic() -> !;
     }
-    // SAFETY: there is no such function: a library in which this can be reached is not linked.
+    // SAFETY: the function is undefined, so a library in which this is reachable does not link.
     unsafe { rmpi_mqs_would_panic() }
 }

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What rmpi.py loads into gdb."""
+"""The modules that rmpi.py loads into gdb."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Requests, communicators, datatypes and groups of a stopped process, read from what its MPI library keeps for debuggers.
+"""Requests, communicators, datatypes and groups of a stopped process, read from its MPI library's debugger tables.
 
-The Rust side is the crate queue-layout: everything is found from the symbol `rmpi_debug_anchor`, and each field by the layout
-table that lies in the process itself. Nothing is called in it, so core files do as well.
+The Rust side is the crate queue-layout: tables are found from the symbol `rmpi_debug_anchor`, and fields through the layout
+table in the process itself. No function of the process is called, so core files work too.
 """
 from .target import Unreadable
 
@@ -12,7 +12,7 @@ BEFORE, RUNNING, FINALIZED = 0, 1, 2
 
 SLOT, COMM, COMM_TABLE, TYPE, TYPE_TABLE, GROUP, GROUP_TABLE = 1, 3, 4, 5, 6, 8, 9
 
-# Names of the fields by structure, in the order of their numbers.
+# Names of the fields by structure, indexed by field number.
 FIELDS = {
     SLOT: "version state kind flags peer context tag token error protocol bytes buffer sequence matched_peer matched_tag "
           "matched_bytes datatype",
@@ -25,13 +25,13 @@ FIELDS = {
 }
 SIGNED = {"tag", "matched_tag", "extent"}
 
-# No table has more chunks, nor chunks more rows.
+# Limits for the chunks of a table and the rows of a chunk.
 MOST_CHUNKS = 1 << 12
 MOST_ROWS = 1 << 20
 
 
 class Anchor:
-    """The anchor of a process whose MPI is of this kind."""
+    """The anchor of a process that uses rmpi."""
 
     def __init__(self, target, address):
         self.target = target
@@ -56,7 +56,7 @@ class Anchor:
         return None if self.state == BEFORE else self.world_rank
 
     def row(self, structure, address):
-        """The fields of a structure, by name; texts as text."""
+        """The fields of a structure, by name; `name` is decoded as text."""
         fields = {name: place for (of, name), place in self.layout.items() if of == structure}
         end = max((offset + size for offset, size in fields.values()), default=0)
         image, found = self.target.read(address, end), {}
@@ -69,7 +69,7 @@ class Anchor:
         return found
 
     def chunk_addresses(self, table, most):
-        """The addresses of a table of chunks, which a zero ends."""
+        """The addresses in a zero-terminated table of chunks."""
         for number in range(min(most, MOST_CHUNKS)):
             address, = self.target.numbers(table + 8 * number, "Q")
             if address == 0:
@@ -77,7 +77,7 @@ class Anchor:
             yield address
 
     def growing(self, structure, table, first, row_bytes):
-        """The rows of a table of which each chunk has twice as many as the one before."""
+        """The rows of a table in which each chunk has twice as many rows as the previous one."""
         offset, size = self.layout[structure, "chunks"]
         of = {COMM_TABLE: COMM, TYPE_TABLE: TYPE, GROUP_TABLE: GROUP}[structure]
         for number, chunk in enumerate(self.chunk_addresses(table + offset, size // 8)):
@@ -100,32 +100,32 @@ class Anchor:
             if row["handle"] != 0 and row["version"] % 2 == 0:
                 yield row
 
-    def tells_groups(self):
-        """Whether the library is of a version that tells of groups: 1.6 and later."""
+    def has_groups(self):
+        """Whether the library has a table of groups: layout 1.6 and later."""
         return self.state == RUNNING and (GROUP_TABLE, "chunks") in self.layout and self.size >= 168
 
     def groups(self):
-        """The rows of all groups that the program has."""
-        if self.tells_groups():
+        """The rows of all groups of the program."""
+        if self.has_groups():
             groups, first, row_bytes = self.target.numbers(self.address + 152, "QII")
             for row in self.growing(GROUP_TABLE, groups, first, row_bytes):
                 if row["handle"] != 0 and row["version"] % 2 == 0:
                     yield row
 
     def members(self, row):
-        """The world ranks of a group, in its order."""
+        """The world ranks of a group, in rank order."""
         if row["members"] == 0:
             return range(row["size"])
         return self.target.numbers(row["members"], f"{min(row['size'], MOST_ROWS)}I")
 
     def datatype(self, handle):
-        """The row of a datatype, also of a predefined one; None: there is none."""
+        """The row of a datatype, predefined or not; None if there is none."""
         if handle == 0:
             return None
         return next((row for rows in (self.predefined(), self.datatypes()) for row in rows if row["handle"] == handle), None)
 
     def predefined(self):
-        """The rows of the predefined datatypes, which anchors have from version 1.4 on."""
+        """The rows of the predefined datatypes; layout 1.4 and later."""
         if self.state != RUNNING or (TYPE, "name") not in self.layout or self.size < 152:
             return
         row_bytes, = self.target.numbers(self.address + 116, "I")
@@ -134,7 +134,7 @@ class Anchor:
             yield self.row(TYPE, rows + index * row_bytes)
 
     def request(self, index):
-        """The slot of this number; None: there is none."""
+        """The slot of this index; None if there is none."""
         if self.state != RUNNING or not 0 < index < self.max_chunks * self.chunk_slots:
             return None
         chunk, = self.target.numbers(self.chunks + 8 * (index // self.chunk_slots), "Q")
@@ -143,7 +143,7 @@ class Anchor:
         return self.row(SLOT, chunk + index % self.chunk_slots * self.slot_bytes)
 
     def local_rank(self, row, world_rank):
-        """The rank in a communicator of a world rank; None: it is not in it."""
+        """The rank in a communicator of a world rank; None if it is not a member."""
         remote = row["kind"] == 2
         address, size = (row["remote"], row["remote_size"]) if remote else (row["group"], row["size"])
         if address == 0:
@@ -153,7 +153,7 @@ class Anchor:
 
 
 def find(target):
-    """The anchor of the selected process; None where its MPI is another, or none, or not to be read."""
+    """The anchor of the selected process; None if it does not use rmpi, or its memory cannot be read."""
     address = target.symbol("rmpi_debug_anchor")
     if address is None:
         return None

@@ -5,12 +5,12 @@ import gdb
 from . import anchor, dll
 from .target import Target, Unreadable, processes, selected
 
-# Frames that are looked through for the program's own.
+# Limit of frames searched for the program's own.
 MOST_FRAMES = 64
 
 
-def who(target):
-    """The rank of the selected inferior; None: not (yet) known."""
+def rank_of(target):
+    """The rank of the selected inferior; None if unknown."""
     found = anchor.find(target)
     if found is not None:
         return found.rank
@@ -18,13 +18,13 @@ def who(target):
     if path is None:
         return None
     try:
-        return dll.load(path).look(target)[0]
+        return dll.load(path).inspect(target)[0]
     except dll.DllError:
         return None
 
 
 def library(target):
-    """The path of the library that its MPI names for debuggers; None: there is no MPI that does."""
+    """The path of the debugger library that its MPI names (MPIR_dll_name); None if there is none."""
     place = target.symbol("MPIR_dll_name")
     try:
         return target.text(place) if place else None
@@ -33,7 +33,7 @@ def library(target):
 
 
 def frames(frame):
-    """This frame and those that called it, as far as they can be found."""
+    """This frame and its callers, as far as gdb can unwind."""
     for _ in range(MOST_FRAMES):
         if frame is None:
             return
@@ -45,7 +45,7 @@ def frames(frame):
 
 
 def call(newest):
-    """The function of MPI that the program is in, if it is in one, and the program's own place."""
+    """The MPI function that the program is in, if any, and the program's own source line."""
     mpi = inside = None
     for frame in frames(newest):
         name = (frame.name() or "").removeprefix("P")
@@ -60,14 +60,14 @@ def call(newest):
         found = f"{mpi or frame.name()} at {place}"
         if gdb.solib_name(frame.pc()) is None:
             return found
-        # A library that is no part of the program: only if nothing better comes.
+        # A frame of a shared library is used only if the program has none.
         inside = found if mpi or inside is None else inside
     return inside or mpi
 
 
 def called(frame):
-    """The function of MPI that a frame has called, by its call instruction (x86-64): a function that ended by jumping to
-    another has no frame any more."""
+    """The MPI function that a frame has called, decoded from its call instruction (x86-64): after a tail call the function
+        itself has no frame."""
     target, after = Target(gdb.selected_inferior()), frame.pc()
     try:
         code = target.read(after - 6, 6)
@@ -84,7 +84,7 @@ def called(frame):
 
 
 def launcher(inferior):
-    """What to call the selected inferior if it is no rank but starts them, as rmpiexec does; None: it does not."""
+    """The name of the selected inferior if it is a launcher like rmpiexec; None otherwise."""
     if Target(inferior).symbol("MPIR_proctable") is None:
         return None
     path = inferior.progspace.filename or "launcher"
@@ -92,7 +92,7 @@ def launcher(inferior):
 
 
 def where(inferior):
-    """Where the thread is that is selected in this inferior, or its first."""
+    """The location of this inferior's selected thread, or of its first."""
     threads = sorted(inferior.threads(), key=lambda thread: thread.num)
     thread = gdb.selected_thread() or (threads[0] if threads else None)
     if thread is None:
@@ -127,7 +127,7 @@ Usage: mpi ranks"""
         for inferior in some_processes():
             with selected(inferior):
                 target = Target(inferior)
-                rank = None if target.is_running() else who(target)
+                rank = None if target.is_running() else rank_of(target)
                 place, starter = where(inferior), None if rank is not None else launcher(inferior)
                 if starter is not None:
                     place = f"no rank: {starter}, which starts the ranks and waits for them ({place})"
@@ -189,12 +189,12 @@ def some_processes():
 
 
 def ranked():
-    """All inferiors with a process, by rank."""
+    """All inferiors with a process, sorted by rank."""
     found = []
     for inferior in some_processes():
         with selected(inferior):
             target = Target(inferior)
-            found.append((None if target.is_running() else who(target), inferior))
+            found.append((None if target.is_running() else rank_of(target), inferior))
     return sorted(found, key=lambda row: (row[0] is None, row[0] or 0, row[1].num))
 
 
@@ -209,7 +209,7 @@ def show(inferior):
         if path is None:
             raise gdb.GdbError(f"{name} has loaded no MPI that names a library for debuggers (MPIR_dll_name)")
         try:
-            rank, communicators = dll.load(path).look(target)
+            rank, communicators = dll.load(path).inspect(target)
         except dll.DllError as error:
             raise gdb.GdbError(f"{name}: {error}") from None
     title = name if rank is None else f"rank {rank}, {name}"
@@ -221,7 +221,7 @@ def show(inferior):
 
 
 def communicator(it, collectives, queues):
-    """Lines for a communicator in which something goes on."""
+    """The lines of a communicator; none if nothing is pending."""
     name = it.name.decode("utf-8", "replace") or f"communicator {it.unique_id}"
     lines = [f"    in {what}, call {number}" for what, number in collectives]
     for kind, title in ((dll.SENDS, "sends"), (dll.RECEIVES, "receives"), (dll.UNEXPECTED, "unexpected messages"),
@@ -232,13 +232,13 @@ def communicator(it, collectives, queues):
     return [f"  {name}: rank {it.local_rank} of {it.size}"] + lines if lines else []
 
 
-# What rmpi's library says of a collective, and of a probe.
+# rmpi's extra_text of a collective and of a probe.
 OTHERS = "waits for the other ranks"
 MESSAGE = "waits for a message"
 
 
 def operation(it, kind):
-    """A line for an operation."""
+    """The line of an operation."""
     if it.desired_local_rank >= 0:
         peer = f"rank {it.desired_local_rank}"
     elif it.desired_global_rank >= 0:
@@ -249,7 +249,7 @@ def operation(it, kind):
     line = f"{'to' if kind == dll.SENDS else 'from'} {peer}, {tag}, {it.desired_length} bytes"
     words = [bytes(text.value).decode("utf-8", "replace") for text in it.extra_text]
     words = [text for text in words if text] or [("pending", "matched", "complete")[min(max(it.status, 0), 2)]]
-    # rmpi's library counts waits, for programs that look twice.
+    # The wait's number, which is for programs, is dropped.
     words = [text.split(", wait ")[0] if text.startswith("in ") else text for text in words]
     if OTHERS in words[1:]:
         root = f" with root {it.desired_local_rank}" if it.desired_local_rank >= 0 else ""
@@ -264,7 +264,7 @@ def operation(it, kind):
 
 
 def register():
-    """Makes the commands known."""
+    """Registers the commands."""
     Mpi()
     Ranks()
     Queues()

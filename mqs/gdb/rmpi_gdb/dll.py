@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The library that an MPI has for debuggers, asked through the message queue interface (mpi_interface.h) inside gdb."""
+"""The debugger library of an MPI, called inside gdb through the message queue interface (mpi_interface.h)."""
 import ctypes as c
 import struct
 
@@ -9,12 +9,12 @@ from .target import Unreadable
 
 OK, NO_INFORMATION, END_OF_LIST = 0, 1, 2
 SENDS, RECEIVES, UNEXPECTED = 0, 1, 2
-# Of rmpi's library alone: what is pending and is no message.
+# An extension of rmpi: pending operations other than messages.
 OTHERS = 100
 MATCHED = 1
 INTERFACE = 2
 
-# More in one list is taken for a list without end.
+# Limit for a list, which may be endless.
 MOST = 1_000_000
 
 COLLECTIVES = ("Barrier Bcast Allgather Allgatherv Allreduce Alltoall Alltoallv Reduce_scatter Reduce Gather Gatherv "
@@ -46,16 +46,16 @@ IMAGE = [("get_type_sizes", None, (P, P)), ("find_function", INT, (P, STR, INT, 
 PROCESS = [("get_global_rank", INT, (P,)), ("get_image", P, (P,)), ("fetch_data", INT, (P, c.c_ulong, INT, P)),
            ("target_to_host", INT, (P, P, P, INT))]
 
-# The names of an inferior's image and of its process in calls: any two addresses that are none.
+# The library's handles of the image and of the process: two arbitrary non-NULL values.
 THE_IMAGE, THE_PROCESS = 16, 32
 
 
 class DllError(Exception):
-    """What the library cannot do, in words."""
+    """An error of the library."""
 
 
 class Host:
-    """What the library asks back. One target at a time."""
+    """The callbacks of the library, for one target at a time."""
 
     def __init__(self):
         self.target = None
@@ -68,17 +68,17 @@ class Host:
         self.tables = [self.table(rows) for rows in (BASIC, IMAGE, PROCESS)]
 
     def begin(self, target):
-        """From now on questions are about this one."""
+        """Sets the target of all further calls."""
         self.target, self.infos, self.types = target, {}, []
 
     def table(self, rows):
-        """A table of callbacks, which lives as long as this object."""
+        """A table of callbacks, valid as long as this object."""
         functions = [self.callback(*row) for row in rows]
         table = (P * len(functions))(*[c.cast(function, P) for function in functions])
         return table, functions
 
     def callback(self, name, result, arguments):
-        """A function for C. An exception must not leave it: it is an answer of `no information`."""
+        """A function for C. Exceptions do not leave it: they become `mqs_no_information`."""
         method = getattr(self, name)
         failed = {INT: -1 if name in ("field_offset", "sizeof", "get_global_rank") else NO_INFORMATION}.get(result)
 
@@ -111,7 +111,7 @@ class Host:
         names = ("short", "int", "long", "long long", "void *")
         sizes = [gdb.lookup_type("void").pointer().sizeof if name == "void *" else gdb.lookup_type(name).sizeof
                  for name in names]
-        # Five numbers: no header has fewer.
+        # Five numbers, the minimum of all headers.
         c.memmove(place, struct.pack("=5i", *sizes), 20)
 
     def find_function(self, image, name, _language, place):
@@ -143,7 +143,7 @@ class Host:
         return self.types[number - 1].sizeof
 
     def get_global_rank(self, _process):
-        # The library knows better; who asks gets the order of inferiors.
+        # The library knows the rank itself; a library that does not gets the order of inferiors.
         return self.target.inferior.num - 1
 
     def get_image(self, _process):
@@ -156,7 +156,7 @@ class Host:
         return OK
 
     def target_to_host(self, _process, given, place, count):
-        # gdb's machine and the target's are one.
+        # gdb's host and the target have the same architecture.
         c.memmove(place, given, count)
         return OK
 
@@ -166,7 +166,7 @@ LOADED = {}
 
 
 def load(path):
-    """The library of this path, loaded once."""
+    """Loads the library of this path, once."""
     global HOST  # pylint: disable=global-statement
     if path not in LOADED:
         HOST = HOST or Host()
@@ -189,28 +189,28 @@ class Dll:
         self.function("mqs_setup_basic_callbacks", (P,), None)(HOST.tables[0][0])
 
     def function(self, name, arguments=(), result=INT):
-        """A function that must be there."""
+        """A required function."""
         found = self.optional(name, arguments, result)
         if found is None:
             raise DllError(f"{self.path} has no {name}, so it is no library for message queues")
         return found
 
     def optional(self, name, arguments=(), result=INT):
-        """A function that may be missing."""
+        """An optional function; None if it is missing."""
         found = getattr(self.library, name, None)
         if found is not None:
             found.argtypes, found.restype = arguments, result
         return found
 
     def check(self, result, what):
-        """Raises the library's words for a result that is none."""
+        """Raises the library's message for an error code."""
         if result == OK:
             return
         words = self.function("mqs_dll_error_string", (INT,), STR)(result) or b"no words for it"
         raise DllError(f"{what}: {words.decode('utf-8', 'replace')} (number {result})")
 
-    def look(self, target):
-        """The rank, and the communicators with all that is pending; None as rank: MPI does not know it."""
+    def inspect(self, target):
+        """The rank, None if unknown, and the communicators with their pending operations."""
         HOST.begin(target)
         try:
             self.set_up(HOST)
@@ -222,7 +222,7 @@ class Dll:
                     self.function(f"mqs_destroy_{kind}_info", (P,))(info)
 
     def set_up(self, host):
-        """Image and process, and whether they have queues at all."""
+        """Sets up image and process, checks that they have queues, and updates the list of communicators."""
         for kind, of, table in (("image", THE_IMAGE, 1), ("process", THE_PROCESS, 2)):
             setup = self.function(f"mqs_setup_{kind}", (P, P))
             self.check(setup(of, host.tables[table][0]), f"the {kind} cannot be looked at")
@@ -236,18 +236,18 @@ class Dll:
         self.check(self.function("mqs_update_communicator_list", (P,))(THE_PROCESS), "no list of communicators")
 
     def is_ours(self):
-        """Whether it is rmpi's, which has a queue that no other library knows."""
+        """Whether it is rmpi's, which has queues of its own."""
         version = self.function("mqs_version_string", (), STR)() or b""
         return version.startswith(b"rmpi ")
 
     def rank(self):
-        """The rank in MPI_COMM_WORLD, if the library tells."""
-        tell = self.optional("mqs_get_global_rank", (P,))
-        rank = tell(THE_PROCESS) if tell else -1
+        """The rank in MPI_COMM_WORLD; None if the library does not provide it."""
+        get_rank = self.optional("mqs_get_global_rank", (P,))
+        rank = get_rank(THE_PROCESS) if get_rank else -1
         return rank if rank >= 0 else None
 
     def communicators(self):
-        """Each communicator: itself, its collectives, and its operations by class."""
+        """Yields each communicator with its collectives and its operations by class."""
         get = self.function("mqs_get_communicator", (P, P))
         move = self.function("mqs_next_communicator", (P,))
         result = self.function("mqs_setup_communicator_iterator", (P,))(THE_PROCESS)
@@ -261,7 +261,7 @@ class Dll:
             result = move(THE_PROCESS)
 
     def operations(self, kind):
-        """The operations of a class; None: the library does not tell."""
+        """The operations of a class; None if the library does not provide them."""
         if self.function("mqs_setup_operation_iterator", (P, INT))(THE_PROCESS, kind) not in (OK, END_OF_LIST):
             return None
         move, found = self.function("mqs_next_operation", (P, P)), []
@@ -273,12 +273,12 @@ class Dll:
         return found
 
     def collectives(self):
-        """Collectives under way, with the number of the call."""
-        tell = self.optional("mqs_get_comm_coll_state", (P, INT, P, P))
+        """Collectives in progress, with the number of the call."""
+        get_state = self.optional("mqs_get_comm_coll_state", (P, INT, P, P))
         found = []
-        for number, name in enumerate(COLLECTIVES if tell else ()):
+        for number, name in enumerate(COLLECTIVES if get_state else ()):
             called, active = INT(), INT()
-            result = tell(THE_PROCESS, number, c.byref(called), c.byref(active))
+            result = get_state(THE_PROCESS, number, c.byref(called), c.byref(active))
             if result == OK and active.value > 0:
                 found.append((name, called.value))
         return found

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Values of MPI's types in words: handles of the standard ABI of MPI 5.0, and MPI_Status.
+"""Pretty-printers for MPI's types: handles of the standard ABI of MPI 5.0, and MPI_Status.
 
-A predefined handle is a small number with a name in mpi.h; that is so in every MPI of this ABI. What a handle of the program
-stands for is read from the library's anchor. `print /r` shows the bare number.
+A predefined handle is a small number with a name in mpi.h, in every MPI of this ABI. The objects of other handles are read
+from the library's anchor. `print /r` shows the bare number.
 """
 import re
 
@@ -14,9 +14,9 @@ from .target import Target, Unreadable
 
 HANDLES = ("Comm", "Datatype", "Errhandler", "File", "Group", "Info", "Message", "Op", "Request", "Session", "Win")
 
-# What a handle is of stands in its bits from here on; which one below (runtime/abi/src/handle.rs).
+# The kind of a handle is in its bits from here on, the index below (runtime/abi/src/handle.rs).
 KIND_SHIFT = 27
-# A request's are the token of its slot, whose generation stands lowest.
+# The low bits of a request's handle are the token of its slot; the lowest bits of the token are its generation.
 TOKEN_SHIFT = 8
 KINDS = {1: "Comm", 2: "Group", 3: "Datatype", 4: "Request", 5: "Op", 6: "Errhandler", 7: "Info", 8: "Message", 9: "Win",
          10: "File", 11: "Session"}
@@ -24,14 +24,14 @@ NOUNS = {"Comm": "communicator", "Group": "group", "Datatype": "datatype", "Requ
          "Errhandler": "error handler", "Info": "info object", "Message": "message", "Win": "window", "File": "file",
          "Session": "session"}
 
-# Types of C for predefined datatypes whose size their number does not tell.
+# C types of predefined datatypes whose handle does not encode their size.
 C_TYPES = {"AINT": "long", "COUNT": "long", "OFFSET": "long", "SHORT": "short", "INT": "int", "LONG": "long",
            "LONG_LONG": "long long", "UNSIGNED_SHORT": "short", "UNSIGNED": "int", "UNSIGNED_LONG": "long",
            "UNSIGNED_LONG_LONG": "long long", "FLOAT": "float", "DOUBLE": "double", "LONG_DOUBLE": "long double",
            "WCHAR": "int", "CXX_BOOL": "char"}
 
 KIND_OF_SLOT = {1: "send", 2: "receive", 3: "unexpected message", 4: "collective or generalized request"}
-# By number of queue_layout::RequestState.
+# Indexed by queue_layout::RequestState.
 STATES = ("freed", "not started", "posted; waits for its message", "waits for room towards its receiver",
           "announced; waits for its receive", "matched; data are moving", "arrived with its data",
           "announced; its data are with the sender", "taken by a matched probe", "complete; not collected yet")
@@ -40,17 +40,17 @@ CANCELLED, QUEUED, GATED = 2, 3, 512
 ANY_PEER, ANY_TAG = 0xffffffff, -2
 ANY_SOURCE_VALUE, ANY_TAG_VALUE, PROC_NULL_VALUE = "MPI_ANY_SOURCE", "MPI_ANY_TAG", "MPI_PROC_NULL"
 
-# Of the members of a group so many stretches are told.
+# Maximum number of spans printed for a group's members.
 MOST_SPANS = 12
 
-# Names of numbers, by kind of handle, and of other constants; from mpi.h.
+# Names of predefined handles by kind and value, of other constants and of error classes, from mpi.h.
 NAMES = {}
 CONSTANTS = {}
 ERRORS = {}
 
 
 def read_header(path):
-    """Takes the names of predefined handles from mpi.h; without it they are numbers."""
+    """Reads the names of predefined handles from mpi.h; without it numbers are printed."""
     handle = re.compile(r"#define\s+(MPI_\w+)\s+\(\(MPI_(\w+)\)\s*(0x[0-9a-fA-F]+|\d+)\)")
     number = re.compile(r"#define\s+(MPI_\w+)\s+\(?(-?\d+)\)?\s*(?:/\*|$)")
     try:
@@ -68,7 +68,7 @@ def read_header(path):
 
 
 def memory():
-    """The anchor of the selected process, if it is one of ours that can be read."""
+    """The anchor of the selected process; None if it does not use rmpi or cannot be read."""
     inferior = gdb.selected_inferior()
     if inferior.pid == 0:
         return None
@@ -76,7 +76,7 @@ def memory():
 
 
 def named(row):
-    """A communicator, as a program calls it."""
+    """The name of a communicator, or its context id."""
     return row["name"] or f"communicator {row['context']}"
 
 
@@ -87,14 +87,14 @@ class Handle:
         self.bits, self.kind = int(value.cast(gdb.lookup_type("unsigned long"))), kind
 
     def to_string(self):
-        """What it stands for."""
+        """The handle's object as text."""
         try:
             return self.words()
         except (Unreadable, gdb.error) as error:
             return f"{self.bits:#x} <its memory cannot be read: {error}>"
 
     def words(self):
-        """The same; what cannot be read raises."""
+        """The same; raises if memory cannot be read."""
         noun = NOUNS[self.kind]
         name = NAMES.get((self.kind, self.bits))
         if name is not None:
@@ -117,11 +117,11 @@ class Handle:
         return self.live(it)
 
     def predefined(self, name):
-        """One of the standard's."""
+        """The text of a predefined handle."""
         return name
 
     def live(self, _it):
-        """One that the program made."""
+        """The text of an object that the program made."""
         return f"{self.bits:#x} <a {NOUNS[self.kind]}>"
 
 
@@ -144,7 +144,7 @@ class Comm(Handle):
 
 
 def place(row):
-    """The rank in a communicator."""
+    """Rank and size of a communicator."""
     words = f"rank {row['rank']} of {row['size']}"
     return f"{words}; {row['remote_size']} in the remote group" if row["kind"] == 2 else words
 
@@ -153,7 +153,7 @@ class Group(Handle):
     """MPI_Group."""
 
     def live(self, it):
-        if not it.tells_groups():
+        if not it.has_groups():
             return super().live(it)
         for row in it.groups():
             if row["handle"] == self.bits:
@@ -161,7 +161,7 @@ class Group(Handle):
         return f"{self.bits:#x} <a group that was freed>"
 
     def of(self, it, members):
-        """Who is in it, and whether that process is."""
+        """The members of a group, and this process's rank in it."""
         size = len(members)
         if size == 0:
             return "<a group without processes>"
@@ -172,7 +172,7 @@ class Group(Handle):
 
 
 def spans(numbers):
-    """Numbers in their order, `a-b` for those that follow each other; the middle of many is left out."""
+    """Numbers in order, with `a-b` for consecutive ones; a long list is abbreviated in the middle."""
     found = []
     for number in numbers:
         if found and number == found[-1][1] + 1:
@@ -193,9 +193,9 @@ class Datatype(Handle):
         return name if size is None else f"{name} ({count(size)})"
 
     def size(self, name):
-        """Bytes of a predefined datatype, where its number or C tells."""
+        """Bytes of a predefined datatype, from its handle or its C type; None if unknown."""
         if 0x240 <= self.bits < 0x280:
-            # The standard's ABI: a binary logarithm in three bits.
+            # MPI 5.0 ABI: bits 3 to 5 are the binary logarithm of the size.
             return 1 << (self.bits >> 3 & 7)
         try:
             return gdb.lookup_type(C_TYPES[name]).sizeof
@@ -212,12 +212,12 @@ class Datatype(Handle):
 
 
 def count(number):
-    """So many bytes."""
+    """A number of bytes as text."""
     return f"{number} byte" if number == 1 else f"{number} bytes"
 
 
 def data(it, slot):
-    """Bytes of a request, and of which datatype they are."""
+    """Size and datatype of a request's data."""
     size, row = slot["bytes"], it.datatype(slot.get("datatype", 0))
     if row is None:
         return count(size)
@@ -256,7 +256,7 @@ class Request(Handle):
         return f"<{', '.join(words)}: {state}>"
 
     def partner(self, it, slot):
-        """Where a message goes or comes from."""
+        """Peer, tag, data and communicator of a message."""
         comm = next((row for row in it.communicators() if row["context"] == slot["context"]), None)
         towards = " to" if slot["kind"] == 1 else " from"
         if slot["peer"] == ANY_PEER:
@@ -276,7 +276,7 @@ class Status:
         self.value = value
 
     def to_string(self):
-        """Its fields in words; bytes only where the library is ours, since each keeps them in its own way."""
+        """Its fields as text; bytes only with rmpi, since MPI_internal differs between libraries."""
         source, tag, error = (int(self.value[name]) for name in ("MPI_SOURCE", "MPI_TAG", "MPI_ERROR"))
         words = ["source " + constant(source, ANY_SOURCE_VALUE, PROC_NULL_VALUE), "tag " + constant(tag, ANY_TAG_VALUE),
                  "error " + ERRORS.get(error, str(error))]
@@ -288,12 +288,12 @@ class Status:
 
 
 def has_field(value, name):
-    """Whether a structure has it."""
+    """Whether a structure has a field."""
     return any(field.name == name for field in value.type.strip_typedefs().fields())
 
 
 def constant(number, *names):
-    """A number, by one of these names if it is that."""
+    """A number, or the one of these names that has its value."""
     return next((name for name in names if CONSTANTS.get(name) == number), str(number))
 
 
@@ -301,7 +301,7 @@ KINDS_OF_PRINTER = {"Comm": Comm, "Datatype": Datatype, "Group": Group, "Request
 
 
 def look_up(value):
-    """The printer for a value; None: it is none of the standard ABI's types, whatever its name in another MPI."""
+    """The printer for a value; None if its type is not one of the standard ABI."""
     bare = value.type.strip_typedefs().unqualified()
     if bare.code == gdb.TYPE_CODE_PTR:
         tag = bare.target().unqualified().strip_typedefs().name or ""
@@ -317,6 +317,6 @@ look_up.enabled = True
 
 
 def register(header):
-    """Makes the printers known for all programs."""
+    """Registers the printers for all programs."""
     read_header(header)
     gdb.printing.register_pretty_printer(None, look_up, replace=True)

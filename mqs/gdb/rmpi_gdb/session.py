@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What is special in a gdb that `rmpiexec --gdb` has started: its ranks run already, and cannot be started again."""
+"""Commands for a gdb that `rmpiexec --gdb` has started: its ranks are running, and cannot be started again."""
 import subprocess
 
 import gdb
 
-# Commands that start a program, and so would kill a rank that is there.
+# Commands that start a program, and would kill an attached rank.
 STARTS = ("run", "start", "starti")
 
-# The rank of each inferior, by its number.
+# The rank of each inferior, by inferior number.
 RANKS = {}
 
 
 class Session(gdb.Command):
-    """Said by rmpiexec --gdb: the inferiors from 1 on are these ranks.
+    """Used by rmpiexec --gdb: the inferiors from 1 on are these ranks.
 
 Usage: mpi session RANK..."""
 
@@ -26,12 +26,12 @@ Usage: mpi session RANK..."""
         RANKS.update(enumerate(map(int, words), 1))
         NoStart()
         for command in STARTS:
-            # A hook that fails keeps gdb from what it is called before; aliases (`r`) have it too.
+            # A failing hook prevents the command; hooks also apply to aliases (`r`).
             gdb.execute(f"define hook-{command}\nmpi no-start {command}\nend", to_string=True)
 
 
 class NoStart(gdb.Command):
-    """Called before run, start and starti: says what to type instead where the inferior is a rank of a job.
+    """Hook of run, start and starti: fails with advice if the inferior is a rank of a job.
 
 Usage: mpi no-start COMMAND"""
 
@@ -51,13 +51,13 @@ Usage: mpi no-start COMMAND"""
 
 
 class Reach(gdb.Command):
-    """Said by rmpiexec --gdb: the inferior is this process of another host, where LINE, a line of shell, does what its last
-word says, which is not there yet.
+    """Used by rmpiexec --gdb: connects the inferior to this process of another host. LINE is a shell command to which a last
+argument is appended, a command to run on that host.
 
 Usage: mpi reach HOST PROCESS LINE"""
 
-    # What keeps each host from it; None: nothing.
-    lacks = {}
+    # By host: why it cannot be reached; None if it can.
+    obstacles = {}
 
     def __init__(self):
         super().__init__("mpi reach", gdb.COMMAND_SUPPORT, gdb.COMPLETE_NONE)
@@ -68,19 +68,19 @@ Usage: mpi reach HOST PROCESS LINE"""
             raise gdb.GdbError(f"mpi reach: HOST PROCESS LINE are expected, it was given `{argument.strip()}`")
         host, process, line = words
         rank = RANKS.get(gdb.selected_inferior().num)
-        # A connection that fails spoils those that gdb has already, so it is asked before.
-        if host not in self.lacks:
-            self.lacks[host] = lack(line)
-        if self.lacks[host]:
-            raise gdb.GdbError(f"rank {rank} goes on without gdb: host {host}: {self.lacks[host]}")
+        # A failing connection breaks those that gdb already has, so the host is checked first.
+        if host not in self.obstacles:
+            self.obstacles[host] = find_obstacle(line)
+        if self.obstacles[host]:
+            raise gdb.GdbError(f"rank {rank} goes on without gdb: host {host}: {self.obstacles[host]}")
         try:
             gdb.execute(f"target remote | {line} 'exec gdbserver --once --attach - {process}'")
         except gdb.error as error:
             raise gdb.GdbError(f"rank {rank} goes on without gdb: host {host}: {error}") from None
 
 
-def lack(line):
-    """Why a host has no gdbserver for us; None: it has one."""
+def find_obstacle(line):
+    """Why gdbserver cannot be used on a host; None if it can."""
     try:
         asked = subprocess.run(f"{line} 'command -v gdbserver'", shell=True, stdin=subprocess.DEVNULL, capture_output=True,
                                text=True, errors="replace", timeout=60, check=False)
@@ -93,6 +93,6 @@ def lack(line):
 
 
 def register():
-    """Makes the commands known."""
+    """Registers the commands."""
     Session()
     Reach()

@@ -1,25 +1,25 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The processes that gdb has, as the rest of this folder asks for them: memory, symbols, types, threads."""
+"""Access to gdb's inferiors: memory, symbols, types, threads."""
 import re
 import struct
 from contextlib import contextmanager
 
 import gdb
 
-# What may be asked for by name; anything else would be an expression.
+# Valid names of symbols; anything else would be parsed as an expression.
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
-# A text in the target is taken to be no longer.
+# Limit for strings in the target.
 LONGEST_TEXT = 4096
 
 
 class Unreadable(Exception):
-    """Memory of a process that is not there, or not now."""
+    """Memory of a process that cannot be read."""
 
 
 @contextmanager
 def selected(inferior):
-    """With this inferior selected; what the user had selected is so again afterwards."""
+    """Selects an inferior, and restores the user's selection afterwards."""
     before = gdb.selected_inferior()
     thread = gdb.selected_thread()
     frame = None
@@ -37,7 +37,7 @@ def selected(inferior):
 
 
 def switch(inferior):
-    """Selects an inferior: by a thread of it, since that says nothing to the user."""
+    """Selects an inferior, through one of its threads, since that prints nothing."""
     if inferior.num == gdb.selected_inferior().num:
         return
     threads = inferior.threads()
@@ -49,7 +49,7 @@ def switch(inferior):
 
 @contextmanager
 def in_c():
-    """With expressions in C, whatever language the user has chosen."""
+    """Evaluates expressions in C, whatever language the user has set."""
     before = gdb.parameter("language")
     gdb.execute("set language c", to_string=True)
     try:
@@ -59,7 +59,7 @@ def in_c():
 
 
 class Target:
-    """The inferior that is selected."""
+    """A selected inferior."""
 
     def __init__(self, inferior):
         self.inferior = inferior
@@ -72,20 +72,20 @@ class Target:
             raise Unreadable(f"{count} bytes at {address:#x}: {error}") from None
 
     def numbers(self, address, form):
-        """Numbers of its memory, as the module struct calls them."""
+        """Numbers of its memory, in a format of the module struct."""
         return struct.unpack("<" + form, self.read(address, struct.calcsize("<" + form)))
 
     def text(self, address, longest=LONGEST_TEXT):
-        """The text there, up to a zero byte."""
+        """The zero-terminated text at an address."""
         found = b""
         while len(found) < longest and b"\0" not in found:
             here = address + len(found)
-            # Not across the end of a page: the next one may not be there.
+            # Not across a page boundary: the next page may not be mapped.
             found += self.read(here, min(256 - here % 256, longest - len(found)))
         return found.split(b"\0")[0].decode("utf-8", "replace")
 
     def symbol(self, name):
-        """The address of a variable or function; None: there is none."""
+        """The address of a variable or function; None if there is none."""
         if not NAME.match(name):
             return None
         with in_c():
@@ -95,7 +95,7 @@ class Target:
                 return None
 
     def type(self, name):
-        """A type of the program's debug information, also by its tag alone; None: there is none."""
+        """A type of the program's debug information, by name or struct tag; None if there is none."""
         with in_c():
             for spelling in (name, f"struct {name}"):
                 try:
@@ -105,7 +105,7 @@ class Target:
         return None
 
     def is_running(self):
-        """Whether some thread of it moves, so that its memory means nothing."""
+        """Whether any of its threads runs, so that its memory is not consistent."""
         return any(not thread.is_stopped() for thread in self.inferior.threads())
 
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The memory of a rank by way of the daemon that started it. Where the system lets only ancestors read a process
-//! (`kernel.yama.ptrace_scope` is 1), that one may, and hands over a descriptor of the memory for reading: it listens on an
-//! abstract socket for processes of the same user, and wants the job's key, which stands in the environment of the ranks.
+//! The memory of a rank through the daemon that started it. If the system permits only ancestors to read a process
+//! (`kernel.yama.ptrace_scope` is 1), the daemon is permitted, and passes a read-only descriptor of the memory. It listens on
+//! an abstract socket for processes of the same user, and requires the job's key, which is in the environment of the ranks.
 
 use std::fs::{self, File};
 use std::io::{self, IoSliceMut};
@@ -14,15 +14,15 @@ use rustix::net::{
 };
 use wireup::{BOOT_VARIABLE, Boot, ToDaemon, ToRank};
 
-/// The memory of a rank that rmpi's launcher has started.
+/// Opens the memory of a rank that rmpi's launcher has started.
 ///
 /// # Errors
-/// When it was not started so, or the daemon refuses or does not answer.
+/// When it was not started by rmpi's launcher, or the daemon refuses or does not reply.
 pub fn memory(pid: u32) -> io::Result<File> {
     let boot = boot(pid)?;
     let rank = boot.rank;
-    let (of, memory) = ask(&boot, rank)?;
-    // What was given must be what was asked for, whoever listens there.
+    let (of, memory) = request_memory(&boot, rank)?;
+    // The descriptor must be of the requested process, whoever listens on that socket.
     let is = fs::read_link(format!("/proc/self/fd/{}", memory.as_raw_fd()))?;
     if of != pid || is.to_str() != Some(&format!("/proc/{pid}/mem")) {
         return Err(io::Error::other(format!(
@@ -32,42 +32,43 @@ pub fn memory(pid: u32) -> io::Result<File> {
     Ok(memory.into())
 }
 
-/// Whether rmpi's launcher started a process, or one above it.
+/// Whether rmpi's launcher started a process or one of its ancestors.
 pub(crate) fn is_of_rmpi(pid: u32) -> bool {
     boot(pid).is_ok()
 }
 
-/// Whether the daemon that started a rank says that another rank of its job has ended. One that was not started yet has not.
+/// Whether another rank of a rank's job has ended, as its daemon reports. A rank that was not started yet has not ended.
 #[must_use]
 pub fn has_ended(pid: u32, rank: u32) -> bool {
     let Ok(boot) = boot(pid) else { return false };
-    let answer = ask(&boot, rank).map_err(|why| why.to_string());
+    let answer = request_memory(&boot, rank).map_err(|why| why.to_string());
     answer.is_err_and(|why| why == format!("rank {rank} has ended"))
 }
 
-/// Asks for the memory of a rank of a job.
-fn ask(boot: &Boot, rank: u32) -> io::Result<(u32, OwnedFd)> {
+/// Requests the memory of a rank of a job; returns its process and a descriptor.
+fn request_memory(boot: &Boot, rank: u32) -> io::Result<(u32, OwnedFd)> {
     let socket = rustix::net::socket_with(
         AddressFamily::UNIX,
         SocketType::SEQPACKET,
         SocketFlags::CLOEXEC,
         None,
     )?;
-    // A daemon that stands still, for a debugger of its own, answers nobody.
+    // A daemon that is stopped, in a debugger for example, does not reply.
     rustix::net::sockopt::set_socket_timeout(
         &socket,
         rustix::net::sockopt::Timeout::Recv,
-        Some(PATIENCE),
+        Some(REPLY_TIMEOUT),
     )?;
     let address = SocketAddrUnix::new_abstract_name(boot.address.as_bytes())?;
     rustix::net::connect(&socket, &address)?;
     let job = boot.job;
     let words = ToDaemon::AskMemory { rank, job }.encode();
     rustix::net::send(&socket, &words, SendFlags::NOSIGNAL)?;
-    answer(&socket)
+    receive_memory(&socket)
 }
 
-/// What the launcher told a rank. The library takes it out of the environment, but the system still shows how that began.
+/// The boot record that the launcher put into a rank's environment. The library removes the variable, but
+/// `/proc/PID/environ` still has the initial environment.
 pub(crate) fn boot(pid: u32) -> io::Result<Boot> {
     let variables = fs::read(format!("/proc/{pid}/environ"))?;
     let mut lines = variables.split(|byte| *byte == 0);
@@ -79,7 +80,7 @@ pub(crate) fn boot(pid: u32) -> io::Result<Boot> {
     Boot::parse(text).map_err(io::Error::other)
 }
 
-fn answer(socket: &OwnedFd) -> io::Result<(u32, OwnedFd)> {
+fn receive_memory(socket: &OwnedFd) -> io::Result<(u32, OwnedFd)> {
     let mut bytes = [0u8; wireup::MAX_DATAGRAM_BYTES];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -96,4 +97,4 @@ fn answer(socket: &OwnedFd) -> io::Result<(u32, OwnedFd)> {
     }
 }
 
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
+const REPLY_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The calls in which the threads of a rank wait, put together from what the library says of operations and of calls.
+//! The calls in which the threads of a rank wait, derived from the library's lists of operations and calls.
 
 use crate::report::RankReport;
 
@@ -8,38 +8,38 @@ use crate::report::RankReport;
 pub struct RankCall {
     /// The function, as `MPI_Recv`.
     pub function: String,
-    /// The thread, where that is not the main one.
+    /// The thread; `None` for the main thread.
     pub thread: Option<u32>,
-    /// No other thread of the rank can be in MPI meanwhile.
+    /// No other thread of the rank can be in MPI at the same time.
     pub alone: bool,
-    /// It waits for something else too, of which nothing is known.
+    /// It also waits for something that the library does not list.
     pub more: bool,
-    /// Requests of it that are done, and those that are pending, if it has several and the library says so.
+    /// The number of its requests that are complete and that are pending, if it has several and the library lists them.
     pub requests: Option<(u32, u32)>,
-    /// What it waits for.
+    /// Targets of the wait.
     pub targets: Vec<AwaitedTarget>,
 }
 
-/// What a call waits for: a place among the rank's communicators, and one in a list of that.
+/// A target of a wait: an index among the rank's communicators, and an index into a list of that communicator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AwaitedTarget {
     /// A send.
     Send(usize, usize),
     /// A receive.
     Receive(usize, usize),
-    /// A message that is only looked at.
+    /// A message for a probe.
     Probe(usize, usize),
-    /// A blocking collective: its place among the communicator's calls.
+    /// A blocking collective: an index into the communicator's calls.
     Collective(usize, usize),
-    /// A nonblocking one.
+    /// A nonblocking collective.
     Begun(usize, usize),
-    /// A collective of which nothing is known but its name, without `MPI_`.
+    /// A collective of which only the name, without `MPI_`, is known.
     Named(usize, String),
     /// `MPI_Finalize`, on the first communicator.
     Finalize,
 }
 
-/// The calls of a rank, one a thread.
+/// The calls of a rank, one per thread.
 #[must_use]
 pub fn calls(rank: &RankReport) -> Vec<RankCall> {
     let mut calls: Vec<RankCall> = Vec::new();
@@ -54,7 +54,7 @@ pub fn calls(rank: &RankReport) -> Vec<RankCall> {
         for (queue, target) in targets {
             for (at, it) in queue.iter().enumerate() {
                 if let Some(function) = &it.call {
-                    let call = entry(&mut calls, function, it.thread, it.alone);
+                    let call = call_of_thread(&mut calls, function, it.thread, it.alone);
                     call.requests = it.requests;
                     call.targets.push(target(place, at));
                 }
@@ -62,18 +62,18 @@ pub fn calls(rank: &RankReport) -> Vec<RankCall> {
         }
         for (at, it) in comm.begun.iter().enumerate() {
             if let Some(function) = &it.call {
-                let call = entry(&mut calls, function, it.thread, it.alone);
+                let call = call_of_thread(&mut calls, function, it.thread, it.alone);
                 call.requests = it.requests;
                 call.targets.push(AwaitedTarget::Begun(place, at));
             }
         }
         for (at, it) in comm.calls.iter().enumerate() {
-            let call = entry(&mut calls, &it.function, it.thread, it.alone);
+            let call = call_of_thread(&mut calls, &it.function, it.thread, it.alone);
             call.requests = call.requests.or(it.requests);
             match (&*it.waits, &*it.function) {
                 ("waits for a message", _) => call.targets.push(AwaitedTarget::Probe(place, at)),
-                (OTHERS, FINALIZE) => call.targets.push(AwaitedTarget::Finalize),
-                (OTHERS, _) => call.targets.push(AwaitedTarget::Collective(place, at)),
+                (WAITS_FOR_RANKS, FINALIZE) => call.targets.push(AwaitedTarget::Finalize),
+                (WAITS_FOR_RANKS, _) => call.targets.push(AwaitedTarget::Collective(place, at)),
                 (_, FINALIZE) => call.targets.extend(sends(rank)),
                 _ => match only_collective(rank) {
                     Some((place, name)) => {
@@ -89,21 +89,21 @@ pub fn calls(rank: &RankReport) -> Vec<RankCall> {
 }
 
 impl RankCall {
-    /// Of a call that needs all of several requests: those that are done, and all.
+    /// For a call that needs all of several requests: the number of complete ones, and of all.
     #[must_use]
     pub fn done(&self) -> Option<(u32, u32)> {
         let (done, pending) = self.requests.filter(|_| !self.is_any())?;
         Some((done, done.saturating_add(pending)))
     }
 
-    /// One of the targets is enough.
+    /// Whether one of the targets is enough.
     #[must_use]
     pub fn is_any(&self) -> bool {
         ["MPI_Waitany", "MPI_Waitsome"].contains(&&*self.function)
     }
 }
 
-fn entry<'a>(
+fn call_of_thread<'a>(
     calls: &'a mut Vec<RankCall>,
     function: &str,
     thread: Option<u32>,
@@ -126,7 +126,7 @@ fn entry<'a>(
     &mut calls[place]
 }
 
-/// `MPI_Finalize` waits until they have been received.
+/// The pending sends of a rank, which its `MPI_Finalize` waits for.
 fn sends(rank: &RankReport) -> Vec<AwaitedTarget> {
     let comms = rank.communicators.iter().enumerate();
     let sends = comms.flat_map(|(place, comm)| {
@@ -140,7 +140,7 @@ fn sends(rank: &RankReport) -> Vec<AwaitedTarget> {
     sends.collect()
 }
 
-/// The nonblocking collective that is under way, if it is one: requests of such are not listed.
+/// The collective in progress, if there is exactly one: requests of collectives may not be listed.
 fn only_collective(rank: &RankReport) -> Option<(usize, &str)> {
     let mut found = Vec::new();
     for (place, comm) in rank.communicators.iter().enumerate() {
@@ -154,7 +154,7 @@ fn only_collective(rank: &RankReport) -> Option<(usize, &str)> {
     }
 }
 
-/// What the library says of a call that waits for other ranks.
-pub const OTHERS: &str = "waits for the other ranks";
-/// The call that waits for all ranks to leave.
+/// The library's text for a call that waits for other ranks.
+pub const WAITS_FOR_RANKS: &str = "waits for the other ranks";
+/// The call that waits for all ranks to finalize.
 pub const FINALIZE: &str = "MPI_Finalize";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The command line. [`Options`] is its one definition: help, page and completions come from it.
+//! The command line. [`Options`] is its only definition: help, man page and completions are generated from it.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -16,7 +16,7 @@ use crate::report::RankReport;
 use crate::standstill::{JobObservation, observe_with};
 use crate::verdict::{JobVerdict, VerdictKind, verdict};
 use crate::waits::{JobWaits, waits};
-use crate::words::{self, ranks, verb};
+use crate::wording::{self, ranks, verb};
 use crate::{InspectionSettings, graph, listing};
 
 const EXAMPLES: &str = "\
@@ -54,14 +54,14 @@ pub struct Options {
     pid: u32,
 }
 
-/// Runs the command with these words, its name first, and answers its exit code.
+/// Runs the command with these arguments, its name first, and returns its exit code.
 pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
     let words: Vec<OsString> = words.collect();
     if let [_, option, daemon] = &words[..]
         && option == PART
         && let Some(daemon) = daemon.to_str().and_then(|text| text.parse().ok())
     {
-        return tell_part(daemon);
+        return write_part(daemon);
     }
     let options = match Options::try_parse_from(words) {
         Ok(options) => options,
@@ -85,13 +85,13 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// What a daemon of rmpiexec wants, with its process: one look at the ranks that it has started, for the rmpi-queues of another host.
-/// It is no option of users.
+/// Option with which a node daemon calls this program, followed by the daemon's pid: write one snapshot of the ranks that it
+/// started, for the `rmpi-queues` of another host. Not for users.
 const PART: &str = "--part";
 
-fn tell_part(daemon: u32) -> ExitCode {
+fn write_part(daemon: u32) -> ExitCode {
     match HostReport::take(daemon) {
-        Ok(account) => write_all(&account.bytes()),
+        Ok(report) => write_all(&report.bytes()),
         Err(why) => fail(&why.to_string()),
     }
 }
@@ -101,7 +101,7 @@ fn fail(why: &str) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// What is cut would be taken for something else.
+/// Writes all bytes; a truncated output is an error, because its reader could misread it.
 fn write_all(bytes: &[u8]) -> ExitCode {
     match std::io::stdout().write_all(bytes) {
         Ok(()) => ExitCode::SUCCESS,
@@ -109,9 +109,9 @@ fn write_all(bytes: &[u8]) -> ExitCode {
     }
 }
 
-/// All that is told to programs.
+/// The output of `--json`.
 #[derive(Serialize)]
-struct Everything<'a> {
+struct JsonOutput<'a> {
     verdict: &'a JobVerdict,
     waits: &'a JobWaits,
     ranks: &'a [RankReport],
@@ -119,7 +119,7 @@ struct Everything<'a> {
     unseen: &'a [Unseen],
 }
 
-/// Scripts tell by it what is the matter.
+/// The exit code, for scripts.
 fn code(kind: VerdictKind) -> ExitCode {
     match kind {
         VerdictKind::Waiting | VerdictKind::Running => ExitCode::SUCCESS,
@@ -132,10 +132,10 @@ fn show(options: &Options) -> Result<(String, VerdictKind), String> {
     let settings = InspectionSettings {
         library: options.library.clone(),
         debug_info: options.debug_info.clone(),
-        as_stranger: false,
+        as_unrelated: false,
     };
     let seen = observe_with(options.pid, &settings).map_err(|why| why.to_string())?;
-    let waits = waits(&seen.ranks, seen.around);
+    let waits = waits(&seen.ranks, seen.coverage);
     let mut verdict = verdict(&waits, &seen.doubts);
     if verdict.kind == VerdictKind::Running && !seen.unseen.is_empty() {
         verdict.kind = VerdictKind::NoVerdict;
@@ -148,13 +148,13 @@ fn show(options: &Options) -> Result<(String, VerdictKind), String> {
     if !options.json {
         return Ok((text(&seen, &waits, &verdict, options.all), verdict.kind));
     }
-    let everything = Everything {
+    let output = JsonOutput {
         verdict: &verdict,
         waits: &waits,
         ranks: &seen.ranks,
         unseen: &seen.unseen,
     };
-    let text = serde_json::to_string_pretty(&everything);
+    let text = serde_json::to_string_pretty(&output);
     text.map(|text| (text + "\n", verdict.kind))
         .map_err(|why| why.to_string())
 }
@@ -178,7 +178,7 @@ pub fn text(seen: &JobObservation, waits: &JobWaits, verdict: &JobVerdict, all: 
         let _ = writeln!(out, "  {words}");
     }
     out.push_str("\nwho waits for whom\n");
-    let lines = words::lines(waits);
+    let lines = wording::lines(waits);
     let most = if all { usize::MAX } else { MOST };
     for line in lines.iter().take(most) {
         let _ = writeln!(out, "  {}: {}", ranks(&line.who), line.text);
@@ -202,10 +202,10 @@ pub fn text(seen: &JobObservation, waits: &JobWaits, verdict: &JobVerdict, all: 
     out
 }
 
-/// Who closes the pipe has read enough.
+/// Prints; a closed pipe is not an error.
 fn print(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
-/// Lines of the graph that are told where not all are asked for.
+/// Lines of "who waits for whom" without `--all`.
 const MOST: usize = 24;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The library of an MPI for debuggers, and the callbacks that it reads a rank through.
+//! The debugger library of an MPI, and the callbacks through which it reads a rank.
 //!
 //! # Safety
-//! The library is believed to be what its names say (**L1**), as every debugger must. It gets no `Opaque` pointer but that of
-//! a `DllContext`, which lives until the library has let go of it (**L2**), and one thread at a time asks it about a process.
+//! The library's functions have the types of the interface (**L1**), which every debugger must assume. Its only `Opaque`
+//! pointers are to a `DllContext`, which outlives the library's use of it (**L2**); one thread at a time calls it for a process.
 #![allow(unsafe_code, reason = "the interface is C")]
 #![allow(
     clippy::missing_transmute_annotations,
-    reason = "the type stands where the function goes"
+    reason = "the field gives the type"
 )]
 
 use nix::libc;
@@ -35,10 +35,10 @@ type OfProcess = unsafe extern "C" fn(*mut Opaque) -> c_int;
 type WithMessage = unsafe extern "C" fn(*mut Opaque, *mut *const c_char) -> c_int;
 type CollState = unsafe extern "C" fn(*mut Opaque, c_int, *mut c_int, *mut c_int) -> c_int;
 
-/// The functions of a library that is loaded, and stays so.
+/// The functions of a library, which is never unloaded.
 #[derive(Debug)]
 pub struct Dll {
-    /// It is rmpi's: several threads may ask it, each about a process of its own, and it says which calls wait.
+    /// It is rmpi's: it may be called on several threads, each for a process of its own, and it lists blocking calls.
     is_ours: bool,
     error_string: unsafe extern "C" fn(c_int) -> *const c_char,
     setup_image: unsafe extern "C" fn(*mut Opaque, *const ImageCallbacks) -> c_int,
@@ -58,12 +58,12 @@ pub struct Dll {
     get_comm_coll_state: Option<CollState>,
 }
 
-/// What the library knows a rank by; here its image and its process are one.
+/// The library's handle of a rank; image and process are one object here.
 struct DllContext<'a> {
     target: &'a RankProcess,
     image_info: *mut c_void,
     process_info: *mut c_void,
-    /// The types that it asked for, by name: what it knows one by is where it lies here.
+    /// The types that it has looked up, by name; its handle of a type is the address of the `Box`'s content.
     types: HashMap<Box<[u8]>, Option<Box<Type>>>,
 }
 
@@ -74,7 +74,7 @@ struct DllSymbols<'a> {
 }
 
 impl DllSymbols<'_> {
-    /// A function, if the library has it.
+    /// An optional function.
     fn find(&self, name: &'static CStr) -> Option<NonNull<c_void>> {
         // SAFETY: a library that is loaded, and a string.
         NonNull::new(unsafe { libc::dlsym(self.handle.as_ptr(), name.as_ptr()) })
@@ -88,11 +88,11 @@ impl DllSymbols<'_> {
     }
 }
 
-/// A function that must be there, with the type of where it goes.
+/// A required function, with the type of the variable that it is assigned to.
 macro_rules! function {
     ($names:expr, $name:literal) => {{
         let found = $names.need($name)?;
-        // SAFETY: a function of this name has the type that the interface says: L1.
+        // SAFETY: a function of this name has the type of the interface: L1.
         unsafe { core::mem::transmute(found.as_ptr()) }
     }};
 }
@@ -101,7 +101,7 @@ impl Dll {
     /// Loads a library.
     ///
     /// # Errors
-    /// When that does not work, or it is of another version of the interface.
+    /// When it cannot be loaded, or implements another version of the interface.
     pub fn load(path: &Path) -> Result<Self, Error> {
         let refused = |why: String| Error::Dll {
             path: path.to_owned(),
@@ -109,12 +109,12 @@ impl Dll {
         };
         let name = CString::new(path.as_os_str().as_bytes());
         let name = name.map_err(|_| refused("its name has a zero byte".into()))?;
-        // SAFETY: a string; the library is believed to be one for debuggers: L1.
+        // SAFETY: a string; the library is assumed to be a debugger library: L1.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         let Some(handle) = NonNull::new(handle) else {
-            // SAFETY: the loader's words of what just failed, or NULL.
+            // SAFETY: the loader's message for this failure, or NULL.
             let words = unsafe { libc::dlerror() };
-            return Err(refused(words_of(words)));
+            return Err(refused(string_of(words)));
         };
         let names = DllSymbols { handle, path };
         let compatibility: unsafe extern "C" fn() -> c_int =
@@ -129,7 +129,7 @@ impl Dll {
         }
         let setup: unsafe extern "C" fn(*const BasicCallbacks) =
             function!(names, c"mqs_setup_basic_callbacks");
-        // SAFETY: a table that stays for ever.
+        // SAFETY: a static table.
         unsafe { setup(&raw const BASIC) };
         Self::functions(&names)
     }
@@ -138,9 +138,9 @@ impl Dll {
         let version: unsafe extern "C" fn() -> *const c_char =
             function!(names, c"mqs_version_string");
         // SAFETY: a function without arguments: L1.
-        let version = words_of(unsafe { version() });
+        let version = string_of(unsafe { version() });
         Ok(Self {
-            // The interface says nothing of threads, nor of calls that wait; ours does.
+            // The interface specifies neither threads nor blocking calls; rmpi's library does.
             is_ours: version.starts_with("rmpi "),
             error_string: function!(names, c"mqs_dll_error_string"),
             setup_image: function!(names, c"mqs_setup_image"),
@@ -167,16 +167,16 @@ impl Dll {
         })
     }
 
-    /// Whether it may be asked about several ranks at once.
+    /// Whether several threads may call it at once, for different ranks.
     #[must_use]
     pub fn is_for_threads(&self) -> bool {
         self.is_ours
     }
 
-    /// All that the library says of a rank.
+    /// Reads a rank's communicators, queues and calls.
     ///
     /// # Errors
-    /// When it refuses.
+    /// When a function of the library fails.
     pub fn read(&self, target: &RankProcess) -> Result<RankReport, Error> {
         let pid = target.pid();
         let mut context = DllContext {
@@ -186,11 +186,11 @@ impl Dll {
             types: HashMap::new(),
         };
         let it: *mut Opaque = (&raw mut context).cast();
-        let asked = RankQuery { dll: self, it, pid };
-        let found = asked.rank();
-        // Some libraries do not take it well when there is nothing.
+        let query = RankQuery { dll: self, it, pid };
+        let found = query.rank();
+        // Some libraries crash on a NULL info.
         if !context.process_info.is_null() {
-            // SAFETY: what the library attached, once, here and below: L2.
+            // SAFETY: the info that the library attached, destroyed once, here and below: L2.
             unsafe { (self.destroy_process_info)(context.process_info) };
         }
         if !context.image_info.is_null() {
@@ -201,7 +201,7 @@ impl Dll {
     }
 }
 
-/// A rank whose queues the library is asked for.
+/// A rank whose queues are read through the library.
 struct RankQuery<'a> {
     dll: &'a Dll,
     it: *mut Opaque,
@@ -211,7 +211,7 @@ struct RankQuery<'a> {
 impl RankQuery<'_> {
     fn rank(&self) -> Result<RankReport, Error> {
         let mut message = core::ptr::null();
-        // SAFETY: callbacks that stay for ever, for a context that lives on: L2, here and below.
+        // SAFETY: static callbacks, and a context that outlives the calls: L2, here and below.
         let answer = unsafe { (self.dll.setup_image)(self.it, &raw const IMAGE) };
         self.check("mqs_setup_image", answer)?;
         // SAFETY: as above, and room for a pointer.
@@ -223,12 +223,15 @@ impl RankQuery<'_> {
         // SAFETY: as above, and room for a pointer.
         let answer = unsafe { (self.dll.process_has_queues)(self.it, &raw mut message) };
         self.check("mqs_process_has_queues", answer)?;
-        self.ask(
+        self.call(
             "mqs_update_communicator_list",
             self.dll.update_communicator_list,
         )?;
         // SAFETY: a process that is set up: L2.
-        let rank = self.dll.get_global_rank.map(|ask| unsafe { ask(self.it) });
+        let rank = self
+            .dll
+            .get_global_rank
+            .map(|get_rank| unsafe { get_rank(self.it) });
         let communicators = self.communicators()?;
         let world = communicators.iter().find(|it| it.name == "MPI_COMM_WORLD");
         let there = world.and_then(|it| i32::try_from(it.rank).ok());
@@ -236,20 +239,20 @@ impl RankQuery<'_> {
             rank: rank.filter(|rank| *rank >= 0).or(there),
             host: None,
             pid: self.pid,
-            tells_calls: self.dll.is_ours,
+            reports_calls: self.dll.is_ours,
             communicators,
         })
     }
 
     fn communicators(&self) -> Result<Vec<CommReport>, Error> {
         let mut all = Vec::new();
-        let mut more = self.ask(
+        let mut more = self.call(
             "mqs_setup_communicator_iterator",
             self.dll.setup_communicator_iterator,
         )?;
         while more {
             all.push(self.communicator()?);
-            more = self.ask("mqs_next_communicator", self.dll.next_communicator)?;
+            more = self.call("mqs_next_communicator", self.dll.next_communicator)?;
         }
         Ok(all)
     }
@@ -263,10 +266,10 @@ impl RankQuery<'_> {
         let it = unsafe { it.assume_init() };
         let size = usize::try_from(it.size).unwrap_or(0);
         let mut ranks = vec![interface::INVALID_PROCESS; size];
-        // SAFETY: as above, with room for as many ranks as the size says.
+        // SAFETY: as above, with room for `size` ranks.
         let answer = unsafe { (self.dll.get_comm_group)(self.it, ranks.as_mut_ptr()) };
         self.check("mqs_get_comm_group", answer)?;
-        // Others do not know this queue, and need not take it well to be asked for it.
+        // Other libraries do not have this queue, and may crash on its number.
         let others = match self.dll.is_ours {
             true => self.queue(interface::OTHER_OPERATIONS)?,
             false => Vec::new(),
@@ -286,7 +289,7 @@ impl RankQuery<'_> {
             calls,
             begun,
             unexpected: self.queue(interface::UNEXPECTED_MESSAGES)?,
-            // Other libraries know three queues.
+            // Other libraries have three queues only.
             inactive: match self.dll.is_ours {
                 true => self.queue(interface::INACTIVE_RECEIVES)?,
                 false => Vec::new(),
@@ -298,7 +301,7 @@ impl RankQuery<'_> {
     fn queue(&self, class: c_int) -> Result<Vec<OperationReport>, Error> {
         // SAFETY: a process that is set up: L2.
         let answer = unsafe { (self.dll.setup_operation_iterator)(self.it, class) };
-        // Some libraries do not know all three queues.
+        // Some libraries do not have all three queues.
         if answer == NO_INFORMATION || !self.check("mqs_setup_operation_iterator", answer)? {
             return Ok(Vec::new());
         }
@@ -321,13 +324,13 @@ impl RankQuery<'_> {
     }
 
     fn collectives(&self) -> Vec<Collective> {
-        let Some(ask) = self.dll.get_comm_coll_state else {
+        let Some(get_state) = self.dll.get_comm_coll_state else {
             return Vec::new();
         };
         let counted = (0..).zip(COLLECTIVES).filter_map(|(number, name)| {
             let (mut called, mut active) = (0, 0);
             // SAFETY: a process that is set up (L2), and room for both answers.
-            let answer = unsafe { ask(self.it, number, &raw mut called, &raw mut active) };
+            let answer = unsafe { get_state(self.it, number, &raw mut called, &raw mut active) };
             let known = answer == OK && called > 0;
             known.then_some(Collective {
                 name: name.into(),
@@ -338,12 +341,12 @@ impl RankQuery<'_> {
         counted.collect()
     }
 
-    fn ask(&self, name: &'static str, function: OfProcess) -> Result<bool, Error> {
+    fn call(&self, name: &'static str, function: OfProcess) -> Result<bool, Error> {
         // SAFETY: a process that is set up: L2.
         self.check(name, unsafe { function(self.it) })
     }
 
-    /// Whether there is something, or the library's words why it refused.
+    /// Checks a result: true for `mqs_ok`, false for the end of a list, otherwise an error with the library's message.
     fn check(&self, function: &'static str, answer: c_int) -> Result<bool, Error> {
         match answer {
             OK => Ok(true),
@@ -351,15 +354,15 @@ impl RankQuery<'_> {
             other => Err(Error::Refused {
                 pid: self.pid,
                 function,
-                // SAFETY: the library's words, which stay, or NULL.
-                why: words_of(unsafe { (self.dll.error_string)(other) }),
+                // SAFETY: the library's static message, or NULL.
+                why: string_of(unsafe { (self.dll.error_string)(other) }),
             }),
         }
     }
 }
 
-/// A C string, or that there is none.
-fn words_of(pointer: *const c_char) -> String {
+/// A C string, or a text for NULL.
+fn string_of(pointer: *const c_char) -> String {
     if pointer.is_null() {
         return "no reason was given".to_owned();
     }
@@ -369,7 +372,7 @@ fn words_of(pointer: *const c_char) -> String {
 }
 
 fn context<'a>(it: *mut Opaque) -> &'a mut DllContext<'a> {
-    // SAFETY: the library has no other pointers (L2), and one callback runs at a time.
+    // SAFETY: the library has only this pointer (L2), and one callback runs at a time.
     unsafe { &mut *it.cast::<DllContext<'a>>() }
 }
 
@@ -383,7 +386,7 @@ unsafe extern "C" fn release(place: *mut c_void) {
     unsafe { libc::free(place) };
 }
 
-unsafe extern "C" fn say(_: *const c_char) {}
+unsafe extern "C" fn ignore_text(_: *const c_char) {}
 
 unsafe extern "C" fn error_string(_: c_int) -> *mut c_char {
     c"memory of the process cannot be read".as_ptr().cast_mut()
@@ -406,7 +409,7 @@ unsafe extern "C" fn get_process_info(it: *mut Opaque) -> *mut c_void {
 }
 
 unsafe extern "C" fn get_type_sizes(_: *mut Opaque, sizes: *mut TypeSizes) {
-    // No more than the five of the interface: a library need not have room for others.
+    // Only the five of the interface: a library may not have room for more.
     // SAFETY: room for five.
     unsafe { sizes.cast::<[c_int; 5]>().write([2, 4, 8, 8, 8]) };
 }
@@ -432,7 +435,7 @@ unsafe extern "C" fn find_symbol(
         return NO_INFORMATION;
     };
     if !address.is_null() {
-        // SAFETY: not NULL, so there is room: L1.
+        // SAFETY: not NULL, so there is room for an address: L1.
         unsafe { address.write(found) };
     }
     OK
@@ -465,8 +468,8 @@ unsafe extern "C" fn size_of_type(it: *mut Opaque) -> c_int {
 }
 
 fn of_type<'a>(it: *mut Opaque) -> Option<&'a Type> {
-    // SAFETY: NULL, or from `find_type`: the library has no other pointers to types (L1). They stay where they are until it has
-    // let go of the context (L2).
+    // SAFETY: NULL, or from `find_type`: the library has no other pointers to types (L1). The boxes live as long as the
+    // context (L2).
     unsafe { it.cast::<Type>().as_ref() }
 }
 
@@ -491,10 +494,10 @@ unsafe extern "C" fn fetch_data(
     if into.is_null() {
         return NO_INFORMATION;
     }
-    // SAFETY: not NULL, so there is room for as many bytes as were asked for, which nobody else uses meanwhile (L1).
+    // SAFETY: not NULL, so there is room for `bytes` bytes, which nothing else accesses during the call (L1).
     let into = unsafe { core::slice::from_raw_parts_mut(into, bytes) };
     into.fill(MaybeUninit::new(0));
-    // SAFETY: they were just given a value.
+    // SAFETY: initialized by `fill`.
     let into = unsafe { into.assume_init_mut() };
     match context(it).target.read(address, into) {
         true => OK,
@@ -509,9 +512,9 @@ unsafe extern "C" fn target_to_host(
     bytes: c_int,
 ) {
     let (from, to): (*const u8, *mut u8) = (from.cast(), to.cast());
-    // Of one length each, since it is called for every number.
+    // Constant lengths for the common cases: this is called for every number.
     match bytes {
-        // SAFETY: both have that many bytes (L1); they may be the same.
+        // SAFETY: both have that many bytes (L1); they may overlap.
         8 => unsafe { to.copy_from(from, 8) },
         // SAFETY: as above.
         4 => unsafe { to.copy_from(from, 4) },
@@ -523,7 +526,7 @@ unsafe extern "C" fn target_to_host(
 static BASIC: BasicCallbacks = BasicCallbacks {
     malloc: Some(allocate),
     free: Some(release),
-    dprints: Some(say),
+    dprints: Some(ignore_text),
     errorstring: Some(error_string),
     put_image_info: Some(put_image_info),
     get_image_info: Some(get_image_info),

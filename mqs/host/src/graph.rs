@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The wait-for graph as a picture (SVG): ranks in a circle, an arrow from who waits to whom it waits for.
+//! The wait-for graph as a picture (SVG): ranks in a circle, an arrow from each waiting rank to the ranks that it waits for.
 
 use std::collections::BTreeSet;
 use std::f64::consts::TAU;
@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use crate::verdict::{JobVerdict, VerdictKind};
 use crate::waits::{JobWaits, RankState};
 
-/// Draws it.
+/// Draws the graph.
 #[must_use]
 pub fn svg(waits: &JobWaits, verdict: &JobVerdict) -> String {
     let count = waits.states.len().max(1);
@@ -17,7 +17,7 @@ pub fn svg(waits: &JobWaits, verdict: &JobVerdict) -> String {
     let arrows = arrows(waits);
     let steps: BTreeSet<(i32, i32)> = verdict.circles.iter().flat_map(|it| steps(it)).collect();
     let drawn = arrows.iter().take(MOST_ARROWS);
-    // Arrows of circles lie above the others.
+    // Arrows of cycles are drawn over the others.
     let (bold, thin): (Vec<&Arrow>, Vec<&Arrow>) =
         drawn.partition(|it| steps.contains(&(it.from, it.to)));
     for arrow in thin {
@@ -30,7 +30,7 @@ pub fn svg(waits: &JobWaits, verdict: &JobVerdict) -> String {
         let class = match state {
             RankState::Waits(_) if verdict.stuck.contains(&rank) => "stuck",
             RankState::Waits(_) => "waits",
-            RankState::Outside | RankState::Untold => "out",
+            RankState::Outside | RankState::Unknown => "out",
             RankState::Finalized | RankState::Ended | RankState::Unseen => "gone",
         };
         let (x, y) = plan.place(rank);
@@ -46,7 +46,7 @@ pub fn svg(waits: &JobWaits, verdict: &JobVerdict) -> String {
             out,
             "<g class=\"{class}\"><title>{}</title><circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{:.1}\"/>\
              <text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{rank}</text></g>",
-            escape(&told(rank, state)),
+            escape(&tooltip(rank, state)),
             plan.node,
             y + 4.0
         );
@@ -56,11 +56,11 @@ pub fn svg(waits: &JobWaits, verdict: &JobVerdict) -> String {
     out
 }
 
-/// Somebody waits for somebody.
+/// An edge of the wait-for graph.
 struct Arrow {
     from: i32,
     to: i32,
-    /// One of several would do.
+    /// One of several ranks is enough.
     any: bool,
 }
 
@@ -82,7 +82,7 @@ fn arrows(waits: &JobWaits) -> Vec<Arrow> {
     arrows
 }
 
-/// A message from any of many: a ring instead of arrows to all.
+/// Whether a message from any of many ranks is awaited: drawn as a ring instead of arrows to all.
 fn waits_for_many(wait: &crate::waits::RankWait) -> bool {
     let mut pending = wait.pending.iter();
     pending.any(|it| !it.all && it.ranks.len() > MANY)
@@ -93,7 +93,7 @@ fn steps(circle: &[i32]) -> Vec<(i32, i32)> {
     circle.iter().copied().zip(next.copied()).collect()
 }
 
-/// Where everything lies in the drawing.
+/// Positions in the drawing.
 struct GraphLayout {
     count: usize,
     width: f64,
@@ -129,7 +129,7 @@ impl GraphLayout {
         )
     }
 
-    /// Bent, so that two that wait for each other have an arrow each.
+    /// Draws an arrow, bent, so that the two arrows of ranks that wait for each other are distinct.
     fn draw(&self, out: &mut String, arrow: &Arrow, class: &str) {
         let ((x1, y1), (x2, y2)) = (self.place(arrow.from), self.place(arrow.to));
         let dashed = if arrow.any { " any" } else { "" };
@@ -230,22 +230,22 @@ fn legend(out: &mut String, plan: &GraphLayout) {
     );
 }
 
-/// What is shown when the mouse rests on a rank.
-fn told(rank: i32, state: &RankState) -> String {
+/// The tooltip of a rank.
+fn tooltip(rank: i32, state: &RankState) -> String {
     match state {
         RankState::Waits(waits) => {
             let calls: Vec<&str> = waits.iter().map(|it| it.call.as_str()).collect();
             format!("rank {rank}: {}", calls.join(", "))
         }
         RankState::Outside => format!("rank {rank} is not waiting in MPI"),
-        RankState::Untold => format!("rank {rank} may wait, or not"),
+        RankState::Unknown => format!("rank {rank} may wait, or not"),
         RankState::Finalized => format!("rank {rank} has finalized MPI"),
         RankState::Ended => format!("rank {rank} has ended"),
         RankState::Unseen => format!("rank {rank} was not looked at"),
     }
 }
 
-/// How wide a text is, about.
+/// The approximate width of a text.
 fn width_of(text: &str, size: f64) -> f64 {
     let letters = u32::try_from(text.chars().count()).unwrap_or(u32::MAX);
     f64::from(letters) * size * 0.54
@@ -262,7 +262,7 @@ fn shortened(text: &str, room: f64, size: f64) -> String {
     format!("{}…", short.trim_end())
 }
 
-/// Text without what XML reads as its own, and without control characters, which it does not allow.
+/// Escapes XML's special characters, and replaces control characters, which XML does not permit.
 fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -286,7 +286,7 @@ const STYLE: &str = "<style>\n.paper{fill:#ffffff}.ink{fill:#1b1f24}.faint{fill:
     @media (prefers-color-scheme: dark){\n.paper{fill:#0d1117}.ink{fill:#e6edf3}.faint{fill:#9da7b1}\n\
     .a.c{stroke:#f0718a}.tip.c{fill:#f0718a}}\n</style>\n";
 
-/// Candidates of one wait that get an arrow each, at most.
+/// Maximum number of candidates of one wait that get an arrow each.
 const MANY: usize = 8;
-/// Arrows in all, so that a picture stays one.
+/// Maximum number of arrows in a picture.
 const MOST_ARROWS: usize = 4096;

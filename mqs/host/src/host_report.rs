@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One look at the ranks of a host, for the `rmpi-queues` of another host to put together with those of the others. It goes there
-//! by way of the launcher, as JSON.
+//! A snapshot of the ranks of one host, for the `rmpi-queues` of another host, which combines those of all hosts. It is sent
+//! as JSON, through the launcher.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,37 +8,37 @@ use crate::report::RankReport;
 use crate::standstill::{Threads, own_threads, threads};
 use crate::{Error, InspectionSettings, Job, job};
 
-/// What one host reports of its ranks.
+/// The report of one host on its ranks.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct HostReport {
-    /// Of this form.
+    /// Version of this format.
     version: u32,
     /// The ranks that are in MPI.
     pub(crate) ranks: Vec<RankSeen>,
 }
 
-/// A rank, and what its threads did before and after it stood still.
+/// A rank, with the state of its threads before and after it was stopped.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct RankSeen {
     pub(crate) rank: RankReport,
     pub(crate) before: Threads,
     pub(crate) after: Threads,
-    /// Threads that are not the library's own.
+    /// Number of threads that are not the library's.
     pub(crate) own: usize,
 }
 
 const VERSION: u32 = 1;
 
 impl HostReport {
-    /// Looks once at the ranks that a node daemon of rmpi's launcher has started.
+    /// Takes a snapshot of the ranks that a node daemon of rmpi's launcher has started.
     ///
     /// # Errors
-    /// Those of [`look`](crate::look), but there may be no rank.
+    /// Those of [`inspect`](crate::inspect), except that there may be no rank.
     pub fn take(daemon: u32) -> Result<Self, Error> {
         for _ in 1..TRIES {
             match Self::take_once(daemon) {
-                // One of them has ended in between.
-                Err(Error::Gone(gone)) if gone != daemon && job::is_there(daemon) => {}
+                // One of the ranks has ended meanwhile.
+                Err(Error::Gone(gone)) if gone != daemon && job::is_alive(daemon) => {}
                 taken => return taken,
             }
         }
@@ -51,7 +51,7 @@ impl HostReport {
         let before: Vec<(u32, Threads)> = pids.map(|pid| (pid, threads(pid))).collect();
         let ranks = match before.is_empty() {
             true => Vec::new(),
-            false => job.look()?,
+            false => job.inspect()?,
         };
         let threads_before = |pid: u32| {
             let known = before.iter().find(|(of, _)| *of == pid);
@@ -69,16 +69,16 @@ impl HostReport {
         })
     }
 
-    /// As it is sent.
+    /// Encodes the report.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    /// Reads what another host has sent.
+    /// Decodes the report of another host.
     ///
     /// # Errors
-    /// It is none, in words.
+    /// A message, when the bytes are no report of this version.
     pub fn read(bytes: &[u8]) -> Result<Self, String> {
         let read: Self = serde_json::from_slice(bytes).map_err(|why| {
             format!(
@@ -94,7 +94,7 @@ impl HostReport {
     }
 }
 
-/// Looks at ranks of which some end meanwhile.
+/// Attempts, if ranks end during a snapshot.
 const TRIES: usize = 5;
 
 #[cfg(test)]
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    fn account() -> HostReport {
+    fn report() -> HostReport {
         let threads = || Threads::from([(7, (true, Duration::from_nanos(9)))]);
         HostReport {
             version: VERSION,
@@ -111,7 +111,7 @@ mod tests {
                     rank: Some(3),
                     host: None,
                     pid: 7,
-                    tells_calls: true,
+                    reports_calls: true,
                     communicators: Vec::new(),
                 },
                 before: threads(),
@@ -123,9 +123,9 @@ mod tests {
 
     #[test]
     fn what_is_sent_is_read_again() {
-        let read = HostReport::read(&account().bytes()).unwrap();
-        assert_eq!(read.ranks[0].rank, account().ranks[0].rank);
-        assert_eq!(read.ranks[0].after, account().ranks[0].after);
+        let read = HostReport::read(&report().bytes()).unwrap();
+        assert_eq!(read.ranks[0].rank, report().ranks[0].rank);
+        assert_eq!(read.ranks[0].after, report().ranks[0].after);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The ranks of a job over several hosts, by way of the front of rmpi's launcher: it has each daemon look at its own
-//! ([`crate::host_report`]), and passes on what they say. Words and socket: [`wireup::look`].
+//! The ranks of a job over several hosts, through the front of rmpi's launcher: each daemon takes a snapshot of its own ranks
+//! ([`crate::host_report`]), and the front forwards the reports. Messages and socket: [`wireup::look`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{ErrorKind, Read, Write};
@@ -15,7 +15,7 @@ use wireup::look::{LOOK, LookReply, address};
 use crate::host_report::{HostReport, RankSeen};
 use crate::{Error, ancestor, job};
 
-/// The front of a job.
+/// A connection to the front of a job.
 #[derive(Debug)]
 pub struct Front {
     pid: u32,
@@ -23,14 +23,14 @@ pub struct Front {
     nodes: BTreeMap<u32, HostRanks>,
 }
 
-/// A host with the ranks that run there.
+/// A host with the ranks that were started there.
 #[derive(Debug)]
 struct HostRanks {
     host: Arc<str>,
     ranks: BTreeSet<i32>,
 }
 
-/// Ranks of a host that could not be looked at.
+/// A host whose ranks could not be inspected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Unseen {
     /// The host.
@@ -41,7 +41,7 @@ pub struct Unseen {
     pub why: String,
 }
 
-/// What one look at all hosts has found.
+/// A snapshot of all hosts.
 #[derive(Debug, Default)]
 pub(crate) struct JobSnapshot {
     pub(crate) ranks: Vec<RankSeen>,
@@ -51,17 +51,18 @@ pub(crate) struct JobSnapshot {
 }
 
 impl Front {
-    /// The front that a process is, or has started, or whose rank it is; none where the job is of this machine alone.
+    /// Finds the front: the process itself, a descendant of it, or the launcher of the rank that it is. `None` if the job is on
+    /// this machine alone.
     ///
     /// # Errors
-    /// The front does not answer, or somebody else does.
+    /// When the front does not reply, or another process replies in its place.
     pub fn find(pid: u32) -> Result<Option<Self>, Error> {
         if let Some((front, _)) = Self::connect(pid)? {
             return Ok(Some(front));
         }
         let boot = ancestor::boot(pid).ok();
-        // As `timeout` and `srun` start one. Jobs that ranks have started are others.
-        for below in job::below(pid) {
+        // A front may be started by `timeout` or `srun`. Jobs that ranks have started have other boot records.
+        for below in job::descendants(pid) {
             if ancestor::boot(below).ok() == boot
                 && let Some((front, _)) = Self::connect(below)?
             {
@@ -81,9 +82,9 @@ impl Front {
         Ok(None)
     }
 
-    /// The front that has this process, if it is one, and the key of its job.
+    /// Connects to this process, if it is a front; also returns the key of its job.
     fn connect(pid: u32) -> Result<Option<(Self, u64)>, Error> {
-        let failed = |why: std::io::Error| Error::silent(pid, &why);
+        let failed = |why: std::io::Error| Error::no_answer(pid, &why);
         let place = SocketAddr::from_abstract_name(address(pid).as_bytes()).map_err(failed)?;
         let stream = match UnixStream::connect_addr(&place) {
             Ok(stream) => stream,
@@ -96,85 +97,88 @@ impl Front {
             let why = format!("process {who} answers in its place");
             return Err(Error::Front { pid, why });
         }
-        stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
+        stream
+            .set_read_timeout(Some(REPLY_TIMEOUT))
+            .map_err(failed)?;
         let mut front = Self {
             pid,
             stream,
             nodes: BTreeMap::new(),
         };
-        match front.hear()? {
+        match front.receive()? {
             LookReply::Job(key) => Ok(Some((front, key))),
-            _ => Err(front.nonsense()),
+            _ => Err(front.protocol_error()),
         }
     }
 
-    /// Its process.
+    /// The front's process.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    fn nonsense(&self) -> Error {
+    fn protocol_error(&self) -> Error {
         let (pid, why) = (self.pid, wireup::look::GarbledLook.to_string());
         Error::Front { pid, why }
     }
 
-    /// The next thing that it says.
-    fn hear(&mut self) -> Result<LookReply, Error> {
+    /// Receives the next message.
+    fn receive(&mut self) -> Result<LookReply, Error> {
         let pid = self.pid;
-        let failed = |why: std::io::Error| Error::silent(pid, &why);
+        let failed = |why: std::io::Error| Error::no_answer(pid, &why);
         let mut head = [0; 4];
         self.stream.read_exact(&mut head).map_err(failed)?;
-        let length = LookReply::length(head).map_err(|_| self.nonsense())?;
+        let length = LookReply::length(head).map_err(|_| self.protocol_error())?;
         let mut frame = Vec::new();
         let stream = &mut self.stream;
-        // Room is taken as it comes, and not as it is announced.
+        // Memory is allocated as bytes arrive, not as the length announces.
         let read = stream.take(length as u64).read_to_end(&mut frame);
         if read.map_err(failed)? < length {
             return Err(failed(ErrorKind::UnexpectedEof.into()));
         }
-        LookReply::decode(&frame).map_err(|_| self.nonsense())
+        LookReply::decode(&frame).map_err(|_| self.protocol_error())
     }
 
-    /// Looks at the ranks of all hosts, in their order.
-    pub(crate) fn look(&mut self) -> Result<JobSnapshot, Error> {
-        let asked = self.stream.write_all(&[LOOK]);
-        asked.map_err(|why| Error::silent(self.pid, &why))?;
-        let mut look = JobSnapshot::default();
+    /// Takes a snapshot of the ranks of all hosts, sorted by rank.
+    pub(crate) fn inspect(&mut self) -> Result<JobSnapshot, Error> {
+        let sent = self.stream.write_all(&[LOOK]);
+        sent.map_err(|why| Error::no_answer(self.pid, &why))?;
+        let mut snapshot = JobSnapshot::default();
         loop {
-            match self.hear()? {
+            match self.receive()? {
                 LookReply::End => break,
-                LookReply::Job(_) => return Err(self.nonsense()),
+                LookReply::Job(_) => return Err(self.protocol_error()),
                 LookReply::Node { node, host, ranks } => {
                     let ranks = numbers(ranks).collect();
                     let host = host.into();
                     self.nodes.insert(node, HostRanks { host, ranks });
                 }
                 LookReply::Seen { node, ended, bytes } => {
-                    look.take_in(self.node(node)?, ended, &bytes);
+                    snapshot.add_report(self.node(node)?, ended, &bytes);
                 }
-                LookReply::Unseen { node, why } => look.lacks(self.node(node)?, why),
-                LookReply::Ended(node) => look.ended.extend(&self.node(node)?.ranks),
+                LookReply::Unseen { node, why } => snapshot.add_unseen(self.node(node)?, why),
+                LookReply::Ended(node) => snapshot.ended.extend(&self.node(node)?.ranks),
             }
         }
-        look.ranks.sort_by_key(|it| (it.rank.rank, it.rank.pid));
-        look.unseen
+        snapshot.ranks.sort_by_key(|it| (it.rank.rank, it.rank.pid));
+        snapshot
+            .unseen
             .sort_by(|one, other| one.ranks.cmp(&other.ranks));
-        Ok(look)
+        Ok(snapshot)
     }
 
     fn node(&self, number: u32) -> Result<&HostRanks, Error> {
-        self.nodes.get(&number).ok_or_else(|| self.nonsense())
+        self.nodes.get(&number).ok_or_else(|| self.protocol_error())
     }
 }
 
 impl JobSnapshot {
-    /// What a node says of its ranks, and of no others.
-    fn take_in(&mut self, node: &HostRanks, ended: Vec<u32>, bytes: &[u8]) {
+    /// Adds a node's report on its ranks; other ranks in it are ignored.
+    fn add_report(&mut self, node: &HostRanks, ended: Vec<u32>, bytes: &[u8]) {
         let its = |rank: &i32| node.ranks.contains(rank);
         let read = match HostReport::read(bytes) {
-            Ok(account) => account.ranks,
-            Err(why) => return self.lacks(node, why),
+            Ok(report) => report.ranks,
+            Err(why) => return self.add_unseen(node, why),
         };
         self.ended.extend(numbers(ended).filter(its));
         for mut seen in read {
@@ -185,7 +189,7 @@ impl JobSnapshot {
         }
     }
 
-    fn lacks(&mut self, node: &HostRanks, why: String) {
+    fn add_unseen(&mut self, node: &HostRanks, why: String) {
         self.unseen.push(Unseen {
             host: Arc::clone(&node.host),
             ranks: node.ranks.iter().copied().collect(),
@@ -200,8 +204,8 @@ fn numbers(ranks: Vec<u32>) -> impl Iterator<Item = i32> {
         .filter_map(|rank| i32::try_from(rank).ok())
 }
 
-/// The front answers within this time, whatever hosts do, once it has served others that look at the same time.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The front replies within this time, whatever the hosts do, even if it first serves another `rmpi-queues`.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
 mod tests {
@@ -216,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_host_speaks_of_its_own_ranks_alone() {
-        let mut look = JobSnapshot::default();
+        let mut snapshot = JobSnapshot::default();
         let rank = |number: i32| {
             format!(
                 "{{\"rank\":{{\"rank\":{number},\"pid\":5,\"tells_calls\":true,\"communicators\":[]}},\"before\":{{}},\
@@ -224,13 +228,13 @@ mod tests {
             )
         };
         let bytes = format!("{{\"version\":1,\"ranks\":[{},{}]}}", rank(2), rank(9));
-        look.take_in(&node(&[2, 3]), vec![3, 8, u32::MAX], bytes.as_bytes());
-        let seen: Vec<_> = look.ranks.iter().map(|it| it.rank.process()).collect();
+        snapshot.add_report(&node(&[2, 3]), vec![3, 8, u32::MAX], bytes.as_bytes());
+        let seen: Vec<_> = snapshot.ranks.iter().map(|it| it.rank.process()).collect();
         assert_eq!(seen, ["pid 5 on host b"]);
-        assert_eq!(look.ended, BTreeSet::from([3]));
-        look.take_in(&node(&[4]), vec![4], b"nonsense");
-        assert_eq!(look.unseen[0].ranks, [4]);
-        assert!(!look.ended.contains(&4));
+        assert_eq!(snapshot.ended, BTreeSet::from([3]));
+        snapshot.add_report(&node(&[4]), vec![4], b"nonsense");
+        assert_eq!(snapshot.unseen[0].ranks, [4]);
+        assert!(!snapshot.ended.contains(&4));
     }
 
     #[test]
@@ -238,7 +242,7 @@ mod tests {
         assert!(Front::find(std::process::id()).unwrap().is_none());
     }
 
-    /// Somebody has taken the name of another process's socket.
+    /// Another process has bound the socket name of a front.
     #[test]
     fn nobody_else_answers_for_a_front() {
         let pid = 0x3fff_fff0;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which processes are ranks: those that the one that is named has started, or those of the job that it belongs to.
+//! Finding the processes that are ranks: those below the given process, or those of the job that it belongs to.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
 
-use crate::elsewhere::name;
+use crate::other_hosts::name;
 use crate::symbols::SymbolFiles;
 use crate::target::RankProcess;
 use crate::{Error, ancestor};
@@ -12,16 +12,16 @@ use crate::{Error, ancestor};
 /// The ranks of a job, and the process that started them.
 #[derive(Debug)]
 pub struct FoundJob {
-    /// The process that was named; where that is a rank of rmpi's, or a script around one, the daemon that started it.
+    /// The given process; if that is a rank of rmpi's, or a script around one, the daemon that started it.
     pub starter: u32,
     /// The ranks.
     pub ranks: Vec<RankProcess>,
-    /// Nothing else that was started there may become a rank: no process on its way to the program, no script between two.
-    pub whole: bool,
+    /// No other process below the starter can become a rank, as one before its `exec` could, or a script between two programs.
+    pub complete: bool,
 }
 
-/// The ranks that a pid stands for: those among what it started, and what these started. A rank that rmpi's launcher started, and
-/// a script around it, stands for its job; any other for itself.
+/// The ranks that a pid stands for: those among its descendants. A rank of rmpi's launcher, and a script around it, stand for
+/// their job; any other rank stands for itself.
 ///
 /// # Errors
 /// When it cannot be read, or there is no rank.
@@ -42,24 +42,24 @@ pub fn ranks(pid: u32, files: &mut SymbolFiles) -> Result<FoundJob, Error> {
         && job_of(first.pid()) == Some(job)
     {
         let mut ranks = processes.ranks_below(daemon, files);
-        // A rank may have started a job of its own.
+        // Ranks may have started jobs of their own.
         ranks.retain(|it| job_of(it.pid()) == Some(job));
         if ranks.iter().any(|it| it.pid() == first.pid()) {
             return Ok(FoundJob {
                 starter: daemon,
-                whole: processes.are_all(daemon, &ranks),
+                complete: processes.are_only_processes(daemon, &ranks),
                 ranks,
             });
         }
     }
     Ok(FoundJob {
         starter: pid,
-        whole: processes.are_all(pid, &ranks),
+        complete: processes.are_only_processes(pid, &ranks),
         ranks,
     })
 }
 
-/// The ranks that a node daemon of rmpi's launcher has started: not those of jobs that these have started.
+/// The ranks that a node daemon of rmpi's launcher has started, without those of jobs that these have started.
 pub(crate) fn ranks_of_daemon(daemon: u32, files: &mut SymbolFiles) -> FoundJob {
     let mut ranks = ProcessTree::read().ranks_below(daemon, files);
     let is_its = |pid| ancestor::boot(pid).is_ok_and(|boot| boot.daemon_pid == daemon);
@@ -67,11 +67,11 @@ pub(crate) fn ranks_of_daemon(daemon: u32, files: &mut SymbolFiles) -> FoundJob 
     FoundJob {
         starter: daemon,
         ranks,
-        whole: false,
+        complete: false,
     }
 }
 
-/// Who started a process, who started that, and so on.
+/// The ancestors of a process, nearest first.
 pub(crate) fn ancestors(pid: u32) -> Vec<u32> {
     let parents = ProcessTree::read().parents;
     let mut line = Vec::new();
@@ -83,8 +83,8 @@ pub(crate) fn ancestors(pid: u32) -> Vec<u32> {
     line
 }
 
-/// What a process has started, what these have, and so on: who is nearer stands before.
-pub(crate) fn below(pid: u32) -> Vec<u32> {
+/// The descendants of a process, nearest first.
+pub(crate) fn descendants(pid: u32) -> Vec<u32> {
     let children = ProcessTree::read().children;
     let mut found = vec![pid];
     let mut at = 0;
@@ -97,7 +97,7 @@ pub(crate) fn below(pid: u32) -> Vec<u32> {
 }
 
 /// Whether there is such a process, and it has not ended.
-pub(crate) fn is_there(pid: u32) -> bool {
+pub(crate) fn is_alive(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
     let state = stat
         .ok()
@@ -105,12 +105,12 @@ pub(crate) fn is_there(pid: u32) -> bool {
     !matches!(state, None | Some('Z' | 'X'))
 }
 
-/// The key of the job that rmpi's launcher has told a process.
+/// The job key in a process's boot record.
 fn job_of(pid: u32) -> Option<u64> {
     ancestor::boot(pid).ok().map(|boot| boot.job)
 }
 
-/// MPI is in it. (A launcher may name a library for debuggers too, and is no rank.)
+/// Whether MPI is mapped in a process. (`MPIR_dll_name` is not enough: a launcher may have it too.)
 fn is_rank(target: &RankProcess) -> bool {
     target.find(b"MPI_Init").is_some()
 }
@@ -148,16 +148,16 @@ impl ProcessTree {
         while let Some(parent) = left.pop() {
             for child in self.children.get(&parent).into_iter().flatten() {
                 left.push(*child);
-                // What has ended meanwhile is none.
+                // A process that has ended meanwhile is skipped.
                 found.extend(RankProcess::open(*child, files).ok().filter(is_rank));
             }
         }
         found
     }
 
-    /// Whether each process below this one is one of these ranks, or above or below one. Others may be on their way to their
-    /// program: who is not seen has not ended then.
-    fn are_all(&self, pid: u32, ranks: &[RankProcess]) -> bool {
+    /// Whether each descendant of `pid` is one of these ranks, or an ancestor or descendant of one. Any other may still be before
+    /// its `exec`; a missing rank is then not known to have ended.
+    fn are_only_processes(&self, pid: u32, ranks: &[RankProcess]) -> bool {
         let ranks: HashSet<u32> = ranks.iter().map(RankProcess::pid).collect();
         let mut above = HashSet::new();
         for rank in &ranks {
@@ -172,7 +172,7 @@ impl ProcessTree {
                 if ranks.contains(child) {
                     continue;
                 }
-                if !above.contains(child) && is_there(*child) {
+                if !above.contains(child) && is_alive(*child) {
                     return false;
                 }
                 left.push(*child);
@@ -181,11 +181,11 @@ impl ProcessTree {
         true
     }
 
-    /// The daemon that a process says to be started by, if it was, and the key of the job.
+    /// The daemon named in a process's boot record, if it is an ancestor, and the key of the job.
     fn job_of(&self, pid: u32) -> Option<(u32, u64)> {
         let boot = ancestor::boot(pid).ok()?;
         let mut at = pid;
-        // No line of ancestors is longer, whatever changed while they were read.
+        // Bounds the walk, since processes may have changed while they were read.
         for _ in 0..self.parents.len() {
             at = *self.parents.get(&at)?;
             if at == boot.daemon_pid {
@@ -196,7 +196,7 @@ impl ProcessTree {
     }
 }
 
-/// The fourth word; the second is a name in parentheses, which may have any characters.
+/// The parent's pid: the fourth field of `/proc/PID/stat`; the second is a name in parentheses with arbitrary characters.
 fn parent(stat: &str) -> Option<u32> {
     let after_name = stat.rsplit(") ").next()?;
     after_name.split(' ').nth(1)?.parse().ok()

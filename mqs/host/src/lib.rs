@@ -1,43 +1,43 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A small debugger that only looks at message queues: it stops ranks, loads the library that their MPI names for
-//! debuggers (`MPIR_dll_name`), asks it for communicators and queues, and lets the ranks go on.
+//! A small debugger for message queues alone: it stops ranks, loads their MPI's debugger library (`MPIR_dll_name`), reads
+//! communicators and queues through it, and lets the ranks continue.
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`job`] | which processes are ranks |
-//! | [`hosts`], [`host_report`] | the ranks of a job over several hosts, and what each host says of its own |
-//! | [`stop`] | ranks that stand still |
-//! | [`target`] | a rank: its memory, what is mapped in it |
-//! | [`ancestor`] | that memory by way of rmpi's launcher, where the system gives it to no other |
-//! | [`symbols`], [`types`] | what files say |
-//! | [`dll`] | the library, and the callbacks that it reads a rank through |
-//! | [`report`] | what was found, as data |
-//! | [`standstill`] | two looks, and what did not change between them |
+//! | [`job`] | finding the processes that are ranks |
+//! | [`hosts`], [`host_report`] | the ranks of a job over several hosts, and the report of each host on its own |
+//! | [`stop`] | stopping processes, and letting them continue |
+//! | [`target`] | a rank's process: its memory and mapped files |
+//! | [`ancestor`] | a rank's memory through rmpi's launcher, where the system permits only ancestors |
+//! | [`symbols`], [`types`] | symbols and debug information of files |
+//! | [`dll`] | the debugger library, and the callbacks through which it reads a rank |
+//! | [`report`] | communicators, queues and calls of a rank, as data |
+//! | [`standstill`] | two snapshots, and the calls that did not change between them |
 //! | [`calls`] | the calls that ranks wait in |
-//! | [`waits`] | what each rank waits for, and who could end that |
-//! | [`near`] | what lies beside it that nearly fits |
-//! | [`verdict`] | whether the job can go on, and if not, why |
-//! | [`words`], [`listing`], [`graph`] | all that in words, as lists and as a picture |
-//! | [`cli`] | the command |
+//! | [`waits`] | what each rank waits for, and which ranks can complete it |
+//! | [`near_miss`] | messages and receives that nearly match |
+//! | [`verdict`] | whether the job can progress, and if not, why |
+//! | [`wording`], [`listing`], [`graph`] | the result as text, as lists and as a picture |
+//! | [`cli`] | the command line |
 //!
-//! **Knows** the message queue interface (`mqs::interface`), `/proc`, and how rmpi's launcher is asked for
-//! memory, and for the ranks of other hosts.
-//! **Never** knows what lies behind the interface: any MPI's library will do. It writes nothing into a rank.
+//! **Knows** the message queue interface (`mqs::interface`), `/proc`, and rmpi's launcher protocols for a rank's memory and
+//! for the ranks of other hosts.
+//! **Never** knows what lies behind the interface: any MPI's debugger library works. It never writes into a rank.
 //!
 //! # Threads
-//! Libraries that allow it are asked about several ranks at once. Whoever stopped the ranks lets them go on.
+//! Ranks are read on several threads if the library permits that. Only the thread that stopped the ranks lets them continue.
 
 pub mod ancestor;
 pub mod calls;
 pub mod cli;
 pub mod dll;
-mod elsewhere;
 pub mod graph;
 pub mod host_report;
 pub mod hosts;
 pub mod job;
 pub mod listing;
-pub mod near;
+pub mod near_miss;
+mod other_hosts;
 pub mod report;
 pub mod standstill;
 pub mod stop;
@@ -46,7 +46,7 @@ pub mod target;
 pub mod types;
 pub mod verdict;
 pub mod waits;
-pub mod words;
+pub mod wording;
 
 use nix::libc;
 use std::collections::{BTreeSet, HashMap};
@@ -55,7 +55,7 @@ use std::path::PathBuf;
 
 use dll::Dll;
 use report::RankReport;
-use stop::{HaltedProcesses, Undisturbed};
+use stop::{BlockedSignals, HaltedProcesses};
 use symbols::SymbolFiles;
 use target::RankProcess;
 
@@ -66,12 +66,12 @@ pub enum Error {
     /// There is no such process.
     #[error("there is no process {0} any more: the job has probably ended")]
     Gone(u32),
-    /// It is somebody else's, or something is wrong with it.
+    /// The process belongs to another user, or another error.
     #[error("process {pid} cannot be read: {why}; is it yours?")]
     Unreadable {
         /// The process.
         pid: u32,
-        /// What the system said.
+        /// The system's error.
         #[source]
         why: std::io::Error,
     },
@@ -80,19 +80,19 @@ pub enum Error {
     Forbidden {
         /// The process.
         pid: u32,
-        /// What the Yama module is set to, where there is one.
+        /// `kernel.yama.ptrace_scope`, if the kernel has the Yama module.
         scope: Option<u32>,
     },
     /// No rank was found.
     #[error("process {0} is no rank and has started none; give the pid of rmpiexec or of a rank")]
     NoRanks(u32),
-    /// Slurm's `srun` has no rank below itself.
+    /// Slurm's `srun` is not an ancestor of its ranks.
     #[error(
         "process {0} is srun, which has no rank below it: on a host of the job give the pid of slurmstepd, for all ranks of that host, or of \
          a rank"
     )]
     OfSrun(u32),
-    /// The launcher of a job over several hosts does not answer as it should.
+    /// The launcher of a job over several hosts does not reply, or replies with garbage.
     #[error("rmpiexec (process {pid}) does not say what the ranks of its hosts wait for: {why}")]
     Front {
         /// The launcher.
@@ -105,17 +105,17 @@ pub enum Error {
         "no rank of rmpiexec (process {0}) is in MPI: they have not come to MPI_Init, or have ended"
     )]
     NoneInMpi(u32),
-    /// No host could look at its ranks.
+    /// No host could inspect its ranks.
     #[error("no rank of {count} hosts could be looked at; host {host}: {why}")]
     Unseen {
         /// How many hosts.
         count: usize,
         /// One of them.
         host: String,
-        /// What it says.
+        /// Its error.
         why: String,
     },
-    /// A rank's MPI does not say where its library for debuggers lies.
+    /// A rank's MPI does not name a debugger library.
     #[error("process {0} has no MPIR_dll_name: its MPI has no library for debuggers")]
     NoDll(u32),
     /// The library cannot be loaded or used.
@@ -123,23 +123,23 @@ pub enum Error {
     Dll {
         /// The library.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error.
         why: String,
     },
-    /// The library answered with an error.
+    /// A function of the library failed.
     #[error("process {pid}: {function} failed: {why}")]
     Refused {
         /// The rank.
         pid: u32,
-        /// The function that was asked.
+        /// The function.
         function: &'static str,
-        /// The library's words.
+        /// The library's message.
         why: String,
     },
 }
 
 impl Error {
-    /// Of a process that could not be read.
+    /// The error for a process that could not be read.
     pub(crate) fn unreadable(pid: u32, why: std::io::Error) -> Self {
         let is_gone =
             why.kind() == std::io::ErrorKind::NotFound || why.raw_os_error() == Some(libc::ESRCH);
@@ -149,8 +149,8 @@ impl Error {
         }
     }
 
-    /// Of a launcher that does not speak.
-    pub(crate) fn silent(pid: u32, why: &std::io::Error) -> Self {
+    /// The error for a launcher that does not reply.
+    pub(crate) fn no_answer(pid: u32, why: &std::io::Error) -> Self {
         use std::io::ErrorKind;
         let why = match why.kind() {
             ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => {
@@ -165,44 +165,44 @@ impl Error {
     }
 }
 
-/// What a user may say besides which process.
+/// Options of an inspection, besides the process.
 #[derive(Clone, Debug, Default)]
 pub struct InspectionSettings {
-    /// The library to ask, instead of the one that the ranks' MPI names.
+    /// The debugger library to use, instead of the one that the ranks' MPI names.
     pub library: Option<PathBuf>,
-    /// Files with debug information of the ranks' MPI, for a library that asks for types.
+    /// Files with debug information of the ranks' MPI, for a library that needs types.
     pub debug_info: Vec<PathBuf>,
-    /// Does without what the system allows only to the ranks' ancestors, as if it did here: for tests.
-    pub as_stranger: bool,
+    /// For tests: behaves as if the system permitted only ancestors to trace and read the ranks.
+    pub as_unrelated: bool,
 }
 
-/// Stops all ranks of a job, reads their queues and lets them go on. `pid`: a rank, or who started ranks.
+/// Stops all ranks of a job, reads their queues and lets them continue. `pid`: a rank, or a process that started ranks.
 ///
 /// # Errors
 /// When there is no rank, or one cannot be read.
-pub fn look(pid: u32) -> Result<Vec<RankReport>, Error> {
-    look_with(pid, &InspectionSettings::default())
+pub fn inspect(pid: u32) -> Result<Vec<RankReport>, Error> {
+    inspect_with(pid, &InspectionSettings::default())
 }
 
-/// The same with what a user has said beside it.
+/// [`inspect`] with options.
 ///
 /// # Errors
-/// Those of [`look`].
-pub fn look_with(pid: u32, settings: &InspectionSettings) -> Result<Vec<RankReport>, Error> {
-    Job::find(pid, settings)?.look()
+/// Those of [`inspect`].
+pub fn inspect_with(pid: u32, settings: &InspectionSettings) -> Result<Vec<RankReport>, Error> {
+    Job::find(pid, settings)?.inspect()
 }
 
-/// Ranks that may be looked at more than once.
+/// The ranks of a job, for one or more snapshots.
 #[derive(Debug)]
 pub struct Job {
     pid: u32,
-    is_stranger: bool,
+    is_unrelated: bool,
     targets: Vec<(RankProcess, PathBuf)>,
     libraries: HashMap<PathBuf, Dll>,
 }
 
 impl Job {
-    /// Finds the ranks that a process stands for, and loads their libraries for debuggers.
+    /// Finds the ranks that a process stands for, and loads their debugger libraries.
     ///
     /// # Errors
     /// When there is no rank, or no library for it.
@@ -212,7 +212,7 @@ impl Job {
         Self::of(found, settings, files)
     }
 
-    /// The ranks that a node daemon of rmpi's launcher has started, which may be none.
+    /// The ranks that a node daemon of rmpi's launcher has started; possibly none.
     ///
     /// # Errors
     /// When there is no library for one.
@@ -229,13 +229,13 @@ impl Job {
     ) -> Result<Self, Error> {
         let mut job = Self {
             pid: found.starter,
-            is_stranger: settings.as_stranger,
+            is_unrelated: settings.as_unrelated,
             targets: Vec::new(),
             libraries: HashMap::new(),
         };
         for mut target in found.ranks {
-            if settings.as_stranger {
-                target.be_stranger();
+            if settings.as_unrelated {
+                target.read_through_launcher();
             }
             for path in &settings.debug_info {
                 target.add_types(files.symbols(path));
@@ -256,12 +256,12 @@ impl Job {
         self.pid
     }
 
-    /// Whether these are still all ranks, and nothing else that was started there may become one.
+    /// Whether these are still all ranks, and no other process below the starter can become one.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         let known: BTreeSet<u32> = self.targets.iter().map(|(it, _)| it.pid()).collect();
         job::ranks(self.pid, &mut SymbolFiles::default()).is_ok_and(|now| {
-            now.whole
+            now.complete
                 && now
                     .ranks
                     .iter()
@@ -271,33 +271,33 @@ impl Job {
         })
     }
 
-    /// Stops all of them, reads their queues, and lets them go on.
+    /// Takes a snapshot: stops all ranks, reads their queues, and lets them continue.
     ///
     /// # Errors
     /// When one cannot be read any more.
-    pub fn look(&self) -> Result<Vec<RankReport>, Error> {
+    pub fn inspect(&self) -> Result<Vec<RankReport>, Error> {
         let pid = self.pid;
-        let undisturbed = Undisturbed::begin().map_err(|why| Error::Unreadable { pid, why })?;
+        let blocked = BlockedSignals::begin().map_err(|why| Error::Unreadable { pid, why })?;
         let pids = self.targets.iter().map(|(target, _)| target.pid());
-        let stopped = match self.is_stranger {
+        let stopped = match self.is_unrelated {
             true => HaltedProcesses::stop_by_signal(pids)?,
             false => HaltedProcesses::stop(pids)?,
         };
         let mut ranks = self.read()?;
         drop(stopped);
-        drop(undisturbed);
+        drop(blocked);
         ranks.sort_by_key(|it| (it.rank, it.pid));
         Ok(ranks)
     }
 
-    /// Asks for all of them, several at a time if the libraries allow that.
+    /// Reads all ranks, several at a time if the libraries permit that.
     fn read(&self) -> Result<Vec<RankReport>, Error> {
-        let ask = |(target, path): &(RankProcess, PathBuf)| {
+        let query = |(target, path): &(RankProcess, PathBuf)| {
             let library = self.libraries.get(path);
             let library = library.ok_or_else(|| Error::NoDll(target.pid()))?;
-            // Who was killed while it was being read has no memory any more.
+            // A rank that was killed meanwhile has no memory any more.
             let read = library.read(target);
-            read.map_err(|why| match job::is_there(target.pid()) {
+            read.map_err(|why| match job::is_alive(target.pid()) {
                 true => why,
                 false => Error::Gone(target.pid()),
             })
@@ -305,18 +305,18 @@ impl Job {
         let together = self.libraries.values().all(Dll::is_for_threads);
         let workers = std::thread::available_parallelism().map_or(1, NonZero::get);
         if !together || workers == 1 {
-            return self.targets.iter().map(ask).collect();
+            return self.targets.iter().map(query).collect();
         }
         let share = self.targets.len().div_ceil(workers).max(1);
         std::thread::scope(|scope| {
             let shares = self.targets.chunks(share);
-            let asked = shares.map(|share| {
-                scope.spawn(move || share.iter().map(ask).collect::<Result<Vec<_>, _>>())
+            let running = shares.map(|share| {
+                scope.spawn(move || share.iter().map(query).collect::<Result<Vec<_>, _>>())
             });
-            // All are started before any is waited for.
-            let asked: Vec<_> = asked.collect();
+            // All threads are spawned before the first is joined.
+            let running: Vec<_> = running.collect();
             let mut ranks = Vec::new();
-            for share in asked {
+            for share in running {
                 let share = share.join();
                 ranks.extend(share.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
             }
@@ -335,7 +335,7 @@ fn why_no_library(target: &RankProcess) -> Error {
     Error::Forbidden { pid, scope }
 }
 
-/// What to do about it.
+/// The advice for [`Error::Forbidden`].
 fn forbidden(scope: Option<u32>) -> String {
     match scope {
         Some(scope @ 1..) => format!(

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The queues as text, communicator by communicator; ranks with equal ones stand together.
+//! The queues as text, by communicator; ranks with equal queues are listed together.
 
 use std::fmt::Write as _;
 
 use crate::report::{CommReport, OperationReport, RankReport};
-use crate::words::{self, bytes, ranks, tag};
+use crate::wording::{self, bytes, ranks, tag};
 
-/// What stands in the queues of all ranks. `all`: nothing is left out.
+/// Lists the queues of all ranks. `all`: without limits.
 #[must_use]
 pub fn listing(found: &[RankReport], all: bool) -> String {
     let most = if all { usize::MAX } else { MOST };
@@ -41,7 +41,7 @@ pub fn listing(found: &[RankReport], all: bool) -> String {
     out
 }
 
-/// Which ranks are on which host, in a job over several.
+/// Lists the ranks of each host, for a job over several hosts.
 #[must_use]
 pub fn hosts(found: &[RankReport], all: bool) -> String {
     let mut hosts: Vec<(&str, Vec<i32>)> = Vec::new();
@@ -88,7 +88,7 @@ impl EqualRanks {
     }
 }
 
-/// Of one communicator; ranks with empty queues are in none.
+/// Groups the ranks of one communicator by equal queues; ranks with empty queues are left out.
 fn groups(found: &[RankReport], id: u64, most: usize) -> Vec<EqualRanks> {
     let mut groups: Vec<EqualRanks> = Vec::new();
     for rank in found {
@@ -116,11 +116,11 @@ fn lines(comm: &CommReport, most: usize) -> Vec<String> {
     let mut lines = Vec::new();
     for it in &comm.calls {
         let root = it.peer.filter(|_| it.waits == "waits for the other ranks");
-        let with = words::with(root, it.bytes);
+        let with = wording::with(root, it.bytes);
         lines.push(format!("in {}{with}, {}", it.function, it.waits));
     }
     for it in &comm.begun {
-        let with = words::with(it.root, it.bytes);
+        let with = wording::with(it.root, it.bytes);
         let call = it
             .call
             .as_ref()
@@ -133,8 +133,8 @@ fn lines(comm: &CommReport, most: usize) -> Vec<String> {
             .iter()
             .map(|call| call.function.strip_prefix("MPI_"));
         let all = of_calls.chain(comm.begun.iter().map(|it| Some(&*it.name)));
-        let told = all.filter(|name| *name == Some(&*it.name)).count();
-        if usize::try_from(it.active).is_ok_and(|active| active > told) {
+        let listed = all.filter(|name| *name == Some(&*it.name)).count();
+        if usize::try_from(it.active).is_ok_and(|active| active > listed) {
             lines.push(format!("{} under way, call {}", it.name, it.called));
         }
     }
@@ -169,7 +169,7 @@ fn line(it: &OperationReport, towards: &str) -> String {
     };
     let mut line = format!("{towards} {peer}, {}, {}", tag(it.tag), bytes(it.bytes));
     let words = it.words.iter().map(|words| match &it.call {
-        // The number of the wait is for programs.
+        // The wait's number, which is for programs, is dropped.
         Some(call) if words.starts_with("in ") => format!("in {call}"),
         _ => words.clone(),
     });
@@ -183,5 +183,5 @@ fn line(it: &OperationReport, towards: &str) -> String {
     line
 }
 
-/// Groups of a communicator and operations of a queue that are listed where not all are asked for.
+/// Groups of a communicator, and operations of a queue, that are listed without `--all`.
 const MOST: usize = 8;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What was found, as data.
+//! Communicators, queues and calls of a rank, as the library reports them.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -10,15 +10,16 @@ use serde::{Deserialize, Serialize};
 /// A rank with its communicators.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankReport {
-    /// Rank in `MPI_COMM_WORLD`, if the library knows it.
+    /// Rank in `MPI_COMM_WORLD`, if known.
     pub rank: Option<i32>,
-    /// The host, in a job over several.
+    /// The host, in a job over several hosts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<Arc<str>>,
-    /// The process there.
+    /// The process, on that host.
     pub pid: u32,
-    /// The library says which calls wait; of a rank of another, waiting and computing look alike.
-    pub tells_calls: bool,
+    /// The library lists blocking calls; with other libraries, waiting cannot be distinguished from computing.
+    #[serde(rename = "tells_calls")]
+    pub reports_calls: bool,
     /// Its communicators; none while MPI is not initialized.
     pub communicators: Vec<CommReport>,
 }
@@ -26,69 +27,69 @@ pub struct RankReport {
 /// A communicator of a rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommReport {
-    /// The same on all its ranks.
+    /// Its id, equal on all its ranks.
     pub id: u64,
     /// Its name, if it has one.
     pub name: String,
-    /// The rank in it.
+    /// The process's rank in it.
     pub rank: i64,
-    /// Ranks that messages come from and go to, as ranks in `MPI_COMM_WORLD`.
+    /// Its peers (of an intercommunicator, the remote group), as ranks in `MPI_COMM_WORLD`.
     pub ranks: Vec<i32>,
-    /// Sends that are not finished or not collected.
+    /// Sends that are pending, or complete but not yet collected by a test or wait.
     pub sends: Vec<OperationReport>,
-    /// Receives that are not finished or not collected.
+    /// Receives that are pending, or complete but not yet collected by a test or wait.
     pub receives: Vec<OperationReport>,
     /// Messages that arrived before their receives.
     pub unexpected: Vec<OperationReport>,
-    /// Calls that a thread waits in, of which no send or receive tells, if the library says so.
+    /// Blocking calls that no send or receive refers to, if the library lists them.
     pub calls: Vec<CallReport>,
-    /// Nonblocking collectives under way, if the library lists them.
+    /// Nonblocking collectives in progress, if the library lists them.
     pub begun: Vec<NonblockingCollective>,
     /// Persistent receives that are not started, if the library lists them.
     pub inactive: Vec<OperationReport>,
-    /// Collectives that were called, if the library counts them.
+    /// Counts of collective calls, if the library has them.
     pub collectives: Vec<Collective>,
 }
 
 /// One pending operation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperationReport {
-    /// Rank of the other side in the communicator; none: any.
+    /// Rank of the peer in the communicator; `None`: any.
     pub peer: Option<i64>,
     /// The same in `MPI_COMM_WORLD`.
     pub world_peer: Option<i64>,
-    /// Tag; none: any.
+    /// Tag; `None`: any.
     pub tag: Option<i64>,
     /// Bytes of the buffer or the message.
     pub bytes: i64,
-    /// Items of a datatype that these are, if the library says so.
+    /// Number of items of the datatype, if known.
     pub items: Option<u64>,
-    /// That datatype.
+    /// The datatype, if known.
     pub datatype: Option<Arc<str>>,
-    /// Address of the data; 0: not here.
+    /// Address of the data; 0: none.
     pub buffer: u64,
     /// `pending`, `matched` or `complete`.
     pub status: Cow<'static, str>,
     /// Rank, tag and bytes of the message that a receive has matched.
     pub matched: Option<(i64, i64, i64)>,
-    /// What the library says of it.
+    /// The library's `extra_text`.
     pub words: Arc<[String]>,
-    /// The function that a thread waits for it in, if the library says so.
+    /// The function in which a thread waits for it, if any.
     pub call: Option<Arc<str>>,
-    /// That thread, where it is not the main one.
+    /// The thread; `None` for the main thread.
     pub thread: Option<u32>,
-    /// Which of its waits that is, if the library counts them.
+    /// Number of the wait, if the library counts them.
     pub wait: Option<u32>,
-    /// No other thread of the rank can be in MPI meanwhile.
+    /// No other thread of the rank can be in MPI at the same time.
     pub alone: bool,
-    /// Requests of that call that are done, and those that are pending, if it has several.
+    /// The number of that call's requests that are complete and that are pending, if it has several.
     pub requests: Option<(u32, u32)>,
-    /// That call waits in a collective whose data are just moving.
+    /// That call waits in a collective whose data are being transferred.
     pub moving: bool,
 }
 
 impl RankReport {
-    /// Its process in words.
+    /// Its process, as text.
     #[must_use]
     pub fn process(&self) -> String {
         let pid = self.pid;
@@ -100,13 +101,13 @@ impl RankReport {
 }
 
 impl OperationReport {
-    /// Of the entry of a collective.
+    /// Bytes per rank, for the entry of a collective.
     fn bytes_a_rank(&self) -> Option<i64> {
-        let told = |line: &String| line.ends_with(" a rank");
-        self.words.iter().any(told).then_some(self.bytes)
+        let is_size = |line: &String| line.ends_with(" a rank");
+        self.words.iter().any(is_size).then_some(self.bytes)
     }
 
-    /// Bytes, and of what they are.
+    /// Size and datatype of its data.
     #[must_use]
     pub fn data(&self) -> MessageData {
         MessageData {
@@ -122,34 +123,34 @@ impl OperationReport {
 pub struct MessageData {
     /// Bytes.
     pub bytes: i64,
-    /// Items of a datatype that these are, if that is known.
+    /// Number of items of the datatype, if known.
     pub items: Option<u64>,
-    /// That datatype.
+    /// The datatype, if known.
     pub datatype: Option<Arc<str>>,
 }
 
-/// A call that a thread waits in: a probe, a collective, `MPI_Finalize`.
+/// A blocking call that no send or receive refers to: a probe, a collective, `MPI_Finalize`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallReport {
     /// The function.
     pub function: String,
-    /// What it waits for, in the library's words.
+    /// The library's text for what it waits for.
     pub waits: String,
-    /// The thread, where that is not the main one.
+    /// The thread; `None` for the main thread.
     pub thread: Option<u32>,
-    /// Which of its waits it is, if the library counts them.
+    /// Number of the wait, if the library counts them.
     pub wait: Option<u32>,
-    /// No other thread of the rank can be in MPI meanwhile.
+    /// No other thread of the rank can be in MPI at the same time.
     pub alone: bool,
-    /// Of a probe: whose message, as a rank of the communicator; none: any. Of a collective: its root, if it has one.
+    /// Of a probe: the source in the communicator; `None`: any. Of a collective: its root, if it has one.
     pub peer: Option<i64>,
-    /// Of a probe: with which tag; none: any. Of a collective: which call of the communicator's it is.
+    /// Of a probe: the tag; `None`: any. Of a collective: the number of the call on its communicator.
     pub tag: Option<i64>,
-    /// Of a collective: bytes that all ranks must name alike, if there are such and the library says them.
+    /// Of a collective: the size that must be equal on all ranks, if there is one and it is known.
     pub bytes: Option<i64>,
-    /// Of a collective: data of it are just moving.
+    /// Of a collective: its data are being transferred.
     pub moving: bool,
-    /// Requests of it that are done, and those that are pending, if it has several.
+    /// The number of its requests that are complete and that are pending, if it has several.
     pub requests: Option<(u32, u32)>,
 }
 
@@ -160,26 +161,26 @@ pub struct NonblockingCollective {
     pub name: String,
     /// Its root, as a rank of the communicator, if it has one.
     pub root: Option<i64>,
-    /// Which call of the communicator's it is.
+    /// Number of the call on its communicator.
     pub place: Option<i64>,
-    /// Bytes that all ranks must name alike, if there are such and the library says them.
+    /// The size that must be equal on all ranks, if there is one and it is known.
     pub bytes: Option<i64>,
-    /// The function that a thread waits for it in.
+    /// The function in which a thread waits for it, if any.
     pub call: Option<String>,
-    /// That thread, where it is not the main one.
+    /// The thread; `None` for the main thread.
     pub thread: Option<u32>,
-    /// Which of its waits that is.
+    /// Number of the wait.
     pub wait: Option<u32>,
-    /// No other thread of the rank can be in MPI meanwhile.
+    /// No other thread of the rank can be in MPI at the same time.
     pub alone: bool,
-    /// Data of a collective are just moving.
+    /// Its data are being transferred.
     pub moving: bool,
-    /// Requests of that call that are done, and those that are pending, if it has several.
+    /// The number of that call's requests that are complete and that are pending, if it has several.
     pub requests: Option<(u32, u32)>,
 }
 
 impl NonblockingCollective {
-    /// rmpi's library lists them in a queue of its own.
+    /// Converts an entry of rmpi's own queue; `None` if it is not a nonblocking collective.
     pub(crate) fn of(entry: &OperationReport) -> Option<Self> {
         let what = entry.words.first()?.strip_prefix("nonblocking ")?;
         let name = what.split(", ").next()?;
@@ -199,7 +200,7 @@ impl NonblockingCollective {
 }
 
 impl CallReport {
-    /// rmpi's library lists such calls in a queue of its own, with the function's name where operations say `receive`.
+    /// Converts an entry of rmpi's own queue, whose first line is the function's name; `None` if it is not a call.
     pub(crate) fn of(entry: &OperationReport) -> Option<Self> {
         let function = entry.call.as_deref()?;
         let [first, waits, ..] = &entry.words[..] else {
@@ -220,36 +221,36 @@ impl CallReport {
     }
 }
 
-/// Calls of one collective.
+/// Counts of the calls of one collective.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Collective {
     /// Its name without `MPI_`.
     pub name: Cow<'static, str>,
-    /// Calls that were begun.
+    /// Number of calls that were started.
     pub called: i32,
-    /// Calls that have not ended.
+    /// Number of calls in progress.
     pub active: i32,
 }
 
 impl OperationReport {
-    /// As the interface gives it.
+    /// Converts the interface's structure.
     pub(crate) fn of(
         it: &interface::PendingOperation,
         class: i32,
         reader: &mut OperationTextReader,
     ) -> Self {
-        // Some libraries forget the sign of what they have read.
+        // Some libraries read -1 as unsigned.
         let any = |rank: i64| (rank != -1 && rank != i64::from(u32::MAX)).then_some(rank);
         let matched = (it.actual_local_rank, it.actual_tag, it.actual_length);
         let is_matched = class == PENDING_RECEIVES && it.status >= MATCHED;
-        let told = reader.read(&it.extra_text);
+        let text = reader.read(&it.extra_text);
         Self {
             peer: any(it.desired_local_rank),
             world_peer: any(it.desired_global_rank),
             tag: (it.tag_wild == 0).then_some(it.desired_tag),
             bytes: it.desired_length,
-            items: told.items,
-            datatype: told.datatype,
+            items: text.items,
+            datatype: text.datatype,
             buffer: it.buffer,
             status: Cow::Borrowed(match it.status {
                 interface::PENDING => "pending",
@@ -257,18 +258,18 @@ impl OperationReport {
                 _ => "complete",
             }),
             matched: is_matched.then_some(matched),
-            call: told.call,
-            thread: told.thread,
-            wait: told.wait,
-            alone: told.alone,
-            requests: told.requests,
-            moving: told.moving,
-            words: told.words,
+            call: text.call,
+            thread: text.thread,
+            wait: text.wait,
+            alone: text.alone,
+            requests: text.requests,
+            moving: text.moving,
+            words: text.words,
         }
     }
 }
 
-/// The parsed text of the library about an operation.
+/// The parsed `extra_text` of an operation.
 #[derive(Clone, Debug)]
 struct OperationText {
     words: Arc<[String]>,
@@ -307,25 +308,24 @@ impl OperationText {
     }
 }
 
-/// Parses the text of the library about operations. Thousands of operations mostly have the same text, so the last
-/// result is kept.
+/// Parses the `extra_text` of operations. Consecutive operations mostly have the same text, so the last result is cached.
 #[derive(Debug, Default)]
 pub(crate) struct OperationTextReader(Option<(Lines, OperationText)>);
 
 impl OperationTextReader {
     fn read(&mut self, lines: &Lines) -> OperationText {
         match &self.0 {
-            Some((known, told)) if known == lines => told.clone(),
+            Some((known, text)) if known == lines => text.clone(),
             _ => {
-                let told = OperationText::of(lines);
-                self.0 = Some((*lines, told.clone()));
-                told
+                let text = OperationText::of(lines);
+                self.0 = Some((*lines, text.clone()));
+                text
             }
         }
     }
 }
 
-/// As they stand in [`interface::PendingOperation`].
+/// `extra_text` of [`interface::PendingOperation`].
 type Lines = [[u8; 64]; 5];
 
 /// `requests: 3 done, 2 pending`.
@@ -335,7 +335,7 @@ fn requests(line: &str) -> Option<(u32, u32)> {
     Some((done.parse().ok()?, pending.parse().ok()?))
 }
 
-/// `10 of MPI_DOUBLE`, or `of face` where the number is not known.
+/// `10 of MPI_DOUBLE`, or `of face` if the number is unknown.
 fn data(line: &str) -> Option<(Option<u64>, &str)> {
     if let Some(datatype) = line.strip_prefix("of ") {
         return Some((None, datatype));
@@ -344,14 +344,14 @@ fn data(line: &str) -> Option<(Option<u64>, &str)> {
     Some((Some(items.parse().ok()?), datatype))
 }
 
-/// The text in a field that a zero ends.
+/// The text of a zero-terminated field.
 pub(crate) fn text(field: &[u8]) -> String {
     let text = field.split(|byte| *byte == 0).next().unwrap_or_default();
     String::from_utf8_lossy(text).into_owned()
 }
 
 impl CommReport {
-    /// Its name, or its number.
+    /// Its name, or its id.
     #[must_use]
     pub fn label(&self) -> String {
         match self.name.as_str() {

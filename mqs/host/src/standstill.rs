@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two looks at a job: what a rank waits for is believed when it was the same call both times, and the rank has had time in
-//! between to take in whatever was under way to it.
+//! Two snapshots of a job. A rank counts as waiting only if it was in the same call in both, and had time in between to
+//! process messages that were in flight.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,47 +9,47 @@ use std::time::{Duration, Instant};
 
 use crate::calls::calls;
 use crate::hosts::{Front, JobSnapshot, Unseen};
-use crate::job::is_there;
+use crate::job::is_alive;
 use crate::report::RankReport;
 use crate::verdict::Doubt;
 use crate::waits::JobCoverage;
-use crate::{Error, InspectionSettings, Job, ancestor, elsewhere};
+use crate::{Error, InspectionSettings, Job, ancestor, other_hosts};
 
-/// What two snapshots of a job have shown.
+/// The result of two snapshots of a job.
 #[derive(Clone, Debug)]
 pub struct JobObservation {
-    /// What the second look showed.
+    /// The ranks of the second snapshot.
     pub ranks: Vec<RankReport>,
-    /// Why a rank that waits may go on all the same.
+    /// For waiting ranks that may nevertheless progress: why.
     pub doubts: BTreeMap<i32, Doubt>,
-    /// What is known besides.
-    pub around: JobCoverage,
-    /// Hosts whose ranks could not be looked at.
+    /// Whether all ranks were seen.
+    pub coverage: JobCoverage,
+    /// Hosts whose ranks could not be inspected.
     pub unseen: Vec<Unseen>,
-    /// Ranks are missing, and nobody was found to ask for them: what the user may do.
+    /// Advice to the user, if ranks are missing and no launcher was found that could report them.
     pub elsewhere: Option<String>,
 }
 
-/// Looks twice at the ranks that a pid stands for, or once if no rank waits.
+/// Takes two snapshots of the ranks that a pid stands for, or only one if no rank waits.
 ///
 /// # Errors
-/// Those of [`look`](crate::look).
+/// Those of [`inspect`](crate::inspect).
 pub fn observe(pid: u32) -> Result<JobObservation, Error> {
     observe_with(pid, &InspectionSettings::default())
 }
 
-/// The same with what a user has said beside it.
+/// [`observe`] with options.
 ///
 /// # Errors
-/// Those of [`look`](crate::look).
+/// Those of [`inspect`](crate::inspect).
 pub fn observe_with(pid: u32, settings: &InspectionSettings) -> Result<JobObservation, Error> {
     if let Some(mut front) = Front::find(pid)? {
         return observe_hosts(&mut front);
     }
     for _ in 1..TRIES {
         match observe_once(pid, settings) {
-            // One of them has ended in between: what that means for the others is seen anew.
-            Err(Error::Gone(gone)) if gone != pid && is_there(pid) => {}
+            // A rank has ended meanwhile: start again, without it.
+            Err(Error::Gone(gone)) if gone != pid && is_alive(pid) => {}
             seen => return seen,
         }
     }
@@ -58,14 +58,14 @@ pub fn observe_with(pid: u32, settings: &InspectionSettings) -> Result<JobObserv
 
 fn observe_once(pid: u32, settings: &InspectionSettings) -> Result<JobObservation, Error> {
     let job = Job::find(pid, settings)?;
-    // The ranks may have been started since there was no front.
+    // The front and its ranks may have been started since the check above.
     if let Some(mut front) = Front::find(pid)? {
         return observe_hosts(&mut front);
     }
-    let first = job.look()?;
+    let first = job.inspect()?;
     if first.iter().all(|rank| calls(rank).is_empty()) {
         return Ok(JobObservation {
-            around: around(&job, &first),
+            coverage: coverage(&job, &first),
             elsewhere: elsewhere(pid, &first),
             ranks: first,
             doubts: BTreeMap::new(),
@@ -75,7 +75,7 @@ fn observe_once(pid: u32, settings: &InspectionSettings) -> Result<JobObservatio
     let before: Vec<Threads> = first.iter().map(|rank| threads(rank.pid)).collect();
     std::thread::sleep(PAUSE);
     let restless = settle(&first, &before);
-    let second = job.look()?;
+    let second = job.inspect()?;
     let was: BTreeMap<Place, BTreeSet<String>> = first.iter().map(identified).collect();
     let doubt = |rank: &RankReport| {
         let is_restless = restless.contains(&rank.pid);
@@ -85,7 +85,7 @@ fn observe_once(pid: u32, settings: &InspectionSettings) -> Result<JobObservatio
     };
     let doubts = second.iter().filter_map(doubt).collect();
     Ok(JobObservation {
-        around: around(&job, &second),
+        coverage: coverage(&job, &second),
         elsewhere: elsewhere(pid, &second),
         ranks: second,
         doubts,
@@ -93,19 +93,19 @@ fn observe_once(pid: u32, settings: &InspectionSettings) -> Result<JobObservatio
     })
 }
 
-/// The same over hosts. All have been looked at for the first time before any is for the second: there is a moment at which each
-/// rank was in the call that it was in both times.
+/// [`observe`] for several hosts. The first snapshot of all hosts ends before the second begins, so that there is an instant at
+/// which every rank was in the call that both snapshots show.
 fn observe_hosts(front: &mut Front) -> Result<JobObservation, Error> {
-    let first = front.look()?;
+    let first = front.inspect()?;
     if first.ranks.iter().all(|it| calls(&it.rank).is_empty()) {
         return of_hosts(front, first, BTreeMap::new());
     }
     std::thread::sleep(PAUSE_OF_HOSTS);
     let since = Instant::now();
     let (second, restless) = loop {
-        let second = front.look()?;
+        let second = front.inspect()?;
         let restless = restless(&first, &second);
-        if restless.is_empty() || since.elapsed() > PATIENCE {
+        if restless.is_empty() || since.elapsed() > SETTLE_TIMEOUT {
             break (second, restless);
         }
         std::thread::sleep(PAUSE);
@@ -121,7 +121,7 @@ fn observe_hosts(front: &mut Front) -> Result<JobObservation, Error> {
     of_hosts(front, second, doubts)
 }
 
-/// Ranks that have not looked at what had come when they were let go.
+/// Ranks that have not run their progress loop since they were continued.
 fn restless(first: &JobSnapshot, second: &JobSnapshot) -> BTreeSet<Place> {
     let pairs = second.ranks.iter().map(|it| (place(&it.rank), &it.before));
     let now: BTreeMap<Place, &Threads> = pairs.collect();
@@ -136,31 +136,31 @@ fn restless(first: &JobSnapshot, second: &JobSnapshot) -> BTreeSet<Place> {
 
 fn of_hosts(
     front: &Front,
-    look: JobSnapshot,
+    snapshot: JobSnapshot,
     doubts: BTreeMap<i32, Doubt>,
 ) -> Result<JobObservation, Error> {
-    let ranks: Vec<RankReport> = look.ranks.into_iter().map(|it| it.rank).collect();
+    let ranks: Vec<RankReport> = snapshot.ranks.into_iter().map(|it| it.rank).collect();
     if ranks.is_empty() {
-        return Err(match look.unseen.first() {
+        return Err(match snapshot.unseen.first() {
             None => Error::NoneInMpi(front.pid()),
             Some(one) => Error::Unseen {
-                count: look.unseen.len(),
+                count: snapshot.unseen.len(),
                 host: one.host.to_string(),
                 why: one.why.clone(),
             },
         });
     }
-    let whole = missing(&ranks).is_subset(&look.ended);
+    let complete = missing(&ranks).is_subset(&snapshot.ended);
     Ok(JobObservation {
         ranks,
         doubts,
-        around: JobCoverage { whole },
-        unseen: look.unseen,
+        coverage: JobCoverage { complete },
+        unseen: snapshot.unseen,
         elsewhere: None,
     })
 }
 
-/// A process among those of all hosts.
+/// A process: host and pid.
 type Place = (Option<Arc<str>>, u32);
 
 fn place(rank: &RankReport) -> Place {
@@ -171,12 +171,12 @@ fn identified(rank: &RankReport) -> (Place, BTreeSet<String>) {
     (place(rank), identity(rank))
 }
 
-/// Why a rank that waits may go on. `was`: the calls that it waited in before, if it was looked at.
+/// Why a waiting rank may progress, if it may. `was`: the calls of the first snapshot, if it has the rank.
 fn doubt(
     rank: &RankReport,
     was: Option<&BTreeSet<String>>,
     is_restless: bool,
-    own: impl Fn() -> usize,
+    count_threads: impl Fn() -> usize,
 ) -> Option<(i32, Doubt)> {
     let waits = calls(rank);
     let number = rank.rank.filter(|_| !waits.is_empty())?;
@@ -184,7 +184,7 @@ fn doubt(
         Doubt::Moved
     } else if was.is_none() || is_restless {
         Doubt::Restless
-    } else if !waits.iter().any(|it| it.alone) && own() > waits.len() {
+    } else if !waits.iter().any(|it| it.alone) && count_threads() > waits.len() {
         Doubt::Threads
     } else {
         return None;
@@ -192,7 +192,7 @@ fn doubt(
     Some((number, doubt))
 }
 
-/// Waits until the ranks have looked at what had come when they were let go; those that have not, in the end.
+/// Waits until the ranks have run their progress loops since they were continued; returns those that have not, on timeout.
 fn settle(ranks: &[RankReport], before: &[Threads]) -> BTreeSet<u32> {
     let since = Instant::now();
     loop {
@@ -201,26 +201,26 @@ fn settle(ranks: &[RankReport], before: &[Threads]) -> BTreeSet<u32> {
             .filter(|(rank, before)| !has_settled(rank, before, &threads(rank.pid)))
             .map(|(rank, _)| rank.pid)
             .collect();
-        if restless.is_empty() || since.elapsed() > PATIENCE {
+        if restless.is_empty() || since.elapsed() > SETTLE_TIMEOUT {
             return restless;
         }
         std::thread::sleep(PAUSE / 10);
     }
 }
 
-/// Each thread that waits sleeps again, or has polled for a while.
+/// Whether each waiting thread has run and sleeps again, or has polled for a while.
 fn has_settled(rank: &RankReport, before: &Threads, now: &Threads) -> bool {
     calls(rank).iter().all(|call| {
         let thread = call.thread.unwrap_or(rank.pid);
         let was = before.get(&thread);
         now.get(&thread).is_some_and(|(sleeps, ran)| {
             let more = was.map_or(*ran, |(_, was)| ran.saturating_sub(*was));
-            more >= POLLED || (*sleeps && !more.is_zero())
+            more >= POLL_TIME || (*sleeps && !more.is_zero())
         })
     })
 }
 
-/// By number: whether a thread sleeps, and for how long it has run.
+/// By thread id: whether the thread sleeps, and its CPU time.
 pub(crate) type Threads = BTreeMap<u32, (bool, Duration)>;
 
 pub(crate) fn threads(pid: u32) -> Threads {
@@ -237,7 +237,7 @@ pub(crate) fn threads(pid: u32) -> Threads {
     found.collect()
 }
 
-/// Threads that are not the library's own.
+/// Number of threads that are not the library's.
 pub(crate) fn own_threads(pid: u32) -> usize {
     let tasks = fs::read_dir(format!("/proc/{pid}/task"));
     let tasks = tasks.into_iter().flatten().flatten();
@@ -245,7 +245,7 @@ pub(crate) fn own_threads(pid: u32) -> usize {
     names.filter(|name| !name.starts_with("rmpi-")).count()
 }
 
-/// Whether data of a collective are just coming in: that may take long, and nothing else tells of it.
+/// Whether data of a collective are being transferred, which may take long and does not show in any queue.
 fn is_moving(rank: &RankReport) -> bool {
     rank.communicators.iter().any(|comm| {
         let calls = comm.calls.iter().any(|it| it.moving);
@@ -254,7 +254,7 @@ fn is_moving(rank: &RankReport) -> bool {
     })
 }
 
-/// What tells a rank that still waits in the same calls from one that waits in others that look alike.
+/// Identifies the waits of a rank: equal in two snapshots only if the rank is still in the same calls.
 fn identity(rank: &RankReport) -> BTreeSet<String> {
     let mut marks = BTreeSet::new();
     for comm in &rank.communicators {
@@ -276,7 +276,7 @@ fn identity(rank: &RankReport) -> BTreeSet<String> {
     marks
 }
 
-/// Ranks that others know and that were not seen.
+/// Ranks in communicators of others that were not seen.
 fn missing(ranks: &[RankReport]) -> BTreeSet<i32> {
     let seen: BTreeSet<i32> = ranks.iter().filter_map(|it| it.rank).collect();
     let groups = ranks.iter().flat_map(|it| &it.communicators);
@@ -284,69 +284,69 @@ fn missing(ranks: &[RankReport]) -> BTreeSet<i32> {
     all.filter(|it| !seen.contains(it)).collect()
 }
 
-/// What to do about ranks that were not seen, where their launcher says that they are of another node, or is another one.
+/// Advice for ranks that were not seen because they are on another host or belong to another launcher.
 fn elsewhere(named: u32, ranks: &[RankReport]) -> Option<String> {
     let missing = missing(ranks);
     let mut boots = ranks.iter().filter_map(|it| ancestor::boot(it.pid).ok());
     let Some(boot) = boots.next() else {
         let rank = ranks.first().filter(|_| !missing.is_empty())?;
-        return Some(elsewhere::by_starter(named, rank.pid));
+        return Some(other_hosts::by_starter(named, rank.pid));
     };
     let is_here =
         |rank: &i32| u32::try_from(*rank).is_ok_and(|it| boot.ranks.as_slice().contains(&it));
     let is_part = boot.local_size() < boot.size && !missing.iter().all(is_here);
-    is_part.then(|| elsewhere::BY_FRONT.to_owned())
+    is_part.then(|| other_hosts::BY_FRONT.to_owned())
 }
 
-/// Whether who has not been seen has ended.
-fn around(job: &Job, ranks: &[RankReport]) -> JobCoverage {
+/// Whether all ranks that were not seen have ended.
+fn coverage(job: &Job, ranks: &[RankReport]) -> JobCoverage {
     let missing = missing(ranks);
-    // It may not have been started yet, or be a script between two programs: rmpi's daemon knows.
+    // A missing rank may not have been started yet, or be a script between two programs: rmpi's daemon has the record.
     let ended = |pid: u32| {
         let mut missing = missing.iter().filter_map(|it| u32::try_from(*it).ok());
         missing.all(|rank| ancestor::has_ended(pid, rank))
     };
-    let whole = match ranks.first() {
+    let complete = match ranks.first() {
         None => false,
         Some(rank) if ancestor::is_of_rmpi(rank.pid) => ended(rank.pid),
-        Some(_) => are_all_of_launcher(job, ranks),
+        Some(_) => are_all_ranks_of_launcher(job, ranks),
     };
-    JobCoverage { whole }
+    JobCoverage { complete }
 }
 
-/// Of another MPI: the ranks were started here, all of them, by the process that was named, and nothing else below it can become one.
-/// A script around one rank has been told what that rank was, and is no such process.
-fn are_all_of_launcher(job: &Job, ranks: &[RankReport]) -> bool {
+/// For another MPI: whether all ranks of the job were started on this host by the given process, and no other process below it
+/// can become one. A script around one rank has that rank's variables, and is not the starter.
+fn are_all_ranks_of_launcher(job: &Job, ranks: &[RankReport]) -> bool {
     let starter = job.starter();
     let mut all = ranks.iter();
-    let here = all.all(|rank| rank.pid != starter && are_all_here(rank.pid));
-    here && !are_all_here(starter) && job.is_whole()
+    let here = all.all(|rank| rank.pid != starter && is_job_of_one_host(rank.pid));
+    here && !is_job_of_one_host(starter) && job.is_whole()
 }
 
-/// What a launcher tells each rank: ranks of the job, and those of this host.
-fn are_all_here(pid: u32) -> bool {
+/// Whether, by the launcher's variables in a process's environment, all ranks of the job are on this host.
+fn is_job_of_one_host(pid: u32) -> bool {
     let variables = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     let value = |name: &str| {
         let mut lines = variables.split(|byte| *byte == 0);
         lines.find_map(|line| line.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
     };
-    let mut pairs = SIZES.iter();
+    let mut pairs = SIZE_VARIABLES.iter();
     pairs.any(|(all, local)| value(all).is_some() && value(all) == value(local))
 }
 
-const SIZES: [(&str, &str); 3] = [
+const SIZE_VARIABLES: [(&str, &str); 3] = [
     ("RMPI_SIZE", "RMPI_LOCAL_SIZE"),
     ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
     ("PMI_SIZE", "MPI_LOCALNRANKS"),
 ];
 
-/// Looks at a job of which ranks end meanwhile.
+/// Attempts, if ranks end during a snapshot.
 const TRIES: usize = 5;
-/// Between two looks.
+/// Time between two snapshots.
 const PAUSE: Duration = Duration::from_millis(100);
-/// The same where messages come over a network, which may lose some and send them again.
+/// The same over a network, which may retransmit lost messages.
 const PAUSE_OF_HOSTS: Duration = Duration::from_secs(1);
-/// For ranks that share their CPUs with many.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// Who polls has looked at everything by then.
-const POLLED: Duration = Duration::from_millis(2);
+/// Time in which all ranks should have run, even if CPUs are oversubscribed.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(2);
+/// CPU time after which a polling thread has certainly polled all sources.
+const POLL_TIME: Duration = Duration::from_millis(2);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Processes that stand still for a moment.
+//! Stopping processes for a moment.
 //!
-//! Each is traced where the system allows it: then it goes on whatever becomes of this process, also when that is killed. Where
-//! it does not, or a debugger traces it already, it gets SIGSTOP, and SIGCONT at the end.
+//! Each process is stopped by `ptrace` if the system permits it: it then continues whenever this process ends, even if killed.
+//! Otherwise, or if a debugger traces it already, it is sent SIGSTOP, and SIGCONT at the end.
 //!
 //! # Safety
-//! Two system calls, which take numbers and one place for a number.
+//! Two system calls, whose arguments are numbers and one pointer to a number.
 #![allow(unsafe_code, reason = "signals that nix has no names for")]
 
 use nix::libc;
@@ -21,17 +21,17 @@ use nix::unistd::Pid;
 
 use crate::Error;
 
-/// Signals that would end or stop this process wait until this is dropped: ranks that got SIGSTOP would stay so.
+/// Blocks, until dropped, signals that would end or stop this process: ranks that got SIGSTOP would stay stopped.
 #[derive(Debug)]
-pub struct Undisturbed {
+pub struct BlockedSignals {
     before: SigSet,
 }
 
-impl Undisturbed {
-    /// From now on, for this thread.
+impl BlockedSignals {
+    /// Blocks the signals for this thread.
     ///
     /// # Errors
-    /// The system's, which has none for this.
+    /// The system's; in practice none.
     pub fn begin() -> std::io::Result<Self> {
         let mut waiting = SigSet::empty();
         for signal in [
@@ -48,9 +48,9 @@ impl Undisturbed {
     }
 }
 
-impl Drop for Undisturbed {
+impl Drop for BlockedSignals {
     fn drop(&mut self) {
-        // A mask that was there before is none that could be refused.
+        // Restoring a previous mask cannot fail.
         let _ = self.before.thread_set_mask();
     }
 }
@@ -62,33 +62,33 @@ pub struct HaltedProcesses {
 }
 
 impl HaltedProcesses {
-    /// Stops processes with all their threads: each is told before any is waited for.
+    /// Stops processes with all their threads: requests all stops before it waits for any.
     ///
     /// # Errors
-    /// When one cannot be stopped, or does not within a while; then all go on.
+    /// When one cannot be stopped, or does not stop in time; then all continue.
     pub fn stop(pids: impl IntoIterator<Item = u32>) -> Result<Self, Error> {
-        Self::stop_each(pids, HaltedProcess::tell)
+        Self::stop_each(pids, HaltedProcess::request_stop)
     }
 
-    /// The same without tracing any.
+    /// The same without `ptrace`.
     ///
     /// # Errors
     /// Those of [`stop`](Self::stop).
     pub fn stop_by_signal(pids: impl IntoIterator<Item = u32>) -> Result<Self, Error> {
-        Self::stop_each(pids, HaltedProcess::tell_by_signal)
+        Self::stop_each(pids, HaltedProcess::request_stop_by_signal)
     }
 
     fn stop_each(
         pids: impl IntoIterator<Item = u32>,
-        tell: fn(u32) -> Result<HaltedProcess, Error>,
+        request_stop: fn(u32) -> Result<HaltedProcess, Error>,
     ) -> Result<Self, Error> {
         let mut stopped = Self {
             processes: Vec::new(),
         };
         for pid in pids {
-            stopped.processes.push(tell(pid)?);
+            stopped.processes.push(request_stop(pid)?);
         }
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + STOP_TIMEOUT;
         for process in &mut stopped.processes {
             let pid = process.pid;
             let waited = process.wait(until);
@@ -97,7 +97,7 @@ impl HaltedProcesses {
         Ok(stopped)
     }
 
-    /// How many stand still by a trace, which ends with this process.
+    /// Number of processes stopped by `ptrace`.
     #[must_use]
     pub fn traced(&self) -> usize {
         let traced = |it: &&HaltedProcess| matches!(it.how, HaltMethod::Traced(_));
@@ -115,7 +115,7 @@ struct HaltedProcess {
 /// How a process was stopped.
 #[derive(Debug)]
 enum HaltMethod {
-    /// It stood still before, and is to stay so.
+    /// It was stopped before, and stays stopped.
     Before,
     /// Its threads are traced, by this thread.
     Traced(Trace),
@@ -123,7 +123,7 @@ enum HaltMethod {
     Signalled,
 }
 
-/// The threads that are traced. The system lets nobody but the thread that began a trace end it.
+/// The traced threads of a process. Only the thread that began a trace can end it, hence not `Send`.
 #[derive(Debug, Default)]
 struct Trace {
     threads: Vec<Thread>,
@@ -133,19 +133,19 @@ struct Trace {
 #[derive(Debug)]
 struct Thread {
     id: i32,
-    /// It stands, with a signal that is its own; 0 if it has none.
-    stands: Option<i32>,
+    /// Once it is stopped: the signal to deliver when it continues; 0 for none.
+    pending_signal: Option<i32>,
 }
 
 impl HaltedProcess {
-    fn tell(pid: u32) -> Result<Self, Error> {
+    fn request_stop(pid: u32) -> Result<Self, Error> {
         let unreadable = |why| Error::unreadable(pid, why);
-        if stands(pid).map_err(unreadable)? {
+        if is_stopped(pid).map_err(unreadable)? {
             let how = HaltMethod::Before;
             return Ok(Self { pid, how });
         }
         let mut trace = Trace::default();
-        if trace.tell_all(pid).is_ok() {
+        if trace.seize_new_threads(pid).is_ok() {
             let how = HaltMethod::Traced(trace);
             return Ok(Self { pid, how });
         }
@@ -153,9 +153,9 @@ impl HaltedProcess {
         Self::signal(pid)
     }
 
-    fn tell_by_signal(pid: u32) -> Result<Self, Error> {
+    fn request_stop_by_signal(pid: u32) -> Result<Self, Error> {
         let how = HaltMethod::Before;
-        match stands(pid).map_err(|why| Error::unreadable(pid, why))? {
+        match is_stopped(pid).map_err(|why| Error::unreadable(pid, why))? {
             true => Ok(Self { pid, how }),
             false => Self::signal(pid),
         }
@@ -174,7 +174,7 @@ impl HaltedProcess {
             HaltMethod::Before => Ok(()),
             HaltMethod::Traced(trace) => trace.wait(self.pid, until),
             HaltMethod::Signalled => {
-                while !stands(self.pid)? {
+                while !is_stopped(self.pid)? {
                     pause(until)?;
                 }
                 Ok(())
@@ -194,8 +194,8 @@ impl Drop for HaltedProcess {
 }
 
 impl Trace {
-    /// Tells every thread that is not traced yet to stop; whether there was one.
-    fn tell_all(&mut self, pid: u32) -> std::io::Result<bool> {
+    /// Seizes and interrupts every thread that is not traced yet; returns whether there was one.
+    fn seize_new_threads(&mut self, pid: u32) -> std::io::Result<bool> {
         let mut any = false;
         for task in fs::read_dir(format!("/proc/{pid}/task"))? {
             let task = task?;
@@ -204,28 +204,31 @@ impl Trace {
             let Some(id) = id.filter(|id| self.threads.iter().all(|it| it.id != *id)) else {
                 continue;
             };
-            let told = ptrace::seize(Pid::from_raw(id), Options::empty());
-            match told {
-                // It has ended, or is about to: only its number is left.
+            let seized = ptrace::seize(Pid::from_raw(id), Options::empty());
+            match seized {
+                // It has ended, or is a zombie.
                 Err(Errno::ESRCH) => continue,
                 Err(_) if state(&task.path()).is_none_or(|it| matches!(it, 'Z' | 'X')) => continue,
                 other => other?,
             }
-            self.threads.push(Thread { id, stands: None });
-            // It may end at any time; whoever waits for it hears that.
+            self.threads.push(Thread {
+                id,
+                pending_signal: None,
+            });
+            // It may end at any time; `poll` reports that.
             let _ = ptrace::interrupt(Pid::from_raw(id));
             any = true;
         }
         Ok(any)
     }
 
-    /// Until all threads stand, also those that others began meanwhile.
+    /// Waits until all threads are stopped, including threads created meanwhile.
     fn wait(&mut self, pid: u32, until: Instant) -> std::io::Result<()> {
         loop {
-            self.threads.retain_mut(Thread::look);
-            if self.threads.iter().any(|it| it.stands.is_none()) {
+            self.threads.retain_mut(Thread::poll);
+            if self.threads.iter().any(|it| it.pending_signal.is_none()) {
                 pause(until)?;
-            } else if !self.tell_all(pid)? {
+            } else if !self.seize_new_threads(pid)? {
                 return Ok(());
             }
         }
@@ -233,9 +236,9 @@ impl Trace {
 }
 
 impl Thread {
-    /// Looks whether it stands; false when it has ended.
-    fn look(&mut self) -> bool {
-        if self.stands.is_some() {
+    /// Checks whether the thread is stopped; false if it has ended.
+    fn poll(&mut self) -> bool {
+        if self.pending_signal.is_some() {
             return true;
         }
         let mut status = 0;
@@ -243,33 +246,33 @@ impl Thread {
         // SAFETY: room for the status.
         let answer = unsafe { libc::waitpid(self.id, &raw mut status, flags) };
         if answer == self.id && libc::WIFSTOPPED(status) {
-            // Behind these bits is the event of a trace. A stop without one is a signal on its way to the program.
+            // The upper bits are the ptrace event. A stop without one is the delivery of a signal.
             let is_its_own = status >> 16 == 0;
-            self.stands = Some(if is_its_own {
+            self.pending_signal = Some(if is_its_own {
                 libc::WSTOPSIG(status)
             } else {
                 0
             });
         }
-        answer == 0 || self.stands.is_some()
+        answer == 0 || self.pending_signal.is_some()
     }
 }
 
 impl Drop for Trace {
     fn drop(&mut self) {
         for thread in &mut self.threads {
-            // One that does not stand cannot be let go before it does.
-            let until = Instant::now() + PATIENCE;
-            while thread.look() && thread.stands.is_none() && pause(until).is_ok() {}
-            let signal = libc::c_long::from(thread.stands.unwrap_or(0));
-            // SAFETY: numbers alone; no memory of this process is read or written.
+            // A thread must be stopped before it can be detached.
+            let until = Instant::now() + STOP_TIMEOUT;
+            while thread.poll() && thread.pending_signal.is_none() && pause(until).is_ok() {}
+            let signal = libc::c_long::from(thread.pending_signal.unwrap_or(0));
+            // SAFETY: only numbers; no memory of this process is read or written.
             unsafe { libc::ptrace(libc::PTRACE_DETACH, thread.id, null_mut::<u8>(), signal) };
         }
     }
 }
 
 /// Whether all threads of a process are stopped.
-fn stands(pid: u32) -> std::io::Result<bool> {
+fn is_stopped(pid: u32) -> std::io::Result<bool> {
     for task in fs::read_dir(format!("/proc/{pid}/task"))? {
         if !matches!(state(&task?.path()), Some('T' | 't' | 'Z' | 'X')) {
             return Ok(false);
@@ -278,13 +281,13 @@ fn stands(pid: u32) -> std::io::Result<bool> {
     Ok(true)
 }
 
-/// The letter for what a thread does; `None` when it has ended.
+/// The state letter of a thread in `/proc`; `None` if it has ended.
 fn state(task: &std::path::Path) -> Option<char> {
     let text = fs::read_to_string(task.join("stat")).ok()?;
     text.rsplit(") ").next()?.chars().next()
 }
 
-/// Waits a little, unless that has gone on for too long.
+/// Sleeps briefly, or fails after the deadline.
 fn pause(until: Instant) -> std::io::Result<()> {
     if Instant::now() > until {
         return Err(std::io::ErrorKind::TimedOut.into());
@@ -293,8 +296,8 @@ fn pause(until: Instant) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A process that does not stop in this time waits for a disk that is gone.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// A process that does not stop in this time is in uninterruptible sleep, as on a hung file system.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {
@@ -303,13 +306,13 @@ mod tests {
     #[test]
     fn signals_wait_while_ranks_stand_still_and_no_longer() {
         let is_held = || SigSet::thread_get_mask().unwrap().contains(Signal::SIGINT);
-        let guard = Undisturbed::begin().unwrap();
+        let guard = BlockedSignals::begin().unwrap();
         assert!(is_held());
         drop(guard);
         assert!(!is_held());
     }
 
-    /// A child that counts, and ends with this.
+    /// A child in a busy loop, killed on drop.
     struct Child(std::process::Child);
 
     impl Child {
@@ -325,7 +328,7 @@ mod tests {
         }
 
         fn comes_to(&self, wanted: char) -> bool {
-            let until = Instant::now() + PATIENCE;
+            let until = Instant::now() + STOP_TIMEOUT;
             while self.state() != wanted {
                 if pause(until).is_err() {
                     return false;
@@ -357,7 +360,7 @@ mod tests {
     fn where_nothing_may_be_traced_a_signal_does_it() {
         let child = Child::start();
         let mut signalled = HaltedProcess::signal(child.0.id()).unwrap();
-        signalled.wait(Instant::now() + PATIENCE).unwrap();
+        signalled.wait(Instant::now() + STOP_TIMEOUT).unwrap();
         assert_eq!(child.state(), 'T');
         drop(signalled);
         assert!(child.comes_to('R'));
@@ -399,7 +402,7 @@ mod tests {
             return;
         };
         let _stopped = HaltedProcesses::stop([pid.parse().unwrap()]).unwrap();
-        std::thread::sleep(PATIENCE);
+        std::thread::sleep(STOP_TIMEOUT);
     }
 
     #[test]
@@ -412,7 +415,7 @@ mod tests {
         ]);
         let other = other.env(HELD, child.0.id().to_string()).spawn();
         let other = Child(other.unwrap());
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + STOP_TIMEOUT;
         while !matches!(child.state(), 't' | 'T') {
             pause(until).unwrap();
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What files say: where their symbols are, and what their types look like. Each file is read once, for all ranks of a host.
+//! Symbols and types of object files. Each file is read once, for all ranks of a host.
 
 use std::collections::HashMap;
 use std::fs;
@@ -10,7 +10,7 @@ use object::{Object, ObjectKind, ObjectSymbol};
 
 use crate::types::{DebugInfo, Type};
 
-/// The symbol files that were read already.
+/// A cache of symbol files.
 #[derive(Debug, Default)]
 pub struct SymbolFiles(HashMap<PathBuf, Arc<Symbols>>);
 
@@ -18,14 +18,14 @@ pub struct SymbolFiles(HashMap<PathBuf, Arc<Symbols>>);
 #[derive(Debug, Default)]
 pub struct Symbols {
     path: PathBuf,
-    /// Addresses count from where the file is mapped.
+    /// Addresses are relative to the start of the mapping.
     relative: bool,
     by_name: HashMap<Box<[u8]>, u64>,
     debug_info: OnceLock<Option<DebugInfo>>,
 }
 
 impl SymbolFiles {
-    /// A file's symbols. One that is not readable, or none of ours to read, has none.
+    /// A file's symbols; none if it is unreadable or not an object file.
     pub fn symbols(&mut self, path: &Path) -> Arc<Symbols> {
         if let Some(known) = self.0.get(path) {
             return Arc::clone(known);
@@ -57,7 +57,7 @@ impl Symbols {
         &self.path
     }
 
-    /// The address of a symbol in a process that has the file mapped from `start` on.
+    /// The address of a symbol in a process that maps the file at `start`.
     #[must_use]
     pub fn address(&self, name: &[u8], start: u64) -> Option<u64> {
         let value = *self.by_name.get(name)?;
@@ -68,7 +68,7 @@ impl Symbols {
         })
     }
 
-    /// A type that the file's debug information has.
+    /// Looks a type up in the file's debug information.
     #[must_use]
     pub fn find_type(&self, name: &[u8]) -> Option<Type> {
         let debug_info = self.debug_info.get_or_init(|| DebugInfo::of(&self.path));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A rank: its memory, and what is mapped in it.
+//! A rank's process: its memory and its mapped files.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -17,22 +17,22 @@ use crate::symbols::{SymbolFiles, Symbols};
 use crate::types::Type;
 use crate::{Error, ancestor};
 
-/// A process with what is mapped in it.
+/// A process with the object files that it maps.
 #[derive(Debug)]
 pub struct RankProcess {
     pid: u32,
     objects: Vec<(u64, Arc<Symbols>)>,
-    /// Files that have its types, and are not mapped.
+    /// Files with debug information that are not mapped.
     types: Vec<Arc<Symbols>>,
-    /// Its memory as a file, once the system call for it was refused.
+    /// Its memory as a file, opened once `process_vm_readv` was refused.
     memory: OnceLock<Option<File>>,
 }
 
 impl RankProcess {
-    /// Looks at what a process has mapped.
+    /// Reads the mappings of a process.
     ///
     /// # Errors
-    /// When that cannot be read.
+    /// When they cannot be read.
     pub fn open(pid: u32, files: &mut SymbolFiles) -> Result<Self, Error> {
         let maps = fs::read_to_string(format!("/proc/{pid}/maps"));
         let maps = maps.map_err(|why| Error::unreadable(pid, why))?;
@@ -65,7 +65,7 @@ impl RankProcess {
         all.find_map(|(start, symbols)| symbols.address(name, *start))
     }
 
-    /// A type that the debug information of the program or of a library has.
+    /// A type from the debug information of the program or of any library.
     #[must_use]
     pub fn find_type(&self, name: &[u8]) -> Option<Type> {
         let mapped = self.objects.iter().map(|(_, symbols)| symbols);
@@ -73,12 +73,12 @@ impl RankProcess {
         all.find_map(|symbols| symbols.find_type(name))
     }
 
-    /// Takes the types of a file into account too, before all others.
+    /// Adds a file with types, which is searched before the mapped ones.
     pub fn add_types(&mut self, file: Arc<Symbols>) {
         self.types.push(file);
     }
 
-    /// Copies memory; all of it or nothing.
+    /// Copies memory; false unless all bytes were read.
     pub fn read(&self, address: u64, into: &mut [u8]) -> bool {
         let (Ok(base), Ok(pid)) = (usize::try_from(address), i32::try_from(self.pid)) else {
             return false;
@@ -89,7 +89,7 @@ impl RankProcess {
         let len = into.len();
         let from = [RemoteIoVec { base, len }];
         let read = process_vm_readv(Pid::from_raw(pid), &mut [IoSliceMut::new(into)], &from);
-        // Filters of containers refuse the call, whoever reads.
+        // Seccomp filters of containers refuse the call for every user.
         if !matches!(read, Err(Errno::EPERM | Errno::ENOSYS)) {
             return read == Ok(len);
         }
@@ -100,8 +100,8 @@ impl RankProcess {
         read_file(self.memory.get_or_init(open).as_ref(), address, into)
     }
 
-    /// Reads its memory by way of the launcher alone.
-    pub fn be_stranger(&mut self) {
+    /// From now on reads its memory only through the launcher.
+    pub fn read_through_launcher(&mut self) {
         self.memory = OnceLock::from(ancestor::memory(self.pid).ok());
     }
 
@@ -112,7 +112,7 @@ impl RankProcess {
         self.read(first, &mut [0; 4])
     }
 
-    /// Where its MPI says that the library for debuggers lies: as it says, or where the whole installation was moved to.
+    /// The path of the debugger library in `MPIR_dll_name`, or its path relative to the place the installation was moved to.
     #[must_use]
     pub fn dll_path(&self) -> Option<PathBuf> {
         let name = b"MPIR_dll_name";
@@ -125,7 +125,7 @@ impl RankProcess {
         Some(there.into_iter().find(|path| path.exists()).unwrap_or(path))
     }
 
-    /// The string at an address, if it has an end within a while and anything before that.
+    /// The non-empty string of less than 4 KiB at an address.
     fn text(&self, address: u64) -> Option<Vec<u8>> {
         let mut text = Vec::new();
         let mut piece = [0; 64];
@@ -143,7 +143,7 @@ fn read_file(memory: Option<&File>, address: u64, into: &mut [u8]) -> bool {
     memory.is_some_and(|file| file.read_exact_at(into, address).is_ok())
 }
 
-/// Start and file of a mapping of a file's beginning.
+/// Start address and path of a line of `/proc/PID/maps` that maps a file from offset 0.
 fn first_mapping(line: &str) -> Option<(u64, &str)> {
     let mut words = line.split_ascii_whitespace();
     let start = words.next()?.split('-').next()?;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The types that a library for debuggers may ask for, from debug information (DWARF).
+//! The types that a debugger library may look up, from debug information (DWARF).
 //!
-//! It may lie in the file itself, in one of its own that the file names by its identity or its name, and parts of that in
-//! one that several share. Names are found in one pass; a type is read when somebody wants it.
+//! The debug information is in the file itself or in a separate file (found by build id or `.gnu_debuglink`), and parts of it may
+//! be in a supplementary file (`.gnu_debugaltlink`). Names are indexed in one pass; a type is read on demand.
 
 use std::collections::HashMap;
 use std::fs;
@@ -24,36 +24,36 @@ type Sections = HashMap<&'static str, Arc<[u8]>>;
 pub struct Type {
     /// Its bytes.
     pub size: u64,
-    /// Where its members begin, also those of its nameless members.
+    /// Offsets of its members, including those of anonymous members.
     pub members: HashMap<Box<[u8]>, u64>,
 }
 
 /// The debug information of one file.
 #[derive(Debug)]
 pub struct DebugInfo {
-    /// The file's own, and what it shares with others.
-    halves: Vec<DwarfFile>,
+    /// The main file, and the supplementary file if there is one.
+    files: Vec<DwarfFile>,
     types: HashMap<Box<[u8]>, At>,
     synonyms: HashMap<Box<[u8]>, At>,
 }
 
-/// One file of DWARF: the program's or library's own, or the one that it shares with others.
+/// One DWARF file: the main file or the supplementary one.
 #[derive(Debug)]
 struct DwarfFile {
     dwarf: Dwarf<Bytes>,
     units: Vec<UnitHeader<Bytes>>,
 }
 
-/// An entry: its half, its unit, its place there.
+/// A reference to an entry: file, unit and offset.
 #[derive(Clone, Copy, Debug)]
 struct At {
-    half: usize,
+    file: usize,
     unit: usize,
     entry: UnitOffset,
 }
 
 impl DebugInfo {
-    /// That of a program or library, wherever it lies; `None` where there is none.
+    /// The debug information of a program or library; `None` if there is none.
     #[must_use]
     pub fn of(path: &Path) -> Option<Self> {
         let bytes = fs::read(path).ok()?;
@@ -61,7 +61,7 @@ impl DebugInfo {
         if let Some(found) = Self::within(path, &file) {
             return Some(found);
         }
-        elsewhere(path, &file).into_iter().find_map(|path| {
+        separate_files(path, &file).into_iter().find_map(|path| {
             let bytes = fs::read(&path).ok()?;
             Self::within(&path, &object::File::parse(&*bytes).ok()?)
         })
@@ -78,22 +78,21 @@ impl DebugInfo {
             sections(&object::File::parse(&*bytes).ok()?)
         });
         let mut all = Self {
-            halves: vec![DwarfFile::new(&own, shared.as_ref())],
+            files: vec![DwarfFile::new(&own, shared.as_ref())],
             types: HashMap::new(),
             synonyms: HashMap::new(),
         };
-        all.halves
-            .extend(shared.map(|it| DwarfFile::new(&it, None)));
-        for half in 0..all.halves.len() {
-            // What is not understood of one half leaves what was found before.
-            let _ = all.collect(half);
+        all.files.extend(shared.map(|it| DwarfFile::new(&it, None)));
+        for file in 0..all.files.len() {
+            // An error leaves the names that were collected before.
+            let _ = all.collect(file);
         }
         Some(all)
     }
 
-    /// Notes the names of all types of a half.
-    fn collect(&mut self, half: usize) -> gimli::Result<()> {
-        let Some(this) = self.halves.get_mut(half) else {
+    /// Indexes the names of all types of a file.
+    fn collect(&mut self, file: usize) -> gimli::Result<()> {
+        let Some(this) = self.files.get_mut(file) else {
             return Ok(());
         };
         let mut headers = this.dwarf.units();
@@ -102,7 +101,7 @@ impl DebugInfo {
             let number = this.units.len();
             this.units.push(header);
             let mut entries = unit.entries();
-            // The unit's own, then its first child.
+            // The unit's own entry, then its first child.
             entries.next_entry()?;
             if !entries.next_entry()? {
                 continue;
@@ -119,7 +118,7 @@ impl DebugInfo {
                 if let Some(name) = name_of(&this.dwarf, &unit, entry) {
                     let entry = entry.offset();
                     let at = At {
-                        half,
+                        file,
                         unit: number,
                         entry,
                     };
@@ -131,20 +130,23 @@ impl DebugInfo {
         Ok(())
     }
 
-    /// A type by its name, or by another name for it.
+    /// A type by its name or by a `typedef`.
     #[must_use]
     pub fn find(&self, name: &[u8]) -> Option<Type> {
         let at = self.types.get(name).or_else(|| self.synonyms.get(name))?;
         let mut found = Type::default();
-        self.read(*at, 0, NESTED, &mut found)?;
+        self.read(*at, 0, MAX_NESTING, &mut found)?;
         Some(found)
     }
 
-    /// Reads the type at an entry, which lies `base` bytes behind the beginning of `into`.
+    /// Reads the type at an entry into `into`, at offset `base`.
     fn read(&self, at: At, base: u64, depth: u32, into: &mut Type) -> Option<()> {
         let depth = depth.checked_sub(1)?;
-        let half = self.halves.get(at.half)?;
-        let unit = half.dwarf.unit(half.units.get(at.unit)?.clone()).ok()?;
+        let dwarf_file = self.files.get(at.file)?;
+        let unit = dwarf_file
+            .dwarf
+            .unit(dwarf_file.units.get(at.unit)?.clone())
+            .ok()?;
         let entry = unit.entry(at.entry).ok()?;
         match entry.tag() {
             dw::DW_TAG_typedef | dw::DW_TAG_const_type | dw::DW_TAG_volatile_type => {
@@ -152,8 +154,8 @@ impl DebugInfo {
                 return self.read(next, base, depth, into);
             }
             tag if !is_whole(tag, &entry) => {
-                // Here it is only announced.
-                let name = name_of(&half.dwarf, &unit, &entry)?;
+                // Only a declaration.
+                let name = name_of(&dwarf_file.dwarf, &unit, &entry)?;
                 let whole = self.types.get(&name)?;
                 return self.read(*whole, base, depth, into);
             }
@@ -171,9 +173,9 @@ impl DebugInfo {
             }
             let bits = number(member, dw::DW_AT_data_bit_offset).map(|bits| bits / 8);
             let offset = number(member, dw::DW_AT_data_member_location).or(bits);
-            // The members of a union have none.
+            // Members of a union have no offset.
             let offset = base.checked_add(offset.unwrap_or(0))?;
-            match name_of(&half.dwarf, &unit, member) {
+            match name_of(&dwarf_file.dwarf, &unit, member) {
                 Some(name) => {
                     into.members.entry(name).or_insert(offset);
                 }
@@ -188,25 +190,25 @@ impl DebugInfo {
         Some(())
     }
 
-    /// The type of an entry of the unit of `at`.
+    /// The type that an entry of the unit of `at` refers to.
     fn follow(&self, at: At, entry: &Entry) -> Option<At> {
         match entry.attr_value(dw::DW_AT_type)? {
             AttributeValue::UnitRef(entry) => Some(At { entry, ..at }),
-            AttributeValue::DebugInfoRef(offset) => self.whole(at.half, offset),
+            AttributeValue::DebugInfoRef(offset) => self.whole(at.file, offset),
             AttributeValue::DebugInfoRefSup(offset) => self.whole(1, offset),
             _ => None,
         }
     }
 
-    /// The entry at a place of a half's section.
-    fn whole(&self, half: usize, offset: DebugInfoOffset) -> Option<At> {
-        let units = &self.halves.get(half)?.units;
+    /// The entry at an offset of a file's `.debug_info`.
+    fn whole(&self, file: usize, offset: DebugInfoOffset) -> Option<At> {
+        let units = &self.files.get(file)?.units;
         let begins = |unit: &UnitHeader<Bytes>| unit.debug_info_offset().map(|it| it.0);
         let unit = units
             .partition_point(|it| begins(it) <= Some(offset.0))
             .checked_sub(1)?;
         let entry = offset.to_unit_offset(units.get(unit)?)?;
-        Some(At { half, unit, entry })
+        Some(At { file, unit, entry })
     }
 }
 
@@ -226,7 +228,7 @@ impl DwarfFile {
     }
 }
 
-/// A type with its contents, and not only its announcement.
+/// Whether an entry is the definition of a type, not only a declaration.
 fn is_whole(tag: DwTag, entry: &Entry) -> bool {
     let kinds = [
         dw::DW_TAG_structure_type,
@@ -249,12 +251,12 @@ fn number(entry: &Entry, name: gimli::DwAt) -> Option<u64> {
     entry.attr(name)?.udata_value()
 }
 
-/// The sections of debug information of a file, if it has any.
+/// The debug sections of a file, if it has any.
 fn sections(file: &object::File<'_>) -> Option<Sections> {
     let wanted = [
         SectionId::DebugAbbrev,
         SectionId::DebugInfo,
-        // A unit is not taken without the head of its table of lines.
+        // `gimli` needs the header of a unit's line table.
         SectionId::DebugLine,
         SectionId::DebugLineStr,
         SectionId::DebugStr,
@@ -270,14 +272,14 @@ fn sections(file: &object::File<'_>) -> Option<Sections> {
     all.contains_key(SectionId::DebugInfo.name()).then_some(all)
 }
 
-/// The bytes of a section, which distributions compress.
+/// The bytes of a section, decompressed if necessary.
 fn contents(section: &object::Section<'_, '_>) -> Option<Arc<[u8]>> {
     let stored = section.compressed_data().ok()?;
     let size = usize::try_from(stored.uncompressed_size).ok()?;
     match stored.format {
         CompressionFormat::None => Some(stored.data.into()),
         CompressionFormat::Zlib => {
-            let limit = size.min(MOST_BYTES);
+            let limit = size.min(MAX_SECTION_BYTES);
             let bytes = miniz_oxide::inflate::decompress_to_vec_zlib_with_limit(stored.data, limit);
             bytes.ok().map(Arc::from)
         }
@@ -285,13 +287,13 @@ fn contents(section: &object::Section<'_, '_>) -> Option<Arc<[u8]>> {
     }
 }
 
-/// Where the debug information of a file may lie, as for gdb.
-fn elsewhere(path: &Path, file: &object::File<'_>) -> Vec<PathBuf> {
+/// Paths of separate debug files, searched like gdb.
+fn separate_files(path: &Path, file: &object::File<'_>) -> Vec<PathBuf> {
     let mut all = Vec::new();
-    let home = Path::new("/usr/lib/debug");
+    let root = Path::new("/usr/lib/debug");
     if let Ok(Some([first, rest @ ..])) = file.build_id() {
         let rest: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();
-        all.push(home.join(format!(".build-id/{first:02x}/{rest}.debug")));
+        all.push(root.join(format!(".build-id/{first:02x}/{rest}.debug")));
     }
     let link = file.gnu_debuglink().ok().flatten();
     let name = link.and_then(|(name, _)| std::str::from_utf8(name).ok());
@@ -299,13 +301,13 @@ fn elsewhere(path: &Path, file: &object::File<'_>) -> Vec<PathBuf> {
         all.push(folder.join(name));
         all.push(folder.join(".debug").join(name));
         let below = folder.strip_prefix("/").unwrap_or(folder);
-        all.push(home.join(below).join(name));
+        all.push(root.join(below).join(name));
     }
     all.retain(|it| it != path);
     all
 }
 
-/// Names for names for types, and nameless members in nameless members.
-const NESTED: u32 = 32;
-/// No section is larger, whatever a file says.
-const MOST_BYTES: usize = 1 << 32;
+/// Maximum depth of typedefs and anonymous members.
+const MAX_NESTING: u32 = 32;
+/// Limit for a decompressed section.
+const MAX_SECTION_BYTES: usize = 1 << 32;

@@ -1,121 +1,121 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whether a job can go on, and if not, why: proved from what each rank waits for, or not said.
+//! Whether a job can progress, and if not, why. Only what is proved from the waits of each rank is reported.
 //!
-//! A rank can go on if it is not waiting, or if what it waits for can come from ranks that can go on. What is left when
-//! nothing more follows from that can never go on: each of these waits for others of them, or for who is gone.
+//! A rank can progress if it is not waiting, or if ranks that can progress can end its wait. The fixed point of this rule leaves
+//! the stuck ranks, which can never progress: each waits for others of them, or for ranks that have left.
 //!
-//! That there is no deadlock is proved the same way, but only from what is certain: that all ranks have come to a collective
-//! does not say that their calls fit together. Where neither is proved there is no verdict.
+//! "No deadlock" is proved by the same fixed point from certain facts alone: that all ranks have entered a collective does not
+//! prove that their arguments match. If neither is proved there is no verdict.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde::Serialize;
 
-use crate::near::{Near, Other};
+use crate::near_miss::{Difference, NearMiss};
 use crate::waits::{
     AwaitedKind, AwaitedOperation, CollectiveMismatch, JobWaits, MismatchSide, RankState, RankWait,
 };
-use crate::words::{self, ranks, verb};
+use crate::wording::{self, ranks, verb};
 
 /// Whether a job is deadlocked, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct JobVerdict {
-    /// In one word, for programs.
+    /// The verdict, for programs.
     pub kind: VerdictKind,
-    /// In one line.
+    /// The verdict as a line of text.
     pub headline: String,
-    /// Why, a line each.
+    /// The causes, one line each.
     pub causes: Vec<String>,
-    /// Ranks that can never go on.
+    /// Ranks that can never progress.
     pub stuck: Vec<i32>,
-    /// Each waits for the next, and the last for the first.
+    /// Cycles: each rank waits for the next, and the last for the first.
     pub circles: Vec<Vec<i32>>,
 }
 
-/// A verdict in one word.
+/// The kinds of verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum VerdictKind {
-    /// Ranks can never go on.
+    /// Ranks can never progress.
     Deadlock,
-    /// Ranks wait for something that may still come from ranks that go on.
+    /// Ranks wait, and ranks that progress can end their waits.
     Waiting,
-    /// Ranks wait, and neither is proved.
+    /// Ranks wait, and neither of the above is proved.
     NoVerdict,
     /// No rank waits.
     Running,
 }
 
-/// Why a rank that waits may go on all the same.
+/// Why a waiting rank may nevertheless progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Doubt {
-    /// It did not wait in the same call when it was looked at before.
+    /// It was not in the same call in the first snapshot.
     Moved,
-    /// It had no time to look at what has come.
+    /// It has not run its progress loop between the snapshots.
     Restless,
-    /// Other threads of it may be in MPI at any time.
+    /// Other threads of it may enter MPI at any time.
     Threads,
 }
 
-/// Judges. `doubts` are by rank, as the states are.
+/// Computes the verdict. `doubts` are by rank in `MPI_COMM_WORLD`.
 #[must_use]
 pub fn verdict(waits: &JobWaits, doubts: &BTreeMap<i32, Doubt>) -> JobVerdict {
-    let judge = Judge::of(waits, doubts);
-    let stuck = judge.stuck();
-    let circles = judge.circles();
-    let kind = judge.kind(&stuck);
+    let analysis = Analysis::of(waits, doubts);
+    let stuck = analysis.stuck();
+    let circles = analysis.circles();
+    let kind = analysis.kind(&stuck);
     let mut causes = Vec::new();
     match kind {
         VerdictKind::Deadlock => {
-            causes.extend(circles.iter().map(|it| circle(it)));
-            causes.extend(judge.gone());
-            causes.extend(judge.absent(&stuck));
-            causes.extend(judge.nearly(&stuck));
+            causes.extend(circles.iter().map(|it| describe_cycle(it)));
+            causes.extend(analysis.gone());
+            causes.extend(analysis.absent(&stuck));
+            causes.extend(analysis.near_misses(&stuck));
         }
         VerdictKind::Waiting | VerdictKind::NoVerdict => {
-            causes.extend(judge.absent(&judge.waiting()))
+            causes.extend(analysis.absent(&analysis.waiting()))
         }
         VerdictKind::Running => {}
     }
-    causes.extend(waits.mixed.iter().map(mixed));
+    causes.extend(waits.mixed.iter().map(describe_mismatch));
     causes.extend(waits.failed.iter().map(|it| {
         let from = it.peer.map_or_else(|| "a rank".to_owned(), |it| format!("rank {it}"));
         format!(
             "a receive of rank {} has failed: the message from {from} with tag {} has {}, the buffer {} ({})",
             it.rank,
             it.tag,
-            words::bytes(it.bytes),
-            words::data(&it.room),
+            wording::bytes(it.bytes),
+            wording::data(&it.room),
             it.name
         )
     }));
     JobVerdict {
         kind,
-        headline: judge.headline(kind, &stuck),
+        headline: analysis.headline(kind, &stuck),
         causes,
         stuck,
         circles,
     }
 }
 
-struct Judge<'a> {
+struct Analysis<'a> {
     waits: &'a JobWaits,
     doubts: &'a BTreeMap<i32, Doubt>,
-    /// By rank: whether it can go on, for all that is known.
+    /// By rank: whether it may progress.
     free: Vec<bool>,
-    /// By rank: whether it is certain that it can.
+    /// By rank: whether it certainly can progress.
     sure: Vec<bool>,
 }
 
-/// Ranks that can go on, while more of them are being found.
-struct Free<'a> {
+/// The ranks known to be able to progress, during the fixed-point iteration.
+struct Runnable<'a> {
     free: &'a [bool],
-    /// Only what is certain counts.
+    /// Only certain facts count.
     strict: bool,
 }
 
-impl Free<'_> {
+impl Runnable<'_> {
     fn has(&self, rank: i32) -> bool {
         let place = usize::try_from(rank).ok();
         place.and_then(|at| self.free.get(at)).is_none_or(|it| *it)
@@ -150,7 +150,7 @@ impl Free<'_> {
             }
     }
 
-    /// All that follows from those that can go on without others.
+    /// The fixed point: starts from the ranks for which `begin` is true.
     fn of(waits: &JobWaits, begin: impl Fn(i32, &RankState) -> bool, strict: bool) -> Vec<bool> {
         let numbered = (0..).zip(&waits.states);
         let mut free: Vec<bool> = numbered.map(|(rank, it)| begin(rank, it)).collect();
@@ -160,7 +160,7 @@ impl Free<'_> {
                 let RankState::Waits(waits) = state else {
                     continue;
                 };
-                let known = Free {
+                let known = Runnable {
                     free: &free,
                     strict,
                 };
@@ -175,10 +175,10 @@ impl Free<'_> {
     }
 }
 
-impl<'a> Judge<'a> {
+impl<'a> Analysis<'a> {
     fn of(waits: &'a JobWaits, doubts: &'a BTreeMap<i32, Doubt>) -> Self {
         let may = |rank: i32, state: &RankState| match state {
-            RankState::Outside | RankState::Untold | RankState::Unseen => true,
+            RankState::Outside | RankState::Unknown | RankState::Unseen => true,
             RankState::Waits(_) => doubts.contains_key(&rank),
             RankState::Finalized | RankState::Ended => false,
         };
@@ -190,8 +190,8 @@ impl<'a> Judge<'a> {
         Self {
             waits,
             doubts,
-            free: Free::of(waits, may, false),
-            sure: Free::of(waits, does, true),
+            free: Runnable::of(waits, may, false),
+            sure: Runnable::of(waits, does, true),
         }
     }
 
@@ -200,7 +200,7 @@ impl<'a> Judge<'a> {
         let is_sure = |rank: &i32| usize::try_from(*rank).is_ok_and(|at| self.sure[at]);
         match waiting.is_empty() {
             _ if !stuck.is_empty() => VerdictKind::Deadlock,
-            true if self.waits.states.contains(&RankState::Untold) => VerdictKind::NoVerdict,
+            true if self.waits.states.contains(&RankState::Unknown) => VerdictKind::NoVerdict,
             true => VerdictKind::Running,
             false if self.waits.mixed.is_empty() && waiting.iter().all(is_sure) => {
                 VerdictKind::Waiting
@@ -211,12 +211,12 @@ impl<'a> Judge<'a> {
 
     fn can_come(&self, it: &AwaitedOperation) -> bool {
         let (free, strict) = (&self.free[..], false);
-        Free { free, strict }.can_come(it)
+        Runnable { free, strict }.can_come(it)
     }
 
     fn is_free(&self, rank: i32) -> bool {
         let (free, strict) = (&self.free[..], false);
-        Free { free, strict }.has(rank)
+        Runnable { free, strict }.has(rank)
     }
 
     fn state(&self, rank: i32) -> Option<&RankState> {
@@ -251,8 +251,8 @@ impl<'a> Judge<'a> {
         stuck.filter(|rank| !self.is_free(*rank)).collect()
     }
 
-    /// What a rank that is stuck waits for and does not get.
-    fn lacks(&self, rank: i32) -> impl Iterator<Item = &AwaitedOperation> {
+    /// The operations of a rank that no rank can complete.
+    fn unmet(&self, rank: i32) -> impl Iterator<Item = &AwaitedOperation> {
         let waits = match self.state(rank) {
             Some(RankState::Waits(waits)) => &waits[..],
             _ => &[],
@@ -261,14 +261,14 @@ impl<'a> Judge<'a> {
         pending.filter(|it| !self.can_come(it))
     }
 
-    /// Ranks that are stuck too and for which this one waits.
+    /// The stuck ranks for which this one waits.
     fn next(&self, rank: i32) -> BTreeSet<i32> {
-        let all = self.lacks(rank).flat_map(|it| it.ranks.iter().copied());
+        let all = self.unmet(rank).flat_map(|it| it.ranks.iter().copied());
         all.filter(|it| !self.is_free(*it) && !self.is_gone(*it))
             .collect()
     }
 
-    /// The shortest circle through each rank that is in none yet.
+    /// Disjoint shortest cycles among the stuck ranks.
     fn circles(&self) -> Vec<Vec<i32>> {
         let mut circles: Vec<Vec<i32>> = Vec::new();
         let stuck = self.stuck();
@@ -277,8 +277,8 @@ impl<'a> Judge<'a> {
         let mut reached = BTreeSet::new();
         let mut begins: Vec<Vec<i32>> = stuck
             .iter()
-            .take(MOST_BEGINS)
-            .filter_map(|rank| circle_through(*rank, &next))
+            .take(MAX_CYCLE_STARTS)
+            .filter_map(|rank| cycle_through(*rank, &next))
             .collect();
         begins.sort_by_key(Vec::len);
         for circle in begins {
@@ -291,11 +291,11 @@ impl<'a> Judge<'a> {
         circles
     }
 
-    /// What is waited for from ranks that are gone, or from nobody.
+    /// Lines about waits for ranks that have left, or that no rank can end.
     fn gone(&self) -> Vec<String> {
         let mut told: BTreeMap<String, Vec<i32>> = BTreeMap::new();
         for rank in self.stuck() {
-            for it in self.lacks(rank) {
+            for it in self.unmet(rank) {
                 let gone: Vec<i32> = it
                     .ranks
                     .iter()
@@ -308,7 +308,7 @@ impl<'a> Judge<'a> {
                     gone.len() == it.ranks.len()
                 };
                 if never {
-                    told.entry(self.gone_words(it, &gone))
+                    told.entry(self.describe_gone(it, &gone))
                         .or_default()
                         .push(rank);
                 }
@@ -320,7 +320,7 @@ impl<'a> Judge<'a> {
             .collect()
     }
 
-    fn gone_words(&self, it: &AwaitedOperation, gone: &[i32]) -> String {
+    fn describe_gone(&self, it: &AwaitedOperation, gone: &[i32]) -> String {
         if gone.is_empty() {
             return format!("for a message that nobody can send, on {}", it.name);
         }
@@ -332,7 +332,7 @@ impl<'a> Judge<'a> {
         format!("for {}, which {have} {what}", ranks(gone))
     }
 
-    /// Collectives that some have entered, and what the others do instead.
+    /// Lines about collectives that only some ranks have entered, and where the others are.
     fn absent(&self, of: &[i32]) -> Vec<String> {
         let mut calls: BTreeMap<CollectiveInstance, CollectiveAttendance> = BTreeMap::new();
         for rank in of {
@@ -383,7 +383,7 @@ impl<'a> Judge<'a> {
         )
     }
 
-    /// What some ranks do, if all do the same.
+    /// The state of some ranks, if all have the same.
     fn instead(&self, absent: &[i32]) -> String {
         let does = |rank: &i32| match self.state(*rank) {
             Some(RankState::Waits(waits)) => waits.first().map(|it| format!("in {}", it.call)),
@@ -412,7 +412,7 @@ impl<'a> Judge<'a> {
                 format!("deadlock: {}{of} can never go on", ranks(stuck))
             }
             VerdictKind::Running => "no rank waits in MPI".to_owned(),
-            VerdictKind::Waiting => self.headline_of_waiting("no deadlock", &self.hopes()),
+            VerdictKind::Waiting => self.headline_of_waiting("no deadlock", &self.may_come()),
             VerdictKind::NoVerdict if self.waiting().is_empty() => {
                 "no verdict: the library of this MPI does not say which calls wait".to_owned()
             }
@@ -426,46 +426,46 @@ impl<'a> Judge<'a> {
         format!("{what}: {} {waits}; {}", ranks(&waiting), why.join("; "))
     }
 
-    /// Who may still do what others wait for.
-    fn hopes(&self) -> Vec<String> {
+    /// Why waits may still end.
+    fn may_come(&self) -> Vec<String> {
         let (outside, moved) = (self.outside(), self.moved());
-        let mut hopes = Vec::new();
+        let mut may_come = Vec::new();
         if !outside.is_empty() {
             let is = verb(&outside, "is", "are");
-            hopes.push(format!(
+            may_come.push(format!(
                 "{} {is} not waiting in MPI and may still come",
                 ranks(&outside)
             ));
         }
         if !moved.is_empty() {
             let has = verb(&moved, "has", "have");
-            hopes.push(format!("{} {has} gone on meanwhile", ranks(&moved)));
+            may_come.push(format!("{} {has} gone on meanwhile", ranks(&moved)));
         }
-        if hopes.is_empty() {
-            let meeting = self.those(|_, state| match state {
+        if may_come.is_empty() {
+            let meeting = self.ranks_where(|_, state| match state {
                 RankState::Waits(waits) => waits.iter().any(is_under_way),
                 _ => false,
             });
-            hopes.push(format!(
+            may_come.push(format!(
                 "send and receive are both there for {}, whose call can end; look again to see whether it does",
                 ranks(&meeting)
             ));
         }
-        hopes
+        may_come
     }
 
     fn outside(&self) -> Vec<i32> {
-        self.those(|_, state| *state == RankState::Outside)
+        self.ranks_where(|_, state| *state == RankState::Outside)
     }
 
     fn moved(&self) -> Vec<i32> {
-        self.those(|rank, _| self.doubts.get(&rank) == Some(&Doubt::Moved))
+        self.ranks_where(|rank, _| self.doubts.get(&rank) == Some(&Doubt::Moved))
     }
 
-    /// Why nothing can be said.
+    /// Why there is no verdict.
     fn unknown(&self) -> Vec<String> {
-        let with = |doubt| self.those(|rank, _| self.doubts.get(&rank) == Some(&doubt));
-        let unseen = self.those(|_, state| *state == RankState::Unseen);
+        let with = |doubt| self.ranks_where(|rank, _| self.doubts.get(&rank) == Some(&doubt));
+        let unseen = self.ranks_where(|_, state| *state == RankState::Unseen);
         let reasons = [
             (unseen, "was not looked at", "were not looked at"),
             (
@@ -492,11 +492,13 @@ impl<'a> Judge<'a> {
         let known = reasons.into_iter().filter(|(who, ..)| !who.is_empty());
         let told =
             known.map(|(who, one, many)| format!("{} {}", ranks(&who), verb(&who, one, many)));
-        told.chain(self.unfit()).chain(self.beside()).collect()
+        told.chain(self.unfinished())
+            .chain(self.incomplete())
+            .collect()
     }
 
-    /// Collectives to which all have come, and which do not end.
-    fn unfit(&self) -> Vec<String> {
+    /// Lines about collectives that all ranks have entered and that have not ended.
+    fn unfinished(&self) -> Vec<String> {
         let (mut through, mut from, mut still) =
             (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         for (rank, waits) in self.waiters() {
@@ -509,7 +511,7 @@ impl<'a> Judge<'a> {
                     )
             });
             for it in met {
-                let roots = it.near.iter().filter(|it| it.other == Other::Through);
+                let roots = it.near.iter().filter(|it| it.other == Difference::Through);
                 let roots: Vec<i32> = roots.map(|it| it.rank).collect();
                 match roots.is_empty() {
                     true => still.insert(rank),
@@ -539,9 +541,9 @@ impl<'a> Judge<'a> {
         lines
     }
 
-    /// What else nothing is known of.
-    fn beside(&self) -> Vec<String> {
-        let more = self.those(|_, state| match state {
+    /// Lines about further gaps in what is known.
+    fn incomplete(&self) -> Vec<String> {
+        let more = self.ranks_where(|_, state| match state {
             RankState::Waits(waits) => waits.iter().any(|it| it.more),
             _ => false,
         });
@@ -555,19 +557,20 @@ impl<'a> Judge<'a> {
         lines
     }
 
-    fn those(&self, is: impl Fn(i32, &RankState) -> bool) -> Vec<i32> {
+    fn ranks_where(&self, is: impl Fn(i32, &RankState) -> bool) -> Vec<i32> {
         let numbered = (0..).zip(&self.waits.states);
         let found = numbered.filter(|(rank, state)| is(*rank, state));
         found.map(|(rank, _)| rank).collect()
     }
 
-    /// What ranks that are stuck want, and what is there instead.
-    fn nearly(&self, stuck: &[i32]) -> Vec<String> {
+    /// Lines about near misses of stuck ranks.
+    fn near_misses(&self, stuck: &[i32]) -> Vec<String> {
         let mut lines = Vec::new();
         for rank in stuck {
-            for it in self.lacks(*rank) {
-                let told =
-                    |found: &&Near| it.what != AwaitedKind::Send || found.other == Other::Inactive;
+            for it in self.unmet(*rank) {
+                let told = |found: &&NearMiss| {
+                    it.what != AwaitedKind::Send || found.other == Difference::Inactive
+                };
                 let near = it.near.iter().filter(told);
                 lines.extend(self.finalizing(*rank, it));
                 lines.extend(near.filter_map(|found| instead(*rank, it, found)));
@@ -581,7 +584,7 @@ impl<'a> Judge<'a> {
         lines
     }
 
-    /// Who is in `MPI_Finalize` sends nothing any more.
+    /// A line if the peer is in `MPI_Finalize`, and so sends no more.
     fn finalizing(&self, rank: i32, it: &AwaitedOperation) -> Option<String> {
         let peer = it.peer.filter(|_| it.what != AwaitedKind::Send)?;
         let Some(RankState::Waits(waits)) = self.state(peer) else {
@@ -596,8 +599,8 @@ impl<'a> Judge<'a> {
     }
 }
 
-/// Which ranks are in which collective.
-fn mixed(it: &CollectiveMismatch) -> String {
+/// The text of a collective mismatch.
+fn describe_mismatch(it: &CollectiveMismatch) -> String {
     let alike = |one: &MismatchSide, other: &MismatchSide| {
         (&one.name, one.root) == (&other.name, other.root)
     };
@@ -605,11 +608,11 @@ fn mixed(it: &CollectiveMismatch) -> String {
         let MismatchSide {
             name, root, ranks, ..
         } = side;
-        // Bytes where they are what ranks differ in.
+        // Sizes are given only if ranks differ in them.
         let several = it.who.iter().filter(|other| alike(side, other)).count() > 1;
-        let with = words::with(*root, side.bytes.filter(|_| several));
+        let with = wording::with(*root, side.bytes.filter(|_| several));
         let call = verb(ranks, "calls", "call");
-        format!("{} {call} {name}{with}", words::ranks(ranks))
+        format!("{} {call} {name}{with}", wording::ranks(ranks))
     });
     let parts: Vec<String> = parts.collect();
     format!(
@@ -619,7 +622,7 @@ fn mixed(it: &CollectiveMismatch) -> String {
     )
 }
 
-/// One call of a collective.
+/// Identifies one call of a collective.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct CollectiveInstance {
     communicator: u64,
@@ -639,34 +642,36 @@ fn is_under_way(wait: &RankWait) -> bool {
     wait.moves || wait.pending.iter().any(|it| it.under_way)
 }
 
-/// What is there in place of a message.
-fn instead(rank: i32, it: &AwaitedOperation, found: &Near) -> Option<String> {
+/// The text of a near miss.
+fn instead(rank: i32, it: &AwaitedOperation, found: &NearMiss) -> Option<String> {
     let sender = found.rank;
-    let wanted = words::tag(it.tag);
+    let wanted = wording::tag(it.tag);
     Some(match found.other {
-        Other::Tag => format!(
+        Difference::Tag => format!(
             "rank {rank} waits for {wanted} from rank {sender} on {}, and {} has come from it",
             it.name,
-            words::tag(found.tag)
+            wording::tag(found.tag)
         ),
-        Other::Communicator => format!(
+        Difference::Communicator => format!(
             "rank {rank} waits for {wanted} from rank {sender} on {}, and it has come on {}",
             it.name, found.name
         ),
-        Other::Rank => format!(
+        Difference::Rank => format!(
             "rank {rank} waits for {wanted} from rank {} on {}, and it has come from rank {sender}",
             it.peer?, it.name
         ),
-        Other::Inactive => format!(
+        Difference::Inactive => format!(
             "rank {rank} waits until rank {sender} receives {wanted} on {}: its persistent receive would, but was not started",
             it.name
         ),
-        Other::Collective | Other::Root | Other::Size | Other::Through => return None,
+        Difference::Collective | Difference::Root | Difference::Size | Difference::Through => {
+            return None;
+        }
     })
 }
 
-/// From a rank to itself, by the fewest steps.
-fn circle_through(begin: i32, next: &BTreeMap<i32, BTreeSet<i32>>) -> Option<Vec<i32>> {
+/// The shortest cycle through a rank.
+fn cycle_through(begin: i32, next: &BTreeMap<i32, BTreeSet<i32>>) -> Option<Vec<i32>> {
     let mut from: BTreeMap<i32, i32> = BTreeMap::new();
     let mut queue = VecDeque::from([begin]);
     while let Some(rank) = queue.pop_front() {
@@ -690,15 +695,15 @@ fn circle_through(begin: i32, next: &BTreeMap<i32, BTreeSet<i32>>) -> Option<Vec
     None
 }
 
-fn circle(circle: &[i32]) -> String {
+fn describe_cycle(circle: &[i32]) -> String {
     match circle {
         [only] => format!("rank {only} waits for itself"),
         [one, other] => format!("ranks {one} and {other} wait for each other"),
         [first, ..] if circle.len() <= LONG_CIRCLE => {
-            let way: Vec<String> = circle.iter().map(ToString::to_string).collect();
+            let path: Vec<String> = circle.iter().map(ToString::to_string).collect();
             format!(
                 "ranks wait in a circle, each for the next: {} -> {first}",
-                way.join(" -> ")
+                path.join(" -> ")
             )
         }
         [first, second, .., last] => format!(
@@ -709,12 +714,12 @@ fn circle(circle: &[i32]) -> String {
     }
 }
 
-/// Ranks from which circles are looked for.
-const MOST_BEGINS: usize = 256;
-/// Circles and calls that are told.
+/// Maximum number of ranks from which cycles are searched.
+const MAX_CYCLE_STARTS: usize = 256;
+/// Maximum number of cycles and of collective calls in the causes.
 const MOST_CIRCLES: usize = 4;
 const MOST_CALLS: usize = 4;
-/// Messages that nearly fit and are told.
+/// Maximum number of near misses in the causes.
 const MOST_NEAR: usize = 6;
-/// A longer one is told by its ends.
+/// Longer cycles are abbreviated.
 const LONG_CIRCLE: usize = 8;

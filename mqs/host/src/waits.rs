@@ -1,29 +1,30 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What each rank waits for, who could end that, and what lies beside it that nearly fits.
+//! What each rank waits for, which ranks can end the wait, and near misses.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::Serialize;
 
-use crate::calls::{AwaitedTarget, FINALIZE, OTHERS, RankCall, calls};
-use crate::near::{Near, Other, ReceivePattern, near_messages, near_receives, world};
+use crate::calls::{AwaitedTarget, FINALIZE, RankCall, WAITS_FOR_RANKS, calls};
+use crate::near_miss::{Difference, NearMiss, ReceivePattern, near_messages, near_receives, world};
 use crate::report::{self, CommReport, MessageData, OperationReport, RankReport};
 
-/// What a rank does.
+/// The state of a rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RankState {
-    /// Calls of it wait, one for each thread that is in MPI.
+    /// It waits: one call for each thread that is in MPI.
     Waits(Vec<RankWait>),
-    /// It waits in no call: it computes, or does something else.
+    /// It is in no blocking call.
     Outside,
-    /// Whether it waits is not known: its MPI's library does not say which calls do.
-    Untold,
+    /// Its MPI's library does not list blocking calls.
+    #[serde(rename = "untold")]
+    Unknown,
     /// It has finalized MPI.
     Finalized,
     /// Its process has ended.
     Ended,
-    /// It was not looked at.
+    /// It was not inspected.
     Unseen,
 }
 
@@ -32,77 +33,77 @@ pub enum RankState {
 pub struct RankWait {
     /// The function, as `MPI_Recv`.
     pub call: String,
-    /// All of what is pending must end, or one of it.
+    /// All pending operations must end, not only one.
     pub all: bool,
-    /// What it waits for.
+    /// The operations that it waits for.
     pub pending: Vec<AwaitedOperation>,
-    /// It waits for something else too, of which nothing is known.
+    /// It also waits for something that the library does not list.
     pub more: bool,
-    /// It waits for something else too, for which both sides are there: that ends by itself.
+    /// It also waits for an operation that is matched, and ends without further calls.
     pub moves: bool,
-    /// Where all of several requests must end: those that have, and all.
+    /// If all of several requests must end: the number that has, and of all.
     pub done: Option<(u32, u32)>,
 }
 
 /// One operation that a call waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AwaitedOperation {
-    /// What it is.
+    /// Its kind.
     pub what: AwaitedKind,
-    /// Number of the communicator, the same on all its ranks.
+    /// Id of the communicator, equal on all its ranks.
     pub communicator: u64,
     /// Its name.
     pub name: String,
-    /// The other side: its rank in `MPI_COMM_WORLD`; none: any.
+    /// The peer's rank in `MPI_COMM_WORLD`; `None`: any.
     pub peer: Option<i32>,
     /// The same in the communicator.
     pub local_peer: Option<i64>,
-    /// Tag of a message; none: any.
+    /// Tag of a message; `None`: any.
     pub tag: Option<i64>,
-    /// A message, or the buffer for it.
+    /// Size of the message or of its buffer.
     #[serde(flatten)]
     pub data: MessageData,
     /// Ranks in `MPI_COMM_WORLD` that can end it.
     pub ranks: Vec<i32>,
-    /// All of them have to do something for that, or one of them.
+    /// All of these ranks must act, not only one.
     pub all: bool,
-    /// It ends without any of them: both sides are there.
+    /// It is matched, and ends without further calls of these ranks.
     pub under_way: bool,
-    /// Of a collective: all ranks have come to this call of the communicator's, but not to the same collective or root.
+    /// Of a collective: all ranks have made this call on the communicator, but with another collective, root or size.
     pub mixed: bool,
-    /// It is a nonblocking collective: the call that waits does not name it.
+    /// It is a nonblocking collective, which the blocking call does not name.
     pub begun: bool,
-    /// What nearly fits.
-    pub near: Vec<Near>,
+    /// Near misses.
+    pub near: Vec<NearMiss>,
 }
 
 /// The kind of operation that is waited for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AwaitedKind {
-    /// A message for a receive.
+    /// A receive waits for a message.
     Receive,
-    /// A message for a probe.
+    /// A probe waits for a message.
     Probe,
-    /// A receive for a message that was sent.
+    /// A send waits for its receive.
     Send,
-    /// Ranks that have not called this collective.
+    /// A collective waits for ranks that have not called it.
     Collective {
         /// Its name, without `MPI_`.
         name: String,
-        /// Calls of it on this communicator, with this one.
+        /// Number of calls of it on this communicator, including this one.
         number: i32,
     },
-    /// Ranks that have not called `MPI_Finalize`.
+    /// `MPI_Finalize` waits for ranks that have not called it.
     Finalize,
 }
 
-/// A receive that failed and that its rank has not collected.
+/// A receive that has failed but is not yet collected by a test or wait.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FailedReceive {
-    /// Whose it is.
+    /// The receiver.
     pub rank: i32,
-    /// Who sent the message.
+    /// The sender.
     pub peer: Option<i32>,
     /// The tag of the message.
     pub tag: i64,
@@ -121,45 +122,45 @@ pub struct JobWaits {
     pub states: Vec<RankState>,
     /// Receives that have failed.
     pub failed: Vec<FailedReceive>,
-    /// Calls of communicators that are not the same collective, or not with the same root, on all ranks.
+    /// Collective calls that do not match on all ranks.
     pub mixed: Vec<CollectiveMismatch>,
 }
 
-/// One collective call of a communicator on which its ranks do not agree.
+/// A collective call that does not match on all ranks of its communicator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CollectiveMismatch {
     /// The communicator.
     pub name: String,
-    /// Which ranks are in which collective.
+    /// The ranks, grouped by equal calls.
     pub who: Vec<MismatchSide>,
 }
 
-/// The ranks that make the same call.
+/// Ranks that make the same call.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct MismatchSide {
-    /// Its name.
+    /// Name of the collective.
     pub name: String,
     /// Its root, as a rank of the communicator, if it has one.
     pub root: Option<i64>,
-    /// Bytes that all ranks must name alike, if there are such.
+    /// The size that must be equal on all ranks, if there is one.
     pub bytes: Option<i64>,
     /// The ranks.
     pub ranks: Vec<i32>,
 }
 
-/// How much of a job was looked at.
+/// How much of a job was inspected.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct JobCoverage {
-    /// All ranks that still run were looked at.
-    pub whole: bool,
+    /// All ranks that have not ended were inspected.
+    pub complete: bool,
 }
 
-/// Makes the picture from what all ranks say.
+/// Derives the waits of a job from the reports of its ranks.
 #[must_use]
-pub fn waits(ranks: &[RankReport], around: JobCoverage) -> JobWaits {
+pub fn waits(ranks: &[RankReport], coverage: JobCoverage) -> JobWaits {
     let job = Job::of(ranks);
     let strangers = ranks.iter().any(|rank| rank.rank.is_none());
-    let missing = match around.whole && !strangers {
+    let missing = match coverage.complete && !strangers {
         true => RankState::Ended,
         false => RankState::Unseen,
     };
@@ -174,7 +175,7 @@ pub fn waits(ranks: &[RankReport], around: JobCoverage) -> JobWaits {
         let calls = job.calls.get(&number).map_or(&[][..], Vec::as_slice);
         *state = match (rank.communicators.is_empty(), calls.is_empty()) {
             (true, _) => RankState::Finalized,
-            (false, true) if !rank.tells_calls => RankState::Untold,
+            (false, true) if !rank.reports_calls => RankState::Unknown,
             (false, true) => RankState::Outside,
             (false, false) => RankState::Waits(calls.iter().map(|it| job.wait(rank, it)).collect()),
         };
@@ -187,26 +188,26 @@ pub fn waits(ranks: &[RankReport], around: JobCoverage) -> JobWaits {
     }
 }
 
-/// A message, or the wish for one: communicator, sender, receiver.
+/// Key of sends and receives: communicator, sender, receiver.
 type Lane = (u64, Option<i32>, i32);
 
-/// What there is, to be looked up quickly.
+/// An index of all reports.
 struct Job<'a> {
     size: usize,
     by_rank: HashMap<i32, &'a RankReport>,
     calls: HashMap<i32, Vec<RankCall>>,
-    /// Tags of sends that are not matched.
+    /// Tags of unmatched sends.
     sends: HashMap<Lane, HashSet<Option<i64>>>,
-    /// Tags of receives that are not matched; the sender may be any.
+    /// Tags of unmatched receives; the sender may be any.
     receives: HashMap<Lane, HashSet<Option<i64>>>,
-    /// Collectives under way, by communicator and call of that.
-    met: BTreeMap<(u64, i64), Vec<CollectiveMember<'a>>>,
-    /// The last of them that each rank is in, by communicator and rank.
+    /// Collectives in progress, by communicator and number of the call.
+    entered: BTreeMap<(u64, i64), Vec<CollectiveMember<'a>>>,
+    /// The last of these calls of each rank, by communicator and rank.
     latest: HashMap<(u64, i32), i64>,
 }
 
 /// Name, root and bytes of a collective.
-type Way<'a> = (&'a str, Option<i64>, Option<i64>);
+type CallArguments<'a> = (&'a str, Option<i64>, Option<i64>);
 
 /// A rank in a collective.
 struct CollectiveMember<'a> {
@@ -218,14 +219,14 @@ struct CollectiveMember<'a> {
 }
 
 impl CollectiveMember<'_> {
-    fn is_other(&self, name: &str, it: &About) -> Option<Other> {
+    fn difference(&self, name: &str, it: &CollectiveFacts) -> Option<Difference> {
         let differ = |one: Option<i64>, other: Option<i64>| {
             one.zip(other).is_some_and(|(one, other)| one != other)
         };
         match (self.name == name, differ(self.root, it.root)) {
-            (false, _) => Some(Other::Collective),
-            (true, true) => Some(Other::Root),
-            (true, false) => differ(self.bytes, it.bytes).then_some(Other::Size),
+            (false, _) => Some(Difference::Collective),
+            (true, true) => Some(Difference::Root),
+            (true, false) => differ(self.bytes, it.bytes).then_some(Difference::Size),
         }
     }
 }
@@ -238,7 +239,7 @@ impl<'a> Job<'a> {
             calls: HashMap::new(),
             sends: HashMap::new(),
             receives: HashMap::new(),
-            met: BTreeMap::new(),
+            entered: BTreeMap::new(),
             latest: HashMap::new(),
         };
         let mut highest = -1;
@@ -272,7 +273,8 @@ impl<'a> Job<'a> {
     }
 
     fn index_collectives(&mut self, rank: i32, comm: &'a CommReport) {
-        let waits = |it: &&report::CallReport| it.waits == OTHERS && it.function != FINALIZE;
+        let waits =
+            |it: &&report::CallReport| it.waits == WAITS_FOR_RANKS && it.function != FINALIZE;
         let calls = comm.calls.iter().filter(waits);
         let calls = calls.filter_map(|it| Some((collective_of(it), it.peer, it.bytes, it.tag?)));
         let begun = comm.begun.iter();
@@ -280,8 +282,8 @@ impl<'a> Job<'a> {
         for (name, root, bytes, place) in calls.chain(begun) {
             let latest = self.latest.entry((comm.id, rank)).or_insert(place);
             *latest = place.max(*latest);
-            let met = self.met.entry((comm.id, place)).or_default();
-            met.push(CollectiveMember {
+            let entered = self.entered.entry((comm.id, place)).or_default();
+            entered.push(CollectiveMember {
                 rank,
                 name,
                 root,
@@ -291,23 +293,25 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// What ranks do not agree on. Between groups the root's group names no root, or itself.
+    /// Collective mismatches. On an intercommunicator the root's group passes no root, or `MPI_ROOT`.
     fn mixed(&self) -> Vec<CollectiveMismatch> {
         let mut mixed = Vec::new();
-        for met in self.met.values() {
-            let Some(first) = met.first() else { continue };
-            if met
+        for entered in self.entered.values() {
+            let Some(first) = entered.first() else {
+                continue;
+            };
+            if entered
                 .iter()
-                .all(|it| it.is_other(first.name, &first.about()).is_none())
+                .all(|it| it.difference(first.name, &first.facts()).is_none())
             {
                 continue;
             }
-            let mut who: BTreeMap<Way<'_>, Vec<i32>> = BTreeMap::new();
-            for it in met {
+            let mut who: BTreeMap<CallArguments<'_>, Vec<i32>> = BTreeMap::new();
+            for it in entered {
                 let side = who.entry((it.name, it.root, it.bytes));
                 side.or_default().push(it.rank);
             }
-            let side = |((name, root, bytes), ranks): (Way<'_>, _)| MismatchSide {
+            let side = |((name, root, bytes), ranks): (CallArguments<'_>, _)| MismatchSide {
                 name: name.to_owned(),
                 root,
                 bytes,
@@ -331,9 +335,9 @@ impl<'a> Job<'a> {
             done: call.done(),
         };
         for (number, target) in call.targets.iter().enumerate() {
-            match self.target(rank, target, number < MOST_LOOKS) {
+            match self.target(rank, target, number < MAX_NEAR_MISS_SEARCHES) {
                 Some(pending) => wait.pending.push(pending),
-                // What was matched or is complete.
+                // It is matched or complete.
                 None => match target {
                     AwaitedTarget::Send(..) | AwaitedTarget::Receive(..) => wait.moves = true,
                     _ => wait.more = true,
@@ -343,7 +347,7 @@ impl<'a> Job<'a> {
         wait
     }
 
-    /// What is to be said of something that a call waits for, if it is there and open. `look`: also what nearly fits.
+    /// The operation behind a target, if it is listed and not yet matched. `look`: also searches near misses.
     fn target(
         &self,
         rank: &RankReport,
@@ -369,32 +373,32 @@ impl<'a> Job<'a> {
                 ))
             }),
             AwaitedTarget::Probe(place, at) => comm(place).and_then(|comm| {
-                let it = ReceivePattern::to_see(comm, comm.calls.get(*at)?);
+                let it = ReceivePattern::of_probe(comm, comm.calls.get(*at)?);
                 Some(self.receive(rank, comm, AwaitedKind::Probe, &it, true))
             }),
             AwaitedTarget::Collective(place, at) => comm(place).and_then(|comm| {
                 let it = comm.calls.get(*at)?;
-                let about = About {
+                let facts = CollectiveFacts {
                     root: it.peer,
                     place: it.tag,
                     number: called(comm, collective_of(it)),
                     bytes: it.bytes,
                 };
-                Some(self.collective(me, comm, collective_of(it), about))
+                Some(self.collective(me, comm, collective_of(it), facts))
             }),
             AwaitedTarget::Begun(place, at) => comm(place).and_then(|comm| {
                 let it = comm.begun.get(*at)?;
-                let mut pending = self.collective(me, comm, &it.name, about(comm, it));
+                let mut pending = self.collective(me, comm, &it.name, facts(comm, it));
                 pending.begun = true;
                 pending.under_way |= !pending.mixed && !is_counted(comm, &it.name);
                 Some(pending)
             }),
             AwaitedTarget::Named(place, name) => comm(place).map(|comm| {
-                let about = About {
+                let facts = CollectiveFacts {
                     number: called(comm, name),
-                    ..About::default()
+                    ..CollectiveFacts::default()
                 };
-                self.collective(me, comm, name, about)
+                self.collective(me, comm, name, facts)
             }),
             AwaitedTarget::Finalize => rank.communicators.first().map(|it| self.finalize(me, it)),
         }
@@ -413,7 +417,7 @@ impl<'a> Job<'a> {
             tags.is_some_and(|tags| tags.contains(&it.tag) || tags.contains(&None))
         };
         let mut pending = AwaitedOperation::of(AwaitedKind::Send, comm, &ReceivePattern::of(it));
-        // What only waits for room goes on as long as its receiver is in MPI.
+        // A send that waits only for flow-control credits progresses as long as its receiver is in MPI.
         let waits_for_room = it
             .words
             .iter()
@@ -440,7 +444,7 @@ impl<'a> Job<'a> {
         let mut pending = AwaitedOperation::of(what, comm, it);
         pending.ranks = match it.peer {
             Some(peer) => vec![peer],
-            // One thread waits here, and no other is known that would send.
+            // The rank itself waits here, so it is no candidate.
             None => comm.ranks.iter().copied().filter(|it| *it != me).collect(),
         };
         let fits = |from: &i32| {
@@ -457,8 +461,14 @@ impl<'a> Job<'a> {
         pending
     }
 
-    /// Whoever has called it less often than this rank, with this call, has not come.
-    fn collective(&self, me: i32, comm: &CommReport, name: &str, it: About) -> AwaitedOperation {
+    /// A collective: a rank that has called it less often than this one, including this call, has not come.
+    fn collective(
+        &self,
+        me: i32,
+        comm: &CommReport,
+        name: &str,
+        it: CollectiveFacts,
+    ) -> AwaitedOperation {
         let what = AwaitedKind::Collective {
             name: name.to_owned(),
             number: it.number.unwrap_or(0),
@@ -466,26 +476,20 @@ impl<'a> Job<'a> {
         let mut pending = AwaitedOperation::on(what, comm);
         pending.local_peer = it.root;
         pending.data.bytes = it.bytes.unwrap_or(0);
-        let met = it.place.and_then(|place| self.met.get(&(comm.id, place)));
-        let met = met.map_or(&[][..], Vec::as_slice);
-        for theirs in met.iter().filter(|met| met.rank != me) {
-            let other = theirs.is_other(name, &it);
+        let entered = self.members(comm.id, it.place);
+        for theirs in entered.iter().filter(|entered| entered.rank != me) {
+            let other = theirs.difference(name, &it);
             pending.near.extend(other.map(|other| theirs.near(other)));
         }
-        let meets = |rank: i32| met.iter().any(|it| it.rank == rank);
+        let meets = |rank: i32| entered.iter().any(|it| it.rank == rank);
         // Calls of another collective are not counted with this one.
-        let is_same = pending.near.iter().all(|it| it.other == Other::Size);
+        let is_same = pending.near.iter().all(|it| it.other == Difference::Size);
         let is_through = |rank: i32| is_same && self.has_come(rank, comm.id, name, it.number);
-        let is_later = |rank: i32| {
-            let latest = self.latest.get(&(comm.id, rank));
-            latest
-                .zip(it.place)
-                .is_some_and(|(latest, place)| *latest > place)
-        };
+        let is_later = |rank: i32| self.is_past(rank, comm.id, it.place);
         let is_here =
             |rank: &i32| *rank == me || meets(*rank) || is_through(*rank) || is_later(*rank);
         if !pending.near.is_empty() && comm.ranks.iter().all(is_here) {
-            // Nobody else is left who could bring what is missing; and these can only if one of them goes on.
+            // All ranks are in this call or past it, so only these can end the wait, and only if one of them progresses.
             let others = comm.ranks.iter().copied().filter(|rank| *rank != me);
             pending.ranks = others
                 .filter(|rank| meets(*rank) || (is_later(*rank) && !is_through(*rank)))
@@ -494,7 +498,7 @@ impl<'a> Job<'a> {
             return pending;
         }
         pending.near.clear();
-        let has_met = |rank: i32| met.iter().any(|it| it.rank == rank && it.name == name);
+        let has_met = |rank: i32| entered.iter().any(|it| it.rank == rank && it.name == name);
         let absent = |rank: &&i32| {
             let has_come = has_met(**rank) || self.has_come(**rank, comm.id, name, it.number);
             **rank != me && !has_come
@@ -502,21 +506,32 @@ impl<'a> Job<'a> {
         pending.ranks = comm.ranks.iter().filter(absent).copied().collect();
         pending.all = needs_all(name);
         pending.under_way = pending.ranks.is_empty();
-        for rank in &pending.ranks {
-            pending
-                .near
-                .extend(self.other_collective(*rank, comm, name));
-        }
-        let root = it.root.and_then(|root| usize::try_from(root).ok());
-        let root = root.and_then(|root| comm.ranks.get(root).copied());
+        let absent = pending.ranks.iter();
+        let others = absent.filter_map(|rank| self.other_collective(*rank, comm, name));
+        pending.near.extend(others);
+        let root = world_root(comm, it.root);
         let is_gone = |root: &i32| *root != me && !meets(*root);
         if let Some(root) = root.filter(is_gone)
             && pending.under_way
             && comes_from_root(name)
         {
-            pending.near.push(Near::of(Other::Through, root, name));
+            pending
+                .near
+                .push(NearMiss::of(Difference::Through, root, name));
         }
         pending
+    }
+
+    /// The ranks in a collective call of a communicator.
+    fn members(&self, comm: u64, place: Option<i64>) -> &[CollectiveMember<'a>] {
+        let members = place.and_then(|place| self.entered.get(&(comm, place)));
+        members.map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether a rank is in a later collective call of a communicator.
+    fn is_past(&self, rank: i32, comm: u64, place: Option<i64>) -> bool {
+        let latest = self.latest.get(&(comm, rank)).zip(place);
+        latest.is_some_and(|(latest, place)| *latest > place)
     }
 
     fn has_come(&self, rank: i32, comm: u64, name: &str, number: Option<i32>) -> bool {
@@ -532,7 +547,7 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// The collective on a communicator that a call of a rank is.
+    /// The name of the collective on a communicator that a target is, if it is one.
     fn is_in<'t>(&'t self, target: &'t AwaitedTarget, rank: i32, id: u64) -> Option<&'t str> {
         let comms = &self.by_rank.get(&rank)?.communicators;
         let (comm, name) = match target {
@@ -550,11 +565,11 @@ impl<'a> Job<'a> {
         (comm.id == id).then_some(name)
     }
 
-    fn other_collective(&self, rank: i32, comm: &CommReport, name: &str) -> Option<Near> {
+    fn other_collective(&self, rank: i32, comm: &CommReport, name: &str) -> Option<NearMiss> {
         let calls = self.calls.get(&rank)?;
         let mut targets = calls.iter().flat_map(|it| &it.targets);
         let other = targets.find_map(|it| self.is_in(it, rank, comm.id))?;
-        (other != name).then(|| Near::of(Other::Collective, rank, other))
+        (other != name).then(|| NearMiss::of(Difference::Collective, rank, other))
     }
 
     fn finalize(&self, me: i32, world: &CommReport) -> AwaitedOperation {
@@ -575,6 +590,12 @@ impl<'a> Job<'a> {
         pending.under_way = pending.ranks.is_empty();
         pending
     }
+}
+
+/// The root's rank in `MPI_COMM_WORLD`.
+fn world_root(comm: &CommReport, root: Option<i64>) -> Option<i32> {
+    let root = root.and_then(|root| usize::try_from(root).ok());
+    root.and_then(|root| comm.ranks.get(root).copied())
 }
 
 impl AwaitedOperation {
@@ -608,42 +629,45 @@ impl AwaitedOperation {
 }
 
 impl CollectiveMember<'_> {
-    fn about(&self) -> About {
-        About {
+    fn facts(&self) -> CollectiveFacts {
+        CollectiveFacts {
             root: self.root,
             bytes: self.bytes,
-            ..About::default()
+            ..CollectiveFacts::default()
         }
     }
 
-    fn near(&self, other: Other) -> Near {
-        let mut near = Near::of(other, self.rank, self.name);
+    fn near(&self, other: Difference) -> NearMiss {
+        let mut near = NearMiss::of(other, self.rank, self.name);
         near.peer = self.root.and_then(|root| i32::try_from(root).ok());
         near.data.bytes = self.bytes.unwrap_or(0);
         near
     }
 }
 
-/// What is known of a collective.
+/// What is known of a collective call.
 #[derive(Clone, Copy, Default)]
-struct About {
+struct CollectiveFacts {
     root: Option<i64>,
-    /// Which call of the communicator's it is.
+    /// Number of the call on its communicator.
     place: Option<i64>,
-    /// How often it was called then.
+    /// Number of calls of this collective, including this one.
     number: Option<i32>,
     bytes: Option<i64>,
 }
 
-/// Of a nonblocking one, behind which others of the same name may have begun.
-fn about(comm: &CommReport, it: &report::NonblockingCollective) -> About {
-    let calls = comm.calls.iter().filter(|call| call.waits == OTHERS);
+/// The facts of a nonblocking collective, after which others of the same name may have been started.
+fn facts(comm: &CommReport, it: &report::NonblockingCollective) -> CollectiveFacts {
+    let calls = comm
+        .calls
+        .iter()
+        .filter(|call| call.waits == WAITS_FOR_RANKS);
     let calls = calls.map(|call| (collective_of(call), call.tag));
     let all = calls.chain(comm.begun.iter().map(|it| (&*it.name, it.place)));
     let later = all.filter(|(name, place)| *name == it.name && *place > it.place);
     let later = i32::try_from(later.count()).unwrap_or(0);
     let called = called(comm, &it.name).map(|called| called - later);
-    About {
+    CollectiveFacts {
         root: it.root,
         place: it.place,
         number: called,
@@ -651,8 +675,8 @@ fn about(comm: &CommReport, it: &report::NonblockingCollective) -> About {
     }
 }
 
-/// Whether it is known which of the calls that were counted those under way are. Where all wait for all, none that is behind
-/// them has ended; of others it may have.
+/// Whether the calls in progress can be identified among the counted ones. In a collective that synchronizes all ranks no later
+/// call has ended; in others it may have.
 fn is_counted(comm: &CommReport, name: &str) -> bool {
     let calls = comm.calls.iter().filter(|it| collective_of(it) == name);
     let begun = comm.begun.iter().filter(|it| it.name == name);
@@ -688,13 +712,13 @@ fn failed_receives(rank: &RankReport) -> Vec<FailedReceive> {
     found
 }
 
-/// Calls of a collective that a rank has begun; none where that one is not counted.
+/// Number of calls of a collective that a rank has started; `None` if it is not counted.
 fn called(comm: &CommReport, name: &str) -> Option<i32> {
     let it = comm.collectives.iter().find(|it| it.name == name);
     it.map(|it| it.called)
 }
 
-/// A rank that waits in it waits for every rank. (In others the counts decide for whom, and are not known here.)
+/// Whether a rank in this collective waits for every other rank. (In others that depends on counts, which are unknown here.)
 fn needs_all(name: &str) -> bool {
     const ALL: [&str; 7] = [
         "Barrier",
@@ -708,10 +732,10 @@ fn needs_all(name: &str) -> bool {
     ALL.contains(&name)
 }
 
-/// The root may leave it while others still wait for its data.
+/// Whether the root may return while others still wait for its data.
 fn comes_from_root(name: &str) -> bool {
     ["Bcast", "Scatter", "Scatterv"].contains(&name)
 }
 
-/// Pending operations of a call for which what nearly fits is looked for.
-const MOST_LOOKS: usize = 16;
+/// Maximum number of pending operations of a call for which near misses are searched.
+const MAX_NEAR_MISS_SEARCHES: usize = 16;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The programs of `mqs/examples`: each is run as a user would, `rmpi-queues` is typed, and what is told must be what the
-//! program's head says. `cargo xtask test debuggers` installs rmpi and runs this.
+//! The programs of `mqs/examples`: each is run as a user would, and the output of `rmpi-queues` must contain the `expected:` lines of
+//! the program's head, and none of its `unexpected:` lines. `cargo xtask test debuggers` installs rmpi and runs this.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fs;
@@ -39,7 +39,7 @@ impl Example {
         let program = folder.join(name);
         let mut compile = installed("rmpicc");
         compile.args(["-Wall", "-Wextra", "-Werror", "-o"]);
-        // Several tests have the same program, and one of them may be starting it just now.
+        // Several tests use the same program, and another one may be starting it.
         let test = std::thread::current();
         let fresh = folder.join(format!("{name}-{}", test.name().unwrap_or_default()));
         let compiled = compile.arg(&fresh).arg(&source).status().unwrap();
@@ -51,8 +51,8 @@ impl Example {
         }
     }
 
-    /// What stands behind a word in the program's head.
-    fn says(&self, word: &str) -> Vec<&str> {
+    /// The lines of the program's head that begin with a word, without it.
+    fn directives(&self, word: &str) -> Vec<&str> {
         let lines = self.text.lines();
         let found = lines.filter_map(|line| line.strip_prefix("// ")?.strip_prefix(word));
         found.map(str::trim_start).collect()
@@ -62,13 +62,13 @@ impl Example {
         let mut start = installed("rmpiexec");
         start
             .arg("-n")
-            .arg(self.says("ranks:")[0])
+            .arg(self.directives("ranks:")[0])
             .arg(&self.program);
         Job(start.stderr(Stdio::null()).spawn().unwrap())
     }
 }
 
-/// A running job, which is ended in the end.
+/// A running job, killed on drop.
 struct Job(Child);
 
 impl Job {
@@ -82,17 +82,17 @@ impl Job {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Looks until all of it is told.
-    fn look_for(&self, told: &[&str], words: &[&str]) -> String {
+    /// Repeats `rmpi-queues` until its output contains all lines.
+    fn look_for(&self, expected: &[&str], words: &[&str]) -> String {
         let since = Instant::now();
         loop {
             let text = self.look(words);
-            let lacks = told.iter().find(|line| !text.contains(**line));
-            match lacks {
+            let missing = expected.iter().find(|line| !text.contains(**line));
+            match missing {
                 None => return text,
                 Some(line) => assert!(
                     since.elapsed() < PATIENCE,
-                    "not told: {line}\nwhat was told:\n{text}"
+                    "missing: {line}\noutput:\n{text}"
                 ),
             }
             std::thread::sleep(Duration::from_millis(200));
@@ -111,17 +111,20 @@ impl Drop for Job {
 
 fn check(name: &str) {
     let example = Example::compile(name);
-    let (told, untold) = (example.says("told:"), example.says("not told:"));
+    let (expected, unexpected) = (
+        example.directives("expected:"),
+        example.directives("unexpected:"),
+    );
     assert!(
-        !told.is_empty() || !untold.is_empty(),
+        !expected.is_empty() || !unexpected.is_empty(),
         "{name} says nothing"
     );
     let job = example.start();
-    job.look_for(&told, &[]);
-    for _ in 0..if untold.is_empty() { 0 } else { LOOKS } {
+    job.look_for(&expected, &[]);
+    for _ in 0..if unexpected.is_empty() { 0 } else { LOOKS } {
         let text = job.look(&[]);
-        for line in &untold {
-            assert!(!text.contains(line), "told: {line}\n{text}");
+        for line in &unexpected {
+            assert!(!text.contains(line), "not expected: {line}\n{text}");
         }
     }
 }
@@ -187,7 +190,7 @@ fn programs_and_pictures_have_the_verdict_too() {
 }
 
 /// The first line and the exit code.
-fn told_of(pid: &str) -> (String, Option<i32>) {
+fn headline_and_code(pid: &str) -> (String, Option<i32>) {
     let output = installed("rmpi-queues").arg(pid).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     let line = text.lines().next().unwrap_or_default().to_owned();
@@ -201,8 +204,8 @@ fn a_rank_a_script_around_it_and_the_daemon_stand_for_their_job_as_the_launcher_
     let mut start = installed("rmpiexec");
     start.args(["-n", "3", "sh", "-c", "\"$0\"; true"]);
     let job = Job(start.arg(program).stderr(Stdio::null()).spawn().unwrap());
-    let told = "deadlock: none of the 3 ranks can ever go on";
-    job.look_for(&[told], &[]);
+    let expected = "deadlock: none of the 3 ranks can ever go on";
+    job.look_for(&[expected], &[]);
     let json: serde_json::Value = serde_json::from_str(&job.look(&["--json"])).unwrap();
     let parent = |pid: &str| {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
@@ -213,7 +216,11 @@ fn a_rank_a_script_around_it_and_the_daemon_stand_for_their_job_as_the_launcher_
     let script = parent(&rank);
     let daemon = parent(&script);
     for pid in [job.0.id().to_string(), daemon, script, rank] {
-        assert_eq!(told_of(&pid), (told.to_owned(), Some(3)), "{pid}");
+        assert_eq!(
+            headline_and_code(&pid),
+            (expected.to_owned(), Some(3)),
+            "{pid}"
+        );
     }
 }
 
@@ -234,7 +241,11 @@ fn the_exit_code_tells_a_deadlock_from_none_and_from_no_verdict() {
         let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!(json["verdict"]["kind"], kind, "{name}");
         assert_eq!(output.status.code(), Some(code), "{name}");
-        assert_eq!(told_of(&job.0.id().to_string()).1, Some(code), "{name}");
+        assert_eq!(
+            headline_and_code(&job.0.id().to_string()).1,
+            Some(code),
+            "{name}"
+        );
     }
     let usage = installed("rmpi-queues").arg("--nothing").output().unwrap();
     assert_eq!(usage.status.code(), Some(2));
@@ -263,10 +274,13 @@ fn a_rank_that_has_not_begun_has_not_ended() {
     let script = "[ $RMPI_RANK = 0 ] || sleep 100; exec \"$0\"";
     start.args(["-n", "2", "sh", "-c", script]);
     let job = Job(start.arg(program).stderr(Stdio::null()).spawn().unwrap());
-    let told = "no verdict: rank 0 waits; rank 1 was not looked at";
-    job.look_for(&[told], &[]);
+    let expected = "no verdict: rank 0 waits; rank 1 was not looked at";
+    job.look_for(&[expected], &[]);
     for _ in 0..LOOKS / 2 {
-        assert_eq!(told_of(&job.0.id().to_string()), (told.to_owned(), Some(4)));
+        assert_eq!(
+            headline_and_code(&job.0.id().to_string()),
+            (expected.to_owned(), Some(4))
+        );
     }
 }
 
@@ -276,11 +290,11 @@ fn where_only_ancestors_may_read_ranks_the_launcher_hands_their_memory_over() {
     let job = Example::compile("receive_first").start();
     job.look_for(&["deadlock: "], &[]);
     let settings = InspectionSettings {
-        as_stranger: true,
+        as_unrelated: true,
         ..InspectionSettings::default()
     };
     let seen = observe_with(job.0.id(), &settings).unwrap();
-    let verdict = verdict(&waits(&seen.ranks, seen.around), &seen.doubts);
+    let verdict = verdict(&waits(&seen.ranks, seen.coverage), &seen.doubts);
     assert_eq!(verdict.circles, [[0, 2, 1]], "{verdict:?}");
     let memory = ancestor::memory(seen.ranks[0].pid).unwrap();
     assert!(memory.write_at(&[0], 0x1000).is_err(), "it is for reading");
@@ -288,7 +302,7 @@ fn where_only_ancestors_may_read_ranks_the_launcher_hands_their_memory_over() {
     assert_eq!(why, "it was not started by rmpiexec");
 }
 
-/// A look can come before all ranks wait.
+/// Time for all ranks to reach their waits.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// At a program that must not be accused.
+/// Runs of `rmpi-queues` on a program without a deadlock.
 const LOOKS: usize = 12;

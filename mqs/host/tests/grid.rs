@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every collective with every mistake, and without: what `rmpi-queues` says of each job is held against what becomes of it.
-//! `cargo xtask test debuggers` installs rmpi and runs a sample; `RMPI_TEST_GRID=all` is every case, some twenty minutes.
-//! `RMPI_TEST_GRID=bcast` are those whose name contains the word; `RMPI_TEST_SEED` draws another sample.
+//! Every collective with and without every mistake: the verdict of `rmpi-queues` is compared with the outcome of the job.
+//! `cargo xtask test debuggers` installs rmpi and runs a sample; `RMPI_TEST_GRID=all` runs every case, in about twenty minutes.
+//! `RMPI_TEST_GRID=bcast` runs those whose name contains the word; `RMPI_TEST_SEED` selects another sample.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fs;
@@ -28,7 +28,7 @@ struct Case {
     collective: &'static str,
     mistake: &'static str,
     ranks: usize,
-    /// Who makes it.
+    /// The rank that makes the mistake.
     wrong: usize,
     root: usize,
     count: usize,
@@ -52,7 +52,7 @@ impl Case {
     }
 }
 
-/// Every case, in an order that the same seed makes again.
+/// Every case, in an order that the seed determines.
 fn all() -> Vec<Case> {
     let pairs = COLLECTIVES
         .iter()
@@ -60,7 +60,7 @@ fn all() -> Vec<Case> {
     pairs.flat_map(|(it, mistake)| of(it, mistake)).collect()
 }
 
-/// Every case of a collective and a mistake; none where that makes no sense.
+/// Every case of a collective and a mistake; none if the combination makes no sense.
 fn of(collective: &'static str, mistake: &'static str) -> Vec<Case> {
     let rooted = ROOTED.contains(&collective);
     let sized = !SIZELESS.contains(&collective);
@@ -89,7 +89,7 @@ fn of(collective: &'static str, mistake: &'static str) -> Vec<Case> {
         .collect()
 }
 
-/// A few of them, by a seed: every collective and every mistake is among them.
+/// A sample, by a seed, that contains every collective and every mistake.
 fn sample(cases: Vec<Case>, seed: u64, most: usize) -> Vec<Case> {
     let mut numbered: Vec<(u64, Case)> = (0..).map(|at| mix(seed ^ mix(at))).zip(cases).collect();
     numbered.sort_by_key(|it| it.0);
@@ -112,7 +112,7 @@ fn mix(number: u64) -> u64 {
     it ^ (it >> 31)
 }
 
-/// A running job, which is ended in the end.
+/// A running job, killed on drop.
 struct Job(Child);
 
 impl Job {
@@ -131,8 +131,8 @@ impl Job {
         self.0.try_wait().unwrap().is_some()
     }
 
-    /// What is told, if the job was still there; also by the exit code.
-    fn look(&self) -> Option<Told> {
+    /// The answer of `rmpi-queues`, unless the job has ended.
+    fn look(&self) -> Option<Answer> {
         let mut look = installed("rmpi-queues");
         let output = look.arg(self.0.id().to_string()).output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -142,7 +142,7 @@ impl Job {
             Some(4) => Kind::NoVerdict,
             _ => return None,
         };
-        Some(Told { kind, text })
+        Some(Answer { kind, text })
     }
 }
 
@@ -163,49 +163,50 @@ enum Kind {
     NoVerdict,
 }
 
-/// One answer of `rmpi-queues`.
+/// An answer of `rmpi-queues`: exit code and output.
 #[derive(Debug)]
-struct Told {
+struct Answer {
     kind: Kind,
     text: String,
 }
 
-/// What became of a job, and what was told of it at last.
+/// The outcome of a job, with its last verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Outcome {
     Ended,
     StandsStill(Kind),
 }
 
-/// Runs a job and looks at it; a wrong verdict is told.
-fn judge(program: &Path, case: &Case) -> Result<Outcome, String> {
+/// Runs a job and checks the verdicts on it; a wrong one is an error.
+fn check(program: &Path, case: &Case) -> Result<Outcome, String> {
     let mut job = Job::start(program, case);
     let since = Instant::now();
-    let wrong = |what: &str, told: &Told| Err(format!("{}: {what}\n{}", case.name(), told.text));
+    let wrong =
+        |what: &str, answer: &Answer| Err(format!("{}: {what}\n{}", case.name(), answer.text));
     let ends = matches!(case.mistake, "right" | "late");
     loop {
-        let told = job.look();
+        let answer = job.look();
         let lasted = since.elapsed();
-        match &told {
-            // Where it is a deadlock already, what is left to see is that it stays one.
-            Some(told) if told.kind == Kind::Deadlock => {
+        match &answer {
+            // After a verdict of deadlock the job must not end.
+            Some(answer) if answer.kind == Kind::Deadlock => {
                 while since.elapsed() < lasted + STAYS && !job.has_ended() {
                     std::thread::sleep(Duration::from_millis(20));
                 }
                 return match job.has_ended() || ends {
-                    true => wrong("it was told to be a deadlock, and is none", told),
+                    true => wrong("it was reported as a deadlock, and is none", answer),
                     false => Ok(Outcome::StandsStill(Kind::Deadlock)),
                 };
             }
             _ if job.has_ended() => return Ok(Outcome::Ended),
-            // Until here it may have been on its way.
+            // Up to this time it may still progress.
             _ if lasted < if ends { ENDS } else { STANDS_STILL } => {}
             _ if ends => return Err(format!("{}: it has not ended", case.name())),
-            Some(told) if told.kind == Kind::NoVerdict => {
-                println!("{}\n{}", case.name(), told.text);
+            Some(answer) if answer.kind == Kind::NoVerdict => {
+                println!("{}\n{}", case.name(), answer.text);
                 return Ok(Outcome::StandsStill(Kind::NoVerdict));
             }
-            Some(told) if lasted > ENDS => return wrong("it stands still", told),
+            Some(answer) if lasted > ENDS => return wrong("it stands still", answer),
             None if lasted > ENDS => {
                 return Err(format!("{}: it could not be looked at", case.name()));
             }
@@ -256,7 +257,7 @@ fn no_verdict_on_a_collective_is_wrong() {
             scope.spawn(|| {
                 let next = || left.lock().unwrap().pop();
                 for case in std::iter::from_fn(next) {
-                    let outcome = judge(&program, &case);
+                    let outcome = check(&program, &case);
                     outcomes.lock().unwrap().push(outcome);
                 }
             });
@@ -295,7 +296,7 @@ fn a_sample_has_every_collective_with_every_mistake() {
     }
 }
 
-/// As in the program.
+/// The names in the program.
 const COLLECTIVES: &[&str] = &[
     "barrier",
     "bcast",
@@ -320,21 +321,21 @@ const COLLECTIVES: &[&str] = &[
 const ROOTED: &[&str] = &[
     "bcast", "gather", "gatherv", "scatter", "scatterv", "reduce",
 ];
-/// Those without data of a length.
+/// Collectives without a count.
 const SIZELESS: &[&str] = &["barrier", "dup", "split"];
 const MISTAKES: &[&str] = &[
     "right", "late", "root", "two", "short", "long", "missing", "other",
 ];
-/// Integers: over a board, eager, announced, in slices.
+/// Counts of integers: for a board in shared memory, eager, rendezvous, and in slices.
 const COUNTS: &[usize] = &[1, 1500, 25_000, 300_000];
 /// At least one of each collective with each mistake.
 const SAMPLE: usize = 140;
 const SEED: u64 = 1;
-/// Jobs at a time: they sleep.
+/// Concurrent jobs: they mostly sleep.
 const TOGETHER: usize = 8;
-/// What has not ended by then mostly stands still: what goes on takes milliseconds.
+/// A job that has not ended by then is mostly stuck: progress takes milliseconds.
 const STANDS_STILL: Duration = Duration::from_secs(3);
-/// What goes on has ended by then, on any machine.
+/// A job without a deadlock has ended by then, on any machine.
 const ENDS: Duration = Duration::from_secs(30);
-/// A job that was told to be a deadlock is watched for so long.
+/// Time for which a job is watched after a verdict of deadlock.
 const STAYS: Duration = Duration::from_secs(1);

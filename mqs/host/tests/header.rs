@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! MQS-002..065: the installed header, as compilers see it, against the types that the library is written with.
+//! MQS-002..065: the installed header, as compilers see it, compared with the Rust types of the library.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 #[path = "../../../runtime/abi/tests/common/mod.rs"]
@@ -22,7 +22,7 @@ fn compiler(name: &str) -> Command {
     compile
 }
 
-/// What the compiled program prints of one structure.
+/// The layout of one structure, as the compiled program prints it.
 macro_rules! lines {
     ($type:ty, $c:literal: $($before:literal $member:ident $after:literal)+) => {{
         let mut lines = vec![format!("{} {}", $c, size_of::<$type>())];
@@ -35,7 +35,7 @@ macro_rules! lines {
     }};
 }
 
-/// The types that the library is written with.
+/// The layouts of the library's Rust types.
 fn ours() -> Vec<String> {
     let communicator = lines!(Communicator, "mqs_communicator":
         "" unique_id "" "" local_rank "" "" size "" "" name "");
@@ -57,7 +57,7 @@ fn ours() -> Vec<String> {
     [communicator, operation, basic, image, process].concat()
 }
 
-/// Offsets that are the interface's, whatever header or library say: those that documents and practice differ in.
+/// Offsets of the interface, independent of header and library, in the points in which documents and practice differ.
 const FIXED: [&str; 12] = [
     "mqs_communicator 88",
     "mqs_communicator.name 24",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// MQS-002..030: everything that the header declares, printed by a program that was compiled with it, and held here against the
-// binary interface that debuggers have been built with for twenty years.
+// MQS-002..030: all declarations of the header, printed by a program compiled with it, and compared with the binary interface that
+// debuggers have been built with for twenty years.
 #include <mpi_interface.h>
 #include <stdio.h>
 
@@ -23,7 +23,7 @@ SAME(offsetof(mqs_target_type_sizes, int_size), 4);
 SAME(offsetof(mqs_target_type_sizes, long_size), 8);
 SAME(offsetof(mqs_target_type_sizes, long_long_size), 12);
 SAME(offsetof(mqs_target_type_sizes, pointer_size), 16);
-// MQS-009..013: only pointers cross, and each kind is a type of its own.
+// MQS-009..013: only pointers are passed, each of a distinct type.
 struct kinds {
     mqs_image *image;
     mqs_process *process;

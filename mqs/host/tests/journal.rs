@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ranks under random traffic are stopped at random instants, and what is reported of each must be something that could be:
-//! they keep a journal (`journal/traffic.c`) that is read at the same stop.
+//! Ranks under random traffic are stopped at random instants, and the report on each must be consistent with the journal that it
+//! keeps (`journal/traffic.c`), which is read at the same stop.
 //!
-//! MQS-031..034, MQS-035..047, MQS-084..088, MQS-091, MQS-092: of queues that change while nobody looks.
+//! MQS-031..034, MQS-035..047, MQS-084..088, MQS-091, MQS-092, for queues that change between stops.
 //!
 //! `cargo xtask test debuggers` runs it with [`STOPS`] stops; `RMPI_TEST_STOPS=10000` is the long form.
 #![allow(
@@ -25,11 +25,11 @@ use queues::symbols::SymbolFiles;
 use queues::target::RankProcess;
 
 const VARIABLE: &str = "RMPI_TEST_PREFIX";
-/// Stops in all, of jobs of all kinds.
+/// Number of stops in all, over all kinds of jobs.
 const STOPS: usize = 300;
 const RANKS: usize = 3;
 
-/// Threads, and whether sends stay until they are collected.
+/// Threads, and whether complete sends stay listed until they are collected.
 const KINDS: [(usize, bool); 3] = [(2, false), (2, true), (1, false)];
 
 fn installed(name: &str) -> PathBuf {
@@ -66,7 +66,7 @@ fn mqs_084_088_what_is_reported_at_any_instant_could_be() {
         }
     }
     println!("{seen:?}");
-    // Everything was there, in numbers that say that it was looked at.
+    // Every kind of operation occurred often enough.
     let least = (stops / 10).max(1);
     assert!(
         seen.sends > least && seen.receives > least && seen.unexpected > least,
@@ -82,7 +82,7 @@ fn mqs_084_088_what_is_reported_at_any_instant_could_be() {
     );
 }
 
-/// What was looked at, over all stops.
+/// Counts over all stops.
 #[derive(Debug, Default)]
 struct Seen {
     stops: usize,
@@ -94,7 +94,7 @@ struct Seen {
     in_calls: usize,
     probes: usize,
     collectives: usize,
-    /// Operations that must be there and were left out, since the rank was stopped while it changed them.
+    /// Operations that were left out because the rank was stopped while it changed them.
     changing: usize,
 }
 
@@ -139,7 +139,7 @@ impl Running {
         }
     }
 
-    /// Stops all ranks, holds what is reported against their journals, and lets them go on.
+    /// Stops all ranks, compares the reports with their journals, and lets them continue.
     fn stop(&mut self, seen: &mut Seen) {
         let stopped = HaltedProcesses::stop(self.pids.iter().copied()).unwrap();
         let mut journals: Vec<Journal> = Vec::new();
@@ -177,7 +177,7 @@ impl Running {
     }
 }
 
-/// A rank that is held against its journal.
+/// A rank and its journal, during a comparison.
 struct Check<'a> {
     journal: &'a Journal,
     seen: &'a mut Seen,
@@ -244,7 +244,7 @@ impl Check<'_> {
         }
     }
 
-    /// The one entry that a reported send or receive is.
+    /// The journal entry of a reported send or receive.
     fn operation(
         &mut self,
         kind: i32,
@@ -303,7 +303,7 @@ impl Check<'_> {
         by_rank: &impl Fn(i64) -> &'j Journal,
         what: &str,
     ) {
-        // By source and thread: messages of one do not overtake each other.
+        // By source and thread: messages of one thread do not overtake each other.
         let mut before = [[(-1, -1); 2]; RANKS];
         for message in &it.unexpected {
             let (source, tag) = (message.peer.unwrap(), message.tag.unwrap() as i32);
@@ -312,7 +312,7 @@ impl Check<'_> {
             assert_eq!(i64::from(tag >> 4 & 3), source, "{what}: {message:?}");
             let here = &self.journal.threads[thread];
             let there = &sender.threads[thread];
-            // Rounds are told by their last bits.
+            // The tag has the last bits of the round.
             let ahead = (tag >> 6).wrapping_sub(here.round) & ROUNDS;
             assert!(ahead <= 1, "{what}: {message:?} in round {}", here.round);
             let round = here.round + ahead;
@@ -373,7 +373,7 @@ impl Check<'_> {
         }
     }
 
-    /// A thread is in this call.
+    /// Whether a thread is in this call.
     fn call(&self, function: &str, what: &str) {
         let is_in = |it: &Thread| it.function == function;
         assert!(
@@ -382,7 +382,7 @@ impl Check<'_> {
         );
     }
 
-    /// What is pending was reported, but for what the rank was changing when it was stopped: one thread at a time does.
+    /// Checks that all pending operations were reported, except at most one that the rank was changing when it was stopped.
     fn nothing_is_missing(&mut self, rank: &RankReport) {
         for (number, thread) in self.journal.threads.iter().enumerate() {
             for (place, entry) in thread.entries.iter().enumerate() {
@@ -451,7 +451,7 @@ impl Journal {
         }
     }
 
-    /// An operation that may be there, with its thread and place.
+    /// An operation that may be pending, with its thread and position.
     fn find(&self, is_it: impl Fn(&Entry) -> bool) -> Option<(usize, usize, Entry)> {
         let threads = self.threads.iter().enumerate();
         let mut all = threads.flat_map(|(number, thread)| {
@@ -523,7 +523,7 @@ fn source_index(rank: i32) -> usize {
     usize::try_from(rank).unwrap()
 }
 
-/// Bytes and communicator of a message: what `traffic.c` calls `message`.
+/// Bytes and communicator of a message: `message` in `traffic.c`.
 fn message_of(round: i32, source: i64, dest: i32, thread: usize, number: usize) -> (i64, i32) {
     let [round, source, dest] = [i64::from(round), source, dest.into()].map(i64::cast_unsigned);
     let key = (((round * 4 + source) * 4 + dest) * 2 + thread as u64) * 8 + number as u64;
@@ -542,7 +542,7 @@ fn mix(mut word: u64) -> u64 {
     word ^ word >> 31
 }
 
-/// By the number that the journal has for them.
+/// Indexed by the numbers in the journal.
 const COMMS: [&str; 2] = ["MPI_COMM_WORLD", "halo"];
 const ROUNDS: i32 = 0x3fff;
 const HEAD: usize = 16;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The installed library, asked about a program that runs, through the interface alone.
+//! The installed library and a running program, through the interface alone.
 //!
-//! MQS-094: the program is a rank that no launcher has started, so it is what debuggers call the starter itself.
+//! MQS-094: the program is a rank without a launcher, so it is itself what debuggers call the starter process.
 //!
 //! # Safety
 //! The library is loaded and unloaded by hand.
@@ -106,10 +106,10 @@ fn start(name: &str, text: &str) -> Running {
     running
 }
 
-/// All communicators, once they are as they will stay.
+/// All communicators, once they are stable.
 fn look(pid: u32, is_ready: impl Fn(&[CommReport]) -> bool) -> Vec<CommReport> {
     loop {
-        let mut ranks = queues::look(pid).unwrap();
+        let mut ranks = queues::inspect(pid).unwrap();
         assert_eq!(
             (ranks.len(), ranks[0].rank, ranks[0].pid),
             (1, Some(0), pid)
@@ -155,7 +155,7 @@ fn mqs_095_what_a_program_waits_for_is_read_through_its_own_library() {
     let two = [of(24, "MPI_CHAR"), of(5, "MPI_DOUBLE")];
     assert_eq!(data(&halo.receives), two);
     assert_eq!(data(&myself.sends), [of(8, "MPI_CHAR")]);
-    // Its sender alone knows of what a message is.
+    // Only the sender knows the datatype of a message.
     assert_eq!(data(&myself.unexpected), [None, None]);
     let arrived = [(Some(0), Some(21), 12), (Some(0), Some(23), 8)];
     assert_eq!(short(&myself.unexpected), arrived);
@@ -244,7 +244,7 @@ fn mqs_090_the_library_has_the_names_of_the_interface_and_needs_libc_alone() {
     );
 }
 
-/// A debugger that has seen a job's end may load another version of the library, for the next job.
+/// After a job's end a debugger may load another version of the library, for the next job.
 #[test]
 fn a_debugger_may_unload_the_library() {
     let library = prefix().join("lib/librmpi_mqs.so");
@@ -253,14 +253,14 @@ fn a_debugger_may_unload_the_library() {
         let maps = fs::read_to_string("/proc/self/maps").unwrap();
         maps.contains(library.to_str().unwrap())
     };
-    // Other tests of this program may have it loaded: one of them in a process of its own is enough.
+    // Other tests of this program may have it loaded: running this one in a process of its own is enough.
     if std::env::var_os(ALONE).is_none() {
         let mut alone = Command::new(std::env::current_exe().unwrap());
         let alone = alone.args(["--exact", "a_debugger_may_unload_the_library"]);
         succeed(alone.env(ALONE, "1"));
         return;
     }
-    // SAFETY: a string; the library is ours.
+    // SAFETY: a string; the library is rmpi's.
     let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
     assert!(!handle.is_null() && mapped());
     // SAFETY: loaded just now, and nothing of it is in use.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs of `mqs/examples` over several hosts, which are all this machine: the remote shell is a script that starts what it is told
-//! in an environment that is nearly empty. `cargo xtask test debuggers` installs rmpi and runs this.
+//! Programs of `mqs/examples` over several hosts, which are all this machine: the remote shell is a script that runs its command in
+//! a nearly empty environment. `cargo xtask test debuggers` installs rmpi and runs this.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fs;
@@ -22,7 +22,7 @@ fn installed(name: &str) -> Command {
     Command::new(Path::new(&prefix).join("bin").join(name))
 }
 
-/// A folder of this test's own.
+/// A temporary folder for this test.
 fn folder() -> PathBuf {
     let name = std::thread::current().name().unwrap().replace(':', "_");
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"))
@@ -41,7 +41,7 @@ fn compile(name: &str) -> PathBuf {
     program
 }
 
-/// A running job, which is ended in the end.
+/// A running job, killed on drop.
 struct Job(Child);
 
 impl Job {
@@ -63,19 +63,19 @@ impl Job {
         self.0.id().to_string()
     }
 
-    /// Looks until this is told.
-    fn look_for(&self, told: &str) -> String {
+    /// Repeats `rmpi-queues` until its output contains this line.
+    fn look_for(&self, expected: &str) -> String {
         let since = Instant::now();
         loop {
             let output = look(&self.pid(), &[]);
             let text = String::from_utf8_lossy(&output.stdout).into_owned();
-            if text.contains(told) {
+            if text.contains(expected) {
                 return text;
             }
             let wrong = String::from_utf8_lossy(&output.stderr);
             assert!(
                 since.elapsed() < PATIENCE,
-                "not told: {told}\n{text}{wrong}"
+                "missing: {expected}\n{text}{wrong}"
             );
             std::thread::sleep(Duration::from_millis(200));
         }
@@ -111,12 +111,12 @@ fn parent(pid: u32) -> u32 {
 fn the_verdict_is_that_of_all_hosts_and_each_process_has_its_host() {
     let job = Job::start("a:2,b:2", "exec \"$0\"", &compile("receive_first"));
     let text = job.look_for("deadlock: none of the 4 ranks can ever go on");
-    for told in [
+    for expected in [
         "ranks wait in a circle, each for the next: 0 -> 3 -> 2 -> 1 -> 0",
         "\n  a: ranks 0 and 1\n  b: ranks 2 and 3\n",
         " on host b)",
     ] {
-        assert!(text.contains(told), "{told} in {text}");
+        assert!(text.contains(expected), "{expected} in {text}");
     }
     assert_eq!(look(&job.pid(), &[]).status.code(), Some(3));
     let json = job.json();
@@ -125,8 +125,8 @@ fn the_verdict_is_that_of_all_hosts_and_each_process_has_its_host() {
     assert_eq!(json["unseen"], Value::Null);
     // A rank stands for its job where its launcher is.
     let rank = json["ranks"][2]["pid"].to_string();
-    let told = String::from_utf8(look(&rank, &[]).stdout).unwrap();
-    assert!(told.starts_with("deadlock: none of the 4 ranks"), "{told}");
+    let text = String::from_utf8(look(&rank, &[]).stdout).unwrap();
+    assert!(text.starts_with("deadlock: none of the 4 ranks"), "{text}");
 }
 
 #[test]
@@ -164,8 +164,8 @@ fn a_host_that_does_not_answer_is_named_and_nothing_is_proved() {
     assert_eq!(json["verdict"]["kind"], "no_verdict");
     assert_eq!(json["unseen"][0]["ranks"], json!([2, 3]));
     let text = String::from_utf8(text.stdout).unwrap();
-    let told = "  ranks 2 and 3 on host b were not looked at: there was no answer within ";
-    assert!(text.contains(told), "{text}");
+    let expected = "  ranks 2 and 3 on host b were not looked at: there was no answer within ";
+    assert!(text.contains(expected), "{text}");
     job.look_for("deadlock: ");
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// MQS-048..065: a library for debuggers that uses every callback of the debugger, as one with debug information does, and says
-// where one did not do what the interface wants. Its target is `target.c`. It is no MPI's: what it lists are the answers.
+// MQS-048..065: a debugger library that uses every callback of the debugger, as one with debug information does, and reports those
+// that do not behave as the interface specifies. Its target is `target.c`. It belongs to no MPI: its lists are the results.
 #include <mpi_interface.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,7 +18,7 @@ struct _mqs_process_info {
 
 static const mqs_basic_callbacks *basic;
 static char wrong[256];
-// What became of the two pieces of memory, for the debugger that is tested.
+// State of the two allocations, read by the test.
 int probe_destroyed;
 
 #define CHECK(condition) \
@@ -37,7 +37,7 @@ const char *mqs_dll_error_string(int code) { return code == mqs_first_user_code 
 
 int mqs_setup_image(mqs_image *image, const mqs_image_callbacks *calls)
 {
-    // MQS-048, MQS-049: memory that may be written to, and given back; also none, and also large.
+    // MQS-048, MQS-049: memory that can be written and freed; also of size zero, and large.
     char *memory = basic->mqs_malloc_fp(1 << 20);
     CHECK(memory);
     memset(memory, 1, 1 << 20);
@@ -124,7 +124,7 @@ int mqs_process_has_queues(mqs_process *process, char **message)
     mqs_image *image = info->calls->mqs_get_image_fp(process);
     mqs_image_info *image_info = basic->mqs_get_image_info_fp(image);
     CHECK(image_info && image_info->image == image);
-    // MQS-062: this debugger need not know.
+    // MQS-062: this debugger need not know the rank.
     CHECK(info->calls->mqs_get_global_rank_fp(process) >= MQS_INVALID_PROCESS);
     // MQS-056
     mqs_target_type_sizes sizes[4];
@@ -150,7 +150,7 @@ int mqs_update_communicator_list(mqs_process *process)
     mqs_image *image = info->calls->mqs_get_image_fp(process);
     mqs_taddr_t symbol = 0;
     CHECK(calls->mqs_find_symbol_fp(image, "probe_item", &symbol) == mqs_ok);
-    // MQS-064: of the target as it is, or not at all.
+    // MQS-064: all bytes of the target's memory, or an error.
     struct {
         char kind;
         long number;

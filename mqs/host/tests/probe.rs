@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! MQS-048..065 on the side of the debugger: a library that is not ours, written in C against the header, uses each callback
-//! and says which did something else than the interface wants.
+//! MQS-048..065 on the side of the debugger: a library written in C against the header, independent of rmpi, uses each callback
+//! and reports those that do not behave as the interface specifies.
 //!
 //! # Safety
-//! A number of a library that is loaded is read.
+//! A variable of a loaded library is read.
 #![allow(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -30,7 +30,7 @@ impl Drop for Running {
     }
 }
 
-/// Compiles the library, as others would: with the installed header alone.
+/// Compiles the library as a third party would: with the installed header alone.
 fn library(folder: &Path) -> PathBuf {
     let library = folder.join("libprobe.so");
     let file = source(folder, "probe.c", include_str!("probe.c"));
@@ -58,7 +58,7 @@ fn start(folder: &Path, library: &str, flags: &[&str]) -> Running {
     running
 }
 
-/// What a library that is loaded says of what was given back.
+/// A loaded library's count of allocations that were freed.
 fn destroyed(library: &Path) -> i32 {
     let path = CString::new(library.as_os_str().as_bytes()).unwrap();
     // SAFETY: a string; the library is loaded already.
@@ -74,7 +74,7 @@ fn mqs_048_065_the_debugger_does_what_a_library_may_ask_of_it() {
     let folder = scratch("mqs-probe");
     let library = library(&folder);
     let running = start(&folder, library.to_str().unwrap(), &["-g"]);
-    let ranks = queues::look(running.0.id()).unwrap();
+    let ranks = queues::inspect(running.0.id()).unwrap();
     assert_eq!(destroyed(&library), 101, "MQS-073 and MQS-076, once each");
     assert_eq!((ranks.len(), ranks[0].rank), (1, None));
     let [first, second] = &ranks[0].communicators[..] else {
@@ -104,7 +104,7 @@ fn mqs_096_types_of_a_stripped_program_may_be_given_beside_it() {
     let library = library(&folder);
     let types = folder.join("types.o");
     let running = start(&folder, library.to_str().unwrap(), &[]);
-    let refused = queues::look(running.0.id()).unwrap_err();
+    let refused = queues::inspect(running.0.id()).unwrap_err();
     let Error::Refused { function, why, .. } = refused else {
         panic!("{refused}")
     };
@@ -119,7 +119,7 @@ fn mqs_096_types_of_a_stripped_program_may_be_given_beside_it() {
         ..InspectionSettings::default()
     };
     let job = Job::find(running.0.id(), &settings).unwrap();
-    assert_eq!(job.look().unwrap()[0].communicators.len(), 2);
+    assert_eq!(job.inspect().unwrap()[0].communicators.len(), 2);
 }
 
 #[test]
@@ -131,9 +131,9 @@ fn mqs_001_a_library_is_found_where_an_installation_was_moved_to_or_named() {
     let bin = folder.join("moved/opt/mpi/bin");
     std::fs::create_dir_all(&bin).unwrap();
     let running = start(&bin, "/opt/mpi/lib/libprobe.so", &["-g"]);
-    assert_eq!(queues::look(running.0.id()).unwrap().len(), 1);
+    assert_eq!(queues::inspect(running.0.id()).unwrap().len(), 1);
     let absent = start(&folder, "/nowhere/libprobe.so", &["-g"]);
-    let why = queues::look(absent.0.id()).unwrap_err().to_string();
+    let why = queues::inspect(absent.0.id()).unwrap_err().to_string();
     assert!(
         why.starts_with("cannot use /nowhere/libprobe.so: "),
         "{why}"
@@ -143,5 +143,5 @@ fn mqs_001_a_library_is_found_where_an_installation_was_moved_to_or_named() {
         ..InspectionSettings::default()
     };
     let job = Job::find(absent.0.id(), &settings).unwrap();
-    assert_eq!(job.look().unwrap().len(), 1);
+    assert_eq!(job.inspect().unwrap().len(), 1);
 }

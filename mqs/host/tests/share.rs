@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The man page and the completions of the shells in `mqs/share` are those of the command line as it is now.
-//! `UPDATE_SHARE=1 cargo test -p rmpi-queues --test share` writes them anew.
+//! The man page and the shell completions in `mqs/share` match the command line.
+//! `UPDATE_SHARE=1 cargo test -p rmpi-queues --test share` regenerates them.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../../../launcher/tests/common/pages.rs"]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! MQS-059..061 and MQS-096 on the side of the debugger: types come from debug information as compilers and distributions
-//! leave it, wherever it lies.
+//! MQS-059..061 and MQS-096 on the side of the debugger: types from debug information in every place in which compilers and
+//! distributions put it.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 #[path = "../../../runtime/abi/tests/common/mod.rs"]
@@ -19,7 +19,7 @@ const HEADER: &str = "struct later;\n\
 
 const LATER: &str = "struct later { double first; unsigned low : 3, high : 29; int last; };\n";
 
-/// A library of two units: the one that uses `struct later` does not know what is in it.
+/// A library of two units, one of which has only a declaration of `struct later`.
 fn library(folder: &Path, flags: &[&str]) -> PathBuf {
     let one = format!("{HEADER}fixed_item *keep_one; later_t *keep_two;\n");
     let other = format!("{LATER}struct later keep_three;\n");
@@ -95,7 +95,7 @@ fn files_that_are_none_have_no_types() {
     let empty = source(&folder, "empty", "");
     assert!(DebugInfo::of(&empty).is_none());
     assert!(DebugInfo::of(&folder.join("absent")).is_none());
-    // Cut anywhere, it is still none, or fewer.
+    // A truncated file yields no types, or fewer.
     let library = library(&folder, &[]);
     let whole = std::fs::read(library).unwrap();
     let cut = folder.join("cut.so");
@@ -105,7 +105,7 @@ fn files_that_are_none_have_no_types() {
             let _ = found.find(b"fixed_item");
         }
     }
-    // Bytes that are others.
+    // Corrupted bytes.
     for at in (64..whole.len()).step_by(61) {
         let mut bytes = whole.clone();
         bytes[at] ^= 0xff;

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is proved from queues, and what is not: jobs that were never started.
+//! Verdicts on synthetic queues, without running jobs.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use queues::near::Other;
+use queues::near_miss::Difference;
 use queues::report::{
     CallReport, Collective, CommReport, NonblockingCollective, OperationReport, RankReport,
 };
 use queues::verdict::{Doubt, JobVerdict, VerdictKind, verdict};
 use queues::waits::{JobCoverage, RankState, waits};
-use queues::words;
+use queues::wording;
 
 const WORLD: u64 = 4;
 
@@ -20,7 +20,7 @@ fn rank(number: i32, size: i32) -> RankReport {
         rank: Some(number),
         host: None,
         pid: 100 + number.unsigned_abs(),
-        tells_calls: true,
+        reports_calls: true,
         communicators: vec![CommReport {
             id: WORLD,
             name: "MPI_COMM_WORLD".into(),
@@ -64,7 +64,7 @@ impl Step for RankReport {
     }
 }
 
-/// What a rank of a test does.
+/// The steps of a synthetic rank.
 trait Step: Sized {
     fn world(&mut self) -> &mut CommReport;
 
@@ -142,36 +142,36 @@ trait Step: Sized {
     }
 }
 
-fn judge(ranks: &[RankReport]) -> JobVerdict {
-    judge_all(ranks, true, &BTreeMap::new())
+fn verdict_of(ranks: &[RankReport]) -> JobVerdict {
+    verdict_with(ranks, true, &BTreeMap::new())
 }
 
-fn judge_all(ranks: &[RankReport], whole: bool, doubts: &BTreeMap<i32, Doubt>) -> JobVerdict {
-    verdict(&waits(ranks, JobCoverage { whole }), doubts)
+fn verdict_with(ranks: &[RankReport], complete: bool, doubts: &BTreeMap<i32, Doubt>) -> JobVerdict {
+    verdict(&waits(ranks, JobCoverage { complete }), doubts)
 }
 
 #[test]
 fn a_circle_is_found_and_who_waits_for_it_is_stuck_too() {
     let ring = |me: i32| rank(me, 4).receives(i64::from((me + 2) % 3), 7, "MPI_Recv");
     let tail = rank(3, 4).receives(0, 7, "MPI_Recv");
-    let told = judge(&[ring(0), ring(1), ring(2), tail]);
+    let verdict = verdict_of(&[ring(0), ring(1), ring(2), tail]);
     assert_eq!(
-        (told.kind, &told.stuck[..]),
+        (verdict.kind, &verdict.stuck[..]),
         (VerdictKind::Deadlock, &[0, 1, 2, 3][..])
     );
-    assert_eq!(told.circles, [[0, 2, 1]]);
+    assert_eq!(verdict.circles, [[0, 2, 1]]);
     assert_eq!(
-        told.headline,
+        verdict.headline,
         "deadlock: none of the 4 ranks can ever go on"
     );
 }
 
 #[test]
 fn a_rank_that_is_not_in_mpi_may_still_come() {
-    let told = judge(&[rank(0, 2).receives(1, 0, "MPI_Recv"), rank(1, 2)]);
-    assert_eq!(told.kind, VerdictKind::Waiting);
+    let verdict = verdict_of(&[rank(0, 2).receives(1, 0, "MPI_Recv"), rank(1, 2)]);
+    assert_eq!(verdict.kind, VerdictKind::Waiting);
     assert_eq!(
-        told.headline,
+        verdict.headline,
         "no deadlock: rank 0 waits; rank 1 is not waiting in MPI and may still come"
     );
 }
@@ -179,16 +179,16 @@ fn a_rank_that_is_not_in_mpi_may_still_come() {
 #[test]
 fn nobody_is_accused_who_was_not_seen_twice_in_the_same_call() {
     let ranks = [0, 1].map(|me| rank(me, 2).receives(i64::from(1 - me), 0, "MPI_Recv"));
-    assert_eq!(judge(&ranks).kind, VerdictKind::Deadlock);
+    assert_eq!(verdict_of(&ranks).kind, VerdictKind::Deadlock);
     for doubt in [Doubt::Moved, Doubt::Restless, Doubt::Threads] {
-        let told = judge_all(&ranks, true, &BTreeMap::from([(1, doubt)]));
+        let verdict = verdict_with(&ranks, true, &BTreeMap::from([(1, doubt)]));
         let kind = match doubt {
             Doubt::Moved => VerdictKind::Waiting,
             _ => VerdictKind::NoVerdict,
         };
-        assert_eq!((told.kind, told.stuck.len()), (kind, 0), "{doubt:?}");
-        let certain = told.headline.starts_with("no deadlock");
-        assert_eq!(certain, doubt == Doubt::Moved, "{}", told.headline);
+        assert_eq!((verdict.kind, verdict.stuck.len()), (kind, 0), "{doubt:?}");
+        let certain = verdict.headline.starts_with("no deadlock");
+        assert_eq!(certain, doubt == Doubt::Moved, "{}", verdict.headline);
     }
 }
 
@@ -198,11 +198,11 @@ fn a_message_that_fits_is_under_way() {
         rank(0, 2).receives(1, 3, "MPI_Recv"),
         rank(1, 2).sends(0, 3, "MPI_Send"),
     ];
-    let told = judge(&ranks);
-    assert_eq!(told.kind, VerdictKind::Waiting);
+    let verdict = verdict_of(&ranks);
+    assert_eq!(verdict.kind, VerdictKind::Waiting);
     let words = "no deadlock: ranks 0 and 1 wait; send and receive are both there for ranks 0 and 1, whose call can end; look \
                  again to see whether it does";
-    assert_eq!(told.headline, words);
+    assert_eq!(verdict.headline, words);
 }
 
 #[test]
@@ -211,7 +211,7 @@ fn all_of_a_waitall_must_come_and_one_of_a_waitany() {
     let job = |call| {
         let first = rank(0, 3).receives(1, 0, call).receives(2, 0, call);
         let [second, third] = others();
-        judge(&[first, second, third]).stuck
+        verdict_of(&[first, second, third]).stuck
     };
     assert_eq!(job("MPI_Waitall"), [0, 1]);
     assert_eq!(job("MPI_Waitany"), [0; 0]);
@@ -221,26 +221,29 @@ fn all_of_a_waitall_must_come_and_one_of_a_waitany() {
 fn a_receive_from_any_rank_needs_one_that_can_come() {
     let worker = |me| rank(me, 3).receives(0, 1, "MPI_Recv");
     let master = || rank(0, 3).receives(-1, 0, "MPI_Recv");
-    assert_eq!(judge(&[master(), worker(1), worker(2)]).stuck, [0, 1, 2]);
-    assert_eq!(judge(&[master(), worker(1), rank(2, 3)]).stuck, [0; 0]);
+    assert_eq!(
+        verdict_of(&[master(), worker(1), worker(2)]).stuck,
+        [0, 1, 2]
+    );
+    assert_eq!(verdict_of(&[master(), worker(1), rank(2, 3)]).stuck, [0; 0]);
 }
 
 #[test]
 fn who_has_ended_never_comes_and_who_was_not_looked_at_may() {
     let ranks = [rank(0, 2).receives(1, 0, "MPI_Recv")];
-    let told = judge(&ranks);
-    assert_eq!(told.stuck, [0]);
-    assert_eq!(told.causes, ["rank 0 waits for rank 1, which has ended"]);
-    let told = judge_all(&ranks, false, &BTreeMap::new());
+    let verdict = verdict_of(&ranks);
+    assert_eq!(verdict.stuck, [0]);
+    assert_eq!(verdict.causes, ["rank 0 waits for rank 1, which has ended"]);
+    let verdict = verdict_with(&ranks, false, &BTreeMap::new());
     assert_eq!(
-        told.headline,
+        verdict.headline,
         "no verdict: rank 0 waits; rank 1 was not looked at"
     );
     let mut finalized = rank(1, 2);
     finalized.communicators.clear();
-    let told = judge(&[ranks[0].clone(), finalized]);
+    let verdict = verdict_of(&[ranks[0].clone(), finalized]);
     assert_eq!(
-        told.causes,
+        verdict.causes,
         ["rank 0 waits for rank 1, which has finalized MPI"]
     );
 }
@@ -249,8 +252,8 @@ fn who_has_ended_never_comes_and_who_was_not_looked_at_may() {
 fn a_process_without_a_rank_may_be_any_of_the_missing() {
     let mut stranger = rank(1, 2);
     (stranger.rank, stranger.communicators) = (None, Vec::new());
-    let told = judge(&[rank(0, 2).receives(1, 0, "MPI_Recv"), stranger]);
-    assert_eq!(told.kind, VerdictKind::NoVerdict);
+    let verdict = verdict_of(&[rank(0, 2).receives(1, 0, "MPI_Recv"), stranger]);
+    assert_eq!(verdict.kind, VerdictKind::NoVerdict);
 }
 
 #[test]
@@ -259,22 +262,26 @@ fn a_collective_waits_for_those_who_have_called_it_less_often() {
     let late = rank(2, 3)
         .receives(0, 0, "MPI_Recv")
         .has_called("Barrier", 4);
-    let told = judge(&[inside(0), inside(1), late]);
-    assert_eq!(told.stuck, [0, 1, 2]);
+    let verdict = verdict_of(&[inside(0), inside(1), late]);
+    assert_eq!(verdict.stuck, [0, 1, 2]);
     let barrier = "MPI_Barrier, call 5 of it on MPI_COMM_WORLD: ranks 0 and 1 have come, rank 2 has not (it is in MPI_Recv)";
     assert!(
-        told.causes.contains(&barrier.to_owned()),
+        verdict.causes.contains(&barrier.to_owned()),
         "{:?}",
-        told.causes
+        verdict.causes
     );
-    let told = judge(&[inside(0), inside(1), inside(2)]);
-    assert_eq!(told.kind, VerdictKind::NoVerdict, "all have come");
+    let verdict = verdict_of(&[inside(0), inside(1), inside(2)]);
+    assert_eq!(verdict.kind, VerdictKind::NoVerdict, "all have come");
     let still = "no verdict: ranks 0-2 wait; every rank has come to the collective of ranks 0-2, and it has not ended; if it does \
                  not, arguments of the ranks differ";
-    assert_eq!(told.headline, still);
+    assert_eq!(verdict.headline, still);
     let moved = BTreeMap::from([0, 1, 2].map(|it| (it, Doubt::Moved)));
-    let told = judge_all(&[inside(0), inside(1), inside(2)], true, &moved);
-    assert_eq!(told.kind, VerdictKind::Waiting, "it goes on: {told:?}");
+    let verdict = verdict_with(&[inside(0), inside(1), inside(2)], true, &moved);
+    assert_eq!(
+        verdict.kind,
+        VerdictKind::Waiting,
+        "it goes on: {verdict:?}"
+    );
 }
 
 #[test]
@@ -284,7 +291,7 @@ fn where_counts_decide_one_late_rank_that_can_come_is_enough() {
             .enters(&format!("MPI_{name}"))
             .has_called(name, 1);
         let stuck = rank(1, 3).receives(0, 0, "MPI_Recv");
-        judge(&[inside, stuck, rank(2, 3)]).stuck
+        verdict_of(&[inside, stuck, rank(2, 3)]).stuck
     };
     assert_eq!(job("Allreduce"), [0, 1]);
     assert_eq!(job("Alltoallv"), [0; 0]);
@@ -298,7 +305,7 @@ fn what_nearly_fits_is_told_with_its_difference() {
         .has_from(1, 8)
         .has_from(2, 7);
     let ranks = [receiver, rank(1, 3).receives(0, 0, "MPI_Recv"), rank(2, 3)];
-    let waits = waits(&ranks, JobCoverage { whole: true });
+    let waits = waits(&ranks, JobCoverage { complete: true });
     let RankState::Waits(calls) = &waits.states[0] else {
         panic!("{:?}", waits.states)
     };
@@ -309,11 +316,18 @@ fn what_nearly_fits_is_told_with_its_difference() {
         .collect();
     assert_eq!(
         short,
-        [(Other::Tag, 1, Some(8), 2), (Other::Rank, 2, Some(7), 1)]
+        [
+            (Difference::Tag, 1, Some(8), 2),
+            (Difference::Rank, 2, Some(7), 1)
+        ]
     );
-    let told = verdict(&waits, &BTreeMap::new());
+    let verdict = verdict(&waits, &BTreeMap::new());
     let words = "rank 0 waits for tag 7 from rank 1 on MPI_COMM_WORLD, and tag 8 has come from it";
-    assert!(told.causes.contains(&words.to_owned()), "{:?}", told.causes);
+    assert!(
+        verdict.causes.contains(&words.to_owned()),
+        "{:?}",
+        verdict.causes
+    );
 }
 
 #[test]
@@ -321,19 +335,19 @@ fn many_that_do_the_same_are_one_line() {
     let ring: Vec<RankReport> = (0..64)
         .map(|me| rank(me, 64).receives(i64::from((me + 63) % 64), 7, "MPI_Recv"))
         .collect();
-    let waits = waits(&ring, JobCoverage { whole: true });
-    let lines = words::lines(&waits);
+    let waits = waits(&ring, JobCoverage { complete: true });
+    let lines = wording::lines(&waits);
     assert_eq!((lines.len(), lines[0].who.len()), (1, 64));
     assert_eq!(
         lines[0].text,
         "MPI_Recv from the rank before, tag 7, 8 bytes, on MPI_COMM_WORLD"
     );
-    let told = verdict(&waits, &BTreeMap::new());
+    let verdict = verdict(&waits, &BTreeMap::new());
     assert_eq!(
-        told.causes,
+        verdict.causes,
         ["ranks 0-63 wait in a circle, each for the next: 0 -> 63 -> ... -> 1 -> 0"]
     );
-    let svg = queues::graph::svg(&waits, &told);
+    let svg = queues::graph::svg(&waits, &verdict);
     assert_eq!(svg.matches("<path class=\"a c\"").count(), 64);
 }
 
@@ -347,21 +361,21 @@ fn ten_thousand_receives_of_64_ranks_are_judged_at_once() {
         it
     };
     let ranks: Vec<RankReport> = (0..64).map(many).collect();
-    assert_eq!(judge(&ranks).stuck.len(), 64);
+    assert_eq!(verdict_of(&ranks).stuck.len(), 64);
 }
 
 #[test]
 fn of_a_library_that_does_not_tell_of_calls_there_is_no_verdict() {
     let mut ranks = [rank(0, 2), rank(1, 2)];
-    ranks.iter_mut().for_each(|it| it.tells_calls = false);
-    let waits = waits(&ranks, JobCoverage { whole: true });
-    let told = verdict(&waits, &BTreeMap::new());
+    ranks.iter_mut().for_each(|it| it.reports_calls = false);
+    let waits = waits(&ranks, JobCoverage { complete: true });
+    let verdict = verdict(&waits, &BTreeMap::new());
     assert!(
-        told.headline.starts_with("no verdict: "),
+        verdict.headline.starts_with("no verdict: "),
         "{}",
-        told.headline
+        verdict.headline
     );
-    assert_eq!(words::lines(&waits)[0].text, "may wait, or not");
+    assert_eq!(wording::lines(&waits)[0].text, "may wait, or not");
 }
 
 #[test]
@@ -370,13 +384,13 @@ fn who_names_different_roots_can_never_go_on_once_all_are_there() {
         let it = rank(me, size).enters_at("MPI_Reduce", 4, Some(root));
         it.has_called("Reduce", 1)
     };
-    let told = judge(&[reduce(0, 2, 0), reduce(1, 2, 1)]);
+    let verdict = verdict_of(&[reduce(0, 2, 0), reduce(1, 2, 1)]);
     assert_eq!(
-        (told.kind, &told.stuck[..]),
+        (verdict.kind, &verdict.stuck[..]),
         (VerdictKind::Deadlock, &[0, 1][..])
     );
     assert_eq!(
-        told.causes,
+        verdict.causes,
         [
             "ranks 0 and 1 wait for each other",
             "not all ranks call the same collective on MPI_COMM_WORLD at the same place: rank 0 calls Reduce with root 0, rank 1 \
@@ -384,15 +398,15 @@ fn who_names_different_roots_can_never_go_on_once_all_are_there() {
         ]
     );
     assert_eq!(
-        judge(&[reduce(0, 2, 1), reduce(1, 2, 1)]).kind,
+        verdict_of(&[reduce(0, 2, 1), reduce(1, 2, 1)]).kind,
         VerdictKind::NoVerdict
     );
     // The third may still send what is missing.
-    let told = judge(&[reduce(0, 3, 0), reduce(1, 3, 1), rank(2, 3)]);
-    assert_eq!(told.kind, VerdictKind::NoVerdict);
+    let verdict = verdict_of(&[reduce(0, 3, 0), reduce(1, 3, 1), rank(2, 3)]);
+    assert_eq!(verdict.kind, VerdictKind::NoVerdict);
 }
 
-/// The third has got what it wanted from the second, and waits for both in the next call.
+/// The third rank has received its data from the second, and waits for both in the next call.
 #[test]
 fn who_has_left_a_call_of_two_roots_can_mend_it_no_more() {
     let bcast = |me: i32, root: i64| {
@@ -401,19 +415,19 @@ fn who_has_left_a_call_of_two_roots_can_mend_it_no_more() {
     };
     let later = |it: RankReport| it.has_called("Bcast", 1).has_called("Barrier", 1);
     let third = later(rank(2, 3).enters_at("MPI_Barrier", 5, None));
-    let told = judge(&[bcast(0, 0), bcast(1, 1), third.clone()]);
+    let verdict = verdict_of(&[bcast(0, 0), bcast(1, 1), third.clone()]);
     assert_eq!(
-        (told.kind, &told.stuck[..]),
+        (verdict.kind, &verdict.stuck[..]),
         (VerdictKind::Deadlock, &[0, 1, 2][..]),
-        "{told:?}"
+        "{verdict:?}"
     );
-    // It may come back from there, as long as it is not seen to wait.
+    // It may still progress, as long as it is not known to wait.
     let doubts = BTreeMap::from([(2, Doubt::Restless)]);
-    let told = judge_all(&[bcast(0, 0), bcast(1, 1), third], true, &doubts);
-    assert_eq!(told.kind, VerdictKind::NoVerdict);
-    let told = judge(&[bcast(0, 0), bcast(1, 1), later(rank(2, 3))]);
+    let verdict = verdict_with(&[bcast(0, 0), bcast(1, 1), third], true, &doubts);
+    assert_eq!(verdict.kind, VerdictKind::NoVerdict);
+    let verdict = verdict_of(&[bcast(0, 0), bcast(1, 1), later(rank(2, 3))]);
     assert_eq!(
-        told.kind,
+        verdict.kind,
         VerdictKind::NoVerdict,
         "it may be in its own code"
     );
@@ -425,8 +439,8 @@ fn who_is_at_the_same_call_has_come_however_often_it_called_before() {
         let it = rank(me, 3).enters_at("MPI_Allreduce", 9, None);
         it.has_called("Allreduce", number)
     };
-    let told = judge(&[bcast(0, 3), bcast(1, 3), bcast(2, 2)]);
-    assert_eq!(told.kind, VerdictKind::NoVerdict, "{told:?}");
+    let verdict = verdict_of(&[bcast(0, 3), bcast(1, 3), bcast(2, 2)]);
+    assert_eq!(verdict.kind, VerdictKind::NoVerdict, "{verdict:?}");
 }
 
 #[test]
@@ -436,11 +450,11 @@ fn what_has_met_ends_by_itself_and_what_is_not_known_may_not() {
         rank(1, 2).receives(0, 3, "MPI_Recv"),
     ];
     ranks[0].communicators[0].receives[0].status = "matched".into();
-    assert_eq!(judge(&ranks).kind, VerdictKind::Waiting);
+    assert_eq!(verdict_of(&ranks).kind, VerdictKind::Waiting);
     let mut other = rank(0, 2).enters("MPI_Wait");
     other.communicators[0].calls[0].waits = "waits for requests that are not listed".into();
-    let told = judge(&[other, rank(1, 2)]);
-    assert_eq!(told.kind, VerdictKind::NoVerdict, "{told:?}");
+    let verdict = verdict_of(&[other, rank(1, 2)]);
+    assert_eq!(verdict.kind, VerdictKind::NoVerdict, "{verdict:?}");
 }
 
 #[test]
@@ -448,8 +462,8 @@ fn a_waitall_tells_how_many_of_its_requests_are_done() {
     let mut first = rank(0, 2).receives(1, 0, "MPI_Waitall");
     first.communicators[0].receives[0].requests = Some((3, 1));
     let text = |ranks: &[RankReport]| {
-        let waits = waits(ranks, JobCoverage { whole: true });
-        words::lines(&waits)[0].text.clone()
+        let waits = waits(ranks, JobCoverage { complete: true });
+        wording::lines(&waits)[0].text.clone()
     };
     assert_eq!(
         text(&[first, rank(1, 2)]),
@@ -465,8 +479,8 @@ fn a_persistent_receive_that_was_not_started_is_named() {
     let other = operation(Some(0), 6, None);
     receiver.communicators[0].inactive = vec![fits, other];
     let ranks = [sender, receiver];
-    let waits = waits(&ranks, JobCoverage { whole: true });
-    let lines = words::lines(&waits);
+    let waits = waits(&ranks, JobCoverage { complete: true });
+    let lines = wording::lines(&waits);
     assert_eq!(
         lines[0].beside,
         [
@@ -474,9 +488,13 @@ fn a_persistent_receive_that_was_not_started_is_named() {
             "rank 1 has a persistent receive that fits and is not started (MPI_Recv_init without MPI_Start)",
         ]
     );
-    let told = verdict(&waits, &BTreeMap::new());
+    let verdict = verdict(&waits, &BTreeMap::new());
     let words = "rank 0 waits until rank 1 receives tag 5 on MPI_COMM_WORLD: its persistent receive would, but was not started";
-    assert!(told.causes.contains(&words.to_owned()), "{:?}", told.causes);
+    assert!(
+        verdict.causes.contains(&words.to_owned()),
+        "{:?}",
+        verdict.causes
+    );
 }
 
 #[test]
@@ -485,28 +503,28 @@ fn who_names_other_bytes_can_never_go_on_though_some_are_through() {
         let it = rank(me, size).enters_at("MPI_Bcast", 4, Some(0));
         it.with_bytes(bytes).has_called("Bcast", 1)
     };
-    let told = judge(&[bcast(0, 3, 4), bcast(1, 3, 800), bcast(2, 3, 800)]);
+    let verdict = verdict_of(&[bcast(0, 3, 4), bcast(1, 3, 800), bcast(2, 3, 800)]);
     assert_eq!(
-        (told.kind, &told.stuck[..]),
+        (verdict.kind, &verdict.stuck[..]),
         (VerdictKind::Deadlock, &[0, 1, 2][..])
     );
-    let told_of = |it: &JobVerdict| it.causes.last().cloned().unwrap_or_default();
+    let causes_of = |it: &JobVerdict| it.causes.last().cloned().unwrap_or_default();
     assert_eq!(
-        told_of(&told),
+        causes_of(&verdict),
         "not all ranks call the same collective on MPI_COMM_WORLD at the same place: rank 0 calls Bcast with root 0 and 4 bytes, \
          ranks 1 and 2 call Bcast with root 0 and 800 bytes"
     );
     let through = rank(2, 3).has_called("Bcast", 1);
-    let told = judge(&[bcast(0, 3, 4), bcast(1, 3, 800), through]);
+    let verdict = verdict_of(&[bcast(0, 3, 4), bcast(1, 3, 800), through]);
     assert_eq!(
-        (told.kind, &told.stuck[..]),
+        (verdict.kind, &verdict.stuck[..]),
         (VerdictKind::Deadlock, &[0, 1][..])
     );
-    // Who has not come may be whom they wait for.
-    let told = judge(&[bcast(0, 3, 4), bcast(1, 3, 800), rank(2, 3)]);
-    assert_eq!(told.kind, VerdictKind::NoVerdict);
-    let told = judge(&[bcast(0, 2, 8), bcast(1, 2, 8)]);
-    assert_eq!(told.kind, VerdictKind::NoVerdict, "nothing differs");
+    // They may wait for the rank that has not come.
+    let verdict = verdict_of(&[bcast(0, 3, 4), bcast(1, 3, 800), rank(2, 3)]);
+    assert_eq!(verdict.kind, VerdictKind::NoVerdict);
+    let verdict = verdict_of(&[bcast(0, 2, 8), bcast(1, 2, 8)]);
+    assert_eq!(verdict.kind, VerdictKind::NoVerdict, "nothing differs");
 }
 
 #[test]
@@ -516,14 +534,14 @@ fn nonblocking_collectives_in_another_order_can_never_end() {
         let it = it.begins(names[1], 1, Some("MPI_Waitall"));
         it.has_called("Barrier", 1).has_called("Bcast", 1)
     };
-    let told = judge(&[two(0, ["Barrier", "Bcast"]), two(1, ["Bcast", "Barrier"])]);
+    let verdict = verdict_of(&[two(0, ["Barrier", "Bcast"]), two(1, ["Bcast", "Barrier"])]);
     assert_eq!(
-        (told.kind, &told.stuck[..]),
+        (verdict.kind, &verdict.stuck[..]),
         (VerdictKind::Deadlock, &[0, 1][..])
     );
-    assert_eq!(told.causes.len(), 3, "{:?}", told.causes);
-    let told = judge(&[two(0, ["Barrier", "Bcast"]), two(1, ["Barrier", "Bcast"])]);
-    assert_eq!(told.kind, VerdictKind::NoVerdict);
+    assert_eq!(verdict.causes.len(), 3, "{:?}", verdict.causes);
+    let verdict = verdict_of(&[two(0, ["Barrier", "Bcast"]), two(1, ["Barrier", "Bcast"])]);
+    assert_eq!(verdict.kind, VerdictKind::NoVerdict);
     // One of two of the same kind has not come yet.
     let once = rank(1, 2)
         .receives(0, 7, "MPI_Recv")
@@ -531,6 +549,6 @@ fn nonblocking_collectives_in_another_order_can_never_end() {
     let twice = rank(0, 2)
         .begins("Barrier", 0, None)
         .begins("Barrier", 1, Some("MPI_Wait"));
-    let told = judge(&[twice.has_called("Barrier", 2), once]);
-    assert_eq!(told.circles, [[0, 1]], "{told:?}");
+    let verdict = verdict_of(&[twice.has_called("Barrier", 2), once]);
+    assert_eq!(verdict.circles, [[0, 1]], "{verdict:?}");
 }

@@ -2,7 +2,7 @@
 //! A debugger whose processes are byte arrays.
 //!
 //! # Safety
-//! `Opaque` pointers that the callbacks get are those of a [`Fake`] that lives as long as the session with it.
+//! `Opaque` pointers passed to callbacks point to a [`Fake`] that outlives its session.
 #![allow(unsafe_code)]
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 #![allow(
@@ -33,15 +33,15 @@ pub(crate) struct Fake {
     reads: Cell<u64>,
 }
 
-/// What a debugger would show of one communicator.
+/// A communicator and its queues, as a debugger lists them.
 #[derive(Debug)]
 pub(crate) struct Shown {
     pub(crate) comm: Communicator,
     pub(crate) ranks: Vec<i32>,
     pub(crate) queues: [Vec<PendingOperation>; 3],
-    /// What is no message: of our library alone.
+    /// Pending operations other than messages: an extension of rmpi.
     pub(crate) others: Vec<PendingOperation>,
-    /// Persistent receives that are not started: the same.
+    /// Persistent receives that are not started: an extension of rmpi.
     pub(crate) inactive: Vec<PendingOperation>,
 }
 
@@ -139,7 +139,7 @@ impl Model {
         });
     }
 
-    /// The operation of the last slot names a datatype.
+    /// Sets the datatype of the operation in the last slot.
     pub(crate) fn datatype(&mut self, handle: u32) {
         let at = (self.slots - 1) % queue_layout::CHUNK_SLOTS;
         self.chunks.last_mut().unwrap().slots[at].record_datatype(handle);
@@ -153,7 +153,7 @@ impl Model {
         self.image()
     }
 
-    /// The same without saying that MPI is initialized.
+    /// The same, but MPI is not marked as initialized.
     pub(crate) fn image(&self) -> Fake {
         let mut memory = vec![
             bytes_of(&*self.anchor, 1),
@@ -197,23 +197,23 @@ impl Fake {
         }
     }
 
-    /// What the library has attached to it: as image, and as process.
+    /// The infos that the library has attached: of the image and of the process.
     pub(crate) fn infos(&self) -> (*mut c_void, *mut c_void) {
         (self.image_info, self.process_info)
     }
 
-    /// How often its memory was asked for.
+    /// Number of reads of its memory.
     pub(crate) fn reads(&self) -> u64 {
         self.reads.get()
     }
 
-    /// Attaches the library to the process; the answers of `setup_image`, `image_has_queues`, `setup_process` and
-    /// `process_has_queues`, as far as it came, and what was said.
+    /// Attaches the library to the process; returns the results of `setup_image`, `image_has_queues`, `setup_process` and
+    /// `process_has_queues`, up to the first failure, and the message.
     pub(crate) fn attach(&mut self) -> (Vec<c_int>, Option<String>) {
         self.attach_with(&BASIC, &IMAGE, &PROCESS)
     }
 
-    /// The same with other tables, which stay.
+    /// The same with other static tables.
     pub(crate) fn attach_with(
         &mut self,
         basic: &'static BasicCallbacks,
@@ -243,7 +243,7 @@ impl Fake {
         )
     }
 
-    /// Detaches it; everything was given back.
+    /// Detaches it, and checks that all memory was freed.
     pub(crate) fn detach(&mut self) {
         self.let_go();
         assert_eq!(ALLOCATED.get(), 0, "memory that was not given back");
@@ -261,7 +261,7 @@ impl Fake {
         core::ptr::from_mut(self).cast()
     }
 
-    /// All communicators with their queues; or the code of what went wrong.
+    /// All communicators with their queues, or the error code.
     pub(crate) fn list(&mut self) -> Result<Vec<Shown>, c_int> {
         let it = self.opaque();
         let mut all = Vec::new();
@@ -350,7 +350,7 @@ const fn predefined(handle: u32, bytes: u64, name: &str) -> TypeRow {
 
 thread_local! {
     static ALLOCATED: Cell<i64> = const { Cell::new(0) };
-    /// Allocations until the allocator gives nothing.
+    /// Allocations until the allocator fails.
     pub(crate) static PATIENCE: Cell<i64> = const { Cell::new(i64::MAX) };
 }
 
@@ -366,7 +366,7 @@ unsafe extern "C" fn malloc(bytes: usize) -> *mut c_void {
 
 unsafe extern "C" fn free(place: *mut c_void) {
     ALLOCATED.set(ALLOCATED.get() - 1);
-    // SAFETY: from `malloc`, once: that is what is tested.
+    // SAFETY: from `malloc`, freed once: that is what is tested.
     unsafe { libc::free(place) };
 }
 
@@ -472,7 +472,7 @@ unsafe extern "C" fn target_to_host(
     };
 }
 
-/// As little as a debugger may have: no printing, no debug information.
+/// The minimal debugger: no printing, no debug information.
 pub(crate) static BASIC: BasicCallbacks = BasicCallbacks {
     malloc: Some(malloc),
     free: Some(free),

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the examples in Rust share: the functions of `qmp.h` that they call, the part of a 4-D lattice that a node has, and
-//! its faces, which travel to the neighbours.
+//! Shared by the examples in Rust: bindings to `qmp.h`, the part of a 4-D lattice on a node, and its faces, which are sent to the
+//! neighbours.
 //!
 //! # Safety
-//! The functions are called as `qmp.h` declares them; what they get lives until the messages are freed.
+//! The functions are called as `qmp.h` declares them; their memory outlives the messages.
 #![allow(unsafe_code, reason = "calls C")]
 #![allow(dead_code, reason = "each example uses a part")]
 
@@ -36,14 +36,14 @@ pub const AXES: usize = 4;
 pub const FACES: usize = 2 * AXES;
 const LATTICE: [usize; AXES] = [8, 8, 8, 16];
 
-/// QMP, from here to the end of the program.
+/// An initialised QMP, finalised on drop.
 pub struct Qmp;
 
 impl Qmp {
-    /// Brings it up.
+    /// Initialises QMP.
     pub fn start() -> Self {
         let mut level = 0;
-        // SAFETY: there may be no command line.
+        // SAFETY: the command line may be NULL.
         must(unsafe { QMP_init_msg_passing(null_mut(), null_mut(), 0, &mut level) });
         Self
     }
@@ -71,7 +71,7 @@ impl Drop for Qmp {
 }
 
 fn must(status: c_int) {
-    // SAFETY: NULL asks for the last operation, whose words are a string.
+    // SAFETY: NULL means the last operation, whose text is a string.
     let words = || unsafe { CStr::from_ptr(QMP_get_error_string(null_mut())) };
     assert_eq!(status, 0, "{}", words().to_string_lossy());
 }
@@ -79,9 +79,9 @@ fn must(status: c_int) {
 /// A box of sites, the first axis fastest.
 #[derive(Clone, Copy)]
 pub struct LatticeBox {
-    /// Its edges.
+    /// Its dimensions.
     pub edges: [usize; AXES],
-    /// Where it begins in the lattice, which is a torus.
+    /// Its first site in the lattice, which is a torus.
     corner: [usize; AXES],
 }
 
@@ -91,7 +91,7 @@ impl LatticeBox {
         Self { edges: LATTICE, corner: [0; AXES] }
     }
 
-    /// The part of this node.
+    /// The part on this node.
     pub fn part(_: &Qmp) -> Self {
         let dims = LATTICE.map(|edge| edge as c_int);
         // SAFETY: four numbers.
@@ -103,12 +103,12 @@ impl LatticeBox {
         Self { edges, corner: std::array::from_fn(|axis| edges[axis] * place[axis]) }
     }
 
-    /// How many sites it has.
+    /// Number of sites.
     pub fn sites(&self) -> usize {
         self.edges.iter().product()
     }
 
-    /// How far apart neighbours along an axis lie in a field.
+    /// Distance in a field of neighbours along an axis.
     pub fn step(&self, axis: usize) -> usize {
         self.edges[..axis].iter().product()
     }
@@ -128,14 +128,14 @@ impl LatticeBox {
 }
 
 /// # Safety
-/// Four numbers that the library keeps.
+/// `numbers` points to four numbers.
 unsafe fn four(numbers: *const c_int) -> [usize; AXES] {
-    // SAFETY: as promised.
+    // SAFETY: the caller's obligation.
     let numbers = unsafe { &*slice_from_raw_parts(numbers, AXES) };
     std::array::from_fn(|axis| numbers[axis] as usize)
 }
 
-/// A field whose faces travel: sixteen messages with one handle.
+/// A field whose faces are exchanged: sixteen messages with one handle.
 pub struct HaloField {
     field: Vec<f64>,
     ghosts: Vec<Vec<f64>>,
@@ -143,11 +143,11 @@ pub struct HaloField {
 }
 
 impl HaloField {
-    /// A field of zeros. Its layers go out of it as they lie there, without packing.
+    /// A field of zeros. Its layers are sent without packing.
     pub fn new(shape: &LatticeBox) -> Self {
         let mut all = Self { field: vec![0.0; shape.sites()], ghosts: Vec::new(), faces: null_mut() };
         let mut parts: Vec<*mut c_void> = (0..FACES).flat_map(|face| all.declare(shape, face)).collect();
-        // SAFETY: as many handles as are said.
+        // SAFETY: an array of that many handles.
         all.faces = unsafe { QMP_declare_multiple(parts.as_mut_ptr(), parts.len() as c_int) };
         assert!(!all.faces.is_null(), "the faces cannot be declared");
         all
@@ -163,14 +163,14 @@ impl HaloField {
         self.ghosts.push(vec![0.0; below * blocks]);
         let (layer, ghost) = (self.field[first..].as_mut_ptr(), self.ghosts[face].as_mut_ptr());
         let (block, distance) = (size_of::<f64>() * below, (size_of::<f64>() * below * edge) as isize);
-        // SAFETY: the layer lies in the field, whose memory stays where it is until the messages are freed.
+        // SAFETY: the layer is in the field, whose memory is stable until the messages are freed.
         let out = unsafe { QMP_declare_strided_msgmem(layer.cast(), block, blocks as c_int, distance) };
-        // SAFETY: a whole vector, for which the same holds.
+        // SAFETY: a complete vector, for which the same holds.
         let inside = unsafe { QMP_declare_msgmem(ghost.cast(), block * blocks) };
-        // SAFETY: handles that were just made; a failure among them shows when all are joined.
+        // SAFETY: handles that were just made; a failed declaration is reported when all are joined.
         let messages = unsafe { [QMP_declare_send_relative(out, axis, sign, 0), QMP_declare_receive_relative(inside, axis, sign, 0)] };
         for memory in [out, inside] {
-            // SAFETY: the messages know their memory by themselves now.
+            // SAFETY: the messages have copied the declaration.
             unsafe { QMP_free_msgmem(memory) };
         }
         messages
@@ -181,9 +181,9 @@ impl HaloField {
         &mut self.field
     }
 
-    /// The faces travel while something is computed that only reads the field.
+    /// Exchanges the faces while a function that only reads the field runs.
     pub fn exchange<R>(&mut self, meanwhile: impl FnOnce(&[f64]) -> R) -> R {
-        // SAFETY: a live handle; the field is only read until the wait.
+        // SAFETY: a valid handle; the field is only read until the wait.
         must(unsafe { QMP_start(self.faces) });
         let result = meanwhile(&self.field);
         // SAFETY: as above.
@@ -191,7 +191,7 @@ impl HaloField {
         result
     }
 
-    /// The field, and what has come from behind each face.
+    /// The field, and the layer received from behind each face.
     pub fn parts(&self) -> (&[f64], &[Vec<f64>]) {
         (&self.field, &self.ghosts)
     }
@@ -199,7 +199,7 @@ impl HaloField {
 
 impl Drop for HaloField {
     fn drop(&mut self) {
-        // SAFETY: nothing is under way.
+        // SAFETY: no message is in progress.
         unsafe { QMP_free_msghandle(self.faces) };
     }
 }

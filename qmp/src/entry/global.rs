@@ -16,7 +16,7 @@ use crate::global;
 use crate::mpi::{Datatype, Op};
 use crate::status::{QmpFailure, QmpStatus, Result};
 
-/// A pair of functions for one value, over the default communicator and over another.
+/// A pair of functions for one value, on the default communicator and on a given one.
 macro_rules! of_one {
     ($($plain:ident $with_comm:ident $item:ty, $kind:ident $op:ident;)*) => {$(
         #[doc = concat!("`", stringify!($plain), "`")]
@@ -58,7 +58,7 @@ macro_rules! of_many {
     )*};
 }
 
-/// C's `long double`, which Rust has no name for.
+/// C's `long double`, which has no Rust type.
 type LongDouble = c_void;
 
 of_one! {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Start and end, communicators, the allocated machine.
+//! Initialisation and finalisation, communicators, the allocated machine.
 //!
 //! # Safety
 //! As in [`super`].
@@ -11,10 +11,10 @@
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 
-use super::print::say;
-use super::{answer, handle, status, topology, value, write};
+use super::print::print_error;
+use super::{handle, query_result, status, topology, value, write};
 use crate::command_line::{self, Options};
-use crate::machine::{self, QmpCommunicator, ask};
+use crate::machine::{self, QmpCommunicator, with_comm};
 use crate::mpi::{self, Comm, MpiPhase};
 use crate::state::{self, QmpState};
 use crate::status::{QmpFailure, QmpStatus, Result};
@@ -71,7 +71,7 @@ unsafe fn start(
     machine::start(options, owns_mpi, granted == 3)
 }
 
-/// Takes QMP's options out of the command line.
+/// Parses QMP's options and removes them from the command line.
 unsafe fn take_options(argc: *mut c_int, argv: *mut *mut *mut c_char) -> Result<Options> {
     if argc.is_null() || argv.is_null() {
         return Ok(Options::default());
@@ -95,11 +95,11 @@ unsafe fn take_options(argc: *mut c_int, argv: *mut *mut *mut c_char) -> Result<
     let texts: Vec<String> = pointers.iter().map(text).collect();
     let (options, left) = command_line::parse(&texts)?;
     for (to, from) in left.iter().enumerate() {
-        // SAFETY: no further than the words that were there.
+        // SAFETY: within the words of the command line.
         unsafe { words.wrapping_add(to).write(pointers[*from]) };
     }
     if left.len() < count {
-        // SAFETY: a word that was there; the command line ends before it now.
+        // SAFETY: within the words of the command line, which now ends here.
         unsafe { words.wrapping_add(left.len()).write(core::ptr::null_mut()) };
     }
     // SAFETY: not NULL, one number.
@@ -130,14 +130,14 @@ fn abort(code: c_int) -> ! {
 /// `QMP_abort`
 #[unsafe(no_mangle)]
 pub extern "C" fn QMP_abort(code: c_int) {
-    say(&format!("abort: {code}"));
+    print_error(&format!("abort: {code}"));
     abort(code)
 }
 
-/// `QMP_abort` of the document, which has no code.
+/// `QMP_abort` of the QMP 2.0 document, which takes no code.
 #[unsafe(no_mangle)]
 pub extern "C" fn qmp2004_abort() {
-    say("abort");
+    print_error("abort");
     abort(1)
 }
 
@@ -147,14 +147,14 @@ pub unsafe extern "C" fn QMP_abort_string(code: c_int, message: *mut c_char) {
     if !message.is_null() {
         // SAFETY: not NULL, a string.
         let text = unsafe { CStr::from_ptr(message) };
-        say(&text.to_string_lossy());
+        print_error(&text.to_string_lossy());
     }
     QMP_abort(code)
 }
 
-/// Handle of one of the three communicators; NULL before the start.
+/// Handle of one of the three current communicators; NULL before initialisation.
 fn current(of: impl FnOnce(&mut QmpState) -> &mut usize) -> *mut c_void {
-    let found = answer(state::running(|state| Ok(*of(state))), 0);
+    let found = query_result(state::running(|state| Ok(*of(state))), 0);
     core::ptr::without_provenance_mut(found)
 }
 
@@ -166,7 +166,7 @@ fn set_current(comm: usize, of: impl FnOnce(&mut QmpState) -> &mut usize) -> Qmp
     }))
 }
 
-/// Functions that read and change one of the three communicators.
+/// Getter and setter for each of the three current communicators.
 macro_rules! currents {
     ($($get:ident $set:ident $field:ident;)*) => {$(
         #[doc = concat!("`", stringify!($get), "`")]
@@ -210,9 +210,9 @@ pub extern "C" fn QMP_comm_free(comm: usize) -> QmpStatus {
     status(machine::free(comm))
 }
 
-/// Where a communicator keeps that of MPI.
+/// Writes the address of a communicator's `MPI_Comm`.
 unsafe fn give_mpi(comm: usize, to: *mut *mut c_void) -> QmpStatus {
-    let place = ask(Some(comm), |comm| Ok((&raw mut *comm.mpi).cast::<c_void>()));
+    let place = with_comm(Some(comm), |comm| Ok((&raw mut *comm.mpi).cast::<c_void>()));
     // SAFETY: one item, or NULL.
     status(place.and_then(|place| unsafe { write(to, place) }))
 }
@@ -236,7 +236,7 @@ fn number(
     none: c_int,
     of: impl FnOnce(&mut QmpCommunicator) -> c_int,
 ) -> c_int {
-    answer(ask(which, |comm| Ok(of(comm))), none)
+    query_result(with_comm(which, |comm| Ok(of(comm))), none)
 }
 
 /// `QMP_comm_get_number_of_colors`
@@ -293,11 +293,11 @@ pub extern "C" fn QMP_comm_is_primary_node(comm: usize) -> c_int {
     c_int::from(QMP_comm_get_node_number(comm) == 0)
 }
 
-/// `QMP_get_msg_passing_type`: a grid if the command line gives one, else a switch.
+/// `QMP_get_msg_passing_type`: `QMP_GRID` if the command line has `-qmp-geom`, otherwise `QMP_SWITCH`.
 #[unsafe(no_mangle)]
 pub extern "C" fn QMP_get_msg_passing_type() -> c_int {
     let grid = state::running(|state| Ok(!state.options.geometry.is_empty()));
-    c_int::from(answer(grid, false))
+    c_int::from(query_result(grid, false))
 }
 
 /// `QMP_get_number_of_jobs`
@@ -316,19 +316,19 @@ fn job() -> usize {
     state::visit(|state| state.job)
 }
 
-/// `QMP_get_number_of_job_geometry_dimensions`: axes of the grid of this job's nodes; 0 where the command line gives no grid.
+/// `QMP_get_number_of_job_geometry_dimensions`: axes of the grid of this job's nodes; 0 without a grid on the command line.
 #[unsafe(no_mangle)]
 pub extern "C" fn QMP_get_number_of_job_geometry_dimensions() -> c_int {
     topology::axes(Some(job()))
 }
 
-/// `QMP_get_job_geometry`: the grid of this job's nodes, not that of the jobs; NULL where the command line gives none.
+/// `QMP_get_job_geometry`: the grid of this job's nodes, not that of the jobs; NULL without a grid on the command line.
 #[unsafe(no_mangle)]
 pub extern "C" fn QMP_get_job_geometry() -> *const c_int {
     topology::dims(Some(job()))
 }
 
-/// `QMP_io_node`: every node has its own.
+/// `QMP_io_node`: every node is its own I/O node.
 #[unsafe(no_mangle)]
 pub extern "C" fn QMP_io_node(node: c_int) -> c_int {
     node

@@ -2,8 +2,8 @@
 //! Memory and messages.
 //!
 //! # Safety
-//! As in [`super`]. Memory that is declared stays the program's: it is there as long as a message is declared with it, and left
-//! alone while one is under way.
+//! As in [`super`]. Declared memory stays the program's: it must exist as long as a message is declared with it, and must not be
+//! accessed while one is in progress.
 #![allow(unsafe_code, reason = "C entry points")]
 #![allow(
     clippy::missing_safety_doc,
@@ -25,10 +25,10 @@ pub extern "C" fn QMP_allocate_memory(bytes: usize) -> *mut c_void {
     handle(memory::allocate(bytes, ALIGNMENT))
 }
 
-/// What `QMP_ALIGN_DEFAULT` is: a line of the cache.
+/// `QMP_ALIGN_DEFAULT`: a cache line, in bytes.
 const ALIGNMENT: usize = 64;
 
-/// `QMP_allocate_aligned_memory`: of all kinds of memory this machine has one, so the flags change nothing.
+/// `QMP_allocate_aligned_memory`: the flags are ignored, since there is one kind of memory.
 #[unsafe(no_mangle)]
 pub extern "C" fn QMP_allocate_aligned_memory(
     bytes: usize,
@@ -44,7 +44,7 @@ pub extern "C" fn QMP_get_memory_pointer(memory: usize) -> *mut c_void {
     value(memory::pointer(memory), core::ptr::null_mut())
 }
 
-/// `QMP_free_memory`; NULL is none.
+/// `QMP_free_memory`; NULL is ignored.
 #[unsafe(no_mangle)]
 pub extern "C" fn QMP_free_memory(memory: usize) {
     if memory != 0 {
@@ -61,7 +61,7 @@ pub unsafe extern "C" fn QMP_declare_msgmem(base: *const c_void, bytes: usize) -
     handle(channel::declare_memory(vec![piece]))
 }
 
-/// Blocks of the caller's.
+/// A strided piece of the caller's memory.
 unsafe fn strided(
     base: *mut c_void,
     bytes: usize,
@@ -128,7 +128,7 @@ pub unsafe extern "C" fn QMP_declare_strided_array_msgmem(
     handle(unsafe { strided_array(bases, bytes, blocks, strides, count) })
 }
 
-/// `QMP_declare_strided_array_msgmem` of the document, which has no count: the first base that is NULL ends it.
+/// `QMP_declare_strided_array_msgmem` of the QMP 2.0 document, which has no count: a NULL base terminates the arrays.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qmp2004_declare_strided_array_msgmem(
     bases: *mut *mut c_void,
@@ -138,7 +138,7 @@ pub unsafe extern "C" fn qmp2004_declare_strided_array_msgmem(
 ) -> *mut c_void {
     let mut count = 0;
     if !bases.is_null() {
-        // SAFETY: the caller ends the array with NULL, which is the last that is read.
+        // SAFETY: the caller terminates the array with NULL; nothing is read behind it.
         while !unsafe { bases.wrapping_add(count).read() }.is_null() {
             count += 1;
         }
@@ -174,7 +174,7 @@ unsafe fn indexed(
             )
         };
         let whole = usize::try_from(*length).map_err(wrong)? * bytes;
-        // No product of two such numbers leaves a word of 64 bits.
+        // The product of two 32-bit numbers fits in 64 bits.
         let place = base.wrapping_byte_offset(*index as isize * item as isize);
         let place = if base.is_null() { base } else { place };
         // SAFETY: as declared.
@@ -203,7 +203,7 @@ pub unsafe extern "C" fn QMP_declare_indexed_msgmem(
     handle(unsafe { indexed(base, lengths, indices, item, count) })
 }
 
-/// `QMP_free_msgmem`; NULL is none.
+/// `QMP_free_msgmem`; NULL is ignored.
 #[unsafe(no_mangle)]
 pub extern "C" fn QMP_free_msgmem(memory: usize) {
     if memory != 0 {
@@ -211,7 +211,7 @@ pub extern "C" fn QMP_free_msgmem(memory: usize) {
     }
 }
 
-/// A pair of declarations by neighbour, over the default communicator and over another.
+/// A pair of declarations by neighbour, on the default communicator and on a given one.
 macro_rules! relative {
     ($($plain:ident $with_comm:ident $direction:ident;)*) => {$(
         #[doc = concat!("`", stringify!($plain), "`")]
@@ -273,7 +273,7 @@ pub unsafe extern "C" fn QMP_declare_send_recv_pairs(
     unsafe { QMP_declare_multiple(handles, count) }
 }
 
-/// `QMP_free_msghandle`; NULL is none.
+/// `QMP_free_msghandle`; NULL is ignored.
 #[unsafe(no_mangle)]
 pub extern "C" fn QMP_free_msghandle(message: usize) {
     if message != 0 {
@@ -300,7 +300,7 @@ pub unsafe extern "C" fn QMP_change_address_multiple(
 }
 
 fn moved(piece: StridedPiece, from: *mut c_void, to: *mut c_void) -> StridedPiece {
-    // SAFETY: the caller declares the new place as it did the old one.
+    // SAFETY: the caller declares the new memory as it did the old one.
     unsafe { piece.moved(from, to) }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The functions of qmp.h that print: what takes any number of arguments is written in C.
+// The printing functions of qmp.h, in C because they are variadic.
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 
 void qmp_prefix(char *to, size_t room);
 
-// One line: prefix, kind, text. It goes out in one piece, so that lines of several nodes do not mix.
+// Prints one line: prefix, kind, text. One call of fprintf, so that lines of several nodes do not mix.
 static int print(FILE *stream, const char *kind, const char *format, va_list arguments)
 {
     char prefix[320];

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Errors, output, and what the library knows of itself. The functions that print are in `print.c`, since they take any number
-//! of arguments.
+//! Errors, output, and the library's version. The printing functions are in `print.c`, since they are variadic.
 //!
 //! # Safety
 //! As in [`super`].
@@ -17,22 +16,24 @@ use std::io::Write as _;
 use crate::channel;
 use crate::mpi;
 use crate::state;
-use crate::status::{KEPT, OperationOutcome, QmpFailure, QmpStatus, keep, last, words};
+use crate::status::{
+    OperationOutcome, QmpFailure, QmpStatus, TEXTS, last_outcome, record, status_text,
+};
 
-/// Node, nodes and host, before what is printed.
+/// The prefix of printed lines: node, number of nodes, and host.
 pub fn prefix() -> CString {
     let known = state::visit(|state| state.prefix.clone());
     known.unwrap_or_else(|| c"QMP".to_owned())
 }
 
-/// Prints a line about an error, in one piece.
-pub fn say(text: &str) {
+/// Prints an error line with one write.
+pub fn print_error(text: &str) {
     let line = format!("{} error: {text}\n", prefix().to_string_lossy());
-    // Where stderr is closed nobody wants to know.
+    // A closed stderr is not an error.
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
-/// Writes the prefix for `print.c`, cut where there is no room.
+/// Writes the prefix for `print.c`, truncated to `room` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qmp_prefix(to: *mut c_char, room: usize) {
     let prefix = prefix();
@@ -44,30 +45,30 @@ pub unsafe extern "C" fn qmp_prefix(to: *mut c_char, room: usize) {
     unsafe { to.wrapping_add(length).write(0) };
 }
 
-/// `QMP_error_string`: the words of any number, be it a code of QMP, one of MPI, or none.
+/// `QMP_error_string`: the text of any number: a code of QMP, one of MPI, or neither.
 #[unsafe(no_mangle)]
 pub extern "C" fn QMP_error_string(code: c_int) -> *const c_char {
-    words(QmpStatus(code))
-        .unwrap_or_else(|| words_below(code))
+    status_text(QmpStatus(code))
+        .unwrap_or_else(|| mpi_error_text(code))
         .as_ptr()
 }
 
-fn words_below(code: c_int) -> &'static CStr {
+fn mpi_error_text(code: c_int) -> &'static CStr {
     let text = mpi::error_text(code).unwrap_or_else(|| {
         format!("{code} is no status of QMP and no error code of the MPI below it")
     });
     let text = CString::new(text).unwrap_or_default();
-    KEPT.keep(&text).unwrap_or(c"an unknown code")
+    TEXTS.intern(&text).unwrap_or(c"an unknown code")
 }
 
-/// How the last operation ended, of a message or, for NULL, of this thread.
+/// Visits the outcome of the last operation of a message or, for NULL, of this thread.
 fn outcome<R>(message: usize, of: impl Fn(&OperationOutcome) -> R) -> R {
     if message == 0 {
-        return last(of);
+        return last_outcome(of);
     }
     channel::outcome(message, &of).unwrap_or_else(|failure: QmpFailure| {
-        keep::<()>(&Err(failure));
-        last(&of)
+        record::<()>(&Err(failure));
+        last_outcome(&of)
     })
 }
 
@@ -95,7 +96,7 @@ pub extern "C" fn QMP_profcontrol(level: c_int) -> c_int {
     state::visit(|state| core::mem::replace(&mut state.profiling, level))
 }
 
-/// `QMP_version_str`: the version of the interface, which is that of the libqmp it is like.
+/// `QMP_version_str`: the version of the libqmp whose interface this is.
 #[unsafe(no_mangle)]
 pub extern "C" fn QMP_version_str() -> *const c_char {
     c"2.5.4".as_ptr()

@@ -12,16 +12,16 @@
 use core::ffi::c_int;
 use core::ptr::null;
 
-use super::print::say;
-use super::{answer, array, status, value};
-use crate::machine::{self, ask};
+use super::print::print_error;
+use super::{array, query_result, status, value};
+use crate::machine::{self, with_comm};
 use crate::state;
 use crate::status::{QmpFailure, QmpStatus, Result};
 
-/// Says why a grid is refused, as today's library does: programs that do not look at the status end by a signal soon.
-fn aloud(function: &str, result: Result<()>) -> Result<()> {
+/// Prints why a grid is refused, as libqmp does: a program that ignores the status crashes soon after.
+fn report_error(function: &str, result: Result<()>) -> Result<()> {
     if let Err(failure) = &result {
-        say(&format!("{function}: {}", failure.text));
+        print_error(&format!("{function}: {}", failure.text));
     }
     result
 }
@@ -32,12 +32,12 @@ unsafe fn declare(
     ndim: c_int,
     map: Option<(*const c_int, c_int)>,
 ) -> Result<()> {
-    // SAFETY: the caller's promise.
-    let declared = unsafe { declare_quietly(which, dims, ndim, map) };
-    aloud("QMP_declare_logical_topology", declared)
+    // SAFETY: the caller's obligation.
+    let declared = unsafe { try_declare(which, dims, ndim, map) };
+    report_error("QMP_declare_logical_topology", declared)
 }
 
-unsafe fn declare_quietly(
+unsafe fn try_declare(
     which: Option<usize>,
     dims: *const c_int,
     ndim: c_int,
@@ -99,7 +99,7 @@ pub unsafe extern "C" fn QMP_comm_declare_logical_topology_map(
     status(unsafe { declare(Some(comm), dims, ndim, Some((map, mapdim))) })
 }
 
-/// `QMP_declare_logical_topology` of the document: true for success.
+/// `QMP_declare_logical_topology` of the QMP 2.0 document: true for success.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qmp2004_declare_logical_topology(
     dims: *const c_int,
@@ -110,27 +110,27 @@ pub unsafe extern "C" fn qmp2004_declare_logical_topology(
 }
 
 fn is_declared(which: Option<usize>) -> c_int {
-    answer(
-        ask(which, |comm| Ok(c_int::from(comm.declared.is_some()))),
+    query_result(
+        with_comm(which, |comm| Ok(c_int::from(comm.declared.is_some()))),
         0,
     )
 }
 
-/// Zero for none.
+/// Number of axes of the declared topology; 0 for none.
 pub(super) fn axes(which: Option<usize>) -> c_int {
-    let count = ask(which, |comm| {
+    let count = with_comm(which, |comm| {
         Ok(comm
             .declared
             .as_ref()
             .map_or(0, |declared| declared.dims.len()))
     });
-    c_int::try_from(answer(count, 0)).unwrap_or_default()
+    c_int::try_from(query_result(count, 0)).unwrap_or_default()
 }
 
-/// NULL for none.
+/// Dimensions of the declared topology; NULL for none.
 pub(super) fn dims(which: Option<usize>) -> *const c_int {
-    answer(
-        ask(which, |comm| {
+    query_result(
+        with_comm(which, |comm| {
             Ok(comm
                 .declared
                 .as_ref()
@@ -140,21 +140,21 @@ pub(super) fn dims(which: Option<usize>) -> *const c_int {
     )
 }
 
-/// NULL for none.
+/// This node's coordinates in the declared topology; NULL for none.
 fn here(which: Option<usize>) -> *const c_int {
-    answer(
-        ask(which, |comm| {
+    query_result(
+        with_comm(which, |comm| {
             Ok(comm
                 .declared
                 .as_ref()
-                .map_or(null(), |declared| declared.here.as_ptr()))
+                .map_or(null(), |declared| declared.coordinates.as_ptr()))
         }),
         null(),
     )
 }
 
-/// A pair of questions, about the default communicator and about another.
-macro_rules! questions {
+/// A pair of queries, of the default communicator and of a given one.
+macro_rules! queries {
     ($($plain:ident $with_comm:ident $of:ident -> $answer:ty;)*) => {$(
         #[doc = concat!("`", stringify!($plain), "`")]
         #[unsafe(no_mangle)]
@@ -170,7 +170,7 @@ macro_rules! questions {
     )*};
 }
 
-questions! {
+queries! {
     QMP_logical_topology_is_declared QMP_comm_logical_topology_is_declared is_declared -> c_int;
     QMP_get_logical_number_of_dimensions QMP_comm_get_logical_number_of_dimensions axes -> c_int;
     QMP_get_logical_dimensions QMP_comm_get_logical_dimensions dims -> *const c_int;
@@ -199,13 +199,16 @@ fn allocated() -> Option<usize> {
     Some(state::visit(|state| state.allocated))
 }
 
-/// Coordinates that the caller gives back with `free`.
+/// Coordinates of a node in memory that the caller frees with `free`.
 fn coordinates_to_free(which: Option<usize>, node: c_int) -> *mut c_int {
-    let found = value(ask(which, |comm| comm.coordinates_of(node)), Vec::new());
+    let found = value(
+        with_comm(which, |comm| comm.coordinates_of(node)),
+        Vec::new(),
+    );
     if found.is_empty() {
         return core::ptr::null_mut();
     }
-    // SAFETY: any size may be asked for.
+    // SAFETY: `malloc` accepts any size.
     let room: *mut c_int = unsafe { libc::malloc(size_of_val(&found[..])) }.cast();
     if !room.is_null() {
         // SAFETY: room for as many, just allocated.
@@ -226,15 +229,15 @@ pub extern "C" fn QMP_comm_get_logical_coordinates_from(comm: usize, node: c_int
     coordinates_to_free(Some(comm), node)
 }
 
-/// `QMP_get_logical_coordinates_from` of the document: the library keeps the coordinates.
+/// `QMP_get_logical_coordinates_from` of the QMP 2.0 document: the memory stays the library's.
 #[unsafe(no_mangle)]
 pub extern "C" fn qmp2004_get_logical_coordinates_from(node: c_int) -> *const c_int {
-    let found = ask(None, |comm| {
+    let found = with_comm(None, |comm| {
         let at = comm.coordinates_of(node)?;
         let declared = comm.declared.as_mut();
         Ok(declared.map_or(null(), |declared| {
             declared
-                .known
+                .cached
                 .entry(node)
                 .or_insert_with(|| at.into())
                 .as_ptr()
@@ -244,7 +247,7 @@ pub extern "C" fn qmp2004_get_logical_coordinates_from(node: c_int) -> *const c_
 }
 
 unsafe fn coordinates_into(which: Option<usize>, to: *mut c_int, node: c_int) {
-    let found = ask(which, |comm| comm.coordinates_of(node)).and_then(|found| {
+    let found = with_comm(which, |comm| comm.coordinates_of(node)).and_then(|found| {
         let null = || {
             QmpFailure::new(
                 QmpStatus::INVALID_ARG,
@@ -279,7 +282,7 @@ pub unsafe extern "C" fn QMP_comm_get_logical_coordinates_from2(
 }
 
 unsafe fn node_at(which: Option<usize>, coordinates: *const c_int) -> c_int {
-    let found = ask(which, |comm| {
+    let found = with_comm(which, |comm| {
         let declared = comm.topology()?;
         // SAFETY: one number of each axis.
         let at = unsafe { array(coordinates, axes_of(declared)) }?;
@@ -288,7 +291,7 @@ unsafe fn node_at(which: Option<usize>, coordinates: *const c_int) -> c_int {
     value(found, -1)
 }
 
-fn axes_of(declared: &machine::Declared) -> c_int {
+fn axes_of(declared: &machine::DeclaredTopology) -> c_int {
     c_int::try_from(declared.dims.len()).unwrap_or_default()
 }
 
@@ -312,7 +315,7 @@ pub unsafe extern "C" fn QMP_comm_get_node_number_from(
 unsafe fn layout(dims: *const c_int, ndim: c_int) -> Result<()> {
     // SAFETY: `ndim` items.
     let lattice = unsafe { array(dims, ndim) };
-    aloud("QMP_layout_grid", lattice.and_then(machine::layout))
+    report_error("QMP_layout_grid", lattice.and_then(machine::layout))
 }
 
 /// `QMP_layout_grid`
@@ -322,7 +325,7 @@ pub unsafe extern "C" fn QMP_layout_grid(dims: *const c_int, ndim: c_int) -> Qmp
     status(unsafe { layout(dims, ndim) })
 }
 
-/// `QMP_layout_grid` of the document: true for success.
+/// `QMP_layout_grid` of the QMP 2.0 document: true for success.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qmp2004_layout_grid(dims: *mut c_int, ndim: c_int) -> c_int {
     // SAFETY: `ndim` items.
@@ -340,11 +343,11 @@ pub extern "C" fn QMP_get_subgrid_dimensions() -> *const c_int {
             subgrid.as_ptr()
         })
     });
-    answer(found, null())
+    query_result(found, null())
 }
 
 /// `QMP_get_number_of_subgrid_sites`
 #[unsafe(no_mangle)]
 pub extern "C" fn QMP_get_number_of_subgrid_sites() -> c_int {
-    answer(state::running(|state| Ok(state.layout.sites)), 0)
+    query_result(state::running(|state| Ok(state.layout.sites)), 0)
 }

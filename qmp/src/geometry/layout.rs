@@ -1,33 +1,33 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which grid of nodes suits a lattice, and what part of the lattice each node gets then.
+//! The best grid of nodes for a lattice, and the part of the lattice on each node.
 
 use core::ffi::c_int;
 
 use super::{AXES_MAX, NodeHosts, best_block, positive, quotients, show, surface};
 use crate::status::{QmpFailure, QmpStatus, Result};
 
-/// The grid for a lattice, of all whole divisions. Compared are, in this order:
+/// The best of all grids that divide a lattice evenly. Criteria, in this order:
 ///
-/// 1. evenness, since codes with even and odd sites need even edges: no edge that the lattice has even becomes odd;
-/// 2. how square the parts are;
-/// 3. the surface between nodes, then that between hosts;
-/// 4. memory runs along the first axes, so later ones are divided more.
+/// 1. no even edge of the lattice becomes odd, since codes with even-odd sites need even edges;
+/// 2. compact parts: the smallest surface over all sides;
+/// 3. the smallest surface between nodes, then between hosts;
+/// 4. later axes are divided more, since memory is contiguous along the first ones.
 pub fn layout(lattice: &[c_int], nodes: usize, hosts: &NodeHosts) -> Result<Vec<usize>> {
     let lattice = positive(lattice, "dimensions of the lattice")?;
-    let mut best = Best {
+    let mut best = BestGrid {
         lattice: &lattice,
         each: hosts.block_nodes(),
         found: None,
     };
     divisions(&lattice, nodes, &mut |grid| {
-        best.judge(grid);
+        best.consider(grid);
         true
     });
     let found = best.found.map(|(.., grid)| grid);
     found.ok_or_else(|| QmpFailure::new(QmpStatus::INVALID_TOPOLOGY, why_not(&lattice, nodes)))
 }
 
-/// The part of each node when a grid divides a lattice; missing axes of the grid are one node thick.
+/// The dimensions of each node's part when a grid divides a lattice; missing axes of the grid have one node.
 pub fn subgrid(lattice: &[c_int], grid: &[usize]) -> Result<Vec<usize>> {
     let lattice = positive(lattice, "dimensions of the lattice")?;
     if grid.len() > lattice.len() {
@@ -52,8 +52,8 @@ pub fn subgrid(lattice: &[c_int], grid: &[usize]) -> Result<Vec<usize>> {
         .collect())
 }
 
-/// Shows every grid of `nodes` that divides the lattice, those first that divide the first axes less; until `visit` is content.
-/// `false`: it was.
+/// Calls `visit` with every grid of `nodes` that divides the lattice, starting with those that divide the first axes least, until it
+/// returns false. Returns false if it did.
 fn divisions(lattice: &[usize], nodes: usize, visit: &mut dyn FnMut(&[usize]) -> bool) -> bool {
     let mut grid = [1; AXES_MAX];
     divide(lattice, &mut grid[..lattice.len()], 0, nodes, visit)
@@ -70,7 +70,7 @@ fn divide(
         return left != 1 || visit(grid);
     };
     let fits = |part: &usize| left.is_multiple_of(*part) && edge.is_multiple_of(*part);
-    // The last axis takes all that is left.
+    // The last axis takes all remaining nodes.
     let first = if axis + 1 == lattice.len() { left } else { 1 };
     for part in (first..=left.min(*edge)).filter(fits) {
         grid[axis] = part;
@@ -81,10 +81,10 @@ fn divide(
     true
 }
 
-/// What is compared, the least is best: whether even edges become odd, all sides of a part, surface between nodes.
+/// Criteria, smallest is best: whether even edges become odd, surface over all sides of a part, surface between nodes.
 type Shape = (bool, u128, u128);
 
-struct Best<'a> {
+struct BestGrid<'a> {
     lattice: &'a [usize],
     /// Nodes of a host.
     each: Option<usize>,
@@ -92,32 +92,32 @@ struct Best<'a> {
     found: Option<(Shape, u128, Vec<usize>)>,
 }
 
-impl Best<'_> {
-    fn judge(&mut self, grid: &[usize]) {
+impl BestGrid<'_> {
+    fn consider(&mut self, grid: &[usize]) {
         let sub = quotients(self.lattice, grid);
         let mut edges = self.lattice.iter().zip(&sub);
-        let is_broken = edges.any(|(whole, part)| whole % 2 == 0 && part % 2 != 0);
-        // Of parts of one volume the square ones have the least surface on all sides.
+        let loses_evenness = edges.any(|(whole, part)| whole % 2 == 0 && part % 2 != 0);
+        // For a given volume, compact parts have the least surface over all sides.
         let all_sides = surface(&sub, &vec![2; sub.len()]);
-        let shape = (is_broken, all_sides, surface(&sub, grid));
+        let shape = (loses_evenness, all_sides, surface(&sub, grid));
         if self.found.as_ref().is_some_and(|(best, ..)| *best < shape) {
             return;
         }
         let block = self.each.and_then(|each| best_block(grid, &sub, each));
-        let between = block.map_or(0, |(_, between)| between);
-        let is_better = |best: &(Shape, u128, _)| (shape, between) < (best.0, best.1);
-        // Grids come in order of the first axes: of equals the first divides later axes more.
+        let between_hosts = block.map_or(0, |(_, between)| between);
+        let is_better = |best: &(Shape, u128, _)| (shape, between_hosts) < (best.0, best.1);
+        // Grids come sorted by the first axes: the first of several equal ones divides later axes more.
         if self.found.as_ref().is_none_or(is_better) {
-            self.found = Some((shape, between, grid.to_vec()));
+            self.found = Some((shape, between_hosts, grid.to_vec()));
         }
     }
 }
 
-/// Why a lattice has no grid of so many nodes, and of how many it has one.
+/// The error text for a lattice that so many nodes cannot divide, with the nearest numbers that can.
 fn why_not(lattice: &[usize], nodes: usize) -> String {
     let does = |count: &usize| !divisions(lattice, *count, &mut |_| false);
-    let below = (1..nodes).rev().take(NEAR).find(does);
-    let above = (nodes..=usize::MAX).skip(1).take(NEAR).find(does);
+    let below = (1..nodes).rev().take(MAX_DISTANCE).find(does);
+    let above = (nodes..=usize::MAX).skip(1).take(MAX_DISTANCE).find(does);
     let near: Vec<_> = below.iter().chain(&above).map(usize::to_string).collect();
     let instead = match &near[..] {
         [] => String::new(),
@@ -129,8 +129,8 @@ fn why_not(lattice: &[usize], nodes: usize) -> String {
     )
 }
 
-/// How far from the number of nodes another one is looked for.
-const NEAR: usize = 1000;
+/// Maximum distance of the suggested numbers of nodes.
+const MAX_DISTANCE: usize = 1000;
 
 #[cfg(test)]
 mod tests {
@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(layout(&lattice, 12, &hosts).unwrap(), near);
         let crossing = |grid: [usize; 3]| {
             let sub = subgrid(&lattice, &grid).unwrap();
-            let topology = plain(&to_c(&grid)).near(&sub, &hosts);
+            let topology = plain(&to_c(&grid)).blocked_by_host(&sub, &hosts);
             is_bijection(&topology);
             topology.crossing(&sub, &hosts)
         };

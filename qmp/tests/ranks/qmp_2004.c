@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// QMP as the document has it: the five functions whose form is another one there.
+// QMP with the document's signatures of five functions.
 #define QMP_API 2004
 #include "qmp_check.h"
 
@@ -17,7 +17,7 @@ int main(int argc, char **argv)
     EQUAL(QMP_get_error_number(NULL), QMP_TOPOLOGY_EXISTS);
     EQUAL(QMP_layout_grid(lattice, 2), QMP_TRUE);
     EQUAL(QMP_get_number_of_subgrid_sites(), 16);
-    // qmp_064: the library keeps the coordinates, so that they are the same ones each time.
+    // qmp_064: the memory of the coordinates is the library's, the same in every call.
     const int *at = QMP_get_logical_coordinates_from(size - 1);
     EQUAL(at[0], size - 1);
     CHECK(at == QMP_get_logical_coordinates_from(size - 1), "other coordinates");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What the QMP programs here share. Their tests are named after the lines of the list of demands that they test.
+// Shared by the QMP programs here. Their tests are named after the requirements that they test.
 #ifndef QMP_CHECK_H
 #define QMP_CHECK_H
 
@@ -13,7 +13,7 @@
         CHECK(code_ == QMP_SUCCESS, "%s", QMP_get_error_string(NULL));                             \
     } while (0)
 
-// REFUSED(call, QMP_X): it returns that code, which is that of the last operation too.
+// REFUSED(call, QMP_X): it returns that code, which is also that of the last operation.
 #define REFUSED(call, wanted)                                                                      \
     do {                                                                                           \
         int code_ = (call);                                                                        \
@@ -22,7 +22,7 @@
         CHECK(strstr(QMP_get_error_string(NULL), #wanted), "%s", QMP_get_error_string(NULL));      \
     } while (0)
 
-// NOTHING(call, QMP_X): it returns NULL, and the last operation ended with that code.
+// NOTHING(call, QMP_X): it returns NULL, and the last operation has that code.
 #define NOTHING(call, wanted)                                                                      \
     do {                                                                                           \
         CHECK((call) == NULL, "a handle was expected not to be made");                             \
@@ -55,7 +55,7 @@ UNUSED static int end(void)
     return 0;
 }
 
-// A grid of all nodes with as many axes as asked, the first ones two thick as long as that goes.
+// A grid of all nodes with the given number of axes, with two nodes along the first axes as far as possible.
 UNUSED static void two_thick(int dims[], int axes)
 {
     int left = size;

@@ -175,7 +175,7 @@ static void qmpxx_001_qmpxx_052_multiple_operations_towards_neighbours()
     TRUE_THAT(parts[0].start() == QMP_BAD_MESSAGE);
 }
 
-// The document has the signs outside of the namespace, and signs that are computed.
+// In the document the signs are outside of the namespace, and can be computed.
 static void qmpxx_001_signs_as_the_document_has_them()
 {
     const SIGN up = PLUS, down = MINUS;
@@ -202,7 +202,7 @@ static QMP::AlignedMemory filled(int value)
     return memory;
 }
 
-// By value: the bytes stay as long as anybody has them.
+// By value: the bytes exist as long as any copy.
 static void qmpxx_047_messages_keep_the_memory_they_are_made_from()
 {
     QMP::AlignedMemory in = filled(-1), again = in;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// QMP: bad input gets the status that says so, and what is right goes on working. `timeout`: with RMPI_QMP_TIMEOUT=1.
+// QMP: wrong arguments return the right status, and QMP stays usable. `timeout`: with RMPI_QMP_TIMEOUT=1.
 #include "qmp_check.h"
 
 static int value[4];
@@ -99,7 +99,7 @@ static void qmp_046_starting_freeing_and_moving_what_is_under_way(void)
     free_pair(self);
 }
 
-// A hint that no start follows binds nothing: the message goes to the receive that is started first, and the handle may go.
+// A hint without a start has no effect: the message goes to the receive that is started first, and the handle can be freed.
 static void qmpl_042_receives_that_are_cleared_and_never_started(void)
 {
     int out = rank, in = -1, other = -1;
@@ -131,7 +131,7 @@ static void qmpl_042_receives_that_are_cleared_and_never_started(void)
     QMP_free_msgmem(mem);
 }
 
-// Of a message that is too long both ends are told, and the next one is whole again.
+// A message that is too long is an error at both ends, and the next one is complete again.
 static void qmp_029_messages_that_are_too_long(void)
 {
     enum { LARGE = 100000 };
@@ -148,7 +148,7 @@ static void qmp_029_messages_that_are_too_long(void)
     }
 }
 
-// A small message may be complete at its sender before its receive is there; the sender is told too, when it asks the next time.
+// A small message may be complete at its sender before its receive is started; the sender gets the error at its next call.
 static void qmp_029_small_messages_that_are_too_long(void)
 {
     static char out[10], in[5], other[4];
@@ -156,7 +156,7 @@ static void qmp_029_small_messages_that_are_too_long(void)
     int next = (rank + 1) % size, before = (rank + size - 1) % size;
     QMP_comm_t comm;
     WORKS(QMP_comm_split(QMP_comm_get_default(), 0, 0, &comm));
-    // Whoever looks whether it is there lets others go on.
+    // A test for completion lets others make progress.
     QMP_msgmem_t mem = QMP_declare_msgmem(other, sizeof other);
     QMP_msghandle_t idle[2] = {QMP_comm_declare_receive_from(comm, mem, rank, 0), QMP_comm_declare_send_to(comm, mem, rank, 0)};
     WORKS(QMP_start(idle[0]));
@@ -194,7 +194,7 @@ static void qmp_047_a_message_that_nobody_sends(void)
     WORKS(QMP_start(self.receive));
     REFUSED(QMP_wait(self.receive), QMP_TIMEOUT);
     EQUAL(QMP_get_error_number(self.receive), QMP_TIMEOUT);
-    // It can come yet.
+    // It can still arrive.
     WORKS(QMP_start(self.send));
     WORKS(QMP_wait(self.receive));
     WORKS(QMP_wait(self.send));

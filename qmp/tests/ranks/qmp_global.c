@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// QMP: global operations. With `repeat` sums must be those in the order of the nodes.
+// QMP: global operations. With `repeat` reductions must be in node order.
 #include "qmp_check.h"
 #include <float.h>
 #include <math.h>
@@ -11,7 +11,7 @@ static void qmp_089_qmpl_045_sums_of_ints(void)
     int value = rank + 1, wanted = size * (size + 1) / 2;
     WORKS(QMP_sum_int(&value));
     EQUAL(value, wanted);
-    // A whole int, more than a float has.
+    // More bits than a float has.
     value = rank == 0 ? 16777217 : 0;
     WORKS(QMP_comm_sum_int(QMP_comm_get_job(), &value));
     EQUAL(value, 16777217);
@@ -27,7 +27,7 @@ static void add_ints(void *inout, void *in)
         a[i] += b[i];
 }
 
-// There is no function for it: it is a binary reduction.
+// QMP has no function for it: a binary reduction.
 static void qmp_123_arrays_of_ints(void)
 {
     int values[INTS];
@@ -166,7 +166,7 @@ static void qmp_099_qmp_124_qmpl_061_exclusive_or(void)
     EQUAL(value, size % 2 ? 5 : 0);
 }
 
-// The whole buffer is one value: a number, and how often it was combined at its end.
+// The buffer is one value: a number, and at its end the number of combinations.
 enum { WIDE = 300001 };
 static void combine(void *inout, void *in)
 {
@@ -183,7 +183,7 @@ static void keep_larger(void *inout, void *in)
         memcpy(a, b, 2 * sizeof *a);
 }
 
-// Associative and not commutative: affine maps after each other.
+// Associative but not commutative: composition of affine maps.
 static void compose(void *inout, void *in)
 {
     long *a = inout, *b = in;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// QMP on several hosts, as far as it can tell: here the program says which nodes share one. `turns N`: the nodes take turns
-// among N hosts; `blocks N`: they fill one after the other; `uneven N`: so do they, the first having twice as many.
-// `plain`: nodes lie in turn, since the command line says so.
+// QMP on simulated hosts: the program decides which nodes share a host. `turns N`: the nodes are assigned to N hosts cyclically;
+// `blocks N`: consecutive nodes share a host; `uneven N`: the same, but the first host has twice as many. `plain`: linear order,
+// set on the command line.
 #include "qmp_check.h"
 
 enum { AXES = 3 };
@@ -25,7 +25,7 @@ int MPI_Comm_split_type(MPI_Comm comm, int type, int key, MPI_Info info, MPI_Com
     return MPI_Comm_split(comm, host_of(rank), key, new);
 }
 
-// Number in turn of a place in a grid.
+// Linear index of coordinates in a grid.
 static int in_turn(const int dims[], const int at[])
 {
     int number = 0;
@@ -34,7 +34,7 @@ static int in_turn(const int dims[], const int at[])
     return number;
 }
 
-// How many steps from node to neighbour go to another host: in the grid as it is, or with all nodes in turn.
+// Number of neighbour pairs on different hosts: in the declared order, or in linear order.
 static int crossings(const int dims[], int is_plain)
 {
     int count = 0;
@@ -50,7 +50,7 @@ static int crossings(const int dims[], int is_plain)
     return count;
 }
 
-// What is sent to a neighbour arrives at the node whose coordinates differ by one.
+// A message to a neighbour arrives at the node whose coordinates differ by one.
 static void neighbours_are_where_coordinates_say(void)
 {
     for (int face = 0; face < 2 * AXES; face++) {
@@ -110,7 +110,7 @@ static void qmpl_024_a_map_is_kept(void)
     neighbours_are_where_coordinates_say();
 }
 
-// Each in a communicator of its own, since a topology is declared once.
+// Each topology in a communicator of its own, since it can be declared only once.
 #define RUN_ALONE(function)                                                                        \
     do {                                                                                           \
         QMP_comm_t before = QMP_comm_get_default(), comm;                                          \

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// QMP: the command line. Each kind of arguments has its own test; the first word says which.
+// QMP: the command line. The first word selects the test.
 #include "qmp_check.h"
 
 // `grid a b c -qmp-geom 4 2`: the allocated machine is a mesh, and a layout adopts it.
@@ -46,7 +46,7 @@ static void qmpl_076_jobs_of_a_line(void)
     EQUAL(sum, QMP_get_job_number() * 4);
 }
 
-// `blocks -qmp-geom 4 2 -qmp-job 4 1`: the geometry is that of the nodes of this job
+// `blocks -qmp-geom 4 2 -qmp-job 4 1`: the geometry is that of this job's nodes.
 static void qmpl_076_jobs_of_a_grid(void)
 {
     EQUAL(QMP_get_number_of_jobs(), 4);
@@ -61,7 +61,7 @@ static void qmpl_076_jobs_of_a_grid(void)
     EQUAL(QMP_get_logical_dimensions()[2], 1);
 }
 
-// `unfit`: what fits nowhere is refused aloud, since many programs do not look at the status.
+// `unfit`: a grid that does not fit is refused with a printed message, since many programs ignore the status.
 static void qmp_065_refused_layouts_are_told(void)
 {
     int lattice[4] = {3, 3, 3, 3}, grid[2] = {7, 7};
@@ -70,7 +70,7 @@ static void qmp_065_refused_layouts_are_told(void)
     CHECK(QMP_get_logical_dimensions() == NULL, "a grid that was refused");
 }
 
-// `fewer -qmp-nmpi 3`: the others have gone.
+// `fewer -qmp-nmpi 3`: the other processes have exited.
 static void qmpl_077_fewer_processes(void)
 {
     EQUAL(size, 3);
@@ -79,12 +79,12 @@ static void qmpl_077_fewer_processes(void)
     EQUAL(sum, 3);
     int all;
     MPI_Comm_size(MPI_COMM_WORLD, &all);
-    // The word of those that have gone.
+    // The value of the processes that have exited.
     for (int gone = size; rank == 0 && gone < all; gone++)
         puts("ok");
 }
 
-// `wrong ...`: refused, with words.
+// `wrong ...`: refused with a message.
 static int refused(int argc, char **argv)
 {
     QMP_thread_level_t provided;

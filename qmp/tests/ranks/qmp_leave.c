@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// QMP: nobody waits for a node that has left. Node 0 finalises QMP while the others wait for it, in all states that a message can be in;
-// `comm`: it frees a communicator; `died`, under `rmpiexec --keep-going`: it is killed.
+// QMP: no node waits for one that has left. Node 0 finalises QMP while the others wait for it, in every state of a message; `comm`:
+// it frees a communicator; `died`, under `rmpiexec --keep-going`: it is killed.
 #include "qmp_check.h"
 #include <signal.h>
 #include <unistd.h>
 
 enum { SMALL = 16, LARGE = 100000, KINDS = 3 };
-// How often messages went both ways before: never, by frames, and often enough for gates that need none.
+// Number of earlier messages in both directions: none, few (frames), and enough for gates without frames.
 static const int rounds[KINDS] = {0, 1, 6};
 static const char *how = "left";
 static char out[LARGE], in[LARGE];
@@ -57,7 +57,7 @@ static void told(QMP_msghandle_t handle, const char *what)
     EQUAL(QMP_get_error_number(handle), QMP_ERROR);
 }
 
-// What node 0 has sent before it left arrives, and nothing else is waited for, neither now nor later.
+// Messages that node 0 sent before it left arrive, and nothing else is waited for, neither now nor later.
 static void others_are_told(void)
 {
     struct ends small = declare(0, SMALL), large = declare(0, LARGE);
@@ -80,7 +80,7 @@ static void others_are_told(void)
     forget(large);
 }
 
-// Its last word, which nobody has asked for yet.
+// Its last message, for which no receive is started yet.
 static void node_0_goes(void)
 {
     struct ends last[64];
@@ -91,7 +91,7 @@ static void node_0_goes(void)
         WORKS(QMP_wait(last[node].send));
         forget(last[node]);
     }
-    // Some wait already, and some do not.
+    // Some nodes wait already, and some do not.
     usleep(20000);
     if (strcmp(how, "died") == 0)
         raise(SIGKILL);

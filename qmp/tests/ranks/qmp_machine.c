@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// QMP: start and end, the machine, communicators, topologies, layout, output.
+// QMP: initialisation and finalisation, the machine, communicators, topologies, layout, output.
 #include "qmp_check.h"
 #include <unistd.h>
 
@@ -210,7 +210,7 @@ static void qmp_122_a_free_layout_covers_the_lattice(void)
     WORKS(QMP_comm_free(comm));
 }
 
-// Codes with even and odd sites need even edges, and hosts come after them.
+// Even edges, for codes with even-odd sites, have precedence over hosts.
 static void qmp_065_parts_are_even_and_square(void)
 {
     QMP_comm_t before = QMP_comm_get_default(), comm;
@@ -296,7 +296,7 @@ static void qmp_082_qmp_083_qmp_084_qmp_127_words_of_codes(void)
     CHECK(strncmp(QMP_get_error_string(NULL), "QMP_SUCCESS", 11) == 0, "%s", QMP_get_error_string(NULL));
 }
 
-// A pointer to words may be kept, whatever happens afterwards.
+// A pointer to an error text stays valid.
 static void qmp_083_words_stay_as_they_are(void)
 {
     enum { MANY = 100 };
@@ -327,7 +327,7 @@ static void qmp_083_words_stay_as_they_are(void)
     }
 }
 
-// Who gives a negative color is in none of the parts, and nobody waits for it.
+// A node with a negative color is in none of the parts, and no node waits for it.
 static void qmpl_006_nodes_without_a_part(void)
 {
     QMP_comm_t all = QMP_comm_get_default(), part = (QMP_comm_t)(void *)&all;
@@ -350,7 +350,7 @@ static void qmpl_006_nodes_without_a_part(void)
 int main(int argc, char **argv)
 {
     QMP_thread_level_t provided = QMP_THREAD_SINGLE;
-    // qmp_024, qmp_049: before the start everything answers and nothing crashes.
+    // qmp_024, qmp_049: before initialisation every function returns, and none crashes.
     EQUAL(QMP_is_initialized(), 0);
     REFUSED(QMP_barrier(), QMP_NOT_INITED);
     NOTHING(QMP_allocate_memory(8), QMP_NOT_INITED);
@@ -358,7 +358,7 @@ int main(int argc, char **argv)
     EQUAL(QMP_get_node_number(), -1);
     EQUAL(QMP_get_number_of_nodes(), 0);
     QMP_finalize_msg_passing();
-    // qmp_048, qmp_012: the level that is provided may be higher than what is required.
+    // qmp_048, qmp_012: the provided level may be higher than the required one.
     REFUSED(QMP_init_msg_passing(&argc, &argv, (QMP_thread_level_t)9, &provided), QMP_INVALID_ARG);
     WORKS(QMP_init_msg_passing(&argc, &argv, QMP_THREAD_MULTIPLE, &provided));
     CHECK(provided <= QMP_THREAD_MULTIPLE, "level %d", provided);
@@ -389,7 +389,7 @@ int main(int argc, char **argv)
     RUN(qmp_083_words_stay_as_they_are);
     RUN(qmpl_006_nodes_without_a_part);
     int code = end();
-    // qmp_050: after the end.
+    // qmp_050: after finalisation.
     REFUSED(QMP_barrier(), QMP_NOT_INITED);
     REFUSED(QMP_init_msg_passing(&argc, &argv, QMP_THREAD_SINGLE, &provided), QMP_RTENV_ERR);
     int finalized = 0;

@@ -66,7 +66,7 @@ static void qmp_072_qmp_075_qmp_077_qmp_079_qmp_080_qmp_085_qmp_087_around_a_rin
         send_around((size_t)check_sizes[i], check_sizes[i] > 100000 ? 3 : 20);
 }
 
-// What is small can be sent before anybody receives.
+// Small messages can be sent before their receives are started.
 static void qmp_116_small_messages_are_complete_before_they_are_received(void)
 {
     int out = rank, in = -1;
@@ -89,7 +89,7 @@ static void qmp_116_small_messages_are_complete_before_they_are_received(void)
     QMP_free_msgmem(mems[1]);
 }
 
-// As over MPI: a shorter message fills the beginning, and nothing else is changed.
+// As in MPI: a shorter message fills the beginning of the buffer, and nothing else is changed.
 static void messages_may_be_shorter_than_their_receives(void)
 {
     static const size_t sizes[][2] = {{13, 50}, {14, 50}, {4096, 8192}, {9000, 20000}, {100000, 300000}};
@@ -168,7 +168,7 @@ static void qmp_110_the_gate_keeps_what_is_sent_out(void)
     free(in);
 }
 
-// The k-th started send meets the k-th started receive, whichever handles they are of.
+// The k-th started send matches the k-th started receive, whatever their handles.
 static void qmp_112_qmp_118_qmp_119_several_messages_to_one_node_keep_their_order(void)
 {
     enum { MANY = 6, BYTES = 20000 };
@@ -208,7 +208,7 @@ static void qmp_112_qmp_118_qmp_119_several_messages_to_one_node_keep_their_orde
     }
 }
 
-// Faces to all neighbours by one handle; on a thin grid many of them are the same node, or this one.
+// Faces to all neighbours with one handle; on a thin grid several neighbours are the same node, or this one.
 static void exchange_faces(QMP_comm_t comm, size_t bytes, int deep)
 {
     enum { AXES = 4 };
@@ -328,7 +328,7 @@ static void qmp_073_qmp_074_qmp_117_qmpl_034_shapes(void)
     }
     check_shape(QMP_declare_strided_msgmem(out + (N - 1) * N, 32 * sizeof *out, 8, -(ptrdiff_t)(N * sizeof *out)),
                 QMP_declare_strided_msgmem(in, 16 * sizeof *in, 16, N * sizeof *in), in, where, 4 * N);
-    // Two columns as an array of strided sets into an indexed memory.
+    // Two columns, as an array of strided pieces, into indexed memory.
     void *bases[2] = {out + 1, out + 7};
     size_t sizes[2] = {sizeof *out, 2 * sizeof *out};
     int blocks[2] = {4, 2}, lengths[3] = {3, 0, 5}, indices[3] = {100, 0, 10};
@@ -341,7 +341,7 @@ static void qmp_073_qmp_074_qmp_117_qmpl_034_shapes(void)
     }
     check_shape(QMP_declare_strided_array_msgmem(bases, sizes, blocks, strides, 2),
                 QMP_declare_indexed_msgmem(in, lengths, indices, sizeof *in, 3), in, where, 8);
-    // The document's form, which ends at a NULL base.
+    // The document's form, terminated by a NULL base.
     void *ended[3] = {out + 1, out + 7, NULL};
     check_shape(qmp2004_declare_strided_array_msgmem(ended, sizes, blocks, strides),
                 QMP_declare_indexed_msgmem(in, lengths, indices, sizeof *in, 3), in, where, 8);
@@ -374,7 +374,7 @@ static void qmpl_039_qmpl_040_other_addresses(void)
     QMP_free_msgmem(mems[1]);
 }
 
-// Everybody sends where a map says, and finds out who sends to it.
+// Every node sends to the node that a map gives, and finds out which node sends to it.
 static void qmp_125_a_map_of_communications(void)
 {
     int to = (rank * 3 + 1) % size, from = -1, out = rank, in = -1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// QMP: what starts and waits do not do once everything is declared: ask for memory, take a lock, copy twice.
+// QMP: after the declarations, starts and waits neither allocate memory, nor take a lock, nor copy twice.
 #define _GNU_SOURCE
 #include "qmp_check.h"
 #include <dlfcn.h>
@@ -7,15 +7,15 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-// The first starts tell the peers where their memory is.
+// The first starts exchange the addresses of memory with the peers.
 enum { DIRECTIONS = 8, WARM = 30, ROUNDS = 50 };
 
-// The private interface that libqmp stands on: bytes moved directly, packed, sent ahead; writes, gates, allocations; bytes
-// in frames, nonsense.
+// Statistics of libqmp's private interface: bytes moved directly, packed, sent ahead; writes, gates, allocations; bytes in frames,
+// malformed frames.
 int rmpi_channel_counters(uint64_t counters[8]);
 enum { DIRECT, PACKED, AHEAD, WRITES, GATES, ALLOCATIONS, STREAMED, NONSENSE };
 
-// Everything in this process asks here, also the libraries.
+// Replaces the allocator of the whole process, including its libraries.
 static int is_counting;
 static unsigned long asked, locked;
 static int (*lock_really)(pthread_mutex_t *);
@@ -55,7 +55,7 @@ int pthread_mutex_lock(pthread_mutex_t *mutex)
     return lock_really(mutex);
 }
 
-// Eight faces out and eight in, to and from neighbours on a ring: one message of many.
+// Eight faces out and eight in, to and from neighbours on a ring, with one handle.
 static QMP_msghandle_t declare_halo(unsigned char *out, unsigned char *in, size_t face)
 {
     QMP_msghandle_t all[2 * DIRECTIONS];
@@ -99,7 +99,7 @@ static void starts_are_quiet(size_t face, bool is_allocated)
         exchange(halo, out, in, face, k);
     is_counting = 0;
     EQUAL(rmpi_channel_counters(after), 0);
-    // Between hosts, tcp keeps what it sends until it has arrived.
+    // Between hosts, tcp keeps a copy of sent data until they are acknowledged.
     if (on_one_host()) {
         EQUAL(asked, 0ul);
         EQUAL(locked, 0ul);
@@ -107,7 +107,7 @@ static void starts_are_quiet(size_t face, bool is_allocated)
     EQUAL(after[ALLOCATIONS], before[ALLOCATIONS]);
     EQUAL(after[NONSENSE], 0ull);
     if (mem && face > 4096 && on_one_host()) {
-        // One copy of every byte, and no other.
+        // Exactly one copy of every byte.
         EQUAL(after[DIRECT] - before[DIRECT], (uint64_t)ROUNDS * bytes);
         EQUAL(after[PACKED], before[PACKED]);
         EQUAL(after[AHEAD], before[AHEAD]);

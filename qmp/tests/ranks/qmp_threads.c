@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// QMP over an MPI that the program has initialised itself, with several threads in both.
+// QMP on an MPI that the program has initialised itself, with several threads in both.
 #include "qmp_check.h"
 #include <pthread.h>
 
 enum { THREADS = 4, ROUNDS = 100, INTS = 3000 };
 
-// Each thread has messages of its own in a communicator of its own, and declares and frees as it goes.
+// Each thread declares and frees messages of its own, in a communicator of its own.
 static QMP_comm_t comms[THREADS];
 
 static void *talk(void *argument)
@@ -56,7 +56,7 @@ int main(int argc, char **argv)
 {
     start_threads(&argc, &argv);
     QMP_thread_level_t provided = QMP_THREAD_SINGLE;
-    // qmp_048: an MPI that runs already is taken as it is.
+    // qmp_048: an initialised MPI is used as it is.
     WORKS(QMP_init_msg_passing(&argc, &argv, QMP_THREAD_SINGLE, &provided));
     EQUAL(provided, QMP_THREAD_MULTIPLE);
     EQUAL(QMP_get_node_number(), rank);
@@ -65,14 +65,14 @@ int main(int argc, char **argv)
     int lattice[2] = {2 * size, 3};
     WORKS(QMP_layout_grid(lattice, 2));
     EQUAL(QMP_get_number_of_subgrid_sites(), 6);
-    // qmp_050: and stays.
+    // qmp_050: and is not finalised.
     QMP_finalize_msg_passing();
     int sum = 1, finalized = 1;
     MPI_Finalized(&finalized);
     EQUAL(finalized, 0);
     GOOD(MPI_Allreduce(MPI_IN_PLACE, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD));
     EQUAL(sum, size);
-    // Once more, over the same MPI.
+    // Once more, on the same MPI.
     WORKS(QMP_init_msg_passing(&argc, &argv, QMP_THREAD_SINGLE, &provided));
     WORKS(QMP_sum_int(&sum));
     EQUAL(sum, size * size);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// A QMPI tool that finds three mistakes with nonblocking messages which no MPI can refuse, as they are mistakes about memory:
+// A QMPI tool that finds three errors with nonblocking messages which an MPI cannot detect, since they concern memory:
 //
-//   - a receive into memory that another operation under way uses (MPI 5.0 section 3.7.2);
-//   - a send whose buffer is changed before the send has ended;
+//   - a receive into memory that another operation in progress uses (MPI 5.0 section 3.7.2);
+//   - a send whose buffer is changed before the send is complete;
 //   - requests that were never completed when MPI is finalized.
 //
 //   rmpicc -shared -fPIC -o libcheck.so tool_check.c
 //   RMPI_TOOLS=$PWD/libcheck.so rmpiexec -n 4 ./program
 //
-// It follows MPI_Isend and MPI_Irecv of data without gaps, and MPI_Wait, MPI_Waitall and MPI_Test.
+// It tracks MPI_Isend and MPI_Irecv of contiguous data, and MPI_Wait, MPI_Waitall and MPI_Test.
 #include <pthread.h>
 #include <qmpi.h>
 #include <stdint.h>
@@ -46,7 +46,7 @@ static int my_rank(void)
     return rank;
 }
 
-// Bytes of the data, or 0 where they have gaps.
+// Bytes of the data, or 0 if they have gaps.
 static size_t bytes_of(int count, MPI_Datatype type)
 {
     int size = 0;
@@ -89,8 +89,8 @@ static void begins(struct pending it)
     pthread_mutex_unlock(&lock);
 }
 
-// A request that is about to be completed: a send's data must be as they were. Requests of operations that were complete at once may
-// be equal; then the one that was begun first counts.
+// Checks a request before its completion: the data of a send must be unchanged. Requests of operations that were complete at once may
+// be equal; then the first started one counts.
 static void ends(MPI_Request request)
 {
     pthread_mutex_lock(&lock);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// A QMPI tool that counts calls, and at the end prints how many all ranks made together.
+// A QMPI tool that counts calls, and prints the total of all ranks at the end.
 //
 //   rmpicc -shared -fPIC -o libcount.so tool_count.c
 //   RMPI_TOOLS=$PWD/libcount.so rmpiexec -n 4 ./program
 //
-// It shows the three things that a tool does: it announces itself, it calls the next function in the stack, and it uses MPI
-// itself, below its own place, so that neither it nor the tools above see that call.
+// It shows the three tasks of a tool: it registers itself, it calls the next function in the stack, and it uses MPI itself, below its
+// own level, so that neither it nor the tools above intercept that call.
 #include <qmpi.h>
 #include <stdio.h>
 
@@ -13,7 +13,7 @@ static int tool_id;
 static long counts[MPI_LAST_FUNC];
 static const char *names[MPI_LAST_FUNC];
 
-// The next function after this tool, in a variable `next` of the right type, and what to call it with.
+// The next function after this tool, in a variable `next` of the right type, and its context.
 #define NEXT(name, NUMBER)                                                                                                      \
     QMPI_##name##_t *next;                                                                                                      \
     QMPI_Context below;                                                                                                         \
@@ -21,7 +21,7 @@ static const char *names[MPI_LAST_FUNC];
     if (code != MPI_SUCCESS)                                                                                                    \
         return code
 
-// A function that counts and goes on.
+// A function that counts and calls the next one.
 #define COUNTED(name, NUMBER, parameters, ...)                                                                                  \
     static int count_##name parameters                                                                                          \
     {                                                                                                                           \
@@ -52,7 +52,7 @@ COUNTED(Reduce, MPI_REDUCE_T,
 COUNTED(Allreduce, MPI_ALLREDUCE_T,
         (QMPI_Context context, const void *b, void *to, int n, MPI_Datatype t, MPI_Op op, MPI_Comm c), b, to, n, t, op, c)
 
-// Adds up the counts of all ranks, by MPI_Reduce as it is below this tool.
+// Adds the counts of all ranks, with MPI_Reduce below this tool.
 static int total(long *sums)
 {
     NEXT(Reduce, MPI_REDUCE_T);

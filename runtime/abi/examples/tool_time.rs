@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A QMPI tool in Rust: how long each rank was in MPI_Barrier, printed when MPI is finalized.
+//! A QMPI tool in Rust: prints the time of each rank in MPI_Barrier when MPI is finalized.
 //!
 //! ```text
 //! rustc --edition 2024 -O --crate-type cdylib -o libtime.so tool_time.rs -L $PREFIX/lib -l mpi_abi
@@ -7,7 +7,8 @@
 //! ```
 //!
 //! # Safety
-//! Functions of the library are called with what its header asks, and functions of this tool are registered for what they are.
+//! Functions of the library are called as its header declares them, and functions of this tool are registered for the MPI functions
+//! with the same parameters.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::transmute;
@@ -15,7 +16,7 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 type Function = unsafe extern "C" fn();
-/// As large as the C struct, which holds a pointer.
+/// As large as the C struct, which contains a pointer.
 type Context = usize;
 type Comm = *mut c_void;
 
@@ -41,7 +42,7 @@ static NANOSECONDS: AtomicU64 = AtomicU64::new(0);
 /// The next function in the stack, and the context to call it with.
 fn next(function: c_int) -> Option<(Function, Context)> {
     let (mut address, mut below): (Option<Function>, Context) = (None, 0);
-    // SAFETY: places for a pointer and for a context.
+    // SAFETY: room for a pointer and for a context.
     unsafe {
         QMPI_Get_function(
             TOOL.load(Relaxed),
@@ -57,7 +58,7 @@ unsafe extern "C" fn barrier(_: Context, comm: Comm) -> c_int {
     let Some((address, below)) = next(BARRIER) else {
         return 1;
     };
-    // SAFETY: what the library gives for MPI_Barrier.
+    // SAFETY: the library's function for MPI_Barrier.
     let barrier =
         unsafe { transmute::<Function, unsafe extern "C" fn(Context, Comm) -> c_int>(address) };
     let since = Instant::now();
@@ -75,10 +76,10 @@ unsafe extern "C" fn finalize(_: Context) -> c_int {
     let Some((address, below)) = next(FINALIZE) else {
         return 1;
     };
-    // SAFETY: what the library gives for MPI_Finalize.
+    // SAFETY: the library's function for MPI_Finalize.
     let finalize =
         unsafe { transmute::<Function, unsafe extern "C" fn(Context) -> c_int>(address) };
-    // SAFETY: nothing but the context.
+    // SAFETY: its only argument is the context.
     unsafe { finalize(below) }
 }
 
@@ -107,6 +108,6 @@ static ANNOUNCE: extern "C" fn() = announce;
 
 extern "C" fn announce() {
     const NAME: &CStr = c"time";
-    // SAFETY: a C string, and a function with the parameter that is asked for.
+    // SAFETY: a C string, and a function with the required parameter.
     unsafe { QMPI_Register_tool_name(NAME.as_ptr(), begin) };
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// A QMPI tool that writes when each rank sent, received and waited, as JSON that trace viewers read (Perfetto: ui.perfetto.dev, or
-// chrome://tracing): one line of calls for each rank.
+// A QMPI tool that writes the times of sends, receives and waits of each rank as JSON for trace viewers (Perfetto: ui.perfetto.dev, or
+// chrome://tracing), with one track for each rank.
 //
 //   rmpicc -shared -fPIC -o libtrace.so tool_trace.c
 //   RMPI_TOOLS=$PWD/libtrace.so TRACE_FILE=trace.json rmpiexec -n 4 ./program
 //
-// What each rank saw stays in its memory; rank 0 collects it at the end. Clocks of one host are the same for all its ranks.
+// Each rank stores its events in memory; rank 0 collects them at the end. The clock of a host is common to all its ranks.
 #include <pthread.h>
 #include <qmpi.h>
 #include <stdio.h>
@@ -65,7 +65,7 @@ static void note(struct event event)
     pthread_mutex_unlock(&lock);
 }
 
-// A function that notes what it did.
+// A function that records an event.
 #define TRACED(name, NUMBER, parameters, peer, tag, bytes, ...)                                                                 \
     static int trace_##name parameters                                                                                          \
     {                                                                                                                           \
@@ -114,7 +114,7 @@ static int gather(char *text, int length, int *lengths, char *all, int *starts)
     return next(below, text, length, MPI_CHAR, all, lengths, starts, MPI_CHAR, 0, MPI_COMM_WORLD);
 }
 
-// The events of this rank, each with a comma behind it.
+// The events of this rank, each followed by a comma.
 static char *in_words(int rank)
 {
     char *text = malloc((size_t)count * 256 + 1), *end = text;

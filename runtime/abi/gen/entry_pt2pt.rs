@@ -30,7 +30,7 @@ unsafe extern "C" fn mpi_send(
     comm: MPI_Comm,
 ) -> c_int {
     if express_lanes::change_lane(comm) {
-        // SAFETY: the caller's own values, unchanged; the lane is this communicator's now, so this comes once.
+        // SAFETY: the caller's values, unchanged; the lane now has this communicator, so there is no second recursion.
         return unsafe { PMPI_Send(buf, count, datatype, dest, tag, comm) };
     }
     enter("MPI_Send", On::Comm(comm), |mpi| {
@@ -85,7 +85,7 @@ unsafe extern "C" fn mpi_recv(
     status: *mut MPI_Status,
 ) -> c_int {
     if express_lanes::change_lane(comm) {
-        // SAFETY: the caller's own values, unchanged; the lane is this communicator's now, so this comes once.
+        // SAFETY: the caller's values, unchanged; the lane now has this communicator, so there is no second recursion.
         return unsafe { PMPI_Recv(buf, count, datatype, source, tag, comm, status) };
     }
     enter("MPI_Recv", On::Comm(comm), |mpi| {
@@ -682,7 +682,7 @@ unsafe extern "C" fn mpi_irecv(
     request: *mut MPI_Request,
 ) -> c_int {
     if express_lanes::change_lane(comm) {
-        // SAFETY: the caller's own values, unchanged; the lane is this communicator's now, so this comes once.
+        // SAFETY: the caller's values, unchanged; the lane now has this communicator, so there is no second recursion.
         return unsafe { PMPI_Irecv(buf, count, datatype, source, tag, comm, request) };
     }
     enter("MPI_Irecv", On::Comm(comm), |mpi| {
@@ -802,7 +802,7 @@ unsafe extern "C" fn mpi_isend(
     request: *mut MPI_Request,
 ) -> c_int {
     if express_lanes::change_lane(comm) {
-        // SAFETY: the caller's own values, unchanged; the lane is this communicator's now, so this comes once.
+        // SAFETY: the caller's values, unchanged; the lane now has this communicator, so there is no second recursion.
         return unsafe { PMPI_Isend(buf, count, datatype, dest, tag, comm, request) };
     }
     enter("MPI_Isend", On::Comm(comm), |mpi| {
@@ -1905,7 +1905,7 @@ unsafe extern "C" fn mpi_sendrecv(
     status: *mut MPI_Status,
 ) -> c_int {
     if express_lanes::change_lane(comm) {
-        // SAFETY: the caller's own values, unchanged; the lane is this communicator's now, so this comes once.
+        // SAFETY: the caller's values, unchanged; the lane now has this communicator, so there is no second recursion.
         return unsafe {
             PMPI_Sendrecv(
                 sendbuf, sendcount, sendtype, dest, sendtag, recvbuf, recvcount, recvtype, source,

@@ -45,7 +45,7 @@ typedef struct {
     int MPI_internal[5];
 } MPI_Status;
 
-/* Handles: pointers to structs that no program ever sees. */
+/* Handles: pointers to incomplete structs. */
 typedef struct MPI_ABI_Comm *MPI_Comm;
 typedef struct MPI_ABI_Datatype *MPI_Datatype;
 typedef struct MPI_ABI_Errhandler *MPI_Errhandler;
@@ -76,7 +76,7 @@ typedef enum MPI_T_source_order {
     MPI_T_SOURCE_UNORDERED = 2
 } MPI_T_source_order;
 
-/* Functions that programs hand over. */
+/* Callback functions. */
 typedef void MPI_User_function(void *invec, void *inoutvec, int *len, MPI_Datatype *datatype);
 typedef void MPI_User_function_c(void *invec, void *inoutvec, MPI_Count *len, MPI_Datatype *datatype);
 typedef int MPI_Grequest_query_function(void *extra_state, MPI_Status *status);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where a debugger starts to look for this process's requests and messages.
+//! The anchor from which a debugger finds this process's requests and messages (`queue_layout::Anchor`).
 //!
 //! # Safety
-//! The only unsafe thing here is the name: `rmpi_debug_anchor` belongs to this library alone (`mpi.api` exports it).
+//! Only the exported name is unsafe: no other library defines `rmpi_debug_anchor` (`mpi.api` exports it).
 #![allow(unsafe_code, reason = "an exported symbol")]
 
 use queue_layout::Anchor;
@@ -11,14 +11,14 @@ use runtime::{Comm, Universe};
 use crate::handle::{Handle, MPI_Comm};
 use crate::{group_rows, type_rows};
 
-/// Found by its name, in the library's dynamic symbols; always there, filled from initialization to the end.
+/// The anchor, found by its name in the library's dynamic symbols; filled in at initialization.
 // SAFETY: no other symbol has this name.
 #[used]
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals, reason = "a name for C programs")]
 pub static rmpi_debug_anchor: Anchor = Anchor::new();
 
-/// MPI is initialized. Slots and rows stay where they are from now on, whatever becomes of `universe`.
+/// Fills the anchor in when MPI is initialized. Slots and rows have stable addresses from now on, even if `universe` is dropped.
 pub fn open(universe: &Universe, many_threads: bool) {
     rmpi_debug_anchor.set_threads(many_threads);
     let chunks = universe.messages.engine().arena().chunk_table();
@@ -27,7 +27,7 @@ pub fn open(universe: &Universe, many_threads: bool) {
         (universe.comms.world(), MPI_Comm::WORLD),
         (universe.comms.self_comm(), MPI_Comm::SELF),
     ] {
-        know(&comm, handle);
+        set_handle(&comm, handle);
     }
     rmpi_debug_anchor.show_types(type_rows::table(), &type_rows::PREDEFINED);
     rmpi_debug_anchor.show_groups(group_rows::table());
@@ -35,14 +35,14 @@ pub fn open(universe: &Universe, many_threads: bool) {
     rmpi_debug_anchor.open(std::process::id(), world, chunks, tables);
 }
 
-/// A communicator has a handle.
-pub fn know(comm: &Comm, handle: MPI_Comm) {
+/// Records the handle of a communicator in its row.
+pub fn set_handle(comm: &Comm, handle: MPI_Comm) {
     if let Some(row) = comm.row() {
         row.set_handle(u32::try_from(handle.bits()).unwrap_or(0));
     }
 }
 
-/// MPI was finalized.
+/// Marks the anchor as finalized.
 pub fn close() {
     rmpi_debug_anchor.close();
 }

@@ -1,46 +1,49 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What each kind of parameter becomes on its way from C to a body. Everything that is done through a caller's pointer is
-//! done here; bodies are safe code.
+//! Conversion of each kind of parameter from C to the argument of a body. All accesses through a caller's pointer are here; bodies are
+//! safe code.
 //!
-//! | kind in mpi.api | in C | what the body gets | what is checked |
+//! | kind in mpi.api | in C | in the body | checks |
 //! |---|---|---|---|
-//! | `Buf`, `MutBuf` | user data | [`ConstBuf`], [`MutBuf`] | nothing: it is never touched here |
+//! | `Buf`, `MutBuf` | user data | [`ConstBuf`], [`MutBuf`] | none: never accessed here |
 //! | `State` | a pointer of the program's own | [`ExtraState`] | nothing: it is handed back |
-//! | `Count`, `DispUnit`, `AintCount` | `int`, `MPI_Aint` or `MPI_Count` | `i64` | nothing: bodies know which are legal |
-//! | `Len`, `CountLen`, `LargeLen` | the length of the arrays that name it | nothing: the arrays have it | not negative |
-//! | `Int Flag Enum Code Keyval Level` | `int` | `c_int` | nothing |
-//! | `Peer` | a rank, `MPI_PROC_NULL` or `MPI_ANY_SOURCE` | `c_int` | nothing: bodies know the communicator |
-//! | `Rank`, `Root`, `Tag` | `int` | `c_int` | nothing, the same |
-//! | `Aint`, `Offset`, `LargeCount` | as named | `isize`, `i64`, `i64` | nothing |
-//! | `Comm`, `Type`, `Request`, ... | a handle | the handle type | nothing: the registry knows |
+//! | `Count`, `DispUnit`, `AintCount` | `int`, `MPI_Aint` or `MPI_Count` | `i64` | none: bodies check the range |
+//! | `Len`, `CountLen`, `LargeLen` | the length of the arrays that name it | none: part of the arrays | not negative |
+//! | `Int Flag Enum Code Keyval Level` | `int` | `c_int` | none |
+//! | `Peer` | a rank, `MPI_PROC_NULL` or `MPI_ANY_SOURCE` | `c_int` | none: bodies have the communicator |
+//! | `Rank`, `Root`, `Tag` | `int` | `c_int` | none, likewise |
+//! | `Aint`, `Offset`, `LargeCount` | as named | `isize`, `i64`, `i64` | none |
+//! | `Comm`, `Type`, `Request`, ... | a handle | the handle type | none: the registry checks it |
 //! | `out X` | a pointer | [`OutArg`], [`OutCount`], [`OutStatus`] | not NULL; a status may be ignored |
 //! | `inout X` | a pointer | [`InOutArg`], [`InOutCount`], [`StatusMut`] | not NULL |
-//! | `opt out X` | a pointer or NULL | `Option<OutArg>` | nothing |
+//! | `opt out X` | a pointer or NULL | `Option<OutArg>` | none |
 //! | `X[n]` | an array of `n` | `&[X]`, [`CountArray`] | not NULL unless `n` is 0 |
 //! | `out X[n]`, `inout X[n]` | the same | [`OutArray`], [`OutStatuses`], `&mut [X]` | the same |
-//! | `X[*]` | an array whose length the body knows | [`Array`], [`CountsPtr`], [`OutArrayPtr`] | in `slice(n)` |
+//! | `X[*]` | an array whose length the body determines | [`Array`], [`CountsPtr`], [`OutArrayPtr`] | in `slice(n)` |
 //! | `Bytes[n]` | an object of `n` bytes | `&[u8]`, [`OutArray`] | not NULL |
 //! | `Weights` | such an array, or a constant | [`GraphWeights`], [`OutWeights`] | in `slice(n)` |
 //! | `String`, `Chars` | text | `&CStr` | not NULL |
 //! | `out String[MAX]`, `out String[*]` | room for text | [`OutString`], [`OutChars`] | not NULL |
 //! | `Strings`, `StringLists` | `argv` and the like | [`Strings`], [`StringLists`] | in `read` |
-//! | `Value`, `out Value`, `Object` | a value of a variable of MPI_T, the handle it is bound to | [`InValue`], [`OutValue`], [`ToolObject`] | not NULL, when it is read or written |
-//! | `Fn(T)`, `VarFn(T)` | a function | `Option<T>`, [`EitherFn`] | nothing |
-//! | `MainArgc`, `MainArgv` | what `main` got | [`MainArgc`], [`MainArgv`] | nothing: never touched |
+//! | `Value`, `out Value`, `Object` | a value of an MPI_T variable, the handle it is bound to | [`InValue`], [`OutValue`], [`ToolObject`] | not NULL, when it is read or written |
+//! | `Fn(T)`, `VarFn(T)` | a function | `Option<T>`, [`EitherFn`] | none |
+//! | `MainArgc`, `MainArgv` | addresses of `main`'s parameters | [`MainArgc`], [`MainArgv`] | none: never accessed |
 //!
 //! # Safety
-//! Every unsafe constructor has one of four obligations. MPI 5.0 gives them to the caller of the C function, and entry
-//! points only hand them on. While a call runs:
-//! - **A1**, one value: the pointer is NULL (or a constant of the standard that stands for none) or points to one value of the C
+//! Every unsafe constructor has one of four obligations. By MPI 5.0 they are the obligations of the caller of the C function; entry
+//! points only pass them on. While a call runs:
+//! - **A1**, one value: the pointer is NULL (or a constant of the standard with the same meaning) or points to one value of the C
 //!   type, aligned for it, that may be read (`in`), written (`out`) or both (`inout`).
 //! - **A2**, an array: the same for as many values as the length given, unless that is zero.
-//! - **A3**, an array of the body's length: the same for as many values as the standard says the call uses; bodies must not
-//!   ask `slice` for more than that.
-//! - **A4**, text: NULL, or a string that ends with a NUL; for output NULL, or room for as many characters as said.
+//! - **A3**, an array of the body's length: the same for as many values as the call uses by the standard; bodies must not call `slice`
+//!   with a larger length.
+//! - **A4**, text: NULL, or a NUL-terminated string; for output NULL, or room for the given number of characters.
 //!
 //! Two outputs may share one address (programs pass the same dummy twice): outputs are written through raw pointers, one
 //! value at a time, and no reference to them is ever made.
-#![allow(unsafe_code, reason = "the one place that follows a caller's pointer")]
+#![allow(
+    unsafe_code,
+    reason = "the only place that dereferences a caller's pointer"
+)]
 
 mod counts;
 mod statuses;
@@ -78,7 +81,7 @@ macro_rules! buffer {
                 self.address() == MPI_IN_PLACE
             }
 
-            /// Whether this is `MPI_BOTTOM`: datatypes carry the addresses. C cannot tell it from NULL.
+            /// Whether this is `MPI_BOTTOM`, with which datatypes have absolute addresses. It equals NULL.
             pub fn is_bottom(self) -> bool {
                 self.address() == MPI_BOTTOM
             }
@@ -99,20 +102,20 @@ macro_rules! buffer {
 buffer!(ConstBuf);
 buffer!(MutBuf);
 
-/// A pointer of the program's own that is only kept and handed back: extra state, attribute values.
+/// A pointer of the program that is only stored and passed back: extra state, attribute values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(transparent)]
 pub struct ExtraState(pub *mut c_void);
 
-/// `int *argc` of `MPI_Init`; the library needs nothing from it.
+/// `int *argc` of `MPI_Init`; ignored.
 #[derive(Clone, Copy, Debug)]
 pub struct MainArgc(pub *mut c_int);
 
-/// `char ***argv` of `MPI_Init`; the library needs nothing from it.
+/// `char ***argv` of `MPI_Init`; ignored.
 #[derive(Clone, Copy, Debug)]
 pub struct MainArgv(pub *mut *mut *mut c_char);
 
-/// A callback that counts in `int` (given to `MPI_X`) or in `MPI_Count` (given to `MPI_X_c`).
+/// A callback with counts of type `int` (passed to `MPI_X`) or `MPI_Count` (passed to `MPI_X_c`).
 #[derive(Clone, Copy, Debug)]
 pub enum EitherFn<I, L> {
     /// Of `MPI_X`.
@@ -121,9 +124,9 @@ pub enum EitherFn<I, L> {
     Large(Option<L>),
 }
 
-/// The integers that stand for a count or a displacement.
+/// Integer types of counts and displacements.
 pub trait WideCount: Copy {
-    /// The same number.
+    /// The value as `i64`.
     fn wide(self) -> i64;
 }
 
@@ -151,12 +154,12 @@ impl WideCount for isize {
     }
 }
 
-/// A count, whatever its C type.
+/// A count of any C type as `i64`.
 pub fn wide(number: impl WideCount) -> i64 {
     number.wide()
 }
 
-/// The length of arrays: not negative.
+/// The length of arrays; negative is an error.
 pub fn len(name: &str, number: i64, class: ErrorClass) -> Result<usize> {
     let negative = || {
         Error::new(
@@ -167,7 +170,7 @@ pub fn len(name: &str, number: i64, class: ErrorClass) -> Result<usize> {
     usize::try_from(number).map_err(|_| negative())
 }
 
-/// An output parameter: where one value goes.
+/// An output parameter of one value.
 #[derive(Debug)]
 pub struct OutArg<'a, T> {
     place: NonNull<T>,
@@ -200,7 +203,7 @@ impl<T> OutArg<'_, T> {
 
     /// Writes the value.
     pub fn set(&self, value: T) {
-        // SAFETY: A1, promised to the constructor: the place may be written.
+        // SAFETY: A1, guaranteed to the constructor: the place may be written.
         unsafe { self.place.as_ptr().write(value) };
     }
 }
@@ -238,13 +241,13 @@ impl<T: Copy> InOutArg<'_, T> {
 
     /// The value.
     pub fn get(&self) -> T {
-        // SAFETY: A1, promised to the constructor: the place holds a value and may be read.
+        // SAFETY: A1, guaranteed to the constructor: the place holds a value and may be read.
         unsafe { self.place.as_ptr().read() }
     }
 
     /// Writes the value.
     pub fn set(&self, value: T) {
-        // SAFETY: A1, promised to the constructor: the place may be written.
+        // SAFETY: A1, guaranteed to the constructor: the place may be written.
         unsafe { self.place.as_ptr().write(value) };
     }
 }
@@ -261,7 +264,7 @@ pub unsafe fn slice<'a, T>(name: &str, pointer: *const T, length: usize) -> Resu
         return Err(Error::null(name));
     }
     // SAFETY:
-    // - valid, aligned and unchanged for the call: A2, promised to this function.
+    // - valid, aligned and unchanged for the call: A2, the caller's obligation.
     // - not longer than isize::MAX bytes: it is memory of one C array.
     Ok(unsafe { slice::from_raw_parts(pointer, length) })
 }
@@ -278,12 +281,12 @@ pub unsafe fn slice_mut<'a, T>(name: &str, pointer: *mut T, length: usize) -> Re
         return Err(Error::null(name));
     }
     // SAFETY:
-    // - valid, aligned and initialised for the call: A2, promised to this function.
+    // - valid, aligned and initialised for the call: A2, the caller's obligation.
     // - not aliased: MPI 5.0 section 2.3 forbids it for arguments that are written, promised as well.
     Ok(unsafe { slice::from_raw_parts_mut(pointer, length) })
 }
 
-/// An array that is read, of a length that only the body knows.
+/// An input array whose length the body determines.
 #[derive(Clone, Copy, Debug)]
 pub struct Array<'a, T> {
     name: &'static str,
@@ -304,14 +307,14 @@ impl<'a, T> Array<'a, T> {
         }
     }
 
-    /// The first `length` values: as many as the standard says the call reads (A3).
+    /// The first `length` values: as many as the call reads by the standard (A3).
     pub fn slice(&self, length: usize) -> Result<&'a [T]> {
-        // SAFETY: A3, promised to the constructor, is A2 for the length that the standard gives.
+        // SAFETY: A3, guaranteed to the constructor, is A2 for the length that the standard gives.
         unsafe { slice(self.name, self.pointer, length) }
     }
 }
 
-/// An array that is written, `length` values long.
+/// An output array of `length` values.
 #[derive(Debug)]
 pub struct OutArray<'a, T> {
     pointer: *mut T,
@@ -320,7 +323,7 @@ pub struct OutArray<'a, T> {
 }
 
 impl<T> OutArray<'_, T> {
-    /// The parameter `name`, an array of `length` values; NULL only where that is zero.
+    /// The parameter `name`, an array of `length` values; NULL only if that is zero.
     ///
     /// # Safety
     /// A2.
@@ -335,7 +338,7 @@ impl<T> OutArray<'_, T> {
         })
     }
 
-    /// How many values fit.
+    /// Number of values that fit.
     pub fn len(&self) -> usize {
         self.length
     }
@@ -345,12 +348,12 @@ impl<T> OutArray<'_, T> {
         self.length == 0
     }
 
-    /// Writes the value at `index`; nothing where that is past the end.
+    /// Writes the value at `index`; nothing if that is past the end.
     pub fn set(&self, index: usize, value: T) {
         if index >= self.length {
             return;
         }
-        // SAFETY: A2, promised to the constructor, and the index is inside, so the offset stays in the array.
+        // SAFETY: A2, guaranteed to the constructor, and the index is inside, so the offset stays in the array.
         let place = unsafe { self.pointer.add(index) };
         // SAFETY: A2: the place may be written.
         unsafe { place.write(value) };
@@ -364,7 +367,7 @@ impl<T> OutArray<'_, T> {
     }
 }
 
-/// An array that is written, of a length that only the body knows.
+/// An output array whose length the body determines.
 #[derive(Clone, Copy, Debug)]
 pub struct OutArrayPtr<'a, T> {
     name: &'static str,
@@ -397,9 +400,9 @@ impl<'a, T> OutArrayPtr<'a, T> {
         })
     }
 
-    /// The first `length` values: as many as the standard says the call writes (A3).
+    /// The first `length` values: as many as the call writes by the standard (A3).
     pub fn slice(&self, length: usize) -> Result<OutArray<'a, T>> {
-        // SAFETY: A3, promised to the constructor, is A2 for the length that the standard gives.
+        // SAFETY: A3, guaranteed to the constructor, is A2 for the length that the standard gives.
         unsafe { OutArray::new(self.name, self.pointer, length) }
     }
 }
@@ -414,7 +417,7 @@ impl<'a> GraphWeights<'a> {
     /// # Safety
     /// A3, where `MPI_UNWEIGHTED` and `MPI_WEIGHTS_EMPTY` count as NULL.
     pub unsafe fn new(name: &'static str, pointer: *const c_int) -> Self {
-        // SAFETY: A3, promised to this function; `slice` below never follows the two constants.
+        // SAFETY: A3, the caller's obligation; `slice` below never follows the two constants.
         Self(unsafe { Array::new(name, pointer) })
     }
 
@@ -435,7 +438,7 @@ impl<'a> GraphWeights<'a> {
     }
 }
 
-/// Where the weights of a distributed graph go.
+/// The output weights of a distributed graph.
 #[derive(Clone, Copy, Debug)]
 pub struct OutWeights<'a>(OutArrayPtr<'a, c_int>);
 
@@ -445,7 +448,7 @@ impl<'a> OutWeights<'a> {
     /// # Safety
     /// A3, where `MPI_UNWEIGHTED` counts as NULL.
     pub unsafe fn new(name: &'static str, pointer: *mut c_int) -> Self {
-        // SAFETY: A3, promised to this function; `slice` below never follows the constant.
+        // SAFETY: A3, the caller's obligation; `slice` below never follows the constant.
         Self(unsafe { OutArrayPtr::new(name, pointer) })
     }
 
@@ -490,9 +493,9 @@ mod tests {
         // SAFETY: NULL is allowed in both.
         let empty = unsafe { slice::<c_int>("ranks", core::ptr::null(), 0) };
         assert_eq!(empty, Ok(&[][..]));
-        // SAFETY: the same.
+        // SAFETY: as above.
         assert!(unsafe { slice::<c_int>("ranks", core::ptr::null(), 1) }.is_err());
-        // SAFETY: the same.
+        // SAFETY: as above.
         assert!(unsafe { OutArray::<c_int>::new("ranks", core::ptr::null_mut(), 1) }.is_err());
     }
 
@@ -511,7 +514,7 @@ mod tests {
         // SAFETY: the constants are allowed.
         let none = unsafe { GraphWeights::new("weights", constant(MPI_UNWEIGHTED)) };
         assert_eq!(none.slice(3), Ok(None));
-        // SAFETY: the same.
+        // SAFETY: as above.
         let empty = unsafe { GraphWeights::new("weights", constant(MPI_WEIGHTS_EMPTY)) };
         assert_eq!(empty.slice(0), Ok(Some(&[][..])));
         assert!(empty.slice(1).is_err());

@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Attributes that programs keep with communicators and datatypes (MPI 5.0 section 7.7).
 //!
-//! A key lives until it was freed *and* no attribute has it any more: until then its number may be used, also to free it
-//! again. Attributes of an object stand in the order in which they were set; they are copied in that order and deleted in
-//! the reverse order.
+//! A key exists until it is freed *and* no attribute uses it any more; until then it may be used, even freed again. Attributes of an
+//! object are in the order in which they were set; they are copied in that order and deleted in reverse order.
 //!
-//! Functions of the program run while nobody visits the state, and without the lock, so they may call MPI, also about the
-//! attribute at hand:
-//! one that is being deleted is there until its function has returned.
+//! Functions of the program are called outside of visits of the state and without the lock, so they may call MPI, even for the same
+//! attribute: one that is being deleted exists until its function has returned.
 //!
 //! # Safety
-//! `KeyvalFunctions::copy` and `KeyvalFunctions::delete` run functions of the program. Their obligation **K1**: the function was
-//! given to `MPI_Xxx_create_keyval`, by whose contract it may be called with a handle of that kind, the key, the program's
-//! own pointers, and for copies the places of a pointer and an int.
+//! `KeyvalFunctions::copy` and `KeyvalFunctions::delete` call functions of the program. Their obligation **K1**: the function was
+//! passed to `MPI_Xxx_create_keyval`, by whose contract it may be called with a handle of that kind, the key, the program's
+//! pointers, and for copies the addresses of a pointer and an int.
 #![allow(unsafe_code, reason = "calls the program's attribute functions")]
 
 use core::ffi::{c_int, c_void};
@@ -20,7 +18,7 @@ use std::collections::HashMap;
 
 use runtime::{Universe, Visit};
 
-use crate::args::{ExtraState as Kept, InOutArg, OutArg};
+use crate::args::{ExtraState, InOutArg, OutArg};
 use crate::c;
 use crate::callback::{
     MPI_Comm_copy_attr_function, MPI_Comm_delete_attr_function, MPI_Type_copy_attr_function,
@@ -39,7 +37,7 @@ pub fn comm_create_keyval(
     copy: Option<MPI_Comm_copy_attr_function>,
     delete: Option<MPI_Comm_delete_attr_function>,
     keyval: OutArg<'_, c_int>,
-    extra_state: Kept,
+    extra_state: ExtraState,
 ) -> Result<()> {
     keyval.set(create(
         mpi,
@@ -55,7 +53,7 @@ pub fn type_create_keyval(
     copy: Option<MPI_Type_copy_attr_function>,
     delete: Option<MPI_Type_delete_attr_function>,
     keyval: OutArg<'_, c_int>,
-    extra_state: Kept,
+    extra_state: ExtraState,
 ) -> Result<()> {
     keyval.set(create(
         mpi,
@@ -76,13 +74,18 @@ pub fn type_free_keyval(mpi: Mpi, keyval: InOutArg<'_, c_int>) -> Result<()> {
 }
 
 /// `MPI_Comm_set_attr`, `MPI_Attr_put`.
-pub fn comm_set_attr(mpi: Mpi, comm: MPI_Comm, keyval: c_int, value: Kept) -> Result<()> {
+pub fn comm_set_attr(mpi: Mpi, comm: MPI_Comm, keyval: c_int, value: ExtraState) -> Result<()> {
     mpi.state(|state| state.comm(comm).map(drop))?;
     set(mpi, comm, keyval, value)
 }
 
 /// `MPI_Type_set_attr`.
-pub fn type_set_attr(mpi: Mpi, datatype: MPI_Datatype, keyval: c_int, value: Kept) -> Result<()> {
+pub fn type_set_attr(
+    mpi: Mpi,
+    datatype: MPI_Datatype,
+    keyval: c_int,
+    value: ExtraState,
+) -> Result<()> {
     mpi.state(|state| state.datatype(datatype).map(drop))?;
     set(mpi, datatype, keyval, value)
 }
@@ -92,15 +95,15 @@ pub fn comm_get_attr(
     mpi: Mpi,
     comm: MPI_Comm,
     keyval: c_int,
-    value: OutArg<'_, Kept>,
+    value: OutArg<'_, ExtraState>,
     flag: OutArg<'_, c_int>,
 ) -> Result<()> {
     mpi.state(|state| state.comm(comm).map(drop))?;
     let Some(number) = predefined(mpi, keyval) else {
         return get(mpi, comm, keyval, &value, &flag);
     };
-    // The program reads it through the pointer for as long as it likes: one small allocation for each key.
-    value.set(Kept(
+    // The program may keep the pointer: one small allocation for each key, never freed.
+    value.set(ExtraState(
         mpi.state(|state| state.attributes.place(keyval, number)),
     ));
     flag.set(1);
@@ -112,7 +115,7 @@ pub fn type_get_attr(
     mpi: Mpi,
     datatype: MPI_Datatype,
     keyval: c_int,
-    value: OutArg<'_, Kept>,
+    value: OutArg<'_, ExtraState>,
     flag: OutArg<'_, c_int>,
 ) -> Result<()> {
     mpi.state(|state| state.datatype(datatype).map(drop))?;
@@ -131,8 +134,7 @@ pub fn type_delete_attr(mpi: Mpi, datatype: MPI_Datatype, keyval: c_int) -> Resu
     delete(mpi, datatype, keyval)
 }
 
-/// Copies the attributes of one object to a new one, as far as their functions want it. After an error the new object has
-/// none.
+/// Copies the attributes of one object to a new one, as their copy functions decide. After an error the new object has none.
 pub fn copy_all<H: Handle>(mpi: Mpi, from: H, to: H) -> Result<()> {
     for attribute in mpi.state(|state| state.attributes.all(from.bits())) {
         match attribute.copy(from.bits()) {
@@ -150,7 +152,7 @@ pub fn copy_all<H: Handle>(mpi: Mpi, from: H, to: H) -> Result<()> {
     Ok(())
 }
 
-/// Deletes the attributes of an object, the last one first. The first whose function fails stays, and those set before it.
+/// Deletes the attributes of an object, the last one first. An attribute whose function fails stays, as do those set before it.
 pub fn delete_all<H: Handle>(mpi: Mpi, object: H) -> Result<()> {
     while let Some(last) = mpi.state(|state| state.attributes.last(object.bits())) {
         last.delete(object.bits())?;
@@ -159,7 +161,7 @@ pub fn delete_all<H: Handle>(mpi: Mpi, object: H) -> Result<()> {
     Ok(())
 }
 
-/// The same where nothing may stay: what a function says is kept as the answer only.
+/// Deletes all attributes of an object even if functions fail; returns the first error.
 pub fn drop_all<H: Handle>(mpi: Mpi, object: H) -> Option<Error> {
     let mut first = None;
     while let Err(error) = delete_all(mpi, object) {
@@ -173,7 +175,7 @@ pub fn drop_all<H: Handle>(mpi: Mpi, object: H) -> Option<Error> {
     first
 }
 
-/// All keys, and all attributes by the number of their object's handle.
+/// All keys, and all attributes by the value of their object's handle.
 #[derive(Default)]
 pub struct Attributes {
     keyvals: HashMap<c_int, Keyval>,
@@ -225,7 +227,7 @@ impl Attributes {
         self.forget_unused(keyval.number);
     }
 
-    /// A key that was freed goes with its last attribute.
+    /// Removes a freed key with its last attribute.
     fn forget_unused(&mut self, number: c_int) {
         let freed = self.keyvals.get(&number).is_some_and(|key| key.freed);
         let used = |one: &Attribute| one.keyval.number == number;
@@ -249,7 +251,7 @@ impl Attributes {
     }
 }
 
-/// What a key stands for.
+/// A key.
 #[derive(Clone, Copy)]
 struct Keyval {
     number: c_int,
@@ -258,7 +260,7 @@ struct Keyval {
     freed: bool,
 }
 
-/// One value of an object.
+/// An attribute of an object.
 #[derive(Clone, Copy)]
 struct Attribute {
     keyval: Keyval,
@@ -270,7 +272,7 @@ impl Attribute {
         self.keyval.number == keyval.number
     }
 
-    /// Asks the key's function for the value that a copy of the object gets.
+    /// Calls the key's copy function; `None` if the attribute is not copied.
     fn copy(&self, object: usize) -> Result<Option<*mut c_void>> {
         let key = &self.keyval;
         let mut copied = self.value;
@@ -289,7 +291,7 @@ impl Attribute {
     }
 }
 
-/// The callbacks of a key; the predefined ones are addresses that are no functions.
+/// The callbacks of a key; predefined ones are small numbers, not functions.
 #[derive(Clone, Copy)]
 enum KeyvalFunctions {
     Comm {
@@ -310,7 +312,7 @@ impl KeyvalFunctions {
         }
     }
 
-    /// Where the copy function is; `None` for `MPI_XXX_NULL_COPY_FN`.
+    /// Address of the copy function; `None` for `MPI_XXX_NULL_COPY_FN`.
     fn copy_address(self) -> Option<usize> {
         match self {
             Self::Comm { copy, .. } => copy.map(|function| function as usize),
@@ -364,7 +366,7 @@ impl KeyvalFunctions {
     }
 }
 
-fn create(mpi: Mpi, functions: KeyvalFunctions, extra_state: Kept) -> Result<c_int> {
+fn create(mpi: Mpi, functions: KeyvalFunctions, extra_state: ExtraState) -> Result<c_int> {
     mpi.state(|state| {
         let attributes = &mut state.attributes;
         let number = FIRST_KEYVAL.checked_add(attributes.made);
@@ -389,7 +391,7 @@ fn free(mpi: Mpi, kind: HandleKind, keyval: &InOutArg<'_, c_int>) -> Result<()> 
     Ok(())
 }
 
-fn set<H: Handle>(mpi: Mpi, object: H, number: c_int, value: Kept) -> Result<()> {
+fn set<H: Handle>(mpi: Mpi, object: H, number: c_int, value: ExtraState) -> Result<()> {
     let keyval = mpi.state(|state| state.attributes.keyval(H::KIND, number))?;
     let old = mpi.state(|state| state.attributes.find(object.bits(), &keyval));
     if let Some(old) = old {
@@ -407,7 +409,7 @@ fn get<H: Handle>(
     mpi: Mpi,
     object: H,
     number: c_int,
-    value: &OutArg<'_, Kept>,
+    value: &OutArg<'_, ExtraState>,
     flag: &OutArg<'_, c_int>,
 ) -> Result<()> {
     let found = mpi.state(|state| {
@@ -416,7 +418,7 @@ fn get<H: Handle>(
     })?;
     flag.set(c_int::from(found.is_some()));
     if let Some(found) = found {
-        value.set(Kept(found.value));
+        value.set(ExtraState(found.value));
     }
     Ok(())
 }
@@ -440,7 +442,7 @@ fn predefined(mpi: Mpi, keyval: c_int) -> Option<c_int> {
         c::MPI_TAG_UB => Some(c_int::MAX),
         c::MPI_IO => Some(c::MPI_ANY_SOURCE),
         c::MPI_HOST => Some(c::MPI_PROC_NULL),
-        // The clock is that of the node.
+        // The clock is global only within a node.
         c::MPI_WTIME_IS_GLOBAL => {
             let is_one = |universe: &mut Universe| universe.is_on_one_node(&universe.comms.world());
             Some(c_int::from(mpi.visit(is_one)))
@@ -456,7 +458,7 @@ fn check(code: c_int, which: &str, number: c_int) -> Result<()> {
     if code == c::MPI_SUCCESS {
         return Ok(());
     }
-    // The program gets its own code back where it is one.
+    // The program's own error code is returned if it is a known one.
     let class = match ErrorClass(code).is_known() {
         true => ErrorClass(code),
         false => ErrorClass::OTHER,
@@ -481,9 +483,9 @@ fn bad_keyval(detail: String) -> Error {
     Error::new(ErrorClass::KEYVAL, detail)
 }
 
-/// `MPI_COMM_DUP_FN` and its like.
+/// `MPI_COMM_DUP_FN` and similar functions.
 const DUP_FN: usize = 1;
-/// Predefined keys lie between here and the program's own.
+/// Predefined keys are between this number and the program's first key.
 const PREDEFINED_FROM: c_int = 501;
 /// The program's first key.
 const FIRST_KEYVAL: c_int = 1 << 16;

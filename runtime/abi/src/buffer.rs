@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory for buffered sends (MPI 5.0 section 3.6). Messages are copied into memory of the library's own; the attached
-//! buffer is what their sizes are counted against, so a program that attached too little hears of it everywhere alike.
+//! Buffers for buffered sends (MPI 5.0 section 3.6). Messages are copied into the library's own memory; the attached buffer only limits
+//! their total size, so that too small a buffer is an error on every platform.
 
 use core::ffi::c_int;
 use std::time::{Duration, Instant};
 
 use runtime::{Awaits, Visit};
 
-use crate::args::{ExtraState as Kept, MutBuf, OutArg, OutCount};
+use crate::args::{ExtraState, MutBuf, OutArg, OutCount};
 use crate::c::{MPI_BSEND_OVERHEAD, MPI_BUFFER_AUTOMATIC};
 use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
@@ -29,7 +29,7 @@ pub fn buffer_attach(mpi: Mpi, buffer: MutBuf, size: i64) -> Result<()> {
 }
 
 /// `MPI_Buffer_detach`.
-pub fn buffer_detach(mpi: Mpi, address: OutArg<'_, Kept>, size: OutCount<'_>) -> Result<()> {
+pub fn buffer_detach(mpi: Mpi, address: OutArg<'_, ExtraState>, size: OutCount<'_>) -> Result<()> {
     detach(mpi, PROCESS, &address, &size)
 }
 
@@ -52,7 +52,7 @@ pub fn comm_attach_buffer(mpi: Mpi, comm: MPI_Comm, buffer: MutBuf, size: i64) -
 pub fn comm_detach_buffer(
     mpi: Mpi,
     comm: MPI_Comm,
-    address: OutArg<'_, Kept>,
+    address: OutArg<'_, ExtraState>,
     size: OutCount<'_>,
 ) -> Result<()> {
     detach(mpi, number_of(mpi, comm)?, &address, &size)
@@ -86,7 +86,7 @@ pub fn session_attach_buffer(
 pub fn session_detach_buffer(
     mpi: Mpi,
     session: MPI_Session,
-    address: OutArg<'_, Kept>,
+    address: OutArg<'_, ExtraState>,
     size: OutCount<'_>,
 ) -> Result<()> {
     detach(mpi, of_session(mpi, session)?, &address, &size)
@@ -106,7 +106,7 @@ pub fn session_iflush_buffer(
     iflush(mpi, of_session(mpi, session)?, &request)
 }
 
-/// A session ends: what its buffer has is sent, and the buffer is the program's again.
+/// Flushes and detaches the buffer of a session that is being finalized.
 pub(crate) fn finish_session(mpi: Mpi, session: MPI_Session) -> Result<()> {
     let number = of_session(mpi, session)?;
     flush(mpi, number)?;
@@ -114,8 +114,7 @@ pub(crate) fn finish_session(mpi: Mpi, session: MPI_Session) -> Result<()> {
     Ok(())
 }
 
-/// The buffer that a send in `comm` is counted against: the communicator's own, else that of the session it comes from,
-/// else the process's.
+/// The buffer that a send on `comm` is accounted against: the communicator's, otherwise its session's, otherwise the process's.
 pub(crate) fn of_comm(state: &LibraryState, comm: MPI_Comm) -> u64 {
     let Ok(object) = state.comm(comm) else {
         return PROCESS;
@@ -129,14 +128,14 @@ pub(crate) fn of_comm(state: &LibraryState, comm: MPI_Comm) -> u64 {
     nearest.unwrap_or(PROCESS)
 }
 
-/// Finds room for a message of `bytes` bytes.
+/// Chooses the buffer for a message of `bytes` bytes, and checks that it has room.
 pub(crate) fn reserve(state: &mut LibraryState, comm: MPI_Comm, bytes: u64) -> Result<u64> {
     let buffer = of_comm(state, comm);
     check_room(state, buffer, bytes)?;
     Ok(buffer)
 }
 
-/// Whether a message of `bytes` bytes fits beside those that are under way.
+/// Checks that a message of `bytes` bytes fits beside those in progress.
 pub(crate) fn check_room(state: &mut LibraryState, buffer: u64, bytes: u64) -> Result<()> {
     let Some(attached) = state.buffers.get(&buffer).copied() else {
         return Err(Error::new(
@@ -161,8 +160,8 @@ pub(crate) fn check_room(state: &mut LibraryState, buffer: u64, bytes: u64) -> R
     Err(Error::new(ErrorClass::BUFFER, detail))
 }
 
-/// What unfinished messages hold of a buffer with their overhead, and how many they are. While that is more than `most`,
-/// looks for news of them: the peer has perhaps received a message long ago, and its word stands behind others.
+/// Bytes of a buffer held by unfinished messages, with their overhead, and the number of these messages. While that is more than
+/// `most`, makes progress: a message may be complete, but its acknowledgement not yet processed.
 fn held_beside(state: &mut LibraryState, buffer: u64, most: Option<u64>) -> (u64, u64) {
     let mut times: Option<(Instant, Instant)> = None;
     loop {
@@ -173,12 +172,12 @@ fn held_beside(state: &mut LibraryState, buffer: u64, most: Option<u64>) -> (u64
             return (held, count);
         }
         let now = Instant::now();
-        let (begun, last_news) = times.get_or_insert((now, now));
-        if now - *last_news > NO_MORE_NEWS || now - *begun > NEWS_OF_NO_USE {
+        let (started, last_progress) = times.get_or_insert((now, now));
+        if now - *last_progress > IDLE_TIMEOUT || now - *started > PROGRESS_TIMEOUT {
             return (held, count);
         }
         if state.universe.progress() {
-            *last_news = now;
+            *last_progress = now;
         } else {
             std::thread::yield_now();
         }
@@ -202,7 +201,12 @@ fn attach(mpi: Mpi, number: u64, address: MutBuf, size: i64) -> Result<()> {
     })
 }
 
-fn detach(mpi: Mpi, number: u64, address: &OutArg<'_, Kept>, size: &OutCount<'_>) -> Result<()> {
+fn detach(
+    mpi: Mpi,
+    number: u64,
+    address: &OutArg<'_, ExtraState>,
+    size: &OutCount<'_>,
+) -> Result<()> {
     flush(mpi, number)?;
     let attached = mpi.state(|state| state.buffers.remove(&number));
     let attached = attached.unwrap_or(Attached {
@@ -215,7 +219,7 @@ fn detach(mpi: Mpi, number: u64, address: &OutArg<'_, Kept>, size: &OutCount<'_>
     } else {
         attached.address.0
     };
-    address.set(Kept(pointer));
+    address.set(ExtraState(pointer));
     size.set(i64::try_from(attached.bytes).unwrap_or(i64::MAX))
 }
 
@@ -240,17 +244,17 @@ fn of_session(mpi: Mpi, session: MPI_Session) -> Result<u64> {
     mpi.state(|state| Ok(numbered(state.sessions.get(session)?.number)))
 }
 
-/// The number of a session's buffer: above all contexts.
+/// The number of a session's buffer: above all context ids.
 fn numbered(session: SessionNumber) -> u64 {
     u64::from(session.0) | 1 << 32
 }
 
-/// A peer that has sent nothing for so long has not received anything either.
-const NO_MORE_NEWS: Duration = Duration::from_millis(20);
-/// Other messages may come without end.
-const NEWS_OF_NO_USE: Duration = Duration::from_secs(1);
+/// Without progress for this time, no acknowledgement is expected.
+const IDLE_TIMEOUT: Duration = Duration::from_millis(20);
+/// Limit of the total time, since other messages may keep arriving.
+const PROGRESS_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The buffer of the process; contexts, which number the others, start above it.
+/// The number of the process's buffer; communicators' buffers have their context id, which is higher.
 const PROCESS: u64 = 0;
 
 const _: c_int = MPI_BSEND_OVERHEAD;

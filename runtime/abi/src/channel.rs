@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Gated channels for libraries of ours that are built on this one: a private C interface, with a version. No program should
-//! call it; `qmp` does.
+//! The private C interface to gated channels, with a version. It is for rmpi's own libraries (`qmp`); programs should not call it.
 //!
-//! All functions answer a code of [`Code`]. They need MPI to be initialised and not finalised, and never call an error
-//! handler.
+//! All functions return a [`Code`]. They require MPI to be initialised and not finalised, and never call an error handler.
 //!
 //! # Safety
-//! The callers' promises, which each function repeats: arrays have the length given, and the memory of a channel is theirs
-//! from each start to its end, as [`UserBlocks::new`] asks.
+//! The callers' obligations, which each function repeats: arrays have the given length, and the memory of a channel belongs to it
+//! from each start to its completion, as [`UserBlocks::new`] requires.
 #![allow(unsafe_code, reason = "C entry points")]
 
 use core::ffi::{c_double, c_int, c_void};
@@ -23,7 +21,7 @@ use runtime::{Awaits, Visit};
 use crate::enter::{Mpi, enter_private};
 use crate::handle::MPI_Comm;
 
-/// Blocks of memory, as C has them: `stride` bytes from the start of one to that of the next.
+/// C structure of strided blocks of memory: `stride` bytes from the start of one block to the next.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct MessageBlocks {
@@ -33,48 +31,48 @@ pub struct MessageBlocks {
     stride: isize,
 }
 
-/// How a message has failed, as C has it.
+/// C structure of the failure of a message.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct FailureRecord {
-    /// Which of the ends that were asked for.
+    /// Index among the given ends.
     index: usize,
-    /// Bytes of a message that was too long, and of the room of its receive.
+    /// Bytes of a message that was too long, and of its receive.
     message_bytes: u64,
     room_bytes: u64,
-    /// It was a message before the one that was asked for.
+    /// It was an earlier message than the one that was waited for.
     is_earlier: c_int,
-    /// Why the peer is lost; a string.
+    /// Why the peer is lost; zero-terminated.
     why: [u8; WHY_BYTES],
 }
 
-/// What the functions answer.
+/// Result codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Code {
-    /// Done.
+    /// Success.
     Ok = 0,
-    /// The name is of no channel, or not of the end that is needed.
+    /// The id is of no channel, or of the wrong end.
     Stale = 1,
-    /// It was started, or opened, and not waited for.
+    /// The channel is started, or opened, and not complete.
     Active = 2,
     /// There is no such rank, direction or class.
     BadPeer = 3,
-    /// This is no communicator of one group.
+    /// Not an intracommunicator.
     BadComm = 4,
-    /// Memory that lies in no address space, or at NULL.
+    /// Memory at NULL or outside of the address space.
     BadMemory = 5,
-    /// The message is longer than its receive has room for.
+    /// The message is longer than its receive.
     SizesDiffer = 6,
-    /// Not all have ended in time.
+    /// The time limit expired.
     TimeOut = 7,
-    /// The peer has died, or cannot be reached.
+    /// The peer has ended, or cannot be reached.
     Lost = 8,
     /// There are too many channels.
     NoMemory = 9,
     /// MPI is not initialised, or finalised.
     NotReady = 10,
-    /// The peer starts nothing more.
+    /// The peer has left the communicator: it starts no more messages.
     Left = 11,
 }
 
@@ -100,11 +98,10 @@ pub extern "C" fn rmpi_channel_version() -> c_int {
     VERSION
 }
 
-/// Makes one end of a channel with rank `peer` of a communicator, and says its name.
+/// Declares one end of a channel with rank `peer` of a communicator, and writes its id.
 ///
 /// # Safety
-/// `pieces` has `count` elements, whose memory belongs to the channel from each start, or opening, to its end; `id` can be
-/// written.
+/// `pieces` has `count` elements, whose memory belongs to the channel from each start, or opening, to completion; `id` is writable.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rmpi_channel_declare(
@@ -116,13 +113,13 @@ pub unsafe extern "C" fn rmpi_channel_declare(
     count: usize,
     id: *mut u64,
 ) -> c_int {
-    // SAFETY: promised by the caller.
+    // SAFETY: the caller's obligation.
     let memory = unsafe { memory_of(pieces, count) };
     let (made, code) = in_mpi((None, Code::NotReady), |mpi| {
         declare(mpi, comm, (direction, peer, channel_class), memory)
     });
     if let (Some(made), Some(id)) = (made, NonNull::new(id)) {
-        // SAFETY: writable, as promised.
+        // SAFETY: writable: the caller's obligation.
         unsafe { id.write(made.0) };
     }
     code as c_int
@@ -170,22 +167,22 @@ fn declare(
     })
 }
 
-/// Starts all of these, the receives first; or none, if one of them is stale or active.
+/// Starts all given channels, the receives first; or none, if one of them is stale or active.
 ///
 /// # Safety
-/// `ids` has `count` elements; the memory of these channels is theirs until they have ended.
+/// `ids` has `count` elements; the memory of these channels belongs to them until completion.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rmpi_channel_start(ids: *const u64, count: usize) -> c_int {
-    // SAFETY: promised by the caller.
+    // SAFETY: the caller's obligation.
     let ids = unsafe { names(ids, count) };
     visit(|universe| universe.channels.start(&mut universe.messages, ids))
 }
 
-/// Says whether all of these have ended, or are not started. If so, their ends are taken.
+/// Tests whether all given channels are complete or inactive. If so, they become inactive.
 ///
 /// # Safety
-/// `ids` has `count` elements; `done` can be written.
+/// `ids` has `count` elements; `done` is writable.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rmpi_channel_test(
@@ -193,11 +190,11 @@ pub unsafe extern "C" fn rmpi_channel_test(
     count: usize,
     done: *mut c_int,
 ) -> c_int {
-    // SAFETY: promised by the caller.
+    // SAFETY: the caller's obligation.
     let ids = unsafe { names(ids, count) };
     let (ended, code) = in_mpi((false, Code::NotReady), |mpi| test(mpi, ids));
     if let Some(done) = NonNull::new(done) {
-        // SAFETY: writable, as promised.
+        // SAFETY: writable: the caller's obligation.
         unsafe { done.write(c_int::from(ended)) };
     }
     code as c_int
@@ -216,8 +213,7 @@ fn test(mpi: Mpi, ids: &[ChannelId]) -> (bool, Code) {
     }
 }
 
-/// Waits until all of these have ended, at most so many seconds; for ever if that is negative. Those that are not started
-/// are not waited for.
+/// Waits until all given channels are complete or inactive, at most `seconds`; without limit if that is negative.
 ///
 /// # Safety
 /// `ids` has `count` elements.
@@ -228,13 +224,13 @@ pub unsafe extern "C" fn rmpi_channel_wait(
     count: usize,
     seconds: c_double,
 ) -> c_int {
-    // SAFETY: promised by the caller.
+    // SAFETY: the caller's obligation.
     let ids = unsafe { names(ids, count) };
     in_mpi(Code::NotReady, |mpi| wait(mpi, ids, seconds)) as c_int
 }
 
 fn wait(mpi: Mpi, ids: &[ChannelId], seconds: f64) -> Code {
-    // Whatever is no span of time is for ever.
+    // An invalid duration means no limit.
     let patience = Duration::try_from_secs_f64(seconds).ok();
     let deadline = patience.and_then(|patience| Instant::now().checked_add(patience));
     let mut is_late = false;
@@ -249,7 +245,7 @@ fn wait(mpi: Mpi, ids: &[ChannelId], seconds: f64) -> Code {
     Code::of(mpi.visit(|universe| universe.channels.collect(ids)))
 }
 
-/// Gives an end that is not active other memory.
+/// Replaces the memory of an inactive end.
 ///
 /// # Safety
 /// As for [`rmpi_channel_declare`].
@@ -260,7 +256,7 @@ pub unsafe extern "C" fn rmpi_channel_move(
     pieces: *const MessageBlocks,
     count: usize,
 ) -> c_int {
-    // SAFETY: promised by the caller.
+    // SAFETY: the caller's obligation.
     let memory = unsafe { memory_of(pieces, count) };
     let Some(memory) = memory else {
         return Code::BadMemory as c_int;
@@ -272,7 +268,7 @@ pub unsafe extern "C" fn rmpi_channel_move(
     })
 }
 
-/// Starts nothing more in a communicator: whoever waits for this process there, or will, ends with [`Code::Left`].
+/// Leaves a communicator: peers that wait, or will wait, for this process there get [`Code::Left`].
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn rmpi_channel_leave(comm: MPI_Comm) -> c_int {
@@ -292,11 +288,10 @@ pub extern "C" fn rmpi_channel_leave(comm: MPI_Comm) -> c_int {
     in_mpi(Code::NotReady, left) as c_int
 }
 
-/// How the first of these has failed that has, the last time it was waited for or tested. Answers what that has answered, or
-/// [`Code::Ok`] if none has.
+/// Writes the first failure among these channels in their last wait or test. Returns its code, or [`Code::Ok`] if there is none.
 ///
 /// # Safety
-/// `ids` has `count` elements; `failure` can be written.
+/// `ids` has `count` elements; `failure` is writable.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rmpi_channel_failure(
@@ -304,14 +299,14 @@ pub unsafe extern "C" fn rmpi_channel_failure(
     count: usize,
     failure: *mut FailureRecord,
 ) -> c_int {
-    // SAFETY: promised by the caller.
+    // SAFETY: the caller's obligation.
     let ids = unsafe { names(ids, count) };
     let found = in_mpi(None, |mpi| mpi.visit(|universe| failure_of(universe, ids)));
     let Some((code, found)) = found else {
         return Code::Ok as c_int;
     };
     if let Some(failure) = NonNull::new(failure) {
-        // SAFETY: writable, as promised.
+        // SAFETY: writable: the caller's obligation.
         unsafe { failure.write(found) };
     }
     code as c_int
@@ -334,7 +329,7 @@ fn failure_of(universe: &runtime::Universe, ids: &[ChannelId]) -> Option<(Code, 
     })
 }
 
-/// Gives an end up that is not active.
+/// Frees an inactive end.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn rmpi_channel_free(id: u64) -> c_int {
@@ -345,8 +340,8 @@ pub extern "C" fn rmpi_channel_free(id: u64) -> c_int {
     })
 }
 
-/// What channels did so far: bytes moved directly, packed, sent ahead; one-sided writes, gates told, times memory was asked
-/// for; bytes in frames, nonsense from peers.
+/// Writes the counters of channels: bytes moved directly, packed, sent ahead; one-sided writes, gates sent, allocations; bytes in
+/// frames, malformed frames.
 ///
 /// # Safety
 /// `counters` has room for eight.
@@ -370,53 +365,53 @@ pub unsafe extern "C" fn rmpi_channel_counters(counters: *mut u64) -> c_int {
         now.streamed_bytes,
         now.refused,
     ];
-    // SAFETY: room for eight words, as promised.
+    // SAFETY: room for eight words: the caller's obligation.
     unsafe { target.write(values) };
     Code::Ok as c_int
 }
 
-/// Runs one visit that answers like a channel.
+/// Runs one visit; converts its result to a code.
 fn visit(visit: impl FnOnce(&mut runtime::Universe) -> Result<(), ChannelError>) -> c_int {
     in_mpi(Code::NotReady, |mpi| Code::of(mpi.visit(visit))) as c_int
 }
 
-/// Waiting is the only one of these that can take long.
+/// Runs a body in MPI; `otherwise` if MPI is not initialized.
 fn in_mpi<R>(otherwise: R, body: impl FnOnce(Mpi) -> R) -> R {
     enter_private("rmpi_channel_wait", body).unwrap_or(otherwise)
 }
 
 /// # Safety
-/// `ids` has `count` elements, which stay while the result is in use.
+/// `ids` has `count` elements, valid while the result is in use.
 unsafe fn names<'a>(ids: *const u64, count: usize) -> &'a [ChannelId] {
     match NonNull::new(ids.cast_mut().cast::<ChannelId>()) {
-        // SAFETY: so many words, as promised, which a name is one of.
+        // SAFETY: `count` words: the caller's obligation; an id is one word.
         Some(ids) => unsafe { slice::from_raw_parts(ids.as_ptr(), count) },
         None => no_names(count),
     }
 }
 
-/// A name that is none, unless nothing was asked for.
+/// An invalid id, unless `count` is 0.
 #[cold]
 fn no_names(count: usize) -> &'static [ChannelId] {
     &[ChannelId(0)][..count.min(1)]
 }
 
-/// What the pieces are as the memory of a channel; `None` if they cannot be.
+/// Converts pieces to the memory of a channel; `None` if they are invalid.
 ///
 /// # Safety
-/// `pieces` has `count` elements, whose memory belongs to the channel when it is active.
+/// `pieces` has `count` elements, whose memory belongs to the channel while it is active.
 unsafe fn memory_of(pieces: *const MessageBlocks, count: usize) -> Option<ChannelMemory> {
     if count == 0 {
         return ChannelMemory::new([]);
     }
     let pieces = NonNull::new(pieces.cast_mut())?;
-    // SAFETY: so many elements, as promised.
+    // SAFETY: `count` elements: the caller's obligation.
     let pieces = unsafe { slice::from_raw_parts(pieces.as_ptr(), count) };
     let is_empty = |piece: &&MessageBlocks| piece.block_bytes == 0 || piece.blocks == 0;
     let used = pieces.iter().filter(|piece| !is_empty(piece));
     let blocks = used.map(|piece| {
         let base = NonNull::new(piece.base.cast::<u8>())?;
-        // SAFETY: the caller's promise about the memory of pieces.
+        // SAFETY: the caller's obligation for the memory of pieces.
         Some(unsafe { UserBlocks::new(base, piece.block_bytes, piece.blocks, piece.stride) })
     });
     ChannelMemory::new(blocks.collect::<Option<Vec<_>>>()?)

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The clock of `MPI_Wtime`: the system's monotonic one, so that times of ranks of one host compare.
+//! The clock of `MPI_Wtime`: the system's monotonic clock, which is common to all ranks of a host.
 //!
 //! # Safety
-//! Two calls of the C library that write a local; nothing is kept.
+//! Two calls of the C library that write a local.
 #![allow(unsafe_code, reason = "two system calls")]
 
-/// Nanoseconds of the same clock.
+/// Nanoseconds of that clock.
 pub(crate) fn ticks() -> u64 {
     let time = read();
     let (seconds, rest) = (time.tv_sec, time.tv_nsec);
     u64::try_from(seconds * 1_000_000_000 + rest).unwrap_or(0)
 }
 
-/// Seconds since some moment in the past, the same for all processes of a host.
+/// Seconds since a fixed time in the past, common to all processes of a host.
 pub(crate) fn now() -> f64 {
     seconds(read())
 }

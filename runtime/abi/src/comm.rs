@@ -65,7 +65,7 @@ pub fn comm_free(mpi: Mpi, comm: InOutArg<'_, MPI_Comm>) -> Result<()> {
     Ok(())
 }
 
-/// `MPI_Comm_disconnect`: what is under way on the communicator ends first (MPI 5.0 section 11.10.4).
+/// `MPI_Comm_disconnect`: waits for pending communication on the communicator (MPI 5.0 section 11.10.4).
 pub fn comm_disconnect(mpi: Mpi, comm: InOutArg<'_, MPI_Comm>) -> Result<()> {
     let ended = any(mpi, comm.get())?;
     let meeting = AwaitedCollective {
@@ -80,7 +80,7 @@ pub fn comm_disconnect(mpi: Mpi, comm: InOutArg<'_, MPI_Comm>) -> Result<()> {
     comm_free(mpi, comm)
 }
 
-/// `MPI_Comm_get_parent`: no process is spawned by another one yet.
+/// `MPI_Comm_get_parent`: always `MPI_COMM_NULL`, since spawning is not implemented.
 pub fn comm_get_parent(_mpi: Mpi, parent: OutArg<'_, MPI_Comm>) -> Result<()> {
     parent.set(MPI_Comm::NULL);
     Ok(())
@@ -134,7 +134,7 @@ pub(crate) fn of(mpi: Mpi, comm: MPI_Comm) -> Result<Comm> {
     Ok(found)
 }
 
-/// A comparison as the standard numbers it.
+/// The standard's constant for a comparison.
 pub(crate) fn comparison(result: GroupComparison) -> c_int {
     match result {
         GroupComparison::Identical => c::MPI_IDENT,
@@ -144,7 +144,7 @@ pub(crate) fn comparison(result: GroupComparison) -> c_int {
     }
 }
 
-/// A number of ranks, of objects or of characters as C's `int`.
+/// A number of ranks, objects or characters as a C `int`.
 pub(crate) fn int(number: impl TryInto<c_int>) -> c_int {
     number.try_into().unwrap_or(c_int::MAX)
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How processes agree on a new communicator: few words from a leader to the others, and between the leaders of two groups.
+//! Agreement on a new communicator: short messages from a leader to its group, and between the leaders of two groups.
 //!
-//! A leader alone chooses the [context](crate::comm_context), so what has to be agreed on travels once, from the leader to the rest,
-//! but where none can. Messages that are no collective of the communicator go in its
-//! [`making_context`](runtime::Comm::making_context), where a program's own messages never are.
+//! If possible, a leader alone chooses the [context id](crate::comm_context), so that one message from the leader to each other process
+//! is enough. Messages that are not part of a collective on the communicator use its
+//! [`making_context`](runtime::Comm::making_context), which the program's messages never use.
 
 use core::ffi::c_int;
 
@@ -12,33 +12,33 @@ use runtime::{
     SendTarget, UserMemory, Visit, collective,
 };
 
-use crate::comm_context::{For, agree_all, choose, propose};
+use crate::comm_context::{ContextScope, agree_all, choose, propose};
 use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
 
 /// The context and tag of an agreement's messages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AgreementLane {
-    /// In which context.
+    /// The context id.
     pub(crate) context: ContextId,
-    /// With which tag.
+    /// The tag.
     pub(crate) tag: c_int,
 }
 
 impl AgreementLane {
-    /// Messages between the two groups of an intercommunicator, or between members for a matter of theirs.
+    /// The lane for messages between the two groups of an intercommunicator, or between some members of a communicator.
     pub(crate) fn of(comm: &Comm, tag: c_int) -> Self {
         let context = comm.making_context();
         Self { context, tag }
     }
 
-    /// Sends some words.
+    /// Sends words.
     pub(crate) fn send(self, mpi: Mpi, to: Peer, words: &[u32]) -> Result<()> {
         let started = self.start_send(mpi, to, words)?;
         complete(mpi, started)
     }
 
-    /// Receives some words.
+    /// Receives words.
     pub(crate) fn receive(self, mpi: Mpi, from: Peer) -> Result<Vec<u32>> {
         let mut length = [0; WORD];
         finish(mpi, self.start_receive(mpi, from, &mut length)?)?;
@@ -47,14 +47,14 @@ impl AgreementLane {
         Ok(to_words(&bytes))
     }
 
-    /// Sends some words to a process that does the same, and receives its words.
+    /// Exchanges words with a process that calls the same.
     pub(crate) fn exchange(self, mpi: Mpi, with: Peer, words: &[u32]) -> Result<Vec<u32>> {
         let started = self.start_send(mpi, with, words)?;
         let received = self.receive(mpi, with);
         complete(mpi, started).and(received)
     }
 
-    /// Words of the first member of a group to all others, along a tree. Only the members call.
+    /// Broadcasts words of a group's first member along a tree. Only the members call.
     pub(crate) fn share(
         self,
         mpi: Mpi,
@@ -82,7 +82,7 @@ impl AgreementLane {
         Ok(words)
     }
 
-    /// Starts to send how many words there are, and the words.
+    /// Starts the sends of the number of words, and of the words.
     pub(crate) fn start_send(self, mpi: Mpi, peer: Peer, words: &[u32]) -> Result<Started> {
         let Self { context, tag } = self;
         let target = SendTarget { context, peer, tag };
@@ -107,7 +107,7 @@ impl AgreementLane {
     }
 }
 
-/// One word of each rank of an intracommunicator, in rank order, as a list of equally many words each.
+/// Gathers equally many words of each rank of an intracommunicator, in rank order.
 pub(crate) fn gather_all(mpi: Mpi, comm: &Comm, mine: &[u32]) -> Result<Vec<u32>> {
     let mut all = vec![0; mine.len() * comm.size() as usize];
     let at = comm.rank as usize * mine.len();
@@ -119,8 +119,13 @@ pub(crate) fn gather_all(mpi: Mpi, comm: &Comm, mine: &[u32]) -> Result<Vec<u32>
     Ok(to_words(&bytes))
 }
 
-/// Words of one rank of an intracommunicator to all.
-pub(crate) fn deal_out(mpi: Mpi, comm: &Comm, root: u32, words: Vec<u32>) -> Result<Vec<u32>> {
+/// Broadcasts words of one rank of an intracommunicator.
+pub(crate) fn broadcast_words(
+    mpi: Mpi,
+    comm: &Comm,
+    root: u32,
+    words: Vec<u32>,
+) -> Result<Vec<u32>> {
     let mut length = to_bytes(&[length_of(&words)]);
     bcast(mpi, comm, &mut length, root)?;
     let length = to_words(&length).first().copied().unwrap_or(0) as usize;
@@ -136,55 +141,55 @@ fn bcast(mpi: Mpi, comm: &Comm, bytes: &mut [u8], root: u32) -> Result<()> {
     })?)
 }
 
-/// What the two groups of an intercommunicator told each other.
-pub(crate) struct Swapped {
-    /// The new context that they chose. Who is not in the communicator then lets it go.
+/// The result of an exchange between the two groups of an intercommunicator.
+pub(crate) struct GroupExchange {
+    /// The new context id. Processes that are not in the new communicator must release it.
     pub(crate) context: ContextId,
-    /// What the leader of the remote group said.
+    /// The words of the remote group's leader.
     pub(crate) theirs: Vec<u32>,
 }
 
-/// Tells the other group what rank 0 of this group gives, and chooses a new context.
-pub(crate) fn swap(mpi: Mpi, comm: &Comm, mine: Vec<u32>) -> Result<Swapped> {
-    let mut told = Vec::new();
+/// Exchanges words of rank 0 with the other group, and chooses a new context id.
+pub(crate) fn swap(mpi: Mpi, comm: &Comm, mine: Vec<u32>) -> Result<GroupExchange> {
+    let mut received = Vec::new();
     if comm.rank == 0
         && let Some(leader) = comm.partners().peer(0)
     {
-        told = swap_leaders(mpi, AgreementLane::of(comm, 0), &comm.group, leader, mine)?;
+        received = exchange_leaders(mpi, AgreementLane::of(comm, 0), &comm.group, leader, mine)?;
     }
-    let mut told = deal_out(mpi, &comm.local(), 0, told)?;
-    let context = match told.pop().unwrap_or(0) {
+    let mut received = broadcast_words(mpi, &comm.local(), 0, received)?;
+    let context = match received.pop().unwrap_or(0) {
         0 => agree_all(mpi, comm)?,
         context => ContextId(context),
     };
-    Ok(Swapped {
+    Ok(GroupExchange {
         context,
-        theirs: told,
+        theirs: received,
     })
 }
 
-/// The same without a context: answers what the leader of the remote group said.
-pub(crate) fn swap_words(mpi: Mpi, comm: &Comm, mine: &[u32]) -> Result<Vec<u32>> {
-    let mut told = Vec::new();
+/// The same without a context id: returns the words of the remote group's leader.
+pub(crate) fn exchange_words(mpi: Mpi, comm: &Comm, mine: &[u32]) -> Result<Vec<u32>> {
+    let mut received = Vec::new();
     if comm.rank == 0
         && let Some(leader) = comm.partners().peer(0)
     {
-        told = AgreementLane::of(comm, 0).exchange(mpi, leader, mine)?;
+        received = AgreementLane::of(comm, 0).exchange(mpi, leader, mine)?;
     }
-    deal_out(mpi, &comm.local(), 0, told)
+    broadcast_words(mpi, &comm.local(), 0, received)
 }
 
-/// What a leader does of the above: the other side's words, and the new context after them; 0 if all have to agree on one.
-pub(crate) fn swap_leaders(
+/// The leaders' part: returns the other leader's words, followed by the new context id; 0 if all processes have to agree on one.
+pub(crate) fn exchange_leaders(
     mpi: Mpi,
     lane: AgreementLane,
     own: &Group,
     leader: Peer,
     mut mine: Vec<u32>,
 ) -> Result<Vec<u32>> {
-    // The other leader looks at its own group.
+    // The other leader checks its own group.
     let other = Group::of(vec![leader]);
-    let proposed = propose(mpi, [Some(own), Some(&other)], For::One);
+    let proposed = propose(mpi, [Some(own), Some(&other)], ContextScope::One);
     mine.push(proposed);
     let mut theirs = lane.exchange(mpi, leader, &mine)?;
     let other = theirs.pop().unwrap_or(0);
@@ -193,7 +198,7 @@ pub(crate) fn swap_leaders(
     Ok(theirs)
 }
 
-/// A group as words: the names of its members, as other processes know them.
+/// Encodes a group: the global names of its members.
 pub(crate) fn words_of(mpi: Mpi, group: &Group) -> Vec<u32> {
     let names = mpi.visit(|universe| {
         let roster = universe.roster();
@@ -204,7 +209,7 @@ pub(crate) fn words_of(mpi: Mpi, group: &Group) -> Vec<u32> {
     names.into_iter().flat_map(words_of_name).collect()
 }
 
-/// The inverse.
+/// Decodes a group.
 pub(crate) fn group_of(mpi: Mpi, words: &[u32]) -> Result<Group> {
     let names = words.as_chunks::<NAME>().0.iter().map(name_of);
     let peers = mpi.visit(|universe| {
@@ -231,7 +236,7 @@ fn name_of(&[low, high, rank]: &[u32; NAME]) -> ProcessName {
     ProcessName { job, rank }
 }
 
-/// The processes of a group must be among the members of a communicator's local group.
+/// Checks that a group is a subset of a communicator's local group.
 pub(crate) fn check_members(comm: &Comm, members: &Group) -> Result<()> {
     let stranger = members
         .peers()
@@ -245,10 +250,10 @@ pub(crate) fn check_members(comm: &Comm, members: &Group) -> Result<()> {
     })
 }
 
-/// Sends that were started, as far as they are not complete.
+/// Started sends that are not complete.
 pub(crate) type Started = [Option<RequestId>; 2];
 
-/// Waits for them.
+/// Waits for started sends.
 pub(crate) fn complete(mpi: Mpi, started: Started) -> Result<()> {
     let [first, second] = started.map(|one| one.map_or(Ok(()), |request| finish(mpi, request)));
     first.and(second)
@@ -274,5 +279,5 @@ fn to_words(bytes: &[u8]) -> Vec<u32> {
 }
 
 const WORD: usize = size_of::<u32>();
-/// Words of a process's name.
+/// Number of words of a process's name.
 const NAME: usize = 3;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The context of a new communicator: chosen by a leader alone, or agreed on by all who make it.
+//! The context id of a new communicator: chosen by a leader alone, or agreed on by all processes that make it.
 //!
-//! A leader can choose where all members are of its job, as no two processes of a job hand out the same context
-//! (`Universe::reserve_context`). Where they are of several jobs, or the leader has none left, it tells 0, and the members
-//! [agree](Makers::agree) on one: two rounds along a tree for each attempt.
+//! A leader can choose if all members are in its job, since the processes of a job allocate disjoint context ids
+//! (`Universe::reserve_context`). If they are in several jobs, or the leader has none left, it sends 0, and the members
+//! [agree](ContextMembers::agree) on one: each attempt takes two rounds along a tree.
 
 use core::future::poll_fn;
 use core::task::Poll;
@@ -17,33 +17,33 @@ use crate::comm_agree::AgreementLane;
 use crate::enter::Mpi;
 use crate::error::Result;
 
-/// As the functions of collectives have it.
+/// The result type of collectives.
 type Outcome<T> = core::result::Result<T, runtime::Error>;
 
-/// For whom a context is.
+/// The scope of a context id.
 #[derive(Clone, Copy)]
-pub(crate) enum For {
+pub(crate) enum ContextScope {
     /// One communicator.
     One,
     /// Communicators of disjoint groups.
     Groups,
 }
 
-/// A new context, chosen by rank 0 of an intracommunicator, or by the leaders of the two groups, or by all. What rank 0 says it
-/// is for holds for all. Who is not in the communicator then lets it [go](let_go).
-pub(crate) fn new_context(mpi: Mpi, comm: &Comm, purpose: For) -> Result<ContextId> {
+/// Chooses a new context id: by rank 0 of an intracommunicator, by the leaders of two groups, or by all. The `purpose` of rank 0 counts.
+/// Processes that are not in the new communicator must [release](release_context) it.
+pub(crate) fn new_context(mpi: Mpi, comm: &Comm, purpose: ContextScope) -> Result<ContextId> {
     let local = comm.local();
     Ok(CollectiveCall::run(mpi, &local, async |line| {
         choose_context(mpi, line, comm, purpose).await
     })?)
 }
 
-/// The same as a part of a task; `line` is one of the local group.
+/// The same as a part of a task; `line` is a call of the local group.
 pub(crate) async fn choose_context(
     mpi: Mpi,
     line: &CollectiveCall<Mpi>,
     comm: &Comm,
-    purpose: For,
+    purpose: ContextScope,
 ) -> Outcome<ContextId> {
     let mut word = 0;
     if comm.rank == 0 {
@@ -58,19 +58,19 @@ pub(crate) async fn choose_context(
     let mut bytes = word.to_ne_bytes();
     collective::bcast(line, &mut bytes, 0).await?;
     match u32::from_ne_bytes(bytes) {
-        0 => Makers::of(comm, line).agree(mpi).await,
+        0 => ContextMembers::of(comm, line).agree(mpi).await,
         context => Ok(ContextId(context)),
     }
 }
 
-/// A context on which all members of a communicator agree, of both groups if it has two. All call.
+/// Agrees on a context id among all members of a communicator, of both groups if it has two. Collective.
 pub(crate) fn agree_all(mpi: Mpi, comm: &Comm) -> Result<ContextId> {
     Ok(CollectiveCall::run(mpi, &comm.local(), async |line| {
-        Makers::of(comm, line).agree(mpi).await
+        ContextMembers::of(comm, line).agree(mpi).await
     })?)
 }
 
-/// Where messages of the call that `line` is for go, among its others.
+/// The lane of the messages of the call `line`.
 fn lane_of(comm: &Comm, line: &CollectiveCall<Mpi>) -> AgreementLane {
     AgreementLane {
         context: comm.collective_context(),
@@ -78,22 +78,22 @@ fn lane_of(comm: &Comm, line: &CollectiveCall<Mpi>) -> AgreementLane {
     }
 }
 
-/// What a leader proposes alone for a communicator of these groups; 0: nothing, so that all have to agree.
-pub(crate) fn propose(mpi: Mpi, groups: [Option<&Group>; 2], purpose: For) -> u32 {
+/// The context id that a leader proposes for a communicator of these groups; 0: none, so that all have to agree.
+pub(crate) fn propose(mpi: Mpi, groups: [Option<&Group>; 2], purpose: ContextScope) -> u32 {
     let context = mpi.visit(|universe| {
         let mut groups = groups.into_iter().flatten();
         if groups.any(|group| universe.comms.has_others(group)) {
             return None;
         }
         match purpose {
-            For::One => universe.reserve_context(),
-            For::Groups => universe.comms.reserve_context(),
+            ContextScope::One => universe.reserve_context(),
+            ContextScope::Groups => universe.comms.reserve_context(),
         }
     });
     context.map_or(0, |context| context.0)
 }
 
-/// Of the contexts that two leaders propose the one that both take; 0: one of them proposes none.
+/// Chooses between the context ids that two leaders propose, with the same result on both; 0: one of them proposes none.
 pub(crate) fn choose(mpi: Mpi, proposed: u32, other: u32) -> u32 {
     let chosen = if proposed == 0 || other == 0 {
         0
@@ -106,24 +106,24 @@ pub(crate) fn choose(mpi: Mpi, proposed: u32, other: u32) -> u32 {
     chosen
 }
 
-/// A context that `makers` chose together, but for this process, which will not be in the communicator.
-pub(crate) fn let_go(mpi: Mpi, context: ContextId) {
+/// Releases a context id in a process that will not be in the new communicator.
+pub(crate) fn release_context(mpi: Mpi, context: ContextId) {
     mpi.visit(|universe| universe.comms.let_go_context(context));
 }
 
-/// Those who make a communicator: the members of a group, and how they talk to each other; of one of two groups, where its leader
-/// finds the other's.
-pub(crate) struct Makers {
+/// The processes that make a communicator: the members of a group, and the lane of their messages; for one of two groups, also the
+/// other group's leader.
+pub(crate) struct ContextMembers {
     group: Group,
     /// Rank in that group. Rank 0 leads.
     rank: u32,
     lane: AgreementLane,
-    /// The other leader, for who leads one of two groups.
+    /// The other leader, on the leader of one of two groups.
     other: Option<(AgreementLane, Peer)>,
 }
 
-impl Makers {
-    /// All members of a communicator, in the call that `line` is for: with its tag, among its other messages.
+impl ContextMembers {
+    /// All members of a communicator, with the tag of the call `line`.
     pub(crate) fn of(comm: &Comm, line: &CollectiveCall<Mpi>) -> Self {
         let lane = lane_of(comm, line);
         let remote = comm.remote.as_ref().filter(|_| comm.rank == 0);
@@ -135,7 +135,7 @@ impl Makers {
         }
     }
 
-    /// The members of a group, who talk in `lane` about this alone.
+    /// The members of a group, with a lane of their own.
     pub(crate) fn in_lane(lane: AgreementLane, group: &Group, rank: u32) -> Self {
         Self {
             group: group.clone(),
@@ -145,7 +145,7 @@ impl Makers {
         }
     }
 
-    /// Those of a group whose rank `leader` leads, and knows the leader of another one.
+    /// The members of a group with rank `leader` as the leader, which knows the other group's leader.
     pub(crate) fn led_by(self, leader: u32, other: Option<(AgreementLane, Peer)>) -> Self {
         let size = self.group.size();
         let turned = (0..size).filter_map(|at| self.group.peer((leader + at) % size));
@@ -162,17 +162,17 @@ impl Makers {
         self.rank
     }
 
-    /// In this order, the leader first.
+    /// The members, the leader first.
     pub(crate) fn group(&self) -> &Group {
         &self.group
     }
 
-    /// A context that none of them uses, kept by each. All call.
+    /// Agrees on a context id that is unused in all of them, and reserves it. Collective.
     pub(crate) async fn agree(&self, mpi: Mpi) -> Outcome<ContextId> {
         let (mut from, mut attempt) = (0, 0);
         loop {
             let lowest = mpi.visit(|universe| universe.comms.propose_context(from));
-            // Who has none says so to all.
+            // A process without a free id sends the highest value.
             let lowest = lowest.map_or(NONE_LEFT, |context| context.0);
             let context = ContextId(self.highest(mpi, lowest).await?);
             let keeps = mpi.visit(|universe| universe.comms.keep_context(context));
@@ -180,18 +180,18 @@ impl Makers {
                 Ok(0) => return Ok(context),
                 refused => {
                     if keeps {
-                        let_go(mpi, context);
+                        release_context(mpi, context);
                     }
                     refused?;
                 }
             }
-            // Others may be about to agree on the same numbers: they go on at another distance.
+            // Other groups may try the same ids concurrently: each advances by another distance.
             attempt += 1;
             from = context.0.saturating_add(1 + self.spread(attempt));
         }
     }
 
-    /// How far to go on after so many attempts, other than whoever makes another communicator meanwhile.
+    /// The distance to advance after so many attempts, different from that of concurrent groups.
     fn spread(&self, attempt: u32) -> u32 {
         let AgreementLane { context, tag } = self.lane;
         let seed = context.0 ^ tag.cast_unsigned().rotate_left(16);
@@ -209,7 +209,7 @@ impl Makers {
         Ok(mpi.block_on(false, meeting, self.agree(mpi))?)
     }
 
-    /// The highest of the words that they call with: up a tree, from leader to leader, and down again.
+    /// The maximum of the members' words: up a tree, from leader to leader, and down again.
     async fn highest(&self, mpi: Mpi, word: u32) -> Outcome<u32> {
         let (lane, rank, size) = (self.lane, self.rank, self.group.size());
         let member = |rank: u32| self.group.peer(rank).filter(|_| rank < size);
@@ -228,7 +228,7 @@ impl Makers {
         } else if let Some((lane, leader)) = self.other {
             match exchange_word(mpi, lane, leader, highest).await {
                 Ok(word) => highest = highest.max(word),
-                // The members of this group are not told that the other leader is lost: they hear it here.
+                // The members of this group do not detect the loss of the other leader: it is reported to them here.
                 Err(error) => (highest, failed) = (UNREACHED, Some(error)),
             }
         }
@@ -247,12 +247,12 @@ impl Makers {
     }
 }
 
-/// Sends a word to a process that does the same, and receives its word.
+/// Exchanges a word with a process that calls the same.
 async fn exchange_word(mpi: Mpi, lane: AgreementLane, with: Peer, word: u32) -> Outcome<u32> {
     let mut bytes = Box::new([0; WORD]);
     let received = start_receive(mpi, lane, with, &mut *bytes)?;
     let sent = start_send(mpi, lane, with, word);
-    // The receive ends before this returns, as the other one sends whatever happens.
+    // The receive completes before this returns, since the peer sends in every case.
     let received = ended(mpi, received).await;
     if let Some(sent) = sent? {
         ended(mpi, sent).await?;
@@ -312,7 +312,7 @@ async fn ended(mpi: Mpi, request: RequestId) -> Outcome<()> {
 }
 
 const WORD: usize = size_of::<u32>();
-/// In place of a context: a process has none left to propose.
+/// Instead of a context id: a process has none left to propose.
 const NONE_LEFT: u32 = u32::MAX - 1;
-/// The same: the other leader does not answer.
+/// Instead of a context id: the other leader is lost.
 const UNREACHED: u32 = u32::MAX;

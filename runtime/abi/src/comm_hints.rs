@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The hints of communicators (MPI 5.0 section 7.4.4). All that are known are promises of the program; keeping them makes
-//! nothing faster here, so they are remembered and nothing else.
+//! The hints of communicators (MPI 5.0 section 7.4.4). All known hints are assertions of the program; the library stores them but does
+//! not exploit them.
 
 use core::ffi::CStr;
 
@@ -24,7 +24,7 @@ pub fn comm_set_info(mpi: Mpi, comm: MPI_Comm, info: MPI_Info) -> Result<()> {
     })
 }
 
-/// `MPI_Comm_get_info`: every hint that is known, with the value in use.
+/// `MPI_Comm_get_info`: every known hint, with the value in use.
 pub fn comm_get_info(mpi: Mpi, comm: MPI_Comm, info_used: OutArg<'_, MPI_Info>) -> Result<()> {
     let set = mpi.state(|state| Ok::<_, Error>(state.comm(comm)?.hints.clone()))?;
     let mut used = InfoPairs::default();
@@ -35,7 +35,7 @@ pub fn comm_get_info(mpi: Mpi, comm: MPI_Comm, info_used: OutArg<'_, MPI_Info>) 
     Ok(())
 }
 
-/// Those of the given hints that are known and have one of their values.
+/// The given hints that are known and have a valid value.
 pub(crate) fn accepted(given: &InfoPairs) -> InfoPairs {
     let mut accepted = InfoPairs::default();
     for key in KEYS {

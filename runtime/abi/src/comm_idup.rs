@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `MPI_Comm_idup` and its like (MPI 5.0 section 7.4.2).
+//! `MPI_Comm_idup` and `MPI_Comm_idup_with_info` (MPI 5.0 section 7.4.2).
 //!
-//! The handle is there at once, of a communicator without processes, and so are the copies of the attributes; the
-//! communicator behind it comes with the end of the task that agrees on its context.
+//! The handle is created at once, for a communicator without processes, and the attributes are copied; the task that agrees on the
+//! context id replaces the communicator at its end.
 
 use runtime::{CollectiveCall, Comm, ContextId, Group, Visit};
 
 use crate::args::OutArg;
 use crate::attr;
-use crate::coll::{PreparedCollective, later};
+use crate::coll::{PreparedCollective, start_nonblocking};
 use crate::comm::any;
-use crate::comm_context::{For, choose_context};
+use crate::comm_context::{ContextScope, choose_context};
 use crate::comm_hints;
 use crate::comm_make::{keep, known};
 use crate::enter::Mpi;
@@ -19,7 +19,7 @@ use crate::express_lanes;
 use crate::handle::{MPI_Comm, MPI_Info, MPI_Request};
 use crate::info::{InfoPairs, hints};
 
-/// `MPI_Comm_idup`: hints are duplicated too, as they are now.
+/// `MPI_Comm_idup`: duplicates the current hints too.
 pub fn comm_idup(
     mpi: Mpi,
     comm: MPI_Comm,
@@ -31,7 +31,7 @@ pub fn comm_idup(
     duplicate(mpi, (comm, parent), hints, &newcomm, &request)
 }
 
-/// `MPI_Comm_idup_with_info`: hints are those given, and no others.
+/// `MPI_Comm_idup_with_info`: with the given hints only.
 pub fn comm_idup_with_info(
     mpi: Mpi,
     comm: MPI_Comm,
@@ -64,7 +64,7 @@ fn duplicate(
     }
     newcomm.set(made);
     let local = parent.local();
-    later(mpi, &local, Duplicate { mpi, parent, made }, request)
+    start_nonblocking(mpi, &local, Duplicate { mpi, parent, made }, request)
 }
 
 #[derive(Clone)]
@@ -76,7 +76,7 @@ struct Duplicate {
 
 impl PreparedCollective for Duplicate {
     async fn run(&self, line: &CollectiveCall<Mpi>) -> core::result::Result<(), runtime::Error> {
-        let context = choose_context(self.mpi, line, &self.parent, For::One).await?;
+        let context = choose_context(self.mpi, line, &self.parent, ContextScope::One).await?;
         let mut comm = self.parent.with_context(context);
         self.mpi.visit(|universe| universe.adopt(&mut comm));
         express_lanes::forget(self.made);
@@ -88,7 +88,7 @@ impl PreparedCollective for Duplicate {
                     state.universe.comms.rename(&comm, &object.name);
                     true
                 }
-                // The program freed it before its request was complete, which it must not.
+                // The program freed it, erroneously, before its request was complete.
                 Err(_) => {
                     state.universe.forget(&comm);
                     false
@@ -101,5 +101,5 @@ impl PreparedCollective for Duplicate {
     }
 }
 
-/// The context of a communicator that is still to come.
+/// The context id of a communicator that is not complete yet.
 pub(crate) const NOT_YET: ContextId = ContextId(0);

@@ -7,8 +7,10 @@ use runtime::{CollectiveCall, Comm, ContextId, Group, Peer, Universe, Visit};
 
 use crate::args::OutArg;
 use crate::comm::{any, int, of};
-use crate::comm_agree::{AgreementLane, deal_out, group_of, swap, swap_leaders, words_of};
-use crate::comm_context::{Makers, let_go};
+use crate::comm_agree::{
+    AgreementLane, broadcast_words, exchange_leaders, group_of, swap, words_of,
+};
+use crate::comm_context::{ContextMembers, release_context};
 use crate::comm_make::keep;
 use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
@@ -38,7 +40,7 @@ pub fn comm_remote_group(mpi: Mpi, comm: MPI_Comm, group: OutArg<'_, MPI_Group>)
     Ok(())
 }
 
-/// `MPI_Intercomm_create`: the leaders tell each other who is in their groups, and their groups what they heard.
+/// `MPI_Intercomm_create`: the leaders exchange their groups, and broadcast the result in their groups.
 pub fn intercomm_create(
     mpi: Mpi,
     local_comm: MPI_Comm,
@@ -50,22 +52,22 @@ pub fn intercomm_create(
 ) -> Result<()> {
     let local = of(mpi, local_comm)?.for_one_call();
     let leader = member("local leader", local_leader, &local.group)?;
-    let told = match leader == local.rank {
-        // What goes wrong here the others must hear too, or they would wait for ever.
+    let exchanged = match leader == local.rank {
+        // An error here must be broadcast too, since the other members wait.
         true => meet(mpi, &local, peer_comm, remote_leader, tag).map(Some),
         false => Ok(None),
     };
-    let (met, failed) = told.map_or_else(|error| (None, Some(error)), |met| (met, None));
+    let (met, failed) = exchanged.map_or_else(|error| (None, Some(error)), |met| (met, None));
     let (words, other) = met.map_or((Vec::new(), None), |(words, other)| (words, Some(other)));
-    let mut told = deal_out(mpi, &local, leader, words)?;
+    let mut exchanged = broadcast_words(mpi, &local, leader, words)?;
     if let Some(error) = failed {
         return Err(error);
     }
-    let Some(context) = told.pop() else {
+    let Some(context) = exchanged.pop() else {
         let detail = "the local leader could not reach the remote leader";
         return Err(Error::new(ErrorClass::OTHER, detail));
     };
-    let remote = group_of(mpi, &told);
+    let remote = group_of(mpi, &exchanged);
     let peers = || remote.iter().flat_map(Group::peers);
     if let Some(both) = peers().find(|peer| local.group.rank_of(*peer).is_some()) {
         let detail = format!(
@@ -76,19 +78,19 @@ pub fn intercomm_create(
     }
     let context = match context {
         0 => CollectiveCall::run(mpi, &local, async |line| {
-            let makers = Makers::of(&local, line).led_by(leader, other);
+            let makers = ContextMembers::of(&local, line).led_by(leader, other);
             makers.agree(mpi).await
         })?,
         context => ContextId(context),
     };
-    // Only now, as the others wait for this process to agree.
-    let remote = remote.inspect_err(|_| let_go(mpi, context))?;
+    // Only now, since the others wait for this process in the agreement.
+    let remote = remote.inspect_err(|_| release_context(mpi, context))?;
     let made = Comm::new(context, local.group, local.rank).with_remote(Some(remote));
     newintercomm.set(keep(mpi, local_comm, made)?);
     Ok(())
 }
 
-/// What the leaders say to each other: their groups, and the context.
+/// The leaders' exchange: their groups, and the context id.
 fn meet(
     mpi: Mpi,
     local: &Comm,
@@ -114,12 +116,11 @@ fn meet(
         return Err(Error::new(ErrorClass::RANK, detail));
     }
     let lane = AgreementLane::of(&bridge, tag);
-    let told = swap_leaders(mpi, lane, &local.group, peer, words_of(mpi, &local.group))?;
-    Ok((told, (lane, peer)))
+    let exchanged = exchange_leaders(mpi, lane, &local.group, peer, words_of(mpi, &local.group))?;
+    Ok((exchanged, (lane, peer)))
 }
 
-/// `MPI_Intercomm_merge`: the group that says `high` comes second; where both or none do, the one with the lower leader
-/// first.
+/// `MPI_Intercomm_merge`: the group with `high` comes second; if both have the same value, the group with the lower leader comes first.
 pub fn intercomm_merge(
     mpi: Mpi,
     intercomm: MPI_Comm,
@@ -131,7 +132,7 @@ pub fn intercomm_merge(
     let high = u32::from(high != 0);
     let swapped = swap(mpi, &parent, vec![high])?;
     let their_high = swapped.theirs.first().copied().unwrap_or(0);
-    // By what both groups call it.
+    // By its global name, which is the same in both groups.
     let leader = |group: &Group| {
         let name = |universe: &mut Universe| universe.roster().name(group.peer(0)?);
         mpi.visit(name).map(|name| (name.job, name.rank))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What `MPI_Comm_split_type` splits by (MPI 5.0 section 7.4.2).
+//! The split types of `MPI_Comm_split_type` (MPI 5.0 section 7.4.2).
 
 use core::ffi::{CStr, c_int};
 
@@ -13,8 +13,8 @@ use crate::error::{Error, ErrorClass, Result};
 use crate::handle::MPI_Info;
 use crate::info::{self, InfoPairs};
 
-/// `MPI_Get_hw_resource_info` (MPI 5.0 section 9.1.2): the kinds of resources that a guided split knows, and whether this
-/// process is bound to one instance of each.
+/// `MPI_Get_hw_resource_info` (MPI 5.0 section 9.1.2): the resource types of guided splits, and whether this process is bound to one
+/// instance of each.
 pub fn get_hw_resource_info(hw_info: OutArg<'_, MPI_Info>) -> Result<()> {
     let mut pairs = InfoPairs::default();
     pairs.set(SHARED_MEMORY, c"true");
@@ -22,10 +22,10 @@ pub fn get_hw_resource_info(hw_info: OutArg<'_, MPI_Info>) -> Result<()> {
     Ok(())
 }
 
-/// The color of this process: the same for those that belong together, `MPI_UNDEFINED` for one that gets no communicator.
+/// The color of this process for the split; `MPI_UNDEFINED` if it gets no communicator.
 ///
-/// The node is the only resource that is known: an unguided split of what is on one node finds nothing smaller, which ends the
-/// recursion of a program.
+/// The node is the only known resource: an unguided split of a communicator on one node returns `MPI_COMM_NULL`, which ends a
+/// program's recursion.
 pub(crate) fn color(mpi: Mpi, parent: &Comm, split_type: c_int, info: &InfoPairs) -> Result<c_int> {
     match split_type {
         c::MPI_COMM_TYPE_SHARED => Ok(node(mpi)),
@@ -57,7 +57,7 @@ pub(crate) fn color(mpi: Mpi, parent: &Comm, split_type: c_int, info: &InfoPairs
     }
 }
 
-/// Adds to the info object of an unguided split, if that can be changed, what it was split by.
+/// Adds the resource type to the info object of an unguided split, if that can be changed.
 ///
 /// # Errors
 /// For a handle that is no info object.
@@ -97,5 +97,5 @@ fn of_pset(mpi: Mpi, name: &CStr) -> c_int {
 
 const RESOURCE_KEY: &CStr = c"mpi_hw_resource_type";
 const PSET_KEY: &CStr = c"mpi_pset_name";
-/// The resource that every implementation knows.
+/// The resource type that every implementation has.
 const SHARED_MEMORY: &CStr = c"mpi_shared_memory";

@@ -8,9 +8,12 @@ use runtime::{Comm, ContextId, Group, Peer, Visit};
 use crate::args::OutArg;
 use crate::comm::{any, of};
 use crate::comm_agree::{
-    AgreementLane, Swapped, check_members, gather_all, group_of, swap, swap_words, words_of,
+    AgreementLane, GroupExchange, check_members, exchange_words, gather_all, group_of, swap,
+    words_of,
 };
-use crate::comm_context::{For, Makers, agree_all, let_go, new_context, propose};
+use crate::comm_context::{
+    ContextMembers, ContextScope, agree_all, new_context, propose, release_context,
+};
 use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
 use crate::handle::{MPI_Comm, MPI_Group, MPI_Info};
@@ -18,14 +21,14 @@ use crate::info::{InfoPairs, hints};
 use crate::state::CommObject;
 use crate::{anchor, attr, c, comm_hints, comm_kinds, express_lanes, tool_event};
 
-/// `MPI_Comm_dup`: hints are duplicated too.
+/// `MPI_Comm_dup`: duplicates the hints too.
 pub fn comm_dup(mpi: Mpi, comm: MPI_Comm, newcomm: OutArg<'_, MPI_Comm>) -> Result<()> {
     let parent = any(mpi, comm)?.for_one_call();
     let hints = mpi.state(|state| Ok::<_, Error>(state.comm(comm)?.hints.clone()))?;
     duplicate(mpi, comm, &parent, hints, &newcomm)
 }
 
-/// `MPI_Comm_dup_with_info`: hints are those given, and no others.
+/// `MPI_Comm_dup_with_info`: with the given hints only.
 pub fn comm_dup_with_info(
     mpi: Mpi,
     comm: MPI_Comm,
@@ -44,7 +47,7 @@ fn duplicate(
     hints: InfoPairs,
     newcomm: &OutArg<'_, MPI_Comm>,
 ) -> Result<()> {
-    let context = new_context(mpi, parent, For::One)?;
+    let context = new_context(mpi, parent, ContextScope::One)?;
     let made = keep(mpi, comm, parent.with_context(context))?;
     mpi.state(|state| {
         state.comm_mut(made)?.hints = hints;
@@ -71,14 +74,14 @@ pub fn comm_create(
     check_members(&parent, &members)?;
     let mut is_one_of_several = false;
     let (context, remote) = if parent.is_inter() {
-        let Swapped { context, theirs } = swap(mpi, &parent, words_of(mpi, &members))?;
-        let remote = group_of(mpi, &theirs).inspect_err(|_| let_go(mpi, context))?;
+        let GroupExchange { context, theirs } = swap(mpi, &parent, words_of(mpi, &members))?;
+        let remote = group_of(mpi, &theirs).inspect_err(|_| release_context(mpi, context))?;
         (context, Some(remote))
     } else {
-        // Each rank may name another group, and only knows its own.
+        // Each rank may pass another group, and only knows its own.
         let purpose = match members.size() == parent.size() {
-            true => For::One,
-            false => For::Groups,
+            true => ContextScope::One,
+            false => ContextScope::Groups,
         };
         is_one_of_several = members.size() != parent.size();
         (new_context(mpi, &parent, purpose)?, None)
@@ -90,7 +93,7 @@ pub fn comm_create(
         .and_then(|me| members.rank_of(me));
     match rank.filter(|_| !nobody) {
         None => {
-            let_go(mpi, context);
+            release_context(mpi, context);
             newcomm.set(MPI_Comm::NULL);
         }
         Some(rank) => {
@@ -136,15 +139,15 @@ pub fn comm_create_group(
     Ok(())
 }
 
-/// A new context, chosen by the first member of a group whose members alone call.
+/// A new context id, chosen by the first member of a group. Only the members call.
 pub(crate) fn lead(mpi: Mpi, lane: AgreementLane, members: &Group, rank: u32) -> Result<ContextId> {
     let mut words = Vec::new();
     if rank == 0 {
-        words.push(propose(mpi, [Some(members), None], For::One));
+        words.push(propose(mpi, [Some(members), None], ContextScope::One));
     }
     let words = lane.share(mpi, members, rank, words)?;
     match words.first() {
-        None | Some(0) => Makers::in_lane(lane, members, rank).agree_now(mpi),
+        None | Some(0) => ContextMembers::in_lane(lane, members, rank).agree_now(mpi),
         Some(context) => Ok(ContextId(*context)),
     }
 }
@@ -198,13 +201,17 @@ pub fn comm_split_type(
     Ok(())
 }
 
-/// The part of a communicator with this color, ordered by key; `None` for a process without a color, and in an
-/// intercommunicator where the other group has nobody with this color.
+/// Splits a communicator by color, ordered by key; `None` for a process with `MPI_UNDEFINED`, and in an intercommunicator if no
+/// process of the other group has this color.
 pub(crate) fn split(mpi: Mpi, parent: &Comm, color: c_int, key: c_int) -> Result<Option<Comm>> {
-    // Whoever may turn out to be the first of its color has a context ready.
+    // Every process that may be the first of its color reserves a context id.
     let proposed = match color {
         c::MPI_UNDEFINED => 0,
-        _ => propose(mpi, [Some(&parent.group), parent.remote.as_ref()], For::One),
+        _ => propose(
+            mpi,
+            [Some(&parent.group), parent.remote.as_ref()],
+            ContextScope::One,
+        ),
     };
     let mine = SplitEntry {
         color,
@@ -214,10 +221,10 @@ pub(crate) fn split(mpi: Mpi, parent: &Comm, color: c_int, key: c_int) -> Result
     let local = parent.local();
     let all = gather_all(mpi, &local, &mine.to_words())?;
     let other = match parent.is_inter() {
-        true => Some(swap_words(mpi, parent, &all)?),
+        true => Some(exchange_words(mpi, parent, &all)?),
         false => None,
     };
-    // All see the same entries. If somebody has no context for its color, one is for all colors, as nobody has two.
+    // All processes see the same entries. If one has no context id for its color, a common one is agreed on for all colors.
     let agreed = match lack_one(&all) || other.as_deref().is_some_and(lack_one) {
         true => Some(agree_all(mpi, parent)?),
         false => None,
@@ -234,7 +241,7 @@ pub(crate) fn split(mpi: Mpi, parent: &Comm, color: c_int, key: c_int) -> Result
         mpi.visit(|universe| universe.release_context(ContextId(proposed)));
     }
     if color == c::MPI_UNDEFINED || nobody {
-        let_go(mpi, ContextId(context));
+        release_context(mpi, ContextId(context));
         return Ok(None);
     }
     let group = Group::of(part.peers);
@@ -270,7 +277,7 @@ impl SplitEntry {
     }
 }
 
-/// Whether somebody among these has no context for the others of its color.
+/// Whether a process among these has no context id for its color.
 fn lack_one(all: &[u32]) -> bool {
     let mut entries = all
         .as_chunks::<ENTRY>()
@@ -281,7 +288,7 @@ fn lack_one(all: &[u32]) -> bool {
     entries.any(|entry| entry.color != c::MPI_UNDEFINED && entry.context == 0)
 }
 
-/// The processes of one group that have a color, in their new order, and the context that the first of them had ready.
+/// The processes of one group with a color, in their new order, and the context id that the first of them reserved.
 struct SplitGroup {
     peers: Vec<Peer>,
     context: u32,
@@ -328,12 +335,12 @@ pub(crate) fn keep(mpi: Mpi, parent: MPI_Comm, mut comm: Comm) -> Result<MPI_Com
     Ok(handle)
 }
 
-/// Tells debuggers and tools of a new communicator.
+/// Reports a new communicator to debuggers and tools.
 pub(crate) fn known(mpi: Mpi, handle: MPI_Comm, comm: &Comm) {
-    // It may have been made in two steps.
+    // It may have been cached before it was complete.
     express_lanes::forget(handle);
-    anchor::know(comm, handle);
-    // One without processes is still being made.
+    anchor::set_handle(comm, handle);
+    // A communicator without processes is not complete yet.
     if comm.size() > 0 {
         let (size, rank) = (comm.size().into(), comm.rank.into());
         let words = [handle.0 as u64, size, rank, 0, 0];
@@ -341,7 +348,7 @@ pub(crate) fn known(mpi: Mpi, handle: MPI_Comm, comm: &Comm) {
     }
 }
 
-/// Forgets a communicator that has no attributes.
+/// Frees a communicator that has no attributes.
 pub(crate) fn discard(mpi: Mpi, handle: MPI_Comm) -> Result<()> {
     express_lanes::forget(handle);
     mpi.state(|state| {
@@ -355,5 +362,5 @@ pub(crate) fn discard(mpi: Mpi, handle: MPI_Comm) -> Result<()> {
     Ok(())
 }
 
-/// Color, key and context.
+/// Words of an entry: color, key and context id.
 const ENTRY: usize = 3;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! MPI 5.0 chapter 5: addresses, and what datatypes are: sizes, bounds, names, life.
+//! MPI 5.0 chapter 5: addresses; sizes, bounds, names, commit and free of datatypes.
 
 use core::ffi::{CStr, c_int};
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub fn type_commit(mpi: Mpi, datatype: InOutArg<'_, MPI_Datatype>) -> Result<()>
     })
 }
 
-/// `MPI_Type_free`. Operations that are under way keep what they need.
+/// `MPI_Type_free`. Operations in progress keep a reference.
 pub fn type_free(mpi: Mpi, datatype: InOutArg<'_, MPI_Datatype>) -> Result<()> {
     let handle = datatype.get();
     let predefined = datatype_table::basic(handle).is_some()
@@ -134,7 +134,7 @@ pub fn type_get_name(
         if let Some(given) = state.type_names.get(&datatype.0) {
             return Ok(given.clone());
         }
-        // The null handle has a name too, as the other null handles do.
+        // MPI_DATATYPE_NULL has a name too.
         match datatype_table::name(datatype).or_else(|| null_name(datatype)) {
             Some(initial) => Ok(initial.to_owned()),
             None => Ok(state.datatypes.get(datatype)?.name.clone()),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a datatype was made of: the combiner and the arguments of its constructor (MPI 5.0 section 5.1.13).
+//! Decoding of datatypes: the combiner and the arguments of the constructor (MPI 5.0 section 5.1.13).
 
 use core::ffi::c_int;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::error::{Error, ErrorClass, Result};
 use crate::handle::{MPI_Aint, MPI_Count, MPI_Datatype, describe};
 use crate::state::{LibraryState, TypeObject};
 
-/// The call that made a datatype: its arguments sorted by kind, in the order of the standard's table.
+/// The constructor call of a datatype: its arguments by kind, in the order of the standard's table.
 #[derive(Debug)]
 pub struct Recipe {
     combiner: c_int,
@@ -22,12 +22,12 @@ pub struct Recipe {
     types: Vec<ConstituentType>,
 }
 
-/// A datatype that another was made of. It stays usable after its handle was freed.
+/// A datatype that another was made of, even if its handle has been freed.
 #[derive(Clone, Debug)]
 pub enum ConstituentType {
-    /// One that cannot be freed.
+    /// A datatype that cannot be freed.
     Predefined(MPI_Datatype),
-    /// One that the program made.
+    /// A datatype that the program made.
     Made(TypeObject),
 }
 
@@ -49,7 +49,7 @@ impl ConstituentType {
 }
 
 impl Recipe {
-    /// A call without arguments yet.
+    /// A call without arguments.
     pub fn new(combiner: c_int) -> Self {
         Self {
             combiner,
@@ -60,21 +60,21 @@ impl Recipe {
         }
     }
 
-    /// An argument that is `int` in both forms.
+    /// Adds an argument that is `int` in both forms.
     #[must_use]
     pub fn integer(mut self, value: c_int) -> Self {
         self.integers.push(value);
         self
     }
 
-    /// An array of such.
+    /// Adds an array of such arguments.
     #[must_use]
     pub fn integers(mut self, values: &[c_int]) -> Self {
         self.integers.extend(values);
         self
     }
 
-    /// An argument that is `int` in one form and `MPI_Count` in the other.
+    /// Adds an argument that is `int` in one form and `MPI_Count` in the other.
     #[must_use]
     pub fn number(mut self, width: CountWidth, value: i64) -> Self {
         match width {
@@ -86,7 +86,7 @@ impl Recipe {
         self
     }
 
-    /// An argument that is `MPI_Aint` in one form and `MPI_Count` in the other.
+    /// Adds an argument that is `MPI_Aint` in one form and `MPI_Count` in the other.
     #[must_use]
     pub fn place(mut self, width: CountWidth, value: i64) -> Self {
         match width {
@@ -98,7 +98,7 @@ impl Recipe {
         self
     }
 
-    /// An array of either sort, which knows what it is.
+    /// Adds an array of counts, of the array's own type.
     #[must_use]
     pub fn list(mut self, values: &CountArray<'_>) -> Self {
         match values {
@@ -109,7 +109,7 @@ impl Recipe {
         self
     }
 
-    /// The datatypes it was given.
+    /// Adds the datatype arguments.
     #[must_use]
     pub fn types(mut self, types: impl IntoIterator<Item = ConstituentType>) -> Self {
         self.types.extend(types);
@@ -118,7 +118,7 @@ impl Recipe {
 }
 
 impl Drop for Recipe {
-    /// A chain of datatypes made of each other may be long: its end is reached step by step, not by one call in the other.
+    /// Drops a long chain of nested datatypes iteratively, not recursively.
     fn drop(&mut self) {
         let mut left = std::mem::take(&mut self.types);
         while let Some(part) = left.pop() {
@@ -155,7 +155,7 @@ pub fn type_get_envelope(
     Ok(())
 }
 
-/// `MPI_Type_get_contents`. The datatypes that it gives are new ones, except predefined ones.
+/// `MPI_Type_get_contents`. The returned handles are new ones, except predefined ones.
 pub fn type_get_contents(
     mpi: Mpi,
     datatype: MPI_Datatype,
@@ -195,7 +195,7 @@ pub fn type_get_contents(
     Ok(())
 }
 
-/// How a datatype was made; `None` for one that has a name of the standard.
+/// The constructor call of a datatype; `None` for a predefined one.
 fn recipe(mpi: Mpi, datatype: MPI_Datatype) -> Result<Option<Arc<Recipe>>> {
     if datatype_table::basic(datatype).is_some() {
         return Ok(None);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Datatypes that are found, not made: by class and size, by precision and range (MPI 5.0 section 19.1.5), by the two
-//! parts of a pair (section 5.1.14).
+//! Lookup of datatypes: by class and size, by precision and range (MPI 5.0 section 19.1.5), by the two parts of a pair
+//! (section 5.1.14).
 
 use core::ffi::c_int;
 use std::sync::Arc;
@@ -76,7 +76,7 @@ pub fn create_f90_complex(
     f90(mpi, key, found, || imprecise(p, r), &new)
 }
 
-/// `MPI_Type_get_value_index`: `MPI_DATATYPE_NULL` where there is no such pair.
+/// `MPI_Type_get_value_index`: `MPI_DATATYPE_NULL` if there is no such pair.
 pub fn get_value_index(
     mpi: Mpi,
     value: MPI_Datatype,
@@ -125,7 +125,7 @@ fn f90(
     Ok(())
 }
 
-/// The real and the complex number of at least `p` decimal digits and a decimal exponent of at least `r`.
+/// The real and the complex type with at least `p` decimal digits and a decimal exponent range of at least `r`.
 fn precise(p: c_int, r: c_int) -> Option<(MPI_Datatype, MPI_Datatype)> {
     let wanted = |value: c_int| match value {
         MPI_UNDEFINED => Some(0),
@@ -177,7 +177,7 @@ const LOGICALS: &[(c_int, MPI_Datatype)] = &[
     (16, MPI_Datatype::LOGICAL16),
 ];
 
-/// Decimal digits that every integer of the type's length holds.
+/// Decimal range of each integer type.
 const INTEGER_RANGES: &[(c_int, MPI_Datatype)] = &[
     (2, MPI_Datatype::INTEGER1),
     (4, MPI_Datatype::INTEGER2),
@@ -186,7 +186,7 @@ const INTEGER_RANGES: &[(c_int, MPI_Datatype)] = &[
     (38, MPI_Datatype::INTEGER16),
 ];
 
-/// Decimal digits, decimal exponent, and the two types that have them.
+/// Decimal digits, decimal exponent range, real type and complex type.
 const PRECISIONS: &[(c_int, c_int, MPI_Datatype, MPI_Datatype)] = &[
     (6, 37, MPI_Datatype::REAL4, MPI_Datatype::COMPLEX8),
     (15, 307, MPI_Datatype::REAL8, MPI_Datatype::COMPLEX16),

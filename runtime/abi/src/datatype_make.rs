@@ -296,7 +296,7 @@ pub fn resized(
     finish(mpi, &new, recipe, [old.part], made)
 }
 
-/// `MPI_Type_dup`. The copy is committed if the old one is, and has its attributes.
+/// `MPI_Type_dup`. The copy is committed if the original is, and gets copies of its attributes.
 pub fn dup(mpi: Mpi, old: MPI_Datatype, new: OutArg<'_, MPI_Datatype>) -> Result<()> {
     let made = mpi.state(|state| {
         let known = state.datatype(old)?;
@@ -335,11 +335,11 @@ impl Old {
     }
 }
 
-/// Lengths and places of blocks, in items and bytes.
+/// Lengths in items and displacements in bytes of blocks.
 struct BlockList(Vec<(u64, i64)>);
 
 impl BlockList {
-    /// Blocks of any length; displacements count `unit` bytes each.
+    /// Blocks of individual lengths; displacements are in units of `unit` bytes.
     fn each(lengths: &CountArray<'_>, displacements: &CountArray<'_>, unit: i64) -> Result<Self> {
         let block = |(index, (length, place)): (usize, (i64, i64))| {
             Ok((block_of(length, Some(index))?, bytes_of(place, unit)?))
@@ -366,11 +366,10 @@ impl BlockList {
     }
 }
 
-/// Constructors inside each other, each of which costs a call in the other when data are packed: little enough for the stack
-/// of any thread.
-const MOST_NESTED: u32 = 1000;
+/// Maximum nesting of constructors: packing recurses once for each, which must fit on the stack of any thread.
+const MAX_NESTING: u32 = 1000;
 
-/// Keeps what was made, uncommitted, and gives its handle out.
+/// Inserts a new datatype, uncommitted, and writes its handle.
 fn finish(
     mpi: Mpi,
     new: &OutArg<'_, MPI_Datatype>,
@@ -381,9 +380,9 @@ fn finish(
     let Some(made) = made else {
         return Err(too_large());
     };
-    if made.depth > MOST_NESTED {
+    if made.depth > MAX_NESTING {
         let detail = format!(
-            "the datatype is made of datatypes {} deep, at most {MOST_NESTED} are possible",
+            "the datatype is made of datatypes {} deep, at most {MAX_NESTING} are possible",
             made.depth
         );
         return Err(Error::new(ErrorClass::TYPE, detail));
@@ -458,7 +457,7 @@ fn within(name: &str, index: usize, value: i64, low: i64, high: i64) -> Result<(
     )))
 }
 
-/// Whether the first dimension is the one whose neighbours lie side by side.
+/// Whether the first dimension is contiguous (`MPI_ORDER_FORTRAN`).
 fn is_fastest_first(order: c_int) -> Result<bool> {
     match order {
         MPI_ORDER_C => Ok(false),
@@ -469,7 +468,7 @@ fn is_fastest_first(order: c_int) -> Result<bool> {
     }
 }
 
-/// The coordinates of a process in a grid, which are counted as C does whatever the order of the array.
+/// The coordinates of a process in a grid, in row-major order whatever the order of the array.
 fn places_in_grid(size: c_int, rank: c_int, psizes: &[c_int]) -> Result<Vec<u64>> {
     for (index, processes) in psizes.iter().enumerate() {
         at_least_one("array_of_psizes", index, i64::from(*processes))?;
@@ -495,15 +494,21 @@ fn places_in_grid(size: c_int, rank: c_int, psizes: &[c_int]) -> Result<Vec<u64>
     Ok(places)
 }
 
-/// How dimension `index` of `whole` items is dealt out to `processes` (MPI 5.0 section 5.1.4).
-fn spread(index: usize, way: c_int, length: c_int, whole: i64, processes: i64) -> Result<Spread> {
+/// The distribution of dimension `index`, of `whole` items, over `processes` (MPI 5.0 section 5.1.4).
+fn spread(
+    index: usize,
+    distribution: c_int,
+    length: c_int,
+    whole: i64,
+    processes: i64,
+) -> Result<Spread> {
     let given = (length != MPI_DISTRIBUTE_DFLT_DARG).then(|| i64::from(length));
     if let Some(length) = given
-        && way != MPI_DISTRIBUTE_NONE
+        && distribution != MPI_DISTRIBUTE_NONE
     {
         at_least_one("array_of_dargs", index, length)?;
     }
-    match way {
+    match distribution {
         MPI_DISTRIBUTE_NONE if processes == 1 => Ok(Spread::None),
         MPI_DISTRIBUTE_NONE => Err(wrong(format!(
             "array_of_psizes[{index}] is {processes}, expected 1 for a dimension of MPI_DISTRIBUTE_NONE"
@@ -520,7 +525,7 @@ fn spread(index: usize, way: c_int, length: c_int, whole: i64, processes: i64) -
         }
         MPI_DISTRIBUTE_CYCLIC => Ok(Spread::Cyclic(given.unwrap_or(1).unsigned_abs())),
         _ => Err(wrong(format!(
-            "array_of_distribs[{index}] is {way}, expected MPI_DISTRIBUTE_BLOCK, MPI_DISTRIBUTE_CYCLIC or MPI_DISTRIBUTE_NONE"
+            "array_of_distribs[{index}] is {distribution}, expected MPI_DISTRIBUTE_BLOCK, MPI_DISTRIBUTE_CYCLIC or MPI_DISTRIBUTE_NONE"
         ))),
     }
 }
@@ -551,7 +556,8 @@ mod tests {
 
     #[test]
     fn a_dimension_is_dealt_out_or_refused() {
-        let dealt = |way, length, processes| spread(0, way, length, 10, processes);
+        let dealt =
+            |distribution, length, processes| spread(0, distribution, length, 10, processes);
         let default = MPI_DISTRIBUTE_DFLT_DARG;
         assert_eq!(
             dealt(MPI_DISTRIBUTE_BLOCK, default, 4),

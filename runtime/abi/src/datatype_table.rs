@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The predefined datatypes: one entry for each of the 256 numbers from 0x200 on, found by a bound-checked index.
+//! The predefined datatypes: a table indexed by handle, for the 256 numbers from 0x200 on.
 //!
-//! Sizes are those of C on Linux with 64-bit pointers; the Fortran types without a size in their name are those of a
-//! compiler's defaults (4-byte `INTEGER`, `REAL` and `LOGICAL`). The standard's size code (MPI 5.0 section 20.3) is checked
-//! against them in a test.
+//! Sizes are those of C on Linux with 64-bit pointers; Fortran types without a size in their name have the compilers' default sizes
+//! (4-byte `INTEGER`, `REAL` and `LOGICAL`). A test compares them with the size bits of the standard's handles (MPI 5.0
+//! section 20.3).
 
 use std::sync::{Arc, OnceLock};
 
@@ -15,7 +15,7 @@ use crate::handle::{MPI_Datatype, predefined_name};
 /// The first datatype number.
 const FIRST: usize = MPI_Datatype::NULL.0;
 
-/// The entries, by number less 0x200.
+/// The entries, indexed by handle minus 0x200.
 pub const fn table() -> [Option<Basic>; 256] {
     let mut table = [None; 256];
     let mut at = 0;
@@ -40,7 +40,7 @@ pub const fn table() -> [Option<Basic>; 256] {
     table
 }
 
-/// Bytes in external32 (MPI 5.0 section 14.5.2), where they are not those of the machine.
+/// Bytes in external32 (MPI 5.0 section 14.5.2), which for some types differ from the native size.
 const fn external(datatype: MPI_Datatype, bytes: u8) -> u8 {
     const LONG: usize = MPI_Datatype::LONG.0;
     const UNSIGNED_LONG: usize = MPI_Datatype::UNSIGNED_LONG.0;
@@ -71,7 +71,7 @@ static COMPILED: [OnceLock<Arc<Datatype>>; 256] = [const { OnceLock::new() }; 25
 
 static TABLE: [Option<Basic>; 256] = table();
 
-/// Bytes of each predefined datatype whose items follow each other without a gap, by number less 0x200; 0 for all others.
+/// Bytes of each contiguous predefined datatype, indexed by handle minus 0x200; 0 for all others.
 pub static SIZES: [u8; 256] = sizes();
 
 /// The predefined datatype of this handle.
@@ -89,7 +89,7 @@ pub fn datatype(datatype: MPI_Datatype) -> Option<Arc<Datatype>> {
     ))
 }
 
-/// Bytes of one item of a dense predefined datatype; 0 for everything else.
+/// Bytes of one item of a contiguous predefined datatype; 0 for all others.
 #[inline]
 pub fn dense_size(datatype: MPI_Datatype) -> usize {
     SIZES
@@ -97,8 +97,8 @@ pub fn dense_size(datatype: MPI_Datatype) -> usize {
         .map_or(0, |size| usize::from(*size))
 }
 
-/// The initial name of a predefined datatype (MPI 5.0 section 7.8). Of two names for the same datatype it is the one that
-/// MPI 5.0 section 3.2.2 does not call a synonym.
+/// The initial name of a predefined datatype (MPI 5.0 section 7.8). Of two names for a datatype it is the one that is not a synonym
+/// by MPI 5.0 section 3.2.2.
 pub fn name(datatype: MPI_Datatype) -> Option<&'static str> {
     match datatype {
         MPI_Datatype::LONG_LONG => Some("MPI_LONG_LONG_INT"),

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where the library lies that debuggers load to list this process's messages: beside this one, wherever that was moved.
+//! The path of the debugger library for message queues (`librmpi_mqs.so`): in the folder of this library, wherever that was moved.
 //!
 //! Debuggers read these variables in a process that has not reached `main`, so they are filled when the library is loaded.
 //!
 //! # Safety
-//! Names that belong to the interface of debuggers; a function in the list of those that the loader runs; two answers of the
-//! loader, which stay as long as the library.
+//! Exported names of the debuggers' interface; a function in `.init_array`; strings of the loader, which are valid as long as the
+//! library is loaded.
 #![allow(unsafe_code, reason = "exported symbols, and the loader's answer")]
 
 use core::ffi::CStr;
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use crate::anchor::rmpi_debug_anchor;
 
-/// The path as characters that a zero ends, not a pointer to them: readers take the string from the symbol's address.
+/// The path as a zero-terminated array, not a pointer: debuggers read the string at the symbol's address.
 // SAFETY: no other symbol has this name.
 #[used]
 #[unsafe(no_mangle)]
@@ -31,7 +31,7 @@ pub static MPIR_dll_name: [AtomicU8; ROOM] = {
     text
 };
 
-/// `char **`: the same path, and the null pointer that ends the list.
+/// `char **`: the same path, and a terminating NULL.
 // SAFETY: no other symbol has this name.
 #[used]
 #[unsafe(no_mangle)]
@@ -39,7 +39,7 @@ pub static MPIR_dll_name: [AtomicU8; ROOM] = {
 pub static mpimsgq_dll_locations: AtomicPtr<AtomicPtr<AtomicU8>> =
     AtomicPtr::new((&raw const PATHS).cast_mut().cast());
 
-/// `char **`: libraries that explain handles; there is none.
+/// `char **`: libraries for handle introspection; there is none.
 // SAFETY: no other symbol has this name.
 #[used]
 #[unsafe(no_mangle)]
@@ -58,7 +58,7 @@ static NO_PATHS: [AtomicPtr<AtomicU8>; 1] = [AtomicPtr::new(null_mut())];
 #[unsafe(link_section = ".init_array")]
 static AT_LOAD: extern "C" fn() = fill_in;
 
-/// Replaces the bare name by the path, if this is a library of its own and not part of a program.
+/// Replaces the bare name by the path, unless this library is linked statically into a program.
 extern "C" fn fill_in() {
     let Some(path) = own_file().and_then(|file| beside(&file)) else {
         return;
@@ -76,7 +76,7 @@ extern "C" fn fill_in() {
 fn own_file() -> Option<PathBuf> {
     let mut found = core::mem::MaybeUninit::<libc::Dl_info>::zeroed();
     let here = (&raw const rmpi_debug_anchor).cast();
-    // SAFETY: any address may be asked for, and there is room for the answer.
+    // SAFETY: `dladdr` accepts any address, and there is room for the result.
     if unsafe { libc::dladdr(here, found.as_mut_ptr()) } == 0 {
         return None;
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The frame around every body: is MPI there, take the lock, run, and raise what went wrong.
+//! The frame around every body: checks that MPI is initialized, takes the lock, runs the body, and raises its error.
 
 use core::ffi::c_int;
 use core::marker::PhantomData;
@@ -12,10 +12,10 @@ use crate::error::{Error, ErrorClass, Result, remember};
 use crate::handle::{self, MPI_Comm, MPI_File, MPI_Request, MPI_Session, MPI_Win};
 use crate::lock;
 use crate::process::{self, ProcessPhase};
-use crate::tool::ToolRefusal;
+use crate::tool::ToolError;
 use crate::tool_event;
 
-/// Proof that MPI is initialized and that this thread has the lock, where there is one. Bodies get it and hand it on.
+/// Proof that MPI is initialized and that this thread holds the lock, if there is one. Bodies get it and pass it on.
 #[derive(Clone, Copy, Debug)]
 pub struct Mpi {
     function: &'static str,
@@ -45,7 +45,7 @@ pub enum On {
     Comm(MPI_Comm),
     /// A window.
     Win(MPI_Win),
-    /// A file; `MPI_FILE_NULL` where there is none yet.
+    /// A file; `MPI_FILE_NULL` before it is open.
     File(MPI_File),
     /// A session.
     Session(MPI_Session),
@@ -93,7 +93,7 @@ fn raise_within(name: &'static str, on: On, error: &Error) -> c_int {
     raise(name, on, error)
 }
 
-/// Runs the body of the private function `name`, which has answers of its own. `None`: MPI is not initialized, or finalized.
+/// Runs the body of the private function `name`, which has result codes of its own. `None`: MPI is not initialized, or finalized.
 #[inline]
 pub fn enter_private<R>(name: &'static str, body: impl FnOnce(Mpi) -> R) -> Option<R> {
     if process::phase() != ProcessPhase::Running {
@@ -118,18 +118,18 @@ pub fn enter_any_time(name: &'static str, on: On, body: impl FnOnce() -> Result<
 #[inline]
 pub fn enter_tool(
     name: &'static str,
-    body: impl FnOnce() -> core::result::Result<(), ToolRefusal>,
+    body: impl FnOnce() -> core::result::Result<(), ToolError>,
 ) -> c_int {
     if name != "MPI_T_init_thread" && !process::tools_are_on() {
         return c::MPI_T_ERR_NOT_INITIALIZED;
     }
     match body() {
         Ok(()) => c::MPI_SUCCESS,
-        Err(ToolRefusal(class)) => class.0,
+        Err(ToolError(class)) => class.0,
     }
 }
 
-/// What a function without a body answers.
+/// The result of a function without a body.
 #[cold]
 pub fn unsupported(name: &'static str, on: On) -> c_int {
     if process::phase() != ProcessPhase::Running {
@@ -138,7 +138,7 @@ pub fn unsupported(name: &'static str, on: On) -> c_int {
     unsupported_any_time(name, on)
 }
 
-/// What a function without a body answers that may be called at any time.
+/// The result of a function without a body that may be called at any time.
 #[cold]
 pub fn unsupported_any_time(name: &'static str, on: On) -> c_int {
     process::note_missing(name);
@@ -150,7 +150,7 @@ pub fn unsupported_any_time(name: &'static str, on: On) -> c_int {
     )
 }
 
-/// Raises `error` of the MPI function `name`: on the object that the error names, else on the one of its parameters.
+/// Raises `error` of the MPI function `name`: on the object in the error, otherwise on `on`, the object of its parameters.
 #[cold]
 pub fn raise(name: &'static str, on: On, error: &Error) -> c_int {
     let on = error.on().unwrap_or(on);
@@ -170,7 +170,7 @@ pub fn raise(name: &'static str, on: On, error: &Error) -> c_int {
     code
 }
 
-/// What is said of a fatal error: who, which call on what, why, which class; at most five lines.
+/// The message of a fatal error: process, function, object, reason and class; at most five lines.
 pub fn message(name: &str, on: On, error: &Error) -> String {
     let object = match process::name_of(on) {
         Some(object) => format!(" on {object}"),
@@ -190,7 +190,7 @@ pub fn message(name: &str, on: On, error: &Error) -> String {
 
 const MESSAGE_LINES: usize = 5;
 
-/// MPI was called too early or too late: there is no error handler to ask, so it ends here.
+/// Ends the process, because MPI was called too early or too late and there is no error handler.
 #[cold]
 fn not_running(name: &'static str) -> ! {
     let what = match process::phase() {
@@ -210,10 +210,10 @@ mod tests {
         process::set_identity(process::Identity { rank: 3, size: 64 });
         let detail = "destination rank 99 is not in the communicator, which has 64 ranks";
         let error = Error::new(ErrorClass::RANK, detail);
-        let said = message("MPI_Send", On::Comm(MPI_Comm::WORLD), &error);
+        let text = message("MPI_Send", On::Comm(MPI_Comm::WORLD), &error);
         let host = process::host();
         assert_eq!(
-            said,
+            text,
             format!(
                 "rank 3 of 64 on host {host}: MPI_Send on MPI_COMM_WORLD failed: {detail} (MPI_ERR_RANK)"
             )
@@ -230,7 +230,7 @@ mod tests {
             enter_tool("MPI_T_cvar_get_index", null),
             c::MPI_T_ERR_INVALID
         );
-        let index = || Err(ToolRefusal(ErrorClass::T_INVALID_INDEX));
+        let index = || Err(ToolError(ErrorClass::T_INVALID_INDEX));
         assert_eq!(
             enter_tool("MPI_T_cvar_read", index),
             c::MPI_T_ERR_INVALID_INDEX

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! MPI 5.0 chapter 9: versions, error strings, time; and what chapters 15 and 20 ask of the environment.
+//! MPI 5.0 chapter 9: versions, error strings, memory, time; with `MPI_Pcontrol` (chapter 15) and `MPI_Abi_get_version` (chapter 20).
 
 use core::ffi::c_int;
 
@@ -36,7 +36,7 @@ pub fn get_library_version(version: OutString<'_>, resultlen: OutArg<'_, c_int>)
     Ok(())
 }
 
-/// `MPI_Error_class`: a code of this library is its class.
+/// `MPI_Error_class`: a code of this library is its own class.
 pub fn error_class(code: c_int, class: OutArg<'_, c_int>) -> Result<()> {
     let found = ErrorClass(code).of_code();
     class.set(found.ok_or_else(|| unknown_code(code))?.0);
@@ -102,12 +102,12 @@ pub fn wtick() -> f64 {
     clock::resolution()
 }
 
-/// `MPI_Pcontrol` (MPI 5.0 section 15.2.4): for tools; the library has nothing to control.
+/// `MPI_Pcontrol` (MPI 5.0 section 15.2.4): for profiling tools; no effect in the library.
 pub fn pcontrol(_level: c_int) -> Result<()> {
     Ok(())
 }
 
-/// A length that is below every `MPI_MAX_` of the standard.
+/// A length, which is below every `MPI_MAX_` constant, as a C int.
 fn c_length(length: usize) -> c_int {
     c_int::try_from(length).unwrap_or(c_int::MAX)
 }

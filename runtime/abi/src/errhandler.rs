@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What becomes of an error: MPI 5.0 section 9.3.
+//! Error handlers (MPI 5.0 section 9.3).
 //!
 //! # Safety
-//! [`Handler::call`] runs a function of the program. Its obligation **H1**: the function was given to
+//! [`Handler::call`] calls a function of the program. Its obligation **H1**: the function was passed to
 //! `MPI_Xxx_create_errhandler`, by whose contract it may be called with a handle of that kind, a code, and nothing more.
 #![allow(unsafe_code, reason = "calls the program's error handlers")]
 
@@ -42,10 +42,10 @@ pub enum Handler {
 }
 
 impl Handler {
-    /// Calls a handler of the program's own with the object and the code; says whether there was one to call.
+    /// Calls a handler of the program with the object and the code; returns whether this is one.
     ///
-    /// Where the object is of another kind than the handler, which only a call without an object can bring about, the
-    /// handler gets the standard's default object of its kind. It runs without the lock.
+    /// If the object is of another kind than the handler, which is possible only for a call without an object, the handler gets the
+    /// standard's default object of its kind. It is called without the lock.
     pub fn call(self, on: On, code: c_int) -> bool {
         let mut code = code;
         let code = &raw mut code;
@@ -185,24 +185,23 @@ pub fn session_call_errhandler(session: MPI_Session, code: c_int) -> Result<()> 
     ))
 }
 
-/// `MPI_Errhandler_free`. A handler that is still attached somewhere stays there until it is replaced: the function is
-/// kept, only the handle goes.
+/// `MPI_Errhandler_free`. Frees only the handle: objects that use the handler keep the function until it is replaced.
 pub fn errhandler_free(errhandler: InOutArg<'_, MPI_Errhandler>) -> Result<()> {
     find(errhandler.get())?;
     errhandler.set(MPI_Errhandler::NULL);
     Ok(())
 }
 
-/// The handler of `MPI_COMM_SELF`, without a look at the state.
+/// The handler of `MPI_COMM_SELF`, without a visit of the state.
 pub(crate) fn of_self() -> Handler {
     let handler = *OF_SELF.lock().unwrap_or_else(PoisonError::into_inner);
     find(handler).unwrap_or(Handler::Fatal)
 }
 
-/// A second place for it, because errors without an object may be raised by any thread at any time.
+/// A copy of that handler, because errors without an object may be raised by any thread at any time.
 static OF_SELF: Mutex<MPI_Errhandler> = Mutex::new(MPI_Errhandler::ERRORS_ARE_FATAL);
 
-/// What a handle stands for.
+/// Looks an error handler up.
 pub(crate) fn find(errhandler: MPI_Errhandler) -> Result<Handler> {
     match errhandler {
         MPI_Errhandler::ERRORS_RETURN => Ok(Handler::Return),
@@ -212,7 +211,7 @@ pub(crate) fn find(errhandler: MPI_Errhandler) -> Result<Handler> {
     }
 }
 
-/// Communicators take predefined handlers and those that were made for them.
+/// Checks that a handler is predefined or made for communicators.
 pub(crate) fn check_for_comms(errhandler: MPI_Errhandler) -> Result<()> {
     match find(errhandler)? {
         Handler::Fatal | Handler::Abort | Handler::Return | Handler::Comm(_) => Ok(()),
@@ -220,7 +219,7 @@ pub(crate) fn check_for_comms(errhandler: MPI_Errhandler) -> Result<()> {
     }
 }
 
-/// Sessions take predefined handlers and those that were made for them.
+/// Checks that a handler is predefined or made for sessions.
 pub(crate) fn check_for_sessions(errhandler: MPI_Errhandler) -> Result<()> {
     match find(errhandler)? {
         Handler::Fatal | Handler::Abort | Handler::Return | Handler::Session(_) => Ok(()),
@@ -235,7 +234,7 @@ fn other_kind(errhandler: MPI_Errhandler, wanted: &str) -> Error {
     Error::new(ErrorClass::ERRHANDLER, detail)
 }
 
-/// The handlers that the program made; some may be made before initialization.
+/// The handlers that the program made, possibly before initialization.
 static HANDLERS: Mutex<HandleRegistry<MPI_Errhandler, Handler>> = Mutex::new(HandleRegistry::new());
 
 fn handlers() -> MutexGuard<'static, HandleRegistry<MPI_Errhandler, Handler>> {

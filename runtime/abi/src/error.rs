@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Errors: a class of the standard, and the words that say what was given and what was expected.
+//! Errors: a class of the standard, and a text with what was given and what was expected.
 //!
-//! A body returns [`Error`]; [`mod@crate::enter`] decides what becomes of it. The code that C gets is the class itself
-//! (MPI 5.0 section 9.4 allows that), and `MPI_Error_string` adds the words of the last error of that class.
+//! A body returns [`Error`]; [`mod@crate::enter`] calls the error handler. The code that C gets is the class itself (MPI 5.0
+//! section 9.4 permits that), and `MPI_Error_string` appends the text of the last error of that class.
 
 use core::ffi::c_int;
 use core::fmt;
@@ -27,7 +27,7 @@ impl ErrorClass {
         found.map(|(_, name)| *name)
     }
 
-    /// What the class means, in words.
+    /// The text of the class.
     pub fn text(self) -> Option<&'static str> {
         let found = TEXTS.iter().find(|(class, _)| *class == self);
         found.map(|(_, text)| *text)
@@ -38,7 +38,7 @@ impl ErrorClass {
         self.of_code().is_some()
     }
 
-    /// The class that this is as a code: the codes of this library are their own classes.
+    /// The class of this number as an error code: the codes of this library are their own classes.
     pub fn of_code(self) -> Option<Self> {
         match self.name() {
             Some(_) => Some(self),
@@ -60,7 +60,7 @@ impl fmt::Display for ErrorClass {
     }
 }
 
-/// What went wrong in a call. One word wide, so that the good way returns in a register.
+/// The error of a call. One word, so that a `Result` is returned in a register.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Error(Box<ErrorDetail>);
 
@@ -73,7 +73,7 @@ struct ErrorDetail {
 }
 
 impl Error {
-    /// An error of `class`; `detail` says what was given and what was expected, as a clause without a full stop.
+    /// An error of `class`; `detail` states what was given and what was expected, as a clause without a full stop.
     #[cold]
     pub fn new(class: ErrorClass, detail: impl Into<Cow<'static, str>>) -> Self {
         Self(Box::new(ErrorDetail {
@@ -83,7 +83,8 @@ impl Error {
         }))
     }
 
-    /// Raised on this object instead of the one in the call's parameters: `MPI_Wait` knows the communicator of its request.
+    /// Raises the error on this object instead of the one in the call's parameters: `MPI_Wait` raises it on the communicator of its
+    /// request.
     #[must_use]
     pub fn raised_on(mut self, on: On) -> Self {
         self.0.on = Some(on);
@@ -95,12 +96,12 @@ impl Error {
         self.0.class
     }
 
-    /// The words.
+    /// The text.
     pub fn detail(&self) -> &str {
         &self.0.detail
     }
 
-    /// The object it is raised on, where the body knew better than the parameters.
+    /// The object it is raised on, if not the one in the call's parameters.
     pub fn on(&self) -> Option<On> {
         self.0.on
     }
@@ -126,16 +127,16 @@ impl fmt::Debug for Error {
 
 impl core::error::Error for Error {}
 
-/// The last error that left to C.
+/// The last error that was returned to C.
 static LAST: Mutex<Option<Error>> = Mutex::new(None);
 
-/// Keeps `error` for `MPI_Error_string`.
+/// Records `error` for `MPI_Error_string`.
 pub fn remember(error: &Error) {
     *LAST.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.clone());
 }
 
-/// `MPI_Error_string` (MPI 5.0 section 9.4): what the class means, and where the last error was of that class, its words;
-/// of a code of the program its own string.
+/// `MPI_Error_string` (MPI 5.0 section 9.4): the text of the class and, if the last error was of that class, its text; for a code of
+/// the program, its string.
 pub fn string_of(code: c_int) -> Option<String> {
     let class = ErrorClass(code);
     let Some(name) = class.name() else {
@@ -151,7 +152,7 @@ pub fn string_of(code: c_int) -> Option<String> {
     Some(text)
 }
 
-/// Cuts `text` to at most `bytes`, between characters.
+/// Truncates `text` to at most `bytes`, between characters.
 pub fn truncate(text: &mut String, bytes: usize) {
     if text.len() > bytes {
         let end = (0..=bytes).rev().find(|at| text.is_char_boundary(*at));
@@ -315,7 +316,7 @@ impl From<runtime::Error> for Error {
     }
 }
 
-/// The standard's class for each thing that the runtime cannot do.
+/// The standard's class of a runtime error.
 fn class_of(error: &runtime::Error) -> ErrorClass {
     match error {
         runtime::Error::RequestsExhausted(_) => ErrorClass::NO_MEM,

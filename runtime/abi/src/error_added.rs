@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Error classes, codes and strings that the program adds (MPI 5.0 section 9.5). All of it may be called at any time.
+//! Error classes, codes and strings that the program adds (MPI 5.0 section 9.5). All functions may be called at any time.
 
 use core::ffi::{CStr, c_int};
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ pub fn add_error_code(class: c_int, code: OutArg<'_, c_int>) -> Result<()> {
     Ok(())
 }
 
-/// `MPI_Add_error_string`: of a class or a code, in place of the one before.
+/// `MPI_Add_error_string`: sets or replaces the string of a class or code.
 pub fn add_error_string(code: c_int, string: &CStr) -> Result<()> {
     let mut text = string.to_string_lossy().into_owned();
     truncate(&mut text, MPI_MAX_ERROR_STRING - 1);
@@ -72,7 +72,7 @@ pub fn remove_error_code(code: c_int) -> Result<()> {
     }
 }
 
-/// What has a string is in use still.
+/// Checks that a class or code has no string; otherwise it cannot be removed.
 fn check_no_string(code: c_int, entry: Option<&AddedError>) -> Result<()> {
     if entry.is_none_or(|entry| entry.text.is_empty()) {
         return Ok(());
@@ -87,17 +87,17 @@ pub fn remove_error_string(code: c_int) -> Result<()> {
     change(code, |entry| entry.text.clear())
 }
 
-/// The class of a class or code of the program; `None` where it is none.
+/// The class of a class or code of the program; `None` for other numbers.
 pub(crate) fn class_of(code: c_int) -> Option<c_int> {
     added().get(&code).map(|entry| entry.class.unwrap_or(code))
 }
 
-/// The string of a class or code of the program, empty until it gets one; `None` where it is none.
+/// The string of a class or code of the program, initially empty; `None` for other numbers.
 pub(crate) fn text_of(code: c_int) -> Option<String> {
     added().get(&code).map(|entry| entry.text.clone())
 }
 
-/// The value of `MPI_LASTUSEDCODE`: the highest code that there is.
+/// The value of `MPI_LASTUSEDCODE`: the highest code in use.
 pub(crate) fn last_used_code() -> c_int {
     let added = added();
     added
@@ -107,7 +107,7 @@ pub(crate) fn last_used_code() -> c_int {
 
 /// An error class or code that the program has added.
 struct AddedError {
-    /// Of a code; `None` for what is a class itself.
+    /// The class of a code; `None` for a class.
     class: Option<c_int>,
     text: String,
 }

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The express lane: the calls that a program makes millions of times a second, for the case that nothing is special
-//! about them. Each function answers `None` wherever anything is, and the entry point goes the ordinary way; so no rule
-//! is decided here, and an error is always found and worded by the ordinary way.
+//! The express lane: the fast path of the most frequent calls, for their common case. In every other case a function returns `None`,
+//! and the entry point takes the ordinary path; so all errors are detected and worded on the ordinary path.
 //!
 //! # Safety
-//! The lane is open only between `MPI_Init` and `MPI_Finalize` and below `MPI_THREAD_MULTIPLE`: otherwise no handle is in
-//! it and every function answers `None` at its first comparison. So one thread is here at a time, by the program's
-//! promise (MPI 5.0 section 11.6); `express_shared` has the lock instead. And none of our own calls is under way: no visit of
-//! the state runs code of the program. Pointers are the program's own (A1, A2 of `args`), looked at only after they were
-//! compared with NULL.
+//! The lane is open only between `MPI_Init` and `MPI_Finalize` and below `MPI_THREAD_MULTIPLE`: otherwise it contains no handle, and
+//! every function returns `None` at its first comparison. So one thread at a time is here, which the program must ensure (MPI 5.0
+//! section 11.6); `express_shared` has the lock instead. No visit of the state is in progress, since a visit never runs code of the
+//! program. Pointers are the program's (A1, A2 of `args`), dereferenced only after a check for NULL.
 #![allow(
     unsafe_code,
     reason = "reads the program's bytes and writes its request and status"
@@ -29,7 +27,7 @@ use crate::pt2pt::{finish_posted, finish_sendrecv};
 use crate::state::{DONE, request_handle, universe};
 use crate::status::MPI_Status;
 
-/// `MPI_Isend` of four or eight bytes without a gap, to a peer of this node towards which nothing waits.
+/// `MPI_Isend` of four or eight contiguous bytes, to a peer of this node for which no message is queued.
 ///
 /// # Safety
 /// A1 and A2 of `args` for the arguments of `MPI_Isend`.
@@ -46,7 +44,7 @@ pub unsafe fn isend(
     if request.is_null() {
         return None;
     }
-    // SAFETY: passed on as they came.
+    // SAFETY: the caller's obligations, passed on.
     let posted = unsafe { post(buf, count, datatype, dest, tag, comm) }?;
     // SAFETY: A1, and not NULL.
     unsafe { request.write(DONE) };
@@ -66,12 +64,12 @@ pub unsafe fn send(
     tag: c_int,
     comm: MPI_Comm,
 ) -> Option<c_int> {
-    // SAFETY: passed on as they came.
+    // SAFETY: the caller's obligations, passed on.
     Some(unsafe { post(buf, count, datatype, dest, tag, comm) }?.ring())
 }
 
-/// `MPI_Isend` of any number of bytes without a gap that goes at once, to any peer. Not inlined into the entry point, which serves
-/// words and peers of this node.
+/// `MPI_Isend` of any number of contiguous bytes that can be sent at once, to any peer. Not inlined into the entry point, which
+/// handles words and peers of this node.
 ///
 /// # Safety
 /// A1 and A2 of `args` for the arguments of `MPI_Isend`.
@@ -88,7 +86,7 @@ pub unsafe fn isend_other(
     if request.is_null() {
         return None;
     }
-    // SAFETY: passed on as they came.
+    // SAFETY: the caller's obligations, passed on.
     let code = unsafe { send_other(buf, count, datatype, dest, tag, comm) }?;
     // SAFETY: A1, and not NULL.
     unsafe { request.write(DONE) };
@@ -110,10 +108,10 @@ pub unsafe fn send_other(
 ) -> Option<c_int> {
     let Some(lane) = lane(comm) else {
         cold_path();
-        // SAFETY: passed on as they came.
+        // SAFETY: the caller's obligations, passed on.
         return unsafe { express_shared::send(buf, count, datatype, dest, tag, comm) };
     };
-    // SAFETY: passed on as they came.
+    // SAFETY: the caller's obligations, passed on.
     unsafe { send_in(lane, buf, count, datatype, dest, tag) }
 }
 
@@ -133,17 +131,17 @@ pub(crate) unsafe fn send_in(
     let (bytes, size) = outgoing(buf, count, datatype, tag)?;
     let Some(peer) = lane.plain_peer(dest) else {
         cold_path();
-        // SAFETY: passed on as they came.
+        // SAFETY: the caller's obligations, passed on.
         return unsafe { send_listed(lane, buf, (bytes, size), dest, tag) };
     };
-    // SAFETY: passed on as they came.
+    // SAFETY: the caller's obligations, passed on.
     unsafe { send_to(lane, peer, buf, (bytes, size), tag) }
 }
 
-/// The same where the receiver is looked up.
+/// The same, with a lookup of the receiver.
 ///
 /// # Safety
-/// As [`send_in`], with what [`outgoing`] says.
+/// As [`send_in`], with the result of [`outgoing`].
 #[inline(never)]
 unsafe fn send_listed(
     lane: &ExpressLane,
@@ -153,15 +151,15 @@ unsafe fn send_listed(
     tag: c_int,
 ) -> Option<c_int> {
     let peer = lane.peer(dest)?;
-    // SAFETY: passed on as they came.
+    // SAFETY: the caller's obligations, passed on.
     if let Some(posted) = unsafe { post_word(lane, peer, buf, bytes, tag) } {
         return Some(posted.ring());
     }
-    // SAFETY: passed on as they came.
+    // SAFETY: the caller's obligations, passed on.
     unsafe { send_to(lane, peer, buf, (bytes, size), tag) }
 }
 
-/// Sends any number of bytes that go at once.
+/// Sends any number of bytes if they can be sent at once.
 ///
 /// # Safety
 /// As [`send_listed`].
@@ -174,10 +172,10 @@ unsafe fn send_to(
     tag: c_int,
 ) -> Option<c_int> {
     let bytes = usize::try_from(bytes).ok()?;
-    if size == 0 || bytes > MOST_BYTES {
+    if size == 0 || bytes > MAX_BYTES {
         return None;
     }
-    // SAFETY: A2: the buffer holds so many bytes; it is read before the call returns, and never written.
+    // SAFETY: A2: the buffer has `bytes` bytes; it is read before the call returns, and never written.
     let memory = unsafe { UserMemory::new(buf.cast_mut().cast(), bytes) };
     // SAFETY: the lane is open: the communicator is in it.
     let universe: &mut Universe = unsafe { universe() };
@@ -187,8 +185,7 @@ unsafe fn send_to(
     Some(PostedMessage { peer, watched }.ring())
 }
 
-/// `MPI_Irecv` of dense items from a definite rank, which is the number of its process, with a definite tag, if the message is not
-/// there yet.
+/// `MPI_Irecv` of contiguous items without wildcards, from a rank that equals its peer number, if the message has not arrived yet.
 ///
 /// # Safety
 /// A1 and A2 of `args` for the arguments of `MPI_Irecv`.
@@ -204,11 +201,11 @@ pub unsafe fn irecv(
 ) -> Option<c_int> {
     let lane = lane(comm)?;
     let peer = lane.plain_peer(source)?;
-    // SAFETY: passed on as they came.
+    // SAFETY: the caller's obligations, passed on.
     unsafe { irecv_from(lane, peer, buf, count, datatype, tag, request) }
 }
 
-/// The same from any definite rank. Not inlined into the entry point.
+/// The same from any rank without wildcards. Not inlined into the entry point.
 ///
 /// # Safety
 /// A1 and A2 of `args` for the arguments of `MPI_Irecv`.
@@ -223,14 +220,14 @@ pub unsafe fn irecv_other(
     request: *mut MPI_Request,
 ) -> Option<c_int> {
     let Some(lane) = lane(comm) else {
-        // SAFETY: passed on as they came.
+        // SAFETY: the caller's obligations, passed on.
         return unsafe { express_shared::irecv(buf, count, datatype, source, tag, comm, request) };
     };
     if lane.plain_peer(source).is_some() {
         // It was tried.
         return None;
     }
-    // SAFETY: passed on as they came.
+    // SAFETY: the caller's obligations, passed on.
     unsafe { irecv_in(lane, buf, count, datatype, source, tag, request) }
 }
 
@@ -249,7 +246,7 @@ pub(crate) unsafe fn irecv_in(
     request: *mut MPI_Request,
 ) -> Option<c_int> {
     let peer = lane.peer(source)?;
-    // SAFETY: passed on as they came.
+    // SAFETY: the caller's obligations, passed on.
     unsafe { irecv_from(lane, peer, buf, count, datatype, tag, request) }
 }
 
@@ -270,14 +267,14 @@ unsafe fn irecv_from(
     if request.is_null() {
         return None;
     }
-    // SAFETY: passed on as they came.
+    // SAFETY: the caller's obligations, passed on.
     let token = unsafe { post_receive(lane, peer, buf, count, datatype, tag) }?;
     // SAFETY: A1, and not NULL.
     unsafe { request.write(request_handle(token)) };
     Some(MPI_SUCCESS)
 }
 
-/// `MPI_Recv` of the same; it waits in the ordinary way if the message does not come soon.
+/// `MPI_Recv` of the same; it waits on the ordinary path if the message does not arrive soon.
 ///
 /// # Safety
 /// A1 and A2 of `args` for the arguments of `MPI_Recv`.
@@ -291,7 +288,7 @@ pub unsafe fn recv(
     comm: MPI_Comm,
     status: *mut MPI_Status,
 ) -> Option<c_int> {
-    // SAFETY: passed on as they came.
+    // SAFETY: the caller's obligations, passed on.
     unsafe { recv_in(lane(comm)?, buf, count, datatype, source, tag, status, ()) }
 }
 
@@ -312,7 +309,7 @@ pub(crate) unsafe fn recv_in<G>(
     guard: G,
 ) -> Option<c_int> {
     let peer = lane.peer(source)?;
-    // SAFETY: passed on as they came.
+    // SAFETY: the caller's obligations, passed on.
     let token = unsafe { post_receive(lane, peer, buf, count, datatype, tag) }?;
     // SAFETY: the lane is open: `post_receive` found the communicator in it.
     let ended = unsafe { universe() }.wait_briefly(token);
@@ -324,10 +321,10 @@ pub(crate) unsafe fn recv_in<G>(
         return Some(finish_posted("MPI_Recv", token, comm, status));
     };
     // SAFETY: A1; the lane is open.
-    Some(unsafe { tell(status, received) })
+    Some(unsafe { write_status(status, received) })
 }
 
-/// `MPI_Sendrecv` of a message that goes at once and one that [`recv`] receives.
+/// `MPI_Sendrecv` of a message that can be sent at once and one that [`recv`] receives.
 ///
 /// # Safety
 /// A1 and A2 of `args` for the arguments of `MPI_Sendrecv`.
@@ -351,11 +348,11 @@ pub unsafe fn sendrecv(
     let from = lane.plain_peer(source)?;
     let out = (sendbuf, sendcount, sendtype, dest, sendtag);
     let into = (recvbuf, recvcount, recvtype, source, recvtag);
-    // SAFETY: passed on as they came.
+    // SAFETY: the caller's obligations, passed on.
     unsafe { sendrecv_from(lane, from, out, into, status, ()) }
 }
 
-/// The same with any definite rank. Not inlined into the entry point.
+/// The same with any rank without wildcards. Not inlined into the entry point.
 ///
 /// # Safety
 /// A1 and A2 of `args` for the arguments of `MPI_Sendrecv`.
@@ -378,14 +375,14 @@ pub unsafe fn sendrecv_other(
     let out = (sendbuf, sendcount, sendtype, dest, sendtag);
     let into = (recvbuf, recvcount, recvtype, source, recvtag);
     let Some(lane) = lane(comm) else {
-        // SAFETY: passed on as they came.
+        // SAFETY: the caller's obligations, passed on.
         return unsafe { express_shared::sendrecv(out, into, comm, status) };
     };
     if lane.plain_peer(source).is_some() {
         // It was tried.
         return None;
     }
-    // SAFETY: passed on as they came.
+    // SAFETY: the caller's obligations, passed on.
     unsafe { sendrecv_in(lane, out, into, status, ()) }
 }
 
@@ -403,11 +400,11 @@ pub(crate) unsafe fn sendrecv_in<G>(
 ) -> Option<c_int> {
     let (_, _, _, source, _) = into;
     let from = lane.peer(source)?;
-    // SAFETY: passed on as they came.
+    // SAFETY: the caller's obligations, passed on.
     unsafe { sendrecv_from(lane, from, out, into, status, guard) }
 }
 
-/// The same where the sender is known.
+/// The same with a known sender.
 ///
 /// # Safety
 /// As [`sendrecv_in`].
@@ -420,11 +417,11 @@ unsafe fn sendrecv_from<G>(
     status: *mut MPI_Status,
     guard: G,
 ) -> Option<c_int> {
-    // Nothing leaves before the receive is known to be in order too.
+    // Nothing is sent before the arguments of the receive are checked too.
     incoming(recvbuf, recvcount, recvtype, recvtag)?;
-    // SAFETY: passed on as they came.
+    // SAFETY: the caller's obligations, passed on.
     unsafe { send_in(lane, sendbuf, sendcount, sendtype, dest, sendtag) }?;
-    // SAFETY: passed on as they came.
+    // SAFETY: the caller's obligations, passed on.
     let token = unsafe { post_receive(lane, from, recvbuf, recvcount, recvtype, recvtag) };
     let Some(token) = token else {
         let comm = lane.handle;
@@ -444,10 +441,10 @@ unsafe fn sendrecv_from<G>(
         return Some(finish_posted("MPI_Sendrecv", token, comm, status));
     };
     // SAFETY: A1; the lane is open.
-    Some(unsafe { tell(status, received) })
+    Some(unsafe { write_status(status, received) })
 }
 
-/// The bytes of a send, and those of an item; `None`: something is special about it.
+/// The bytes of a send, and those of an item; `None` if it is not the common case.
 #[inline(always)]
 fn outgoing(
     buf: *const c_void,
@@ -459,7 +456,7 @@ fn outgoing(
     if tag < 0 || buf.addr() < FIRST_ADDRESS {
         return None;
     }
-    // A negative count makes more than the largest message. A size of 0 is none: the datatype is not simple.
+    // A negative count results in more than the largest message. Size 0 means that the datatype is not contiguous and predefined.
     let size = u64::from(size);
     Some((u64::from(count.cast_unsigned()) * size, size))
 }
@@ -476,14 +473,14 @@ unsafe fn post(
     let lane = lane(comm)?;
     let (bytes, _) = outgoing(buf, count, datatype, tag)?;
     let peer = lane.plain_peer(dest)?;
-    // SAFETY: passed on as they came.
+    // SAFETY: the caller's obligations, passed on.
     unsafe { post_word(lane, peer, buf, bytes, tag) }
 }
 
 /// Posts a message of eight or four bytes.
 ///
 /// # Safety
-/// The lane is open, and `buf` leads to so many bytes.
+/// The lane is open, and `buf` points to `bytes` bytes.
 #[inline(always)]
 unsafe fn post_word(
     lane: &ExpressLane,
@@ -496,14 +493,14 @@ unsafe fn post_word(
     // SAFETY: the lane is open: the communicator is in it.
     let universe: &mut Universe = unsafe { universe() };
     if bytes == 8 {
-        // SAFETY: promised.
+        // SAFETY: the caller's obligation.
         let word = || unsafe { buf.cast::<u64>().read_unaligned() };
         let watched = universe.messages.send_word::<8>(peer, envelope, word)?;
         return Some(PostedMessage { peer, watched });
     }
     cold_path();
     if bytes == 4 {
-        // SAFETY: promised.
+        // SAFETY: the caller's obligation.
         let word = || u64::from(unsafe { buf.cast::<u32>().read_unaligned() });
         let watched = universe.messages.send_word::<4>(peer, envelope, word)?;
         return Some(PostedMessage { peer, watched });
@@ -511,13 +508,13 @@ unsafe fn post_word(
     None
 }
 
-/// The bytes of a receive; `None`: something is special about it.
+/// The bytes of a receive; `None` if it is not the common case.
 #[inline(always)]
 fn incoming(buf: *mut c_void, count: c_int, datatype: MPI_Datatype, tag: c_int) -> Option<usize> {
     let size = *SIZES.get(datatype.0.wrapping_sub(MPI_Datatype::NULL.0))?;
-    // A negative count makes more than the largest. A size of 0 is none: the datatype is not simple.
+    // A negative count results in more than the largest message. Size 0 means that the datatype is not contiguous and predefined.
     let bytes = count.cast_unsigned() as usize * usize::from(size);
-    let fits = bytes.wrapping_sub(1) < MOST_BYTES || (bytes == 0 && size != 0);
+    let fits = bytes.wrapping_sub(1) < MAX_BYTES || (bytes == 0 && size != 0);
     (tag >= 0 && buf.addr() >= FIRST_ADDRESS && fits).then_some(bytes)
 }
 
@@ -546,12 +543,12 @@ unsafe fn post_receive(
         .receive_first(target, memory, number)
 }
 
-/// Writes a status, but not its `MPI_ERROR` (MPI 5.0 section 3.2.5). Answers `MPI_SUCCESS`.
+/// Writes a status, except `MPI_ERROR` (MPI 5.0 section 3.2.5). Returns `MPI_SUCCESS`.
 ///
 /// # Safety
 /// A1 of `args` for `status`; the lane is open.
 #[inline(always)]
-pub(crate) unsafe fn tell(status: *mut MPI_Status, received: ReceivedMessage) -> c_int {
+pub(crate) unsafe fn write_status(status: *mut MPI_Status, received: ReceivedMessage) -> c_int {
     if status.is_null() {
         return MPI_SUCCESS;
     }
@@ -564,20 +561,20 @@ pub(crate) unsafe fn tell(status: *mut MPI_Status, received: ReceivedMessage) ->
     // SAFETY: the lane is open.
     if !unsafe { universe() }.comms.is_plain(context) {
         cold_path();
-        // SAFETY: passed on as it came.
-        return unsafe { tell_listed(status, peer, context, tag, bytes) };
+        // SAFETY: the caller's obligations, passed on.
+        return unsafe { write_status_listed(status, peer, context, tag, bytes) };
     }
     // SAFETY: A1: `status` is the program's, and not NULL.
     unsafe { OutStatus::new(status) }.set(MPI_Status::received(peer.0.cast_signed(), tag, bytes));
     MPI_SUCCESS
 }
 
-/// The same where the sender's rank is looked up: by values, so that the call costs no memory.
+/// The same, with a lookup of the sender's rank. Arguments are passed in registers.
 ///
 /// # Safety
-/// As [`tell`], and `status` is not NULL.
+/// As [`write_status`], and `status` is not NULL.
 #[inline(never)]
-unsafe fn tell_listed(
+unsafe fn write_status_listed(
     status: *mut MPI_Status,
     peer: Peer,
     context: ContextId,
@@ -591,9 +588,9 @@ unsafe fn tell_listed(
         bytes,
     };
     // SAFETY: the lane is open.
-    let told = status_of(unsafe { universe() }, received);
+    let status_value = status_of(unsafe { universe() }, received);
     // SAFETY: A1: `status` is the program's, and not NULL.
-    unsafe { OutStatus::new(status) }.set(told);
+    unsafe { OutStatus::new(status) }.set(status_value);
     MPI_SUCCESS
 }
 
@@ -607,7 +604,7 @@ pub(crate) fn status_of(universe: &Universe, received: ReceivedMessage) -> MPI_S
 /// A message that was posted to a peer.
 struct PostedMessage {
     peer: Peer,
-    /// The peer looks; else its bell is to be rung.
+    /// The peer polls its ring; otherwise its doorbell must be rung.
     watched: bool,
 }
 
@@ -630,12 +627,12 @@ fn ring_bell(peer: Peer) -> c_int {
     MPI_SUCCESS
 }
 
-/// What goes out: buffer, count, datatype, destination, tag.
+/// Arguments of a send: buffer, count, datatype, destination, tag.
 pub(crate) type Outgoing = (*const c_void, c_int, MPI_Datatype, c_int, c_int);
-/// Where something comes in: buffer, count, datatype, source, tag.
+/// Arguments of a receive: buffer, count, datatype, source, tag.
 pub(crate) type Incoming = (*mut c_void, c_int, MPI_Datatype, c_int, c_int);
 
-/// The longest message of the lane: a negative count makes more.
-const MOST_BYTES: usize = i32::MAX as usize;
-/// Nothing of a program lies below: NULL and the constants that stand for addresses do.
+/// The longest message of the lane in bytes: a negative count results in more.
+const MAX_BYTES: usize = i32::MAX as usize;
+/// Lowest valid address: below are NULL and the constants of address type (`MPI_IN_PLACE`).
 const FIRST_ADDRESS: usize = 4096;

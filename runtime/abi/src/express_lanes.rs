@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the express lane knows of communicators, and whether it is open. A communicator comes in when it is first used and
-//! nothing is special about it or about the process; it is forgotten when it is freed.
+//! The express lane's cache of communicators, and whether the lane is open. A communicator is added at its first use, if it and the
+//! process meet the conditions of the lane; it is removed when it is freed.
 //!
 //! # Safety
-//! As `express`: the tables here are read and changed by one thread at a time, below `MPI_THREAD_MULTIPLE` by the program's
-//! promise, there by the lock. But for the communicator that was used last: at `MPI_THREAD_MULTIPLE` any thread looks at that
-//! without the lock, and nobody writes it. Obligation **L1**: the ranks of a [`ExpressLane`] lie in the group of its communicator, which lives
-//! until the communicator is freed; it is [forgotten](forget) before that, and nobody keeps a lane over a call.
+//! As `express`: the tables here are accessed by one thread at a time, which below `MPI_THREAD_MULTIPLE` the program ensures, and at
+//! that level the lock. The exception is the last used communicator: at `MPI_THREAD_MULTIPLE` any thread reads it without the lock,
+//! and none writes it. Obligation **L1**: the ranks of an [`ExpressLane`] are in the group of its communicator, which exists until
+//! the communicator is freed; the lane is [removed](forget) before that, and no lane is held across calls.
 #![allow(unsafe_code, reason = "tables that one thread at a time changes")]
 #![allow(
     clippy::disallowed_types,
-    reason = "a table that only the thread in MPI changes"
+    reason = "a table that only the thread in MPI writes"
 )]
 
 use core::cell::UnsafeCell;
@@ -27,21 +27,21 @@ use crate::process::{self, ProcessPhase};
 use crate::qmpi;
 use crate::state::{communicator, universe};
 
-/// What the short way knows of a communicator.
+/// The express lane's data of a communicator.
 #[derive(Clone, Copy)]
 pub(crate) struct ExpressLane {
     pub(crate) handle: MPI_Comm,
-    /// How many ranks are numbers of processes too: all, or none.
+    /// Number of ranks that equal their peer numbers: all, or none.
     plain: u32,
-    /// How many of the others there are.
+    /// Number of the other ranks.
     listed: u32,
-    /// The processes of those.
+    /// The peers of those.
     peers: *const Peer,
     pub(crate) context: ContextId,
 }
 
 impl ExpressLane {
-    /// No handle is 0.
+    /// A closed lane: no handle is 0.
     const CLOSED: Self = Self {
         handle: MPI_Comm(0),
         plain: 0,
@@ -70,14 +70,14 @@ impl ExpressLane {
         }
     }
 
-    /// The process with a rank of the program's, where their numbers are the same; `None` elsewhere, or if there is none.
+    /// The peer with a rank of the communicator, if ranks equal peer numbers; `None` otherwise, or if there is no such rank.
     #[inline(always)]
     pub(crate) fn plain_peer(&self, rank: c_int) -> Option<Peer> {
         let rank = rank.cast_unsigned();
         (rank < self.plain).then_some(Peer(rank))
     }
 
-    /// The process with a rank of the program's; `None` if there is none.
+    /// The peer with a rank of the communicator; `None` if there is no such rank.
     #[inline(always)]
     pub(crate) fn peer(&self, rank: c_int) -> Option<Peer> {
         if let Some(peer) = self.plain_peer(rank) {
@@ -90,27 +90,27 @@ impl ExpressLane {
         }
         // SAFETY: L1; there are `listed`.
         let place = unsafe { self.peers.add(rank as usize) };
-        // SAFETY: the same.
+        // SAFETY: as above.
         Some(unsafe { place.read() })
     }
 }
 
 struct Lanes {
-    /// The communicator that was used last, below `MPI_THREAD_MULTIPLE`.
+    /// The last used communicator, below `MPI_THREAD_MULTIPLE`.
     current: UnsafeCell<ExpressLane>,
-    /// Those that were used before, by the end of their handles.
+    /// A direct-mapped cache, indexed by the low bits of handles.
     known: [UnsafeCell<ExpressLane>; LANES_COUNT],
-    /// Some communicator was served, and MPI is not finalized: no tools are stacked.
+    /// The lane was used for some communicator, and MPI is not finalized; implies that no tools are stacked.
     serves: UnsafeCell<bool>,
 }
 
 // SAFETY: one thread at a time (module head).
 unsafe impl Sync for Lanes {}
 
-/// The lane of the communicator that was used last, if it is this one.
+/// The lane of the last used communicator, if it is this one.
 #[inline(always)]
 pub(crate) fn lane(handle: MPI_Comm) -> Option<&'static ExpressLane> {
-    // SAFETY: nobody writes while the reference is in use (module head).
+    // SAFETY: not written while the reference is in use (module head).
     let lane = unsafe { &*LANES.current.get() };
     (lane.handle == handle).then_some(lane)
 }
@@ -118,19 +118,19 @@ pub(crate) fn lane(handle: MPI_Comm) -> Option<&'static ExpressLane> {
 /// Whether the lane is open, below `MPI_THREAD_MULTIPLE`.
 #[inline(always)]
 pub(crate) fn is_open() -> bool {
-    // SAFETY: nobody writes meanwhile (module head).
+    // SAFETY: not written concurrently (module head).
     unsafe { *LANES.current.get() }.handle != ExpressLane::CLOSED.handle
 }
 
-/// Whether the lane may serve calls that name no communicator, at `MPI_THREAD_MULTIPLE`. It says nothing about pauses.
+/// Whether the lane can be used for calls without a communicator, at `MPI_THREAD_MULTIPLE`. Does not consider [pauses](pause).
 #[inline(always)]
 pub(crate) fn serves() -> bool {
     // SAFETY: this thread alone is in MPI (module head).
     unsafe { *LANES.serves.get() }
 }
 
-/// Makes the lane that of another communicator. `false` if it is so already, if something is special about that one, or while
-/// the lane is [paused](pause) or there is none.
+/// Switches the lane to another communicator. `false` if it has that one already, if that one does not meet the conditions, or while
+/// the lane is [paused](pause) or not available.
 pub(crate) fn change_lane(handle: MPI_Comm) -> bool {
     let may_change = !lock::is_multiple() && handle != ExpressLane::CLOSED.handle;
     if !may_change || lane(handle).is_some() || process::phase() != ProcessPhase::Running {
@@ -140,7 +140,7 @@ pub(crate) fn change_lane(handle: MPI_Comm) -> bool {
     let Some(known) = (unsafe { known(handle) }) else {
         return false;
     };
-    // Nothing is told to tools there, and no collective is moved on.
+    // The lane neither reports events to tools nor advances collectives.
     // SAFETY: as above.
     if events::wanted().any() || !unsafe { universe() }.tasks.is_empty() {
         return false;
@@ -150,8 +150,8 @@ pub(crate) fn change_lane(handle: MPI_Comm) -> bool {
     true
 }
 
-/// Opens the lane for calls that name no communicator, if it is closed and nothing is special about the process: a program may
-/// never name one in a call with a lane, as who has persistent requests alone. For bodies, outside of visits.
+/// Opens the lane for calls without a communicator, if it is closed and the process meets the conditions: a program that uses only
+/// persistent requests, for example, makes no call of the lane with a communicator. For bodies, outside of visits.
 pub(crate) fn open() {
     if lock::is_multiple() {
         if !serves() && process::phase() == ProcessPhase::Running {
@@ -163,17 +163,17 @@ pub(crate) fn open() {
     }
 }
 
-/// What the lane knows of a communicator, which is looked up if it is not known yet. `None`: it does not serve it.
+/// The lane of a communicator, looked up if it is not in the cache. `None` if the communicator does not meet the conditions.
 ///
 /// # Safety
-/// MPI is initialized, this thread alone is in it, and no visit is under way.
+/// MPI is initialized, this thread alone is in it, and no visit is in progress.
 #[inline(always)]
 pub(crate) unsafe fn known(handle: MPI_Comm) -> Option<&'static ExpressLane> {
     let place = LANES.known[handle.0 % LANES_COUNT].get();
     // SAFETY: this thread alone is here.
     if unsafe { &*place }.handle != handle {
         cold_path();
-        // SAFETY: promised.
+        // SAFETY: the caller's obligation.
         let lane = unsafe { look_up(handle) }?;
         // SAFETY: as above.
         unsafe { *place = lane };
@@ -187,19 +187,19 @@ pub(crate) unsafe fn known(handle: MPI_Comm) -> Option<&'static ExpressLane> {
 #[cold]
 #[inline(never)]
 unsafe fn look_up(handle: MPI_Comm) -> Option<ExpressLane> {
-    // It would pass by the tools, and it sends eight bytes at once: not where the program's user has forbidden that.
-    // SAFETY: promised.
+    // The lane bypasses tools, and sends eight bytes eagerly, which the user may have disabled.
+    // SAFETY: the caller's obligation.
     if qmpi::is_stacked() || !unsafe { universe() }.messages.sends_at_once(8) {
         return None;
     }
-    // SAFETY: promised.
+    // SAFETY: the caller's obligation.
     let comm = unsafe { communicator(handle) }?;
     // SAFETY: this thread alone is in MPI.
     unsafe { *LANES.serves.get() = true };
     Some(ExpressLane::of(handle, comm))
 }
 
-/// A communicator is being freed: the lane must not know it any more.
+/// Removes a communicator that is being freed.
 pub(crate) fn forget(handle: MPI_Comm) {
     let known = &LANES.known[handle.0 % LANES_COUNT];
     for cell in [known].into_iter().chain(current_to_change()) {
@@ -211,7 +211,7 @@ pub(crate) fn forget(handle: MPI_Comm) {
     }
 }
 
-/// The communicator that was used last; `None` at `MPI_THREAD_MULTIPLE`, where there is none and others may be looking.
+/// The cell of the last used communicator; `None` at `MPI_THREAD_MULTIPLE`, where it is always closed and may be read concurrently.
 fn current_to_change() -> Option<&'static UnsafeCell<ExpressLane>> {
     (!lock::is_multiple()).then_some(&LANES.current)
 }
@@ -222,14 +222,13 @@ pub(crate) fn close() {
         // SAFETY: this thread alone is in MPI (module head).
         unsafe { *cell.get() = ExpressLane::CLOSED };
     }
-    // SAFETY: the same.
+    // SAFETY: as above.
     unsafe { *LANES.serves.get() = false };
 }
 
-/// Closes the lane until no collective goes on in the background and no tool listens to events: the lane would do nothing for
-/// them.
+/// Closes the lane until no collective runs in the background and no tool receives events, since the lane handles neither.
 pub(crate) fn pause() {
-    // At `MPI_THREAD_MULTIPLE` it is closed, and others may be looking at it.
+    // At `MPI_THREAD_MULTIPLE` it is closed, and may be read concurrently.
     if !is_open() {
         return;
     }
@@ -237,7 +236,7 @@ pub(crate) fn pause() {
     unsafe { *LANES.current.get() = ExpressLane::CLOSED };
 }
 
-/// So many that the first 256 communicators of a program, whose handles end in 0 to 255, leave `MPI_COMM_WORLD` its place.
+/// Size of the cache: the program's first 256 communicators, whose handles end in 0 to 255, do not evict `MPI_COMM_WORLD`.
 const LANES_COUNT: usize = 512;
 static LANES: Lanes = Lanes {
     current: UnsafeCell::new(ExpressLane::CLOSED),

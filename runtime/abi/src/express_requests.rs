@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The express lane for requests: the calls that wait for them, look at them and start them, where nothing is special about
-//! them. As in `express`, which see, each answers `None` wherever anything is.
+//! The express lane for requests: the calls that wait for them, test them and start them, in their common case. As in `express`, each
+//! returns `None` in every other case.
 //!
 //! # Safety
-//! That of `express`: the lane is open, so this thread alone is in MPI and none of its own calls is under way.
+//! As in `express`: the lane is open, so this thread alone is in MPI and none of its own calls is in progress.
 #![allow(
     unsafe_code,
     reason = "reads and writes the program's requests and statuses"
@@ -15,14 +15,14 @@ use runtime::{Ended, Universe};
 
 use crate::args::{OutStatus, OutStatuses};
 use crate::c::MPI_SUCCESS;
-use crate::express::{self, tell};
+use crate::express::{self, write_status};
 use crate::express_lanes::is_open;
 use crate::handle::MPI_Request;
 use crate::request::{finish_startall, finish_waitall};
 use crate::state::{DONE, express_token, universe};
 use crate::status::MPI_Status;
 
-/// `MPI_Wait` for a plain receive, if it is complete or becomes so soon; or for a send that was complete at once.
+/// `MPI_Wait` for a receive that completes soon, or for a send that was complete at once.
 ///
 /// # Safety
 /// A1 of `args` for the arguments of `MPI_Wait`.
@@ -31,11 +31,11 @@ pub unsafe fn wait(request: *mut MPI_Request, status: *mut MPI_Status) -> Option
     if !is_open() {
         return None;
     }
-    // SAFETY: passed on as they came.
+    // SAFETY: the caller's obligations, passed on.
     unsafe { wait_in(request, status) }
 }
 
-/// The same where the lane is known to be open.
+/// The same, without a check that the lane is open.
 ///
 /// # Safety
 /// A1 of `args` for the arguments of `MPI_Wait`; this thread alone is in MPI.
@@ -47,21 +47,21 @@ pub(crate) unsafe fn wait_in(request: *mut MPI_Request, status: *mut MPI_Status)
     // SAFETY: A1, and not NULL.
     let handle = unsafe { request.read() };
     let Some(token) = express_token(handle) else {
-        // SAFETY: passed on as they came; not NULL.
+        // SAFETY: the caller's obligations, passed on; not NULL.
         return unsafe { wait_for_done(handle, request, status) };
     };
     // SAFETY: the lane is open.
     let Some(received) = unsafe { universe() }.wait_briefly(token) else {
-        // SAFETY: passed on as it came.
+        // SAFETY: the caller's obligations, passed on.
         return unsafe { wait_for_started(token, status) };
     };
     // SAFETY: A1, and not NULL.
     unsafe { request.write(MPI_Request::NULL) };
     // SAFETY: A1; the lane is open.
-    Some(unsafe { tell(status, received) })
+    Some(unsafe { write_status(status, received) })
 }
 
-/// `MPI_Wait` for a persistent request, whose handle stays.
+/// `MPI_Wait` for a persistent request, whose handle stays valid.
 ///
 /// # Safety
 /// A1 of `args`; the lane is open.
@@ -95,8 +95,8 @@ unsafe fn wait_for_done(
     Some(MPI_SUCCESS)
 }
 
-/// `MPI_Waitall` of receives as in [`wait`] and of sends that were complete at once. What was collected before something special
-/// came up is collected: the ordinary way goes on with the rest.
+/// `MPI_Waitall` of receives as in [`wait`] and of sends that were complete at once. At the first other request the ordinary path
+/// continues with the rest.
 ///
 /// # Safety
 /// A1 of `args` for the arguments of `MPI_Waitall`.
@@ -108,11 +108,11 @@ pub unsafe fn waitall(
     if !is_open() {
         return None;
     }
-    // SAFETY: passed on as they came.
+    // SAFETY: the caller's obligations, passed on.
     unsafe { waitall_in(count, requests, statuses, ()) }
 }
 
-/// The same where the lane is known to be open. `guard` is held as long as this thread alone must be in MPI.
+/// The same without a check that the lane is open. `guard` is held as long as this thread alone must be in MPI.
 ///
 /// # Safety
 /// As above, and this thread alone is in MPI.
@@ -128,7 +128,7 @@ pub(crate) unsafe fn waitall_in<G>(
         return None;
     }
     // SAFETY: A2: the array has `count` statuses, unless it is NULL.
-    let told = unsafe { OutStatuses::new(statuses, count) };
+    let out = unsafe { OutStatuses::new(statuses, count) };
     for at in 0..count {
         // SAFETY: A1: the array has `count` handles.
         let place = unsafe { requests.add(at) };
@@ -136,18 +136,18 @@ pub(crate) unsafe fn waitall_in<G>(
         let request = unsafe { place.read() };
         let mut stays = false;
         if request == DONE {
-            told.set(at, MPI_Status::EMPTY);
+            out.set(at, MPI_Status::EMPTY);
         } else if request == MPI_Request::NULL {
-            told.set_empty(at);
+            out.set_empty(at);
         } else {
             // SAFETY: the lane is open.
             let Some(ended) = (unsafe { settle(request) }) else {
                 drop(guard);
                 // SAFETY: A2: the array has `count` handles.
                 let requests = unsafe { core::slice::from_raw_parts_mut(requests, count) };
-                return finish_waitall("MPI_Waitall", requests, told, at);
+                return finish_waitall("MPI_Waitall", requests, out, at);
             };
-            told.set(at, ended.0);
+            out.set(at, ended.0);
             stays = ended.1;
         }
         if !stays {
@@ -158,7 +158,7 @@ pub(crate) unsafe fn waitall_in<G>(
     Some(MPI_SUCCESS)
 }
 
-/// Waits briefly for a request: how it ended, and whether it is persistent, so that its handle stays.
+/// Waits briefly for a request; returns its status, and whether it is persistent, so that its handle stays valid.
 ///
 /// # Safety
 /// The lane is open.
@@ -174,7 +174,7 @@ unsafe fn settle(request: MPI_Request) -> Option<(MPI_Status, bool)> {
     Some((status_of(universe, ended), true))
 }
 
-/// `MPI_Test` for a request that is complete, whose message has come, or that is under way while nothing happens.
+/// `MPI_Test` for a request that is complete, whose message has arrived, or that is in progress while nothing arrives.
 ///
 /// # Safety
 /// A1 of `args` for the arguments of `MPI_Test`.
@@ -186,11 +186,11 @@ pub unsafe fn test(
     if !is_open() {
         return None;
     }
-    // SAFETY: passed on as they came; the lane is open.
+    // SAFETY: the caller's obligations, passed on; the lane is open.
     unsafe { test_in(request, flag, status) }
 }
 
-/// The same where the lane is known to be open.
+/// The same without a check that the lane is open.
 ///
 /// # Safety
 /// A1 of `args` for the arguments of `MPI_Test`; this thread alone is in MPI.
@@ -226,7 +226,7 @@ pub(crate) unsafe fn test_in(
     Some(MPI_SUCCESS)
 }
 
-/// `MPI_Testall` for requests that are all complete, or whose messages have come.
+/// `MPI_Testall` for requests that are all complete, or whose messages have arrived.
 ///
 /// # Safety
 /// A1 and A2 of `args` for the arguments of `MPI_Testall`.
@@ -239,11 +239,11 @@ pub unsafe fn testall(
     if !is_open() {
         return None;
     }
-    // SAFETY: passed on as they came; the lane is open.
+    // SAFETY: the caller's obligations, passed on; the lane is open.
     unsafe { testall_in(count, requests, flag, statuses, ()) }
 }
 
-/// The same where the lane is known to be open. `guard` is held as long as this thread alone must be in MPI.
+/// The same without a check that the lane is open. `guard` is held as long as this thread alone must be in MPI.
 ///
 /// # Safety
 /// As above, and this thread alone is in MPI.
@@ -257,7 +257,7 @@ pub(crate) unsafe fn testall_in<G>(
     if flag.is_null() {
         return None;
     }
-    // SAFETY: passed on as they came.
+    // SAFETY: the caller's obligations, passed on.
     let list = unsafe { list(count, requests) }?;
     // SAFETY: the lane is open.
     if !unsafe { are_at_hand(list) } {
@@ -269,21 +269,21 @@ pub(crate) unsafe fn testall_in<G>(
         }
     }
     // SAFETY: A2: the array has as many statuses, unless it is NULL.
-    let told = unsafe { OutStatuses::new(statuses, list.len()) };
+    let out = unsafe { OutStatuses::new(statuses, list.len()) };
     for at in 0..list.len() {
         if list[at] == MPI_Request::NULL {
-            told.set_empty(at);
+            out.set_empty(at);
             continue;
         }
         // SAFETY: the lane is open.
         let Some((ended, stays)) = (unsafe { take(list[at], false) }) else {
-            // It is in the list twice.
+            // The request is in the list twice.
             drop(guard);
             // SAFETY: A1, and not NULL.
             unsafe { flag.write(1) };
-            return finish_waitall("MPI_Testall", list, told, at);
+            return finish_waitall("MPI_Testall", list, out, at);
         };
-        told.set(at, ended);
+        out.set(at, ended);
         if !stays {
             list[at] = MPI_Request::NULL;
         }
@@ -293,7 +293,7 @@ pub(crate) unsafe fn testall_in<G>(
     Some(MPI_SUCCESS)
 }
 
-/// `MPI_Waitany` where one of the requests is complete, or its message has come.
+/// `MPI_Waitany` if one of the requests is complete, or its message has arrived.
 ///
 /// # Safety
 /// A1 and A2 of `args` for the arguments of `MPI_Waitany`.
@@ -306,11 +306,11 @@ pub unsafe fn waitany(
     if !is_open() {
         return None;
     }
-    // SAFETY: passed on as they came; the lane is open.
+    // SAFETY: the caller's obligations, passed on; the lane is open.
     unsafe { waitany_in(count, requests, index, status) }
 }
 
-/// The same where the lane is known to be open.
+/// The same without a check that the lane is open.
 ///
 /// # Safety
 /// As above, and this thread alone is in MPI.
@@ -323,11 +323,11 @@ pub(crate) unsafe fn waitany_in(
     if index.is_null() {
         return None;
     }
-    // SAFETY: passed on as they came.
+    // SAFETY: the caller's obligations, passed on.
     let list = unsafe { list(count, requests) }?;
-    for looks in 0..2 {
+    for round in 0..2 {
         // SAFETY: the lane is open.
-        if looks != 0 && !unsafe { universe() }.take_in_what_came() {
+        if round != 0 && !unsafe { universe() }.take_in_what_came() {
             return None;
         }
         for (at, request) in list.iter_mut().enumerate() {
@@ -356,7 +356,7 @@ pub unsafe fn start(request: *mut MPI_Request) -> Option<c_int> {
     if !is_open() {
         return None;
     }
-    // SAFETY: passed on as it came; the lane is open.
+    // SAFETY: the caller's obligations, passed on; the lane is open.
     unsafe { startall_in(1, request, ()) }
 }
 
@@ -368,12 +368,12 @@ pub unsafe fn startall(count: c_int, requests: *mut MPI_Request) -> Option<c_int
     if !is_open() {
         return None;
     }
-    // SAFETY: passed on as they came; the lane is open.
+    // SAFETY: the caller's obligations, passed on; the lane is open.
     unsafe { startall_in(count, requests, ()) }
 }
 
-/// The same where the lane is known to be open. A request that cannot be started here is left to the ordinary way, with all
-/// that follow. `guard` is held as long as this thread alone must be in MPI.
+/// The same, without a check that the lane is open. A request that cannot be started here is left to the ordinary path, with all that
+/// follow. `guard` is held as long as this thread alone must be in MPI.
 ///
 /// # Safety
 /// As above, and this thread alone is in MPI.
@@ -382,7 +382,7 @@ pub(crate) unsafe fn startall_in<G>(
     requests: *mut MPI_Request,
     guard: G,
 ) -> Option<c_int> {
-    // SAFETY: passed on as they came.
+    // SAFETY: the caller's obligations, passed on.
     let list = unsafe { list(count, requests) }?;
     for (at, request) in list.iter().enumerate() {
         // SAFETY: the lane is open.
@@ -395,7 +395,7 @@ pub(crate) unsafe fn startall_in<G>(
     Some(MPI_SUCCESS)
 }
 
-/// The handles of a list; `None`: it is none.
+/// The handles of a list; `None` if the arguments are invalid.
 ///
 /// # Safety
 /// A2 of `args` for a count and an array of handles.
@@ -408,7 +408,7 @@ unsafe fn list<'a>(count: c_int, requests: *mut MPI_Request) -> Option<&'a mut [
     Some(unsafe { core::slice::from_raw_parts_mut(requests, count) })
 }
 
-/// Whether all of these have ended, so that [`take`] collects all that are not null.
+/// Whether all of these are complete, so that [`take`] can collect all that are not null.
 ///
 /// # Safety
 /// The lane is open.
@@ -422,13 +422,13 @@ unsafe fn are_at_hand(list: &[MPI_Request]) -> bool {
     })
 }
 
-/// Collects a request that is complete: how it ended, and whether its handle stays. `looks`: it takes in what has come, if it is
-/// not.
+/// Collects a complete request; returns its status, and whether its handle stays valid. `polls`: processes arrived messages first, if
+/// the request is not complete.
 ///
 /// # Safety
 /// The lane is open.
 #[inline]
-unsafe fn take(request: MPI_Request, looks: bool) -> Option<(MPI_Status, bool)> {
+unsafe fn take(request: MPI_Request, polls: bool) -> Option<(MPI_Status, bool)> {
     if request == DONE {
         return Some((MPI_Status::EMPTY, false));
     }
@@ -436,7 +436,7 @@ unsafe fn take(request: MPI_Request, looks: bool) -> Option<(MPI_Status, bool)> 
     // SAFETY: the lane is open.
     let universe = unsafe { universe() };
     let mut ended = universe.collect_at_hand(token);
-    if ended.is_none() && looks && universe.messages.has_first_frame() {
+    if ended.is_none() && polls && universe.messages.has_first_frame() {
         if let Some(received) = universe.take_if_first(token) {
             return Some((express::status_of(universe, received), false));
         }

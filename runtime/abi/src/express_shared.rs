@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The express lane at `MPI_THREAD_MULTIPLE`, for a thread that gets the lock at once.
+//! The express lane at `MPI_THREAD_MULTIPLE`, for a thread that gets the lock without waiting.
 //!
 //! # Safety
-//! Whoever is here has the lock: so this thread alone is in MPI, none of its own calls is under way (it does not get the lock
-//! twice), and what the lane knows does not change. Nothing here enters MPI again before it has given the lock up.
+//! The thread holds the lock: so it alone is in MPI, none of its own calls is in progress (it cannot take the lock twice), and the
+//! lane's tables do not change. Nothing here calls MPI before the lock is released.
 
 #![allow(
     unsafe_code,
@@ -23,8 +23,8 @@ use crate::process::{self, ProcessPhase};
 use crate::state::universe;
 use crate::status::MPI_Status;
 
-/// Declares functions of the lane. Each is there twice: for the thread that has a bias to the lock, and out of its way for others,
-/// which may take the lock if nobody has it. What follows `in` names the communicator whose lane is needed, if one is.
+/// Declares functions of the lane, each with two bodies: one for the thread that has the bias to the lock, and an outlined one for
+/// other threads, which take the lock if it is free. `in` gives the communicator whose lane is needed, if any.
 macro_rules! with_lock {
     ($(
         $(#[$attribute:meta])*
@@ -38,41 +38,41 @@ macro_rules! with_lock {
                     return None;
                 }
                 $(
-                    // SAFETY: MPI is initialized; this thread alone is in it, and no visit is under way.
+                    // SAFETY: MPI is initialized; this thread alone is in it, and no visit is in progress.
                     let $lane = unsafe { known($comm) }?;
                 )?
-                // SAFETY: passed on as they came; this thread has the lock until the guard is dropped.
+                // SAFETY: the caller's obligations, passed on; this thread has the lock until the guard is dropped.
                 unsafe { $call }
             }
             #[cold]
             #[inline(never)]
             unsafe fn unbiased($($argument: $kind),*) -> Option<c_int> {
                 let guard = lock::hold_free()?;
-                // SAFETY: passed on as they came.
+                // SAFETY: the caller's obligations, passed on.
                 unsafe { under(guard, $($argument),*) }
             }
             if !lock::is_multiple() {
                 return None;
             }
             if let Some(guard) = lock::hold_biased() {
-                // SAFETY: passed on as they came.
+                // SAFETY: the caller's obligations, passed on.
                 let done = unsafe { under(guard, $($argument),*) };
                 if done.is_some() {
                     return done;
                 }
             }
-            // If somebody has a bias to the lock, this does nothing.
+            // If another thread has the bias, this does nothing.
             // SAFETY: as above.
             unsafe { unbiased($($argument),*) }
         }
     )* };
-    // Whether the lane serves calls that name no communicator.
+    // Whether the lane can be used for calls without a communicator.
     (@serves) => { serves() };
     (@serves $comm:ident) => { serves() || process::phase() == ProcessPhase::Running };
 }
 
 with_lock! {
-    /// `MPI_Send` of bytes without a gap that go at once.
+    /// `MPI_Send` of contiguous bytes that can be sent at once.
     ///
     /// # Safety
     /// A1 and A2 of `args` for the arguments of `MPI_Send`.
@@ -85,7 +85,7 @@ with_lock! {
         comm: MPI_Comm,
     ) in comm as lane |_guard| send_in(lane, buf, count, datatype, dest, tag);
 
-    /// `MPI_Irecv` of dense items from a definite rank with a definite tag, if the message is not there yet.
+    /// `MPI_Irecv` of contiguous items without wildcards, if the message has not arrived yet.
     ///
     /// # Safety
     /// A1 and A2 of `args` for the arguments of `MPI_Irecv`.
@@ -99,7 +99,7 @@ with_lock! {
         request: *mut MPI_Request,
     ) in comm as lane |_guard| irecv_in(lane, buf, count, datatype, source, tag, request);
 
-    /// `MPI_Recv` of the same; it waits in the ordinary way if the message does not come soon.
+    /// `MPI_Recv` of the same; it waits on the ordinary path if the message does not arrive soon.
     ///
     /// # Safety
     /// A1 and A2 of `args` for the arguments of `MPI_Recv`.
@@ -113,7 +113,7 @@ with_lock! {
         status: *mut MPI_Status,
     ) in comm as lane |guard| recv_in(lane, buf, count, datatype, source, tag, status, guard);
 
-    /// `MPI_Sendrecv` of a message that goes at once and one that [`recv`] receives.
+    /// `MPI_Sendrecv` of a message that can be sent at once and one that [`recv`] receives.
     ///
     /// # Safety
     /// A1 and A2 of `args` for the arguments of `MPI_Sendrecv`.
@@ -124,7 +124,7 @@ with_lock! {
         status: *mut MPI_Status,
     ) in comm as lane |guard| sendrecv_in(lane, out, into, status, guard);
 
-    /// `MPI_Wait` for a receive that [`irecv`] began, or for a send that was complete at once, if it is complete or becomes so soon.
+    /// `MPI_Wait` for a receive that [`irecv`] posted, or for a send that was complete at once, if it completes soon.
     ///
     /// # Safety
     /// A1 of `args` for the arguments of `MPI_Wait`.
@@ -140,7 +140,7 @@ with_lock! {
         statuses: *mut MPI_Status,
     ) |guard| waitall_in(count, requests, statuses, guard);
 
-    /// `MPI_Test` for a request that is complete, or whose message has come.
+    /// `MPI_Test` for a request that is complete, or whose message has arrived.
     ///
     /// # Safety
     /// A1 of `args` for the arguments of `MPI_Test`.
@@ -184,16 +184,16 @@ with_lock! {
 /// # Safety
 /// A1 of `args` for the argument of `MPI_Start`.
 pub(crate) unsafe fn start(request: *mut MPI_Request) -> Option<c_int> {
-    // SAFETY: passed on as it came.
+    // SAFETY: the caller's obligations, passed on.
     unsafe { startall(1, request) }
 }
 
-/// Whether MPI runs, no tool listens to events and no collective goes on in the background: the lane does nothing for them. For who
-/// has the lock.
+/// Whether MPI is initialized, no tool receives events and no collective runs in the background, since the lane handles neither. The
+/// caller holds the lock.
 #[inline(always)]
 fn is_open(serves: bool) -> bool {
     serves && !events::wanted().any() && {
-        // SAFETY: MPI is initialized; this thread alone is in it, and no visit is under way.
+        // SAFETY: MPI is initialized; this thread alone is in it, and no visit is in progress.
         let universe = unsafe { universe() };
         universe.tasks.is_empty()
     }

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Generalized requests: operations of the program behind a request (MPI 5.0 section 13.2).
+//! Generalized requests: requests for operations of the program (MPI 5.0 section 13.2).
 //!
 //! # Safety
-//! [`Grequest`] runs functions of the program. Obligation **G1**: they were given to `MPI_Grequest_start`, by whose contract
-//! they may be called with the program's own pointer, and a status to fill in or a flag. They run while nobody visits the
-//! state, and without the lock, so they may call MPI.
+//! [`Grequest`] calls functions of the program. Obligation **G1**: they were passed to `MPI_Grequest_start`, by whose contract they
+//! may be called with the program's pointer, and a status to fill in or a flag. They are called outside of visits of the state and
+//! without the lock, so they may call MPI.
 #![allow(unsafe_code, reason = "calls the program's functions of a request")]
 
 use core::ffi::{c_int, c_void};
 
 use runtime::{ContextId, RequestId};
 
-use crate::args::{ExtraState as Kept, OutArg};
+use crate::args::{ExtraState, OutArg};
 use crate::c::MPI_SUCCESS;
 use crate::callback::{
     MPI_Grequest_cancel_function, MPI_Grequest_free_function, MPI_Grequest_query_function,
@@ -40,7 +40,7 @@ pub fn grequest_start(
     query: Option<MPI_Grequest_query_function>,
     free: Option<MPI_Grequest_free_function>,
     cancel: Option<MPI_Grequest_cancel_function>,
-    extra: Kept,
+    extra: ExtraState,
     request: OutArg<'_, MPI_Request>,
 ) -> Result<()> {
     let general = Grequest {
@@ -84,7 +84,7 @@ pub fn grequest_complete(mpi: Mpi, request: MPI_Request) -> Result<()> {
     given_up.map_or(Ok(()), Grequest::freed)
 }
 
-/// What the program does for the request `id`, if it is a generalized one.
+/// The program's part of the request `id`, if it is a generalized one.
 pub(crate) fn of(mpi: Mpi, id: RequestId) -> Option<Grequest> {
     mpi.state(|state| {
         if state.grequests.is_empty() {
@@ -114,30 +114,30 @@ pub(crate) fn free(mpi: Mpi, id: RequestId) -> Result<()> {
 }
 
 impl Grequest {
-    /// The status that the program gives.
+    /// Calls the query function for the status.
     pub(crate) fn status(self) -> (MPI_Status, Result<()>) {
         let mut status = MPI_Status::EMPTY;
         // SAFETY: G1, with a status of ours.
         let code = lock::without(|| unsafe { (self.query)(self.extra, &raw mut status) });
-        (status, told("query", code))
+        (status, check_callback("query", code))
     }
 
-    /// Tells the program that the request is gone.
+    /// Calls the free function.
     pub(crate) fn freed(self) -> Result<()> {
         // SAFETY: G1.
         let code = lock::without(|| unsafe { (self.free)(self.extra) });
-        told("free", code)
+        check_callback("free", code)
     }
 
-    /// `MPI_Cancel`.
+    /// Calls the cancel function, for `MPI_Cancel`.
     pub(crate) fn cancelled(self, complete: bool) -> Result<()> {
         // SAFETY: G1.
         let code = lock::without(|| unsafe { (self.cancel)(self.extra, c_int::from(complete)) });
-        told("cancel", code)
+        check_callback("cancel", code)
     }
 }
 
-fn told(which: &str, code: c_int) -> Result<()> {
+fn check_callback(which: &str, code: c_int) -> Result<()> {
     if code == MPI_SUCCESS {
         return Ok(());
     }

@@ -193,7 +193,7 @@ fn of(mpi: Mpi, group: MPI_Group) -> Result<Group> {
     mpi.state(|state| state.group(group))
 }
 
-/// The session that two groups come from; the empty group comes from none.
+/// The session that two groups derive from; the empty group derives from none.
 fn origin(mpi: Mpi, first: MPI_Group, second: MPI_Group) -> Result<Option<SessionNumber>> {
     mpi.state(|state| Ok(state.session_of(first)?.or(state.session_of(second)?)))
 }
@@ -213,7 +213,7 @@ fn keep(
     Ok(())
 }
 
-/// The members with these ranks, each at most once.
+/// The members with these ranks; duplicates are an error.
 fn chosen(group: &Group, ranks: &[c_int]) -> Result<Vec<Peer>> {
     let mut taken = vec![false; group.size() as usize];
     let mut peers = Vec::with_capacity(ranks.len());

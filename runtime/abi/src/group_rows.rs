@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The groups that the program has, and the rows by which a debugger knows them (`queue_layout::GroupTable`).
+//! The program's groups, with their rows in the debugger's table (`queue_layout::GroupTable`).
 
 use queue_layout::{FIRST_GROUP_ROWS, GROUP_CHUNKS, GroupRow, GroupTable};
 
@@ -9,7 +9,7 @@ use crate::registry::HandleRegistry;
 use crate::rows::{DebuggerRow, Rows};
 use crate::state::GroupObject;
 
-/// What the debugger's anchor points to. Rows live as long as the process.
+/// The table that the debugger's anchor points to. Rows are never deallocated.
 static TABLE: GroupTable = GroupTable::new();
 
 impl DebuggerRow for GroupRow {
@@ -38,7 +38,7 @@ pub struct Groups {
 }
 
 impl Groups {
-    /// Keeps a group and names it.
+    /// Inserts a group and returns its handle.
     pub fn insert(&mut self, object: GroupObject) -> Result<MPI_Group> {
         let (size, members) = (object.members.size(), object.members.address());
         let handle = self.objects.insert(object)?;
@@ -53,10 +53,10 @@ impl Groups {
         self.objects.get(handle)
     }
 
-    /// Takes a group out; its handle is stale from here on.
+    /// Removes a group; its handle becomes stale.
     pub fn remove(&mut self, handle: MPI_Group) -> Result<GroupObject> {
         let object = self.objects.remove(handle)?;
-        // Before its members go: they are in `object`.
+        // Before `object` is dropped, which owns the members.
         self.rows.close(handle.bits());
         Ok(object)
     }

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Handles: the numbers that C programs hold in place of objects.
+//! Handles: the numbers that C programs use for objects.
 //!
-//! A predefined handle is a number of the standard below 4096 (`MPI_Comm::WORLD`, made from the standard's data in
-//! `gen/constants.rs`). A live one packs where the object is and which life of that place it means:
+//! A predefined handle is a number of the standard below 4096 (`MPI_Comm::WORLD`, generated from the standard's data into
+//! `gen/constants.rs`). Any other handle packs the kind, the generation and the index of the object's slot:
 //!
 //! | bits | field | range |
 //! |---|---|---|
-//! | 27..31 | kind | 1 to 11, [`HandleKind`]: so that a live handle is never below 2^27, nor taken for another kind |
-//! | 19..27 | generation | 0 to 255: a freed handle does not name the next object in its place |
+//! | 27..31 | kind | 1 to 11, [`HandleKind`]: so that such a handle is at least 2^27, and never mistaken for another kind |
+//! | 19..27 | generation | 0 to 255: a freed handle does not refer to the next object in its slot |
 //! | 0..19 | index | up to 524,288 objects of a kind |
 //!
-//! Both fit in the 31 bits of a positive C `int`, so `MPI_Comm_toint` and its like are casts. No handle is a pointer: a
-//! stale or invented one is an error, not undefined behaviour.
+//! Both fit in the 31 bits of a positive C `int`, so `MPI_Comm_toint` and similar functions are casts. No handle is a pointer: a
+//! stale or arbitrary number is an error, not undefined behaviour.
 #![allow(non_camel_case_types, reason = "the standard's names")]
 
 use core::ffi::c_int;
@@ -26,7 +26,7 @@ pub type MPI_Count = i64;
 /// `MPI_Offset`: a position in a file.
 pub type MPI_Offset = i64;
 
-/// The kind of object that a handle is of.
+/// The kind of a handle's object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum HandleKind {
@@ -69,7 +69,7 @@ impl HandleKind {
         Self::Session,
     ];
 
-    /// The word for messages.
+    /// The noun in error messages.
     pub const fn noun(self) -> &'static str {
         match self {
             Self::Comm => "communicator",
@@ -120,7 +120,7 @@ impl HandleKind {
         }
     }
 
-    /// The kind of a handle's number, whether predefined or live.
+    /// The kind of a handle's value, predefined or not.
     pub fn of(bits: usize) -> Option<Self> {
         match bits {
             0x20..=0x3f => Some(Self::Op),
@@ -143,11 +143,11 @@ impl HandleKind {
 
 /// A handle type.
 pub trait Handle: Copy + PartialEq {
-    /// What it is of.
+    /// The kind of its object.
     const KIND: HandleKind;
-    /// The handle with this number.
+    /// The handle with this value.
     fn from_bits(bits: usize) -> Self;
-    /// Its number.
+    /// Its value.
     fn bits(self) -> usize;
 }
 
@@ -206,20 +206,20 @@ const KIND_SHIFT: u32 = 27;
 const GENERATION_SHIFT: u32 = 19;
 const INDEX_MASK: usize = (1 << GENERATION_SHIFT) - 1;
 
-/// How many objects of one kind can live at once.
+/// Maximum number of objects of one kind at a time.
 pub const MAX_OBJECTS: usize = INDEX_MASK + 1;
 
-/// The index and generation in a live handle.
+/// The index and generation in a handle that is not predefined.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HandleParts {
-    /// The slot.
+    /// Index of the slot.
     pub index: usize,
-    /// Which life of the slot.
+    /// Generation of the slot.
     pub generation: u8,
 }
 
 impl HandleParts {
-    /// The place that the number of a live handle names; `None` for a predefined handle or one of another kind.
+    /// Decodes a handle's value; `None` for a predefined handle or one of another kind.
     pub fn of(kind: HandleKind, bits: usize) -> Option<Self> {
         let ours = bits >> KIND_SHIFT == kind as usize;
         let generation = u8::try_from((bits >> GENERATION_SHIFT) & 0xff).ok()?;
@@ -229,7 +229,7 @@ impl HandleParts {
         })
     }
 
-    /// The number of the handle that names this place.
+    /// Encodes the handle's value.
     pub const fn bits(self, kind: HandleKind) -> usize {
         (kind as usize) << KIND_SHIFT | (self.generation as usize) << GENERATION_SHIFT | self.index
     }
@@ -241,7 +241,7 @@ pub fn predefined_name(bits: usize) -> Option<&'static str> {
     found.ok().map(|at| HANDLE_NAMES[at].1)
 }
 
-/// A handle as messages name it: by the standard's name, or by its number.
+/// A handle in error messages: the standard's name, or the number.
 pub fn describe(bits: usize) -> String {
     match predefined_name(bits) {
         Some(name) => name.to_owned(),
@@ -250,19 +250,16 @@ pub fn describe(bits: usize) -> String {
     }
 }
 
-/// `MPI_Comm_toint` and its like (MPI 5.0 section 20.4).
-#[allow(
-    clippy::cast_possible_truncation,
-    reason = "a handle fits in 31 bits; what does not is none"
-)]
+/// `MPI_Comm_toint` and similar functions (MPI 5.0 section 20.4).
+#[allow(clippy::cast_possible_truncation, reason = "a handle fits in 31 bits")]
 #[allow(clippy::cast_possible_wrap, reason = "the same")]
 pub fn toint<H: Handle>(handle: H) -> c_int {
     handle.bits() as c_int
 }
 
-/// `MPI_Comm_fromint` and its like (MPI 5.0 section 20.4).
+/// `MPI_Comm_fromint` and similar functions (MPI 5.0 section 20.4).
 pub fn fromint<H: Handle>(value: c_int) -> H {
-    // A negative number is no handle, and stays none.
+    // A negative number becomes 0, which is no handle either.
     H::from_bits(usize::try_from(value).unwrap_or(0))
 }
 

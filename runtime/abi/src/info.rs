@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! MPI 5.0 chapter 10: info objects, ordered lists of keys and values. All of it may be called at any time.
+//! MPI 5.0 chapter 10: info objects, ordered lists of keys and values. All functions may be called at any time.
 
 use core::ffi::{CStr, c_int};
 use std::ffi::{CString, OsStr};
@@ -27,7 +27,7 @@ impl InfoPairs {
             .map(|(_, value)| value.as_c_str())
     }
 
-    /// Sets `key`, which keeps its place where it was there before.
+    /// Sets `key`; an existing key keeps its position.
     pub fn set(&mut self, key: &CStr, value: &CStr) {
         match self.0.iter_mut().find(|(name, _)| name.as_c_str() == key) {
             Some((_, old)) => *old = value.to_owned(),
@@ -35,14 +35,14 @@ impl InfoPairs {
         }
     }
 
-    /// Takes `key` out; says whether it was there.
+    /// Removes `key`; returns whether it existed.
     pub fn remove(&mut self, key: &CStr) -> bool {
         let before = self.0.len();
         self.0.retain(|(name, _)| name.as_c_str() != key);
         self.0.len() < before
     }
 
-    /// How many keys there are.
+    /// Number of keys.
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -57,7 +57,7 @@ impl InfoPairs {
         self.0.get(index).map(|(key, _)| key.as_c_str())
     }
 
-    /// Sets a key of the library's own, unless the value is empty or cannot be a C string.
+    /// Sets a key of the library, unless the value is empty or not a C string.
     fn set_known(&mut self, key: &CStr, value: &OsStr) {
         if let Ok(value) = CString::new(value.as_bytes())
             && !value.is_empty()
@@ -78,7 +78,7 @@ pub fn insert(pairs: InfoPairs) -> Result<MPI_Info> {
     infos().insert(pairs)
 }
 
-/// A copy of the pairs of `info`; none for `MPI_INFO_NULL`, which means no hints wherever an info object may be given.
+/// A copy of the pairs of `info`; empty for `MPI_INFO_NULL`, which means no hints for every info argument.
 pub fn hints(info: MPI_Info) -> Result<InfoPairs> {
     if info == MPI_INFO_NULL {
         Ok(InfoPairs::default())
@@ -89,7 +89,7 @@ pub fn hints(info: MPI_Info) -> Result<InfoPairs> {
 
 const MPI_INFO_NULL: MPI_Info = MPI_Info::NULL;
 
-/// Looks into an object.
+/// Reads an object.
 fn read<T>(info: MPI_Info, look: impl FnOnce(&InfoPairs) -> T) -> Result<T> {
     if info == MPI_Info::ENV {
         return Ok(look(&environment(&arguments())));
@@ -97,7 +97,7 @@ fn read<T>(info: MPI_Info, look: impl FnOnce(&InfoPairs) -> T) -> Result<T> {
     infos().get(info).map(look)
 }
 
-/// Changes an object; the predefined one is not to be changed.
+/// Changes an object; an error for `MPI_INFO_ENV`.
 fn change<T>(info: MPI_Info, action: impl FnOnce(&mut InfoPairs) -> T) -> Result<T> {
     if info == MPI_Info::ENV {
         return Err(Error::new(
@@ -114,7 +114,7 @@ pub fn info_create(info: OutArg<'_, MPI_Info>) -> Result<()> {
     Ok(())
 }
 
-/// `MPI_Info_create_env`: what `MPI_INFO_ENV` says, of the arguments given.
+/// `MPI_Info_create_env`: the contents of `MPI_INFO_ENV` for the given arguments.
 pub fn info_create_env(argc: c_int, argv: Strings<'_>, info: OutArg<'_, MPI_Info>) -> Result<()> {
     let count = usize::try_from(argc).unwrap_or(0);
     let given = if count == 0 {
@@ -210,7 +210,7 @@ pub fn info_get_valuelen(
     Ok(())
 }
 
-/// `MPI_Info_get_string`: `buflen` is the room in `value`, NUL included, and becomes the room that is needed.
+/// `MPI_Info_get_string`: `buflen` is the size of `value`, including the NUL, and becomes the required size.
 pub fn info_get_string(
     info: MPI_Info,
     key: &CStr,
@@ -273,7 +273,7 @@ fn c_length(length: usize) -> c_int {
     c_int::try_from(length).unwrap_or(c_int::MAX)
 }
 
-/// What MPI 5.0 section 11.2.1 lets `MPI_INFO_ENV` say, as far as it is known.
+/// The contents of `MPI_INFO_ENV` (MPI 5.0 section 11.2.1), as far as known.
 fn environment(argv: &[CString]) -> InfoPairs {
     let mut pairs = InfoPairs::default();
     let mut words = argv.iter().map(|word| word.to_bytes());
@@ -285,7 +285,7 @@ fn environment(argv: &[CString]) -> InfoPairs {
         c"argv",
         OsStr::from_bytes(&words.collect::<Vec<_>>().join(&b' ')),
     );
-    // The same at any time: before MPI_Init the launcher's words tell it.
+    // Also before MPI_Init, from the launcher's environment.
     let size =
         process::world_size().unwrap_or_else(|| runtime::LaunchState::expected_size() as usize);
     pairs.set_known(c"maxprocs", OsStr::new(&size.to_string()));
@@ -297,7 +297,7 @@ fn environment(argv: &[CString]) -> InfoPairs {
     pairs
 }
 
-/// The words that this process was started with.
+/// The command line of this process.
 fn arguments() -> Vec<CString> {
     let line = fs::read("/proc/self/cmdline").unwrap_or_default();
     line.split_inclusive(|byte| *byte == 0)

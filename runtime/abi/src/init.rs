@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The beginning and the end (MPI 5.0 chapter 11).
+//! Initialization and finalization (MPI 5.0 chapter 11).
 
 use core::ffi::c_int;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -22,7 +22,7 @@ use crate::lock;
 use crate::mpir;
 use crate::process::{self, Identity, Lookup, ProcessPhase, World};
 use crate::qmpi;
-use crate::state::{self, Hidden, LibraryState};
+use crate::state::{self, LibraryState, StateUnavailable};
 use crate::tool_event;
 
 /// `MPI_Init`.
@@ -30,7 +30,7 @@ pub fn init(_argc: MainArgc, _argv: MainArgv) -> Result<()> {
     start(c::MPI_THREAD_SINGLE)
 }
 
-/// `MPI_Init_thread`: every level is granted.
+/// `MPI_Init_thread`: every level is provided.
 pub fn init_thread(
     _argc: MainArgc,
     _argv: MainArgv,
@@ -43,7 +43,7 @@ pub fn init_thread(
     Ok(())
 }
 
-/// The thread level that is granted where `required` is asked for.
+/// The level that is provided for `required`.
 pub(crate) fn level(required: c_int) -> c_int {
     let mut levels = LEVELS.into_iter();
     levels
@@ -71,7 +71,7 @@ fn start(level: c_int) -> Result<()> {
     Ok(())
 }
 
-/// Joins the job for a session, if this process has not done so yet; says which thread level is granted.
+/// Joins the job for a session, if this process has not done so yet; returns the provided thread level.
 pub(crate) fn join_for_session(level: c_int) -> Result<c_int> {
     let _one = joining();
     match process::phase() {
@@ -85,13 +85,13 @@ pub(crate) fn join_for_session(level: c_int) -> Result<c_int> {
     Ok(granted().unwrap_or(level))
 }
 
-/// One thread at a time begins.
+/// The lock that serializes joining the job.
 fn joining() -> MutexGuard<'static, ()> {
     static JOINING: Mutex<()> = Mutex::new(());
     JOINING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The thread level of this process, which the first to begin has chosen.
+/// The thread level of this process, set by the first initialization.
 fn granted() -> Option<c_int> {
     state::peek(|state| state.thread_level).ok()
 }
@@ -146,7 +146,7 @@ fn note_first_communicators(universe: &mut Universe) {
     }
 }
 
-/// `MPI_Finalize`: every rank's messages are with their receivers, or at least on their way, before any leaves.
+/// `MPI_Finalize`: before any rank leaves, all messages have been delivered or at least sent.
 pub fn finalize(mpi: Mpi) -> Result<()> {
     match process::world() {
         World::Active => {}
@@ -164,7 +164,7 @@ pub fn finalize(mpi: Mpi) -> Result<()> {
     mpi.wait_until(Awaits::Other, |universe| universe.is_drained());
     match CollectiveCall::run(mpi, &world, async |line| collective::barrier(line).await) {
         Ok(()) => {}
-        // Nobody waits for those that are lost, where the job goes on.
+        // Lost ranks are not waited for, if the job continues.
         Err(runtime::Error::Lost { rank, why }) => {
             let lost = rank.cast_unsigned();
             mpi.state(|state| state.universe.network.end_job_without(lost, &why));
@@ -181,7 +181,7 @@ pub fn finalize(mpi: Mpi) -> Result<()> {
     of_self.or(of_world).map_or(Ok(()), Err)
 }
 
-/// The end of MPI in this process, when neither the World Model nor a session needs it any more.
+/// Leaves the job, when neither the World Model nor a session is active any more.
 pub(crate) fn leave_job(mpi: Mpi) -> Result<()> {
     mpi.wait_until(Awaits::Other, |universe| universe.is_drained());
     linger(mpi);
@@ -195,7 +195,7 @@ pub(crate) fn leave_job(mpi: Mpi) -> Result<()> {
     })
 }
 
-/// Goes on answering for a while where not all processes leave together: those that only had sessions may.
+/// Makes progress for a while, if not all processes leave at once: processes that only had sessions may leave at any time.
 fn linger(mpi: Mpi) {
     if mpi.state(|state| state.universe.network.may_leave()) {
         return;
@@ -222,13 +222,13 @@ pub fn finalized(flag: OutArg<'_, c_int>) -> Result<()> {
 /// `MPI_Abort`.
 pub fn abort(_comm: MPI_Comm, code: c_int) -> Result<()> {
     runtime::flush_output();
-    // A launcher of others may end this process before it has said more.
-    let is_told_later = tell(runtime::DaemonLink::has_daemon);
-    if !is_told_later {
+    // Another MPI's launcher may end this process before it can print more.
+    let is_reported = report(runtime::DaemonLink::has_daemon);
+    if !is_reported {
         let who = process::identity();
         eprintln!("{who}: MPI_Abort was called with code {code}");
     }
-    if !tell(|link| link.abort(code).is_ok()) && is_told_later {
+    if !report(|link| link.abort(code).is_ok()) && is_reported {
         let who = process::identity();
         eprintln!("{who}: MPI_Abort was called with code {code}");
     }
@@ -248,7 +248,7 @@ pub fn query_thread(mpi: Mpi, provided: OutArg<'_, c_int>) -> Result<()> {
     Ok(())
 }
 
-/// The error handler of an object; what has none of its own asks `MPI_COMM_SELF` (MPI 5.0 section 9.3).
+/// The error handler of an object, or that of `MPI_COMM_SELF` for an object without one (MPI 5.0 section 9.3).
 fn handler(on: On) -> Handler {
     let found = match on {
         On::File(_) => return Handler::Return,
@@ -256,15 +256,15 @@ fn handler(on: On) -> Handler {
         On::Session(session) => {
             state::peek(|state| state.sessions.get(session).map(|found| found.errhandler))
         }
-        // No look at the state: functions that may be called at any time, from any thread, come here.
+        // Without a visit of the state: functions that may be called at any time, from any thread, come here.
         _ => return errhandler::of_self(),
     };
     match found {
         Ok(Ok(found)) => errhandler::find(found).unwrap_or(Handler::Fatal),
         Ok(Err(_)) => errhandler::of_self(),
-        Err(Hidden::NotThere) => Handler::Fatal,
-        // Nobody can be asked, and an error that may be meant to return must not end the job.
-        Err(Hidden::Busy) => Handler::Return,
+        Err(StateUnavailable::NotInitialized) => Handler::Fatal,
+        // The handler cannot be looked up, and an error that may have to be returned must not end the job.
+        Err(StateUnavailable::Busy) => Handler::Return,
     }
 }
 
@@ -278,31 +278,31 @@ fn name(on: On) -> Option<String> {
 /// Ends the job after a message was printed.
 fn end_job(code: c_int, error: &str) -> ! {
     runtime::flush_output();
-    tell(|link| link.fatal(code, error).is_ok());
+    report(|link| link.fatal(code, error).is_ok());
     process::leave(code)
 }
 
 fn missing(function: &str) {
-    tell(|link| link.missing(function).is_ok());
+    report(|link| link.missing(function).is_ok());
 }
 
-/// The process ends by `exit` with this code.
+/// Reports to the daemon that the process ends by `exit` with this code.
 pub(crate) fn process_ends(code: c_int) {
     if let Some(link) = LINK.get() {
         link.ends(code);
     }
 }
 
-/// Says something to the daemon; whether it took it. Without a daemon this process is the whole job. Needs neither the lock
-/// nor the state: another thread may have the one for ever, and a signal may have come in the midst of the other.
-fn tell(say: impl FnOnce(&runtime::DaemonLink) -> bool) -> bool {
-    LINK.get().is_some_and(say)
+/// Sends a report to the daemon; returns whether it was sent. Without a daemon this process is the whole job. Uses neither the lock,
+/// which another thread may hold for ever, nor the state, whose visit a signal may have interrupted.
+fn report(send: impl FnOnce(&runtime::DaemonLink) -> bool) -> bool {
+    LINK.get().is_some_and(send)
 }
 
-/// The line to the daemon, once this process has joined a job that has one.
+/// The connection to the daemon, once this process has joined a job that has one.
 static LINK: OnceLock<runtime::DaemonLink> = OnceLock::new();
 
-/// Some times what an acknowledgement that was lost is waited for.
+/// Several times the retransmission timeout of a lost acknowledgement.
 const LINGER: Duration = Duration::from_millis(200);
 
 const LEVELS: [c_int; 4] = [

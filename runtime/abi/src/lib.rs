@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The C face of rmpi: the 664 functions of the MPI 5.0 standard ABI.
+//! The C interface of rmpi: the 664 functions of the MPI 5.0 standard ABI.
 //!
-//! `mpi.api` is the one table; `cargo xtask codegen` makes the entry points ([`entry`]), the constants ([`c`]), the callback
-//! types ([`callback`]), `mpi.h`, the version script and `gen/coverage.md` from it. By hand stand the bodies, one module a
-//! chapter of the standard, and what all of them share:
+//! From the table `mpi.api`, `cargo xtask codegen` generates the entry points ([`entry`]), the constants ([`c`]), the callback
+//! types ([`callback`]), `mpi.h`, the version script and `gen/coverage.md`. Written by hand are the bodies, in one module for
+//! each chapter of the standard, and the modules that they share:
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`args`] | what each kind of parameter becomes: the only place that reads or writes through a caller's pointer |
-//! | [`handle`], [`registry`] | handle numbers; the slot map behind the live ones |
-//! | [`rows`], [`type_rows`], [`group_rows`] | what a debugger finds of datatypes and groups |
+//! | [`args`] | conversion of each kind of parameter: the only place that reads or writes through a caller's pointer |
+//! | [`handle`], [`registry`] | handle numbers; the slot map of the objects |
+//! | [`rows`], [`type_rows`], [`group_rows`] | the debugger's tables of datatypes and groups |
 //! | [`datatype_table`] | size, alignment, name and arithmetic class of the predefined datatypes |
-//! | [`error`], [`error_added`], [`errhandler`] | an error with its class and its words; the program's own; what becomes of it |
-//! | [`mod@enter`] | the frame around every body: initialised? lock, run, raise |
-//! | [`qmpi`] | the stack of tools that a call may go through first |
-//! | [`tool`] | what the functions of the tool interface share |
-//! | [`process`] | all that this crate asks of the process it runs in |
+//! | [`error`], [`error_added`], [`errhandler`] | errors with class and text; those added by the program; error handlers |
+//! | [`mod@enter`] | the frame around every body: check of the phase, lock, body, error handler |
+//! | [`qmpi`] | the stack of tools that intercept calls |
+//! | [`tool`] | shared by the functions of the tool information interface (MPI_T) |
+//! | [`process`] | the phase, identity and end of this process |
 //!
-//! **Knows** C pointers, handle numbers, error handlers and MPI's names. Bodies turn them into calls of the runtime.
-//! **Never** moves a byte of a message and never waits: that is the runtime's.
+//! **Knows** C pointers, handle numbers, error handlers and MPI's names. Bodies convert them to calls of the runtime.
+//! **Never** moves a byte of a message, and never waits: the runtime does.
 //!
 //! # Threads
-//! Below `MPI_THREAD_MULTIPLE` there is no lock and one thread at a time by the caller's promise. At `MPI_THREAD_MULTIPLE`
-//! [`enter::enter`] holds [`lock`] while a body runs; a body that waits, or runs a function of the program, lets others in
-//! meanwhile with [`lock::without`]. Functions marked `any-time` in the table run without it and guard what they share themselves.
-//! While one thread alone calls, it takes the lock by two stores, and the express lane is open to it (`express_shared`).
+//! Below `MPI_THREAD_MULTIPLE` there is no lock; the program ensures that one thread at a time calls MPI. At `MPI_THREAD_MULTIPLE`
+//! [`enter::enter`] holds [`lock`] while a body runs; a body that waits, or calls a function of the program, releases it for that
+//! time with [`lock::without`]. Functions marked `any-time` in the table run without it and guard shared data themselves. While
+//! only one thread calls, it takes the lock with two stores, and can use the express lane (`express_shared`).
 #![allow(
     clippy::too_many_arguments,
     reason = "the standard's functions have up to thirteen"

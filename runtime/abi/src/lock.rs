@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The one lock of `MPI_THREAD_MULTIPLE`. Below that level nothing of it is touched but one flag.
+//! The lock of `MPI_THREAD_MULTIPLE`. Below that level only a flag is read.
 //!
-//! It may be entered again by the thread that has it, because what runs under it may raise an error. A body that waits, or runs
-//! a function of the program, gives it up meanwhile: [`without`].
+//! It is recursive, because code that runs under it may raise an error. A body that waits, or calls a function of the program,
+//! releases it for that time: [`without`].
 //!
-//! Threads take it from a [`Turnstile`]: one that has had it comes back before those that wait, some hundred times at most, so that
-//! it changes hands seldom and its data stay in one core's caches. Who waits looks for a while, gives its core to others between
-//! two looks, and then sleeps, for as long as a turn of the others may take at most.
+//! It is based on a [`Turnstile`]: a thread that releases it can retake it before waiting threads, at most some hundred times, so
+//! that it changes owner rarely and its data stay in one core's caches. A waiting thread spins, then yields its core between polls,
+//! and then sleeps for a bounded time.
 //!
-//! A thread that took it often enough while no other did gets a [`Bias`]: from then on it takes the lock by two stores. Another
-//! one that comes enters the turnstile as ever, and then takes the bias away. So a program whose calls come from one thread, as
-//! most that ask for this level, pays next to nothing for it.
+//! A thread that took it often enough without competition gets a [`Bias`]: from then on it takes the lock with two stores. Another
+//! thread enters the turnstile as usual, and then revokes the bias. So a program that calls MPI from only one thread, as most that
+//! request this level do, pays next to nothing for it.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -23,19 +23,19 @@ use runtime::thread::{
 static MULTIPLE: AtomicBool = AtomicBool::new(false);
 static TURNSTILE: Turnstile = Turnstile::new();
 static BIAS: Bias = Bias::new();
-/// The system has the fence that a bias needs.
+/// The system supports the process-wide fence (`membarrier`) that a bias needs.
 static MAY_BIAS: AtomicBool = AtomicBool::new(false);
-/// The thread that entered the turnstile last, and how often in a row before that. Only who is inside looks.
+/// The thread that entered the turnstile last, and how many times in a row before that. Accessed only under the lock.
 static LAST: AtomicUsize = AtomicUsize::new(0);
 static STREAK: AtomicU32 = AtomicU32::new(0);
-/// The thread that has the lock, and how many calls deep it is inside. A thread finds its own number here only while it has the
-/// lock, and nobody else writes then.
+/// The thread that holds the lock, and the depth of recursion. A thread finds its own number here only while it holds the lock, and
+/// no other thread writes then.
 static HOLDER: AtomicUsize = AtomicUsize::new(0);
 static DEPTH: AtomicU32 = AtomicU32::new(0);
-/// How it got it.
-static WAY: AtomicU32 = AtomicU32::new(BY_TURNSTILE);
+/// How the lock was taken: at the turnstile, or with the bias.
+static TAKEN_BY: AtomicU32 = AtomicU32::new(BY_TURNSTILE);
 
-/// Says whether `MPI_THREAD_MULTIPLE` was granted. Called by initialization, before other threads may call MPI.
+/// Sets whether `MPI_THREAD_MULTIPLE` was provided. Called by initialization, before other threads may call MPI.
 pub fn set_multiple(multiple: bool) {
     let may_bias = multiple && register_own_threads();
     MAY_BIAS.store(may_bias, Ordering::Relaxed);
@@ -75,24 +75,24 @@ pub fn hold() -> LockGuard {
     LockGuard { locked }
 }
 
-/// Takes the lock, if this thread has a bias to it, and does not have it already. Only at `MPI_THREAD_MULTIPLE`.
+/// Takes the lock if this thread has the bias and does not hold the lock already. Only at `MPI_THREAD_MULTIPLE`.
 #[inline(always)]
-pub fn hold_biased() -> Option<Biased> {
-    BIAS.enter(thread_number()).map(Biased)
+pub fn hold_biased() -> Option<BiasGuard> {
+    BIAS.enter(thread_number()).map(BiasGuard)
 }
 
-/// The lock, held until dropped by the thread that has a bias to it, for what never asks who has it and does not enter again.
+/// The lock, held until dropped by the thread with the bias; for code that neither checks the holder nor takes the lock again.
 #[derive(Debug)]
-pub struct Biased(BiasTurn);
+pub struct BiasGuard(BiasTurn);
 
-impl Drop for Biased {
+impl Drop for BiasGuard {
     #[inline(always)]
     fn drop(&mut self) {
         BIAS.leave(self.0);
     }
 }
 
-/// Takes the lock, if nobody has it, and nobody has a bias to it. Only at `MPI_THREAD_MULTIPLE`.
+/// Takes the lock if no thread holds it or has a bias to it. Only at `MPI_THREAD_MULTIPLE`.
 #[inline(always)]
 pub fn hold_free() -> Option<TurnstileGuard> {
     let me = thread_number();
@@ -100,7 +100,7 @@ pub fn hold_free() -> Option<TurnstileGuard> {
         return None;
     }
     let held = TurnstileGuard { me };
-    // It may have been given before this thread entered; nobody gives it while this thread is inside.
+    // A bias may have been given before this thread entered; none is given while this thread is inside.
     if BIAS.has_owner() {
         return None;
     }
@@ -108,7 +108,8 @@ pub fn hold_free() -> Option<TurnstileGuard> {
     Some(held)
 }
 
-/// The lock, held until dropped by a thread that passed the turnstile, for what never asks who has it and does not enter again.
+/// The lock, held until dropped by a thread that passed the turnstile; for code that neither checks the holder nor takes the lock
+/// again.
 #[derive(Debug)]
 pub struct TurnstileGuard {
     me: usize,
@@ -121,13 +122,13 @@ impl Drop for TurnstileGuard {
     }
 }
 
-/// Whether other threads take the lock as well, for a thread that has it: not if it has the bias, or has come alone for long.
+/// Whether other threads also take the lock, as seen by its holder: false if that has the bias, or was the only one for long.
 pub fn has_company() -> bool {
-    !BIAS.is_owner(thread_number()) && STREAK.load(Ordering::Relaxed) < ALONE
+    !BIAS.is_owner(thread_number()) && STREAK.load(Ordering::Relaxed) < ALONE_STREAK
 }
 
-/// Gives the lock up while `inside` runs: calls that block in the system, and functions of the program, which may wait for
-/// something that another thread does after a call of MPI.
+/// Releases the lock while `inside` runs: for blocking system calls, and for functions of the program, which may wait for another
+/// thread that calls MPI.
 pub fn without<T>(inside: impl FnOnce() -> T) -> T {
     let me = thread_number();
     if HOLDER.load(Ordering::Relaxed) != me {
@@ -147,14 +148,14 @@ fn take() {
         DEPTH.store(DEPTH.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         return;
     }
-    let way = match BIAS.enter(me) {
+    let taken_by = match BIAS.enter(me) {
         Some(BiasTurn(turn)) => turn + 1,
         None => {
             pass_turnstile(me);
             BY_TURNSTILE
         }
     };
-    WAY.store(way, Ordering::Relaxed);
+    TAKEN_BY.store(taken_by, Ordering::Relaxed);
     DEPTH.store(1, Ordering::Relaxed);
     HOLDER.store(me, Ordering::Relaxed);
 }
@@ -169,7 +170,7 @@ fn leave() {
 
 fn give_up(me: usize) {
     HOLDER.store(0, Ordering::Relaxed);
-    match WAY.load(Ordering::Relaxed) {
+    match TAKEN_BY.load(Ordering::Relaxed) {
         BY_TURNSTILE => leave_turnstile(me),
         turn => BIAS.leave(BiasTurn(turn - 1)),
     }
@@ -180,7 +181,7 @@ fn pass_turnstile(me: usize) {
     if !TURNSTILE.enter() {
         wait_for_turn(me);
     }
-    // Others that come wait at the turnstile from now on.
+    // Other threads wait at the turnstile from now on.
     BIAS.revoke(fence_own_threads, std::thread::yield_now);
     note_entered(me);
 }
@@ -188,19 +189,19 @@ fn pass_turnstile(me: usize) {
 /// Waits at the turnstile.
 fn wait_for_turn(me: usize) {
     TURNSTILE.begin_to_wait();
-    let mut looks = 0u64;
+    let mut polls = 0u64;
     while !TURNSTILE.enter_waiting(me) {
-        looks += 1;
-        if !looks.is_multiple_of(LOOKS_PER_YIELD) {
+        polls += 1;
+        if !polls.is_multiple_of(POLLS_PER_YIELD) {
             std::hint::spin_loop();
-        } else if looks < MOST_LOOKS {
+        } else if polls < MAX_YIELD_POLLS {
             std::thread::yield_now();
         } else if let Some(place) = TURNSTILE.word(me) {
-            // Those that pass may be inside for long each time.
-            if looks >= PATIENCE {
+            // Threads that retake the lock may each hold it for long.
+            if polls >= INSIST_POLLS {
                 TURNSTILE.insist();
             }
-            sleep_at(place, NAP);
+            sleep_at(place, MAX_SLEEP);
         }
     }
 }
@@ -213,7 +214,7 @@ fn leave_turnstile(me: usize) {
     }
 }
 
-/// This thread is inside: it gets a bias if it comes alone.
+/// Records that this thread entered, and gives it the bias if no other thread takes the lock.
 fn note_entered(me: usize) {
     let before = LAST.swap(me, Ordering::Relaxed);
     let streak = match before == me {
@@ -221,33 +222,33 @@ fn note_entered(me: usize) {
         false => 0,
     };
     STREAK.store(streak, Ordering::Relaxed);
-    let comes_alone = before == 0 || streak >= OFTEN;
+    let comes_alone = before == 0 || streak >= BIAS_STREAK;
     if comes_alone && !TURNSTILE.is_wanted() && MAY_BIAS.load(Ordering::Relaxed) {
         BIAS.give(me);
     }
 }
 
-/// The lock was taken at the turnstile; other numbers are those of the bias's turn, plus one.
+/// The lock was taken at the turnstile; other values are the bias's turn plus one.
 const BY_TURNSTILE: u32 = 0;
-/// So often in a row a thread takes the lock before it gets a bias.
-const OFTEN: u32 = 64;
-/// After so often nobody else is about to come: more than what a thread does in its turn on a core that it shares.
-const ALONE: u32 = 1 << 16;
-/// Who waits gives its core away after so many looks.
-const LOOKS_PER_YIELD: u64 = 32;
-/// After so many it sleeps.
-const MOST_LOOKS: u64 = 100 * LOOKS_PER_YIELD;
-/// After some naps it insists on its turn.
-const PATIENCE: u64 = MOST_LOOKS + 10 * LOOKS_PER_YIELD;
-/// For so long: whoever leaves does not always wake those that sleep.
-const NAP: Duration = Duration::from_micros(100);
+/// Number of times in a row that a thread takes the lock before it gets the bias.
+const BIAS_STREAK: u32 = 64;
+/// Number of times in a row after which no other thread is expected: more than in a time slice on a shared core.
+const ALONE_STREAK: u32 = 1 << 16;
+/// A waiting thread yields its core after so many polls.
+const POLLS_PER_YIELD: u64 = 32;
+/// A waiting thread sleeps after so many polls.
+const MAX_YIELD_POLLS: u64 = 100 * POLLS_PER_YIELD;
+/// A waiting thread insists on its turn after so many polls, which include some sleeps.
+const INSIST_POLLS: u64 = MAX_YIELD_POLLS + 10 * POLLS_PER_YIELD;
+/// Time limit of a sleep: a thread that releases the lock does not always wake sleepers.
+const MAX_SLEEP: Duration = Duration::from_micros(100);
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::sync::atomic::AtomicUsize;
 
-    /// One test, because the lock is one for the process.
+    /// One test, because the lock is a static.
     #[test]
     fn one_thread_at_a_time_again_for_its_holder_and_others_while_it_is_without() {
         set_multiple(true);
@@ -278,7 +279,7 @@ mod tests {
         assert_eq!(most.load(Ordering::SeqCst), 1);
     }
 
-    /// A waits inside for B, which can only come in while A gives the lock up.
+    /// A waits under the lock for B, which can take it only while A releases it.
     fn others_come_while_it_is_without() {
         let came = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -301,9 +302,9 @@ mod tests {
         assert_eq!((gone, holder()), (0, 0));
     }
 
-    /// With the bias it does not pass the turnstile.
+    /// A thread with the bias does not pass the turnstile.
     fn who_takes_it_often_gets_a_bias() {
-        for _ in 0..=2 * OFTEN {
+        for _ in 0..=2 * BIAS_STREAK {
             drop(hold());
         }
         assert!(hold_free().is_none(), "somebody has the bias");

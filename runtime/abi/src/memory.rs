@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory that the program gets from the library (MPI 5.0 section 9.2): where it can, memory that the other ranks of the
-//! node reach directly, so that large messages from there need no help of the kernel.
+//! Memory of `MPI_Alloc_mem` (MPI 5.0 section 9.2): if possible, memory that is shared with the other ranks of the node, so that large
+//! messages need no system call.
 //!
 //! # Safety
-//! Every address that is freed here was given out here and not freed since: the table of allocations says so, and an
-//! address that is not in it is an error.
+//! Every address that is freed here was allocated here and is freed once: it is looked up in the table of allocations, and an unknown
+//! address is an error.
 #![allow(unsafe_code, reason = "allocates for the program")]
 
 use core::ffi::c_void;
@@ -14,16 +14,16 @@ use std::alloc::{Layout, alloc, dealloc};
 use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
 
-/// Where memory that was given out came from.
+/// The origin of allocated memory.
 #[derive(Clone, Copy, Debug)]
 pub enum MemoryOrigin {
     /// The process's heap.
     Heap(Layout),
-    /// What the ranks of the node share.
+    /// The node's shared memory.
     Shared,
 }
 
-/// Memory of `bytes` bytes, aligned to a page; NULL for none.
+/// Allocates `bytes` bytes, page-aligned; NULL for zero bytes.
 pub fn allocate(mpi: Mpi, bytes: usize) -> Result<*mut c_void> {
     let no_memory = || {
         Error::new(
@@ -56,7 +56,7 @@ pub fn allocate(mpi: Mpi, bytes: usize) -> Result<*mut c_void> {
     Ok(place.cast())
 }
 
-/// Gives memory back. NULL is none.
+/// Frees memory; NULL is ignored.
 pub fn free(mpi: Mpi, base: *mut c_void) -> Result<()> {
     if base.is_null() {
         return Ok(());
@@ -66,7 +66,7 @@ pub fn free(mpi: Mpi, base: *mut c_void) -> Result<()> {
         return Err(Error::new(ErrorClass::BASE, detail));
     };
     match origin {
-        // SAFETY: given out by `allocate` with this layout and not freed since: it was in the table.
+        // SAFETY: allocated by `allocate` with this layout and not freed since: it was in the table.
         MemoryOrigin::Heap(layout) => unsafe { dealloc(base.cast(), layout) },
         MemoryOrigin::Shared => {
             let place = NonNull::new(base.cast());

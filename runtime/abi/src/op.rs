@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Operations of reductions: the predefined ones, and those of the program (MPI 5.0 sections 6.9.2 to 6.9.5).
+//! Reduction operations: predefined ones, and those of the program (MPI 5.0 sections 6.9.2 to 6.9.5).
 //!
 //! # Safety
-//! A program's operation is called with two arrays of as many items as it is told, of the datatype that the reduction was
-//! called with, laid out as that says. Obligation **O1**, the program's by section 6.9.5: the function touches nothing else
-//! of ours, and returns. It is called outside of visits of the state and without the lock, so it may call MPI functions that do
-//! not communicate, and wait for other threads that do.
+//! A program's operation is called with two arrays of the given number of items, with the layout of the reduction's datatype.
+//! Obligation **O1**, the program's by section 6.9.5: the function accesses no other memory of the library, and returns. It is
+//! called outside of visits of the state and without the lock, so it may call MPI functions that do not communicate, and wait for
+//! other threads that do.
 #![allow(unsafe_code, reason = "calls the program's operations")]
 
 use core::ffi::c_int;
@@ -52,11 +52,11 @@ pub(crate) struct UserOp {
     mpi: Mpi,
     function: OpFunction,
     handle: MPI_Datatype,
-    /// What the handle stood for when the reduction was called, if it was made by the program.
+    /// The datatype when the reduction was called, if the program made it.
     made: Option<TypeObject>,
     datatype: Arc<Datatype>,
     item_bytes: usize,
-    /// Items lie side by side in memory as they do when packed.
+    /// The layout in memory equals the packed one.
     dense: bool,
 }
 
@@ -80,7 +80,7 @@ pub fn op_create(
     Ok(())
 }
 
-/// `MPI_Op_free`. Collectives that are under way keep what they need of it.
+/// `MPI_Op_free`. Collectives in progress keep a reference.
 pub fn op_free(mpi: Mpi, op: InOutArg<'_, MPI_Op>) -> Result<()> {
     let handle = op.get();
     if predefined(handle).is_some() {
@@ -102,7 +102,7 @@ pub fn op_commutative(mpi: Mpi, op: MPI_Op, commute: OutArg<'_, c_int>) -> Resul
     Ok(())
 }
 
-/// An operation on a datatype, if it has a meaning for it.
+/// An operation on a datatype; an error if it is not defined for it.
 pub(crate) fn combiner(mpi: Mpi, op: MPI_Op, datatype: MPI_Datatype) -> Result<Combiner> {
     if let Some(known) = predefined(op) {
         if matches!(known, Op::Replace | Op::NoOp) {
@@ -136,14 +136,14 @@ pub(crate) fn combiner(mpi: Mpi, op: MPI_Op, datatype: MPI_Datatype) -> Result<C
     })
 }
 
-/// A predefined operation on a predefined datatype, if it has a meaning for it.
+/// A predefined operation on a predefined datatype, if it is defined for it.
 #[inline]
 pub(crate) fn on_predefined(op: MPI_Op, basic: &Basic) -> Option<Combiner> {
     let known = predefined(op).filter(|known| !matches!(known, Op::Replace | Op::NoOp))?;
     op::is_defined(known, basic).then(|| Combiner::Predefined(known, *basic))
 }
 
-/// A predefined operation takes predefined datatypes alone (MPI 5.0 section 6.9.2).
+/// A predefined operation; an error unless the datatype is predefined and permitted (MPI 5.0 section 6.9.2).
 fn on_basic(
     op: MPI_Op,
     known: Op,
@@ -198,7 +198,7 @@ impl UserOp {
         if self.dense && is_aligned(input, &self.datatype) && is_aligned(inout, &self.datatype) {
             return self.call(input.as_ptr().cast_mut(), inout.as_mut_ptr(), items);
         }
-        // The function wants the items as the program lays them out.
+        // The function needs the items in the program's layout.
         let (mut left, mut right) = (
             ItemBuffer::new(&self.datatype, items),
             ItemBuffer::new(&self.datatype, items),
@@ -209,21 +209,21 @@ impl UserOp {
         inout.copy_from_slice(&right.items.pack());
     }
 
-    /// Calls the function. The program may have freed the datatype since the reduction was called (MPI 5.0 section 5.1.9): then
-    /// the function gets another handle of the same.
+    /// Calls the function. If the program has freed the datatype since the reduction was called (MPI 5.0 section 5.1.9), the function
+    /// gets a new handle of the same datatype.
     fn call(&self, input: *mut u8, inout: *mut u8, items: usize) {
         let fresh = self.mpi.state(|state| {
             let made = self.made.as_ref()?;
             let found = state.datatypes.get(self.handle);
             match found.is_ok_and(|found| Arc::ptr_eq(&found.datatype, &made.datatype)) {
                 true => None,
-                // Without room for it the function gets the freed one, and its calls an error.
+                // If no handle is left, the function gets the freed one, and its MPI calls return errors.
                 false => state.datatypes.insert(made.clone()).ok(),
             }
         });
         self.call_with(fresh.unwrap_or(self.handle), input, inout, items);
         if let Some(fresh) = fresh {
-            // The function may have freed it, as it may not.
+            // The function may have freed it, erroneously.
             let _ = self.mpi.state(|state| state.datatypes.remove(fresh));
         }
     }
@@ -262,11 +262,11 @@ impl UserOp {
     }
 }
 
-/// Memory of ours for items whose datatype has gaps.
+/// A buffer for items whose datatype has gaps.
 struct ItemBuffer {
-    /// Words, for the strictest alignment.
+    /// The memory, with the strictest alignment.
     words: Vec<u128>,
-    /// From where displacements count to the start of the words: far, where a datatype has addresses.
+    /// Distance from the origin of displacements to the start of the memory; large for datatypes with absolute addresses.
     start: isize,
     items: Structured,
 }
@@ -277,13 +277,13 @@ impl ItemBuffer {
         let low = datatype.true_lb.saturating_add(last.min(0));
         let high = datatype.true_lb.saturating_add(datatype.true_extent);
         let high = high.saturating_add(last.max(0));
-        // Whole words from there to the start keep its alignment.
+        // A multiple of the word size preserves the alignment.
         let start = low.div_euclid(WORD as i64).saturating_mul(WORD as i64);
         let bytes = usize::try_from(high.saturating_sub(start)).unwrap_or(usize::MAX);
         let mut words = vec![0u128; bytes.div_ceil(WORD) + 1];
         let start = isize::try_from(start).unwrap_or(0);
         let base = origin(&mut words, start);
-        // SAFETY: all bytes that the items cover, from the lowest to the highest, lie in `words`, which lives as long.
+        // SAFETY: all bytes of the items, from the lowest to the highest, are in `words`, which outlives the result.
         let items = unsafe { Structured::new(base, items as u64, datatype) };
         Self {
             words,
@@ -297,7 +297,7 @@ impl ItemBuffer {
     }
 }
 
-/// Where displacements count from, if the words start `start` bytes from there.
+/// The origin of displacements, if the memory starts `start` bytes from it.
 fn origin(words: &mut [u128], start: isize) -> *mut u8 {
     let words = words.as_mut_ptr().cast::<u8>();
     words.wrapping_offset(start.wrapping_neg())
@@ -305,7 +305,7 @@ fn origin(words: &mut [u128], start: isize) -> *mut u8 {
 
 const WORD: usize = size_of::<u128>();
 
-/// Whether the program's function may take items from here: their alignment divides 16, or their size.
+/// Whether the bytes are aligned for the program's function: to the largest power of two that divides the item size, at most 16.
 fn is_aligned(bytes: &[u8], datatype: &Datatype) -> bool {
     let size = datatype.size.max(1);
     let align = (1u64 << size.trailing_zeros()).min(WORD as u64);

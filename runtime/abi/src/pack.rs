@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packing and unpacking by the program (MPI 5.0 sections 5.2 and 5.3).
+//! `MPI_Pack`, `MPI_Unpack` and the external32 forms (MPI 5.0 sections 5.2 and 5.3).
 
 use core::ffi::CStr;
 
@@ -52,7 +52,7 @@ pub fn unpack(
     packed.advance(bytes.bytes())
 }
 
-/// `MPI_Pack_size`: exactly what [`pack`] needs, since nothing is added.
+/// `MPI_Pack_size`: exactly the bytes of the data, since [`pack`] adds nothing.
 pub fn pack_size(
     mpi: Mpi,
     incount: i64,
@@ -124,7 +124,7 @@ pub fn pack_external_size(
     size.set(times(incount, each)?)
 }
 
-/// The packed bytes, and how far into them the program is.
+/// The packed buffer with the program's position.
 struct Packed<'a> {
     buf: MutBuf,
     size: i64,
@@ -177,7 +177,7 @@ fn data(mpi: Mpi, buf: MutBuf, count: i64, datatype: MPI_Datatype) -> Result<Pay
     mpi.state(|state| payload(state, &call))
 }
 
-/// Puts dense bytes into the program's data: as many as those have.
+/// Copies contiguous bytes into the program's data.
 fn put(data: Payload, bytes: &[u8]) {
     match data {
         Payload::Dense(mut memory) => memory.as_mut_slice().copy_from_slice(bytes),

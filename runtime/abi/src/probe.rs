@@ -105,11 +105,11 @@ pub fn imrecv(
 
 enum Looked {
     ProcNull,
-    /// And its handle, if it was claimed.
+    /// A message, and its handle if it is a matched probe.
     Message(ProbedMessage, MPI_Message),
 }
 
-/// Looks for a message. `take` has it in the same visit that finds it: between two visits another thread may receive it.
+/// Searches for a message. `take` is called in the same visit: between two visits another thread could receive the message.
 fn look(
     mpi: Mpi,
     (source, tag, comm): (c_int, c_int, MPI_Comm),
@@ -149,7 +149,7 @@ fn look(
     }
 }
 
-/// For the probes that are not matched ones.
+/// The `take` of probes other than matched ones.
 fn leave_there(_state: &mut LibraryState, _found: ProbedMessage) -> Result<MPI_Message> {
     Ok(MPI_Message::NULL)
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! All that this crate asks of the process it runs in, in one place.
+//! The state of this process that is needed outside of the runtime: phase, identity, and the end of the job.
 //!
-//! What is not known before initialization (rank, size, the handlers and names of communicators) is told by it through
-//! [`set_identity`] and [`set_lookup`].
+//! Initialization sets the rest (rank, size, functions for handlers and names) with [`set_identity`] and [`set_lookup`].
 
 use core::ffi::c_int;
 use core::fmt;
@@ -13,7 +12,7 @@ use std::sync::{OnceLock, PoisonError, RwLock};
 use crate::enter::On;
 use crate::errhandler::Handler;
 
-/// Where the process is between `MPI_Init` and `MPI_Finalize`.
+/// The phase of MPI in this process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum ProcessPhase {
@@ -27,10 +26,10 @@ pub enum ProcessPhase {
 
 static PHASE: AtomicU8 = AtomicU8::new(ProcessPhase::Before as u8);
 
-/// Where the process is in MPI's life.
+/// The current phase.
 #[inline]
 pub fn phase() -> ProcessPhase {
-    // PAIR(phase): `set_phase` stores with Release what initialization did before.
+    // PAIR(phase): `set_phase` stores with Release after initialization.
     match PHASE.load(Ordering::Acquire) {
         0 => ProcessPhase::Before,
         1 => ProcessPhase::Running,
@@ -38,14 +37,14 @@ pub fn phase() -> ProcessPhase {
     }
 }
 
-/// Initialization and finalization say where the process is now.
+/// Sets the phase; called by initialization and finalization.
 pub fn set_phase(phase: ProcessPhase) {
     // PAIR(phase): `phase` loads with Acquire.
     PHASE.store(phase as u8, Ordering::Release);
     runtime::var::pvars::set_phase(phase as u32);
 }
 
-/// Where the process is in the World Model (MPI 5.0 section 11.2): with sessions, MPI may be called outside of it.
+/// The phase of the World Model (MPI 5.0 section 11.2): with sessions, MPI may be called outside of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum World {
@@ -59,7 +58,7 @@ pub enum World {
 
 static WORLD: AtomicU8 = AtomicU8::new(World::Before as u8);
 
-/// Where the process is in the World Model.
+/// The current phase of the World Model.
 pub fn world() -> World {
     // PAIR(world): `set_world` stores with Release.
     match WORLD.load(Ordering::Acquire) {
@@ -69,23 +68,23 @@ pub fn world() -> World {
     }
 }
 
-/// `MPI_Init` and `MPI_Finalize` say where the process is now.
+/// Sets the phase of the World Model; called by `MPI_Init` and `MPI_Finalize`.
 pub fn set_world(world: World) {
     // PAIR(world): `world` loads with Acquire.
     WORLD.store(world as u8, Ordering::Release);
 }
 
-/// How often `MPI_T_init_thread` was called and not yet undone.
+/// Number of calls of `MPI_T_init_thread` without a matching `MPI_T_finalize`.
 static TOOLS: AtomicU32 = AtomicU32::new(0);
 
-/// Whether the tool interface may be used.
+/// Whether the tool interface is initialized.
 #[inline]
 pub fn tools_are_on() -> bool {
     // PAIR(tools): `tool_begins` and `tool_ends` change it with Release.
     TOOLS.load(Ordering::Acquire) > 0
 }
 
-/// `MPI_T_init_thread`. `false`: it was called too often.
+/// Counts an `MPI_T_init_thread`; `false` on overflow.
 pub fn tool_begins() -> bool {
     let more = |uses: u32| uses.checked_add(1);
     // PAIR(tools): `tools_are_on` loads with Acquire.
@@ -94,7 +93,7 @@ pub fn tool_begins() -> bool {
         .is_ok()
 }
 
-/// `MPI_T_finalize`: whether it undid a call of the other, and whether that was the last one.
+/// Counts an `MPI_T_finalize`; returns whether it matches a call of `MPI_T_init_thread`, and whether it was the last.
 pub fn tool_ends() -> (bool, bool) {
     let less = |uses: u32| uses.checked_sub(1);
     // PAIR(tools): `tools_are_on` loads with Acquire.
@@ -102,7 +101,7 @@ pub fn tool_ends() -> (bool, bool) {
     (before.is_ok(), before == Ok(1))
 }
 
-/// Who this process is, for messages.
+/// The identity of this process, for messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Identity {
     /// Rank in `MPI_COMM_WORLD`.
@@ -125,14 +124,13 @@ impl fmt::Display for Identity {
 
 static IDENTITY: OnceLock<Identity> = OnceLock::new();
 
-/// Initialization says who this process is.
+/// Sets the identity; called by initialization.
 pub fn set_identity(identity: Identity) {
-    // A second initialization in one process has the same answer.
+    // A second initialization in a process has the same identity.
     let _ = IDENTITY.set(identity);
 }
 
-/// Who this process is; before initialization its process number must do, with the rank that it belongs to where a
-/// launcher has left its number.
+/// The identity as text; before initialization the pid, with the rank from the launcher's environment if there is one.
 pub fn identity() -> String {
     if let Some(identity) = IDENTITY.get() {
         return identity.to_string();
@@ -143,12 +141,12 @@ pub fn identity() -> String {
     format!("process {}{of} on host {}", std::process::id(), host())
 }
 
-/// How many ranks `MPI_COMM_WORLD` has, once that is known.
+/// Size of `MPI_COMM_WORLD`, once known.
 pub fn world_size() -> Option<usize> {
     IDENTITY.get().map(|identity| identity.size)
 }
 
-/// The host's name, as far as the first dot.
+/// The host's name, up to the first dot.
 pub fn host() -> String {
     let full = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     match full.trim().split('.').next() {
@@ -157,22 +155,22 @@ pub fn host() -> String {
     }
 }
 
-/// What the objects of the runtime answer about themselves, and how a job is ended.
+/// Functions of the initialized library that this module needs.
 #[derive(Clone, Copy)]
 pub struct Lookup {
     /// The error handler of an object.
     pub handler: fn(On) -> Handler,
-    /// The name of an object, where it has one.
+    /// The name of an object, if it has one.
     pub name: fn(On) -> Option<String>,
     /// Ends every process of the job with this code, because of this error.
     pub end: fn(c_int, &str) -> !,
-    /// Tells the launcher that this function was called, which has no body.
+    /// Reports to the launcher that this function, which has no body, was called.
     pub missing: fn(&str),
 }
 
 static LOOKUP: RwLock<Option<Lookup>> = RwLock::new(None);
 
-/// The runtime says whom to ask.
+/// Sets the functions; called by initialization.
 pub fn set_lookup(lookup: Lookup) {
     *LOOKUP.write().unwrap_or_else(PoisonError::into_inner) = Some(lookup);
 }
@@ -181,8 +179,8 @@ fn lookup() -> Option<Lookup> {
     *LOOKUP.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The error handler of an object. Without a runtime, MPI 5.0 section 9.3 gives the initial one, which is fatal; for files
-/// section 14.7 gives one that returns.
+/// The error handler of an object. Before initialization it is the initial one, which is fatal (MPI 5.0 section 9.3); for files it is
+/// the one that returns (section 14.7).
 pub fn handler(on: On) -> Handler {
     match (lookup(), on) {
         (Some(lookup), _) => (lookup.handler)(on),
@@ -198,7 +196,7 @@ pub fn name_of(on: On) -> Option<String> {
         .or_else(|| on.predefined_name().map(str::to_owned))
 }
 
-/// Ends the job because of an error that was printed; `error` names it again for the launcher, in a few words.
+/// Ends the job because of an error that was printed; `error` is a short form for the launcher.
 pub fn end(code: c_int, error: &str) -> ! {
     match lookup() {
         Some(lookup) => (lookup.end)(code, error),
@@ -209,8 +207,7 @@ pub fn end(code: c_int, error: &str) -> ! {
     }
 }
 
-/// A function without a body was called. The launcher is told of the first one, since a program that gets the error may end in
-/// any way.
+/// Reports to the launcher the first call of a function without a body, since the program may end without printing the error.
 pub fn note_missing(function: &str) {
     static TOLD: AtomicBool = AtomicBool::new(false);
     if let Some(lookup) = lookup()

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sends and receives (MPI 5.0 chapter 3): arguments are checked here, once, for all forms of a call.
+//! Sends and receives (MPI 5.0 chapter 3): the arguments of all forms of a call are checked here.
 //!
 //! # Safety
-//! Buffers become lent memory here. Obligation **B1**, of every function that takes a buffer: the caller upholds MPI 5.0
-//! sections 3.2.2 and 3.7.2: the buffer holds the items that count and datatype describe, and is left alone until the
+//! Buffers are converted to [`UserMemory`] here. Obligation **B1**, of every function that takes a buffer: the caller complies with
+//! MPI 5.0 sections 3.2.2 and 3.7.2: the buffer contains the items that count and datatype describe, and is not accessed until the
 //! operation is complete.
-#![allow(unsafe_code, reason = "the program's buffers become lent memory")]
+#![allow(unsafe_code, reason = "the program's buffers become UserMemory")]
 
 use core::ffi::c_int;
 use runtime::datatype::Datatype;
@@ -221,7 +221,7 @@ pub fn recv(
     Ok(())
 }
 
-/// The rest of a call whose receive the express lane has posted: `MPI_Recv`, `MPI_Sendrecv`.
+/// Completes a call whose receive the express lane has posted: `MPI_Recv`, `MPI_Sendrecv`.
 pub fn finish_posted(
     name: &'static str,
     token: u32,
@@ -234,7 +234,7 @@ pub fn finish_posted(
     })
 }
 
-/// The rest of an `MPI_Sendrecv` whose message has gone on the express lane.
+/// Completes an `MPI_Sendrecv` whose message was sent on the express lane.
 #[cold]
 #[inline(never)]
 pub fn finish_sendrecv(
@@ -464,7 +464,7 @@ pub fn sendrecv_replace(
         ..out
     };
     check_receive(mpi, &into)?;
-    // The copy leaves before the receive can write over it.
+    // The data are copied before the receive can overwrite them.
     let sent = start_copied(mpi, out)?;
     let result = match start_receive(mpi, into)? {
         None => {
@@ -546,10 +546,10 @@ pub fn isendrecv_replace(
     give_both(mpi, sent, received, &request)
 }
 
-/// Where the handle of a new request goes.
+/// Output parameter for the handle of a new request.
 type OutRequest<'a> = OutArg<'a, MPI_Request>;
 
-/// The arguments that all calls of this chapter have.
+/// The arguments common to all calls of this chapter.
 #[derive(Clone, Copy)]
 pub(crate) struct Pt2ptCall {
     pub(crate) buf: MutBuf,
@@ -560,10 +560,10 @@ pub(crate) struct Pt2ptCall {
     pub(crate) comm: MPI_Comm,
 }
 
-/// Nothing lies on the first page.
+/// Size of the first page in bytes, which is never mapped.
 const PAGE: i64 = 4096;
 
-/// Which send.
+/// The kind of send.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     Standard,
@@ -586,7 +586,7 @@ fn start_send(mpi: Mpi, call: Pt2ptCall, form: Form) -> Result<Option<RequestId>
     Ok(started)
 }
 
-/// A send of a copy, for the calls whose buffer is received into.
+/// Starts the send of a copy, for the calls that receive into the send buffer.
 fn start_copied(mpi: Mpi, call: Pt2ptCall) -> Result<Option<RequestId>> {
     mpi.state(|state| {
         let Some((target, data)) = parse_send(state, &call)? else {
@@ -617,7 +617,7 @@ fn start_receive(mpi: Mpi, call: Pt2ptCall) -> Result<Option<RequestId>> {
     })
 }
 
-/// Notes for debuggers what a request moves.
+/// Records the data of a request for debuggers.
 pub(crate) fn note(state: &mut LibraryState, request: RequestId, call: &Pt2ptCall) {
     let messages = &mut state.universe.messages;
     messages.record_datatype(request, type_rows::number(call.datatype));
@@ -676,7 +676,7 @@ fn give_both(
     Ok(())
 }
 
-/// The receiving half of a call whose send may still go on.
+/// Completes the receive of a call whose send may still be in progress.
 fn finish_received(
     mpi: Mpi,
     request: RequestId,
@@ -723,7 +723,7 @@ fn send_mode(state: &mut LibraryState, form: Form, comm: MPI_Comm, bytes: u64) -
     })
 }
 
-/// Where a send goes; `None` for `MPI_PROC_NULL`.
+/// The target of a send; `None` for `MPI_PROC_NULL`.
 fn target_of(object: &CommObject, dest: c_int, tag: c_int) -> Result<Option<SendTarget>> {
     if tag < 0 {
         return Err(bad_tag(tag));
@@ -732,7 +732,7 @@ fn target_of(object: &CommObject, dest: c_int, tag: c_int) -> Result<Option<Send
     Ok(peer_of(object, dest, "destination")?.map(|peer| SendTarget { context, peer, tag }))
 }
 
-/// What a receive or probe asks for; `None` for `MPI_PROC_NULL`.
+/// The source pattern of a receive or probe; `None` for `MPI_PROC_NULL`.
 pub(crate) fn source_of(
     object: &CommObject,
     source: c_int,
@@ -769,7 +769,7 @@ fn peer_of(object: &CommObject, rank: c_int, which: &str) -> Result<Option<Peer>
         .ok_or_else(|| bad_rank(which, rank, object.comm.partners().size()))
 }
 
-/// The data of a call as lent memory.
+/// The data of a call.
 pub(crate) fn payload(state: &LibraryState, call: &Pt2ptCall) -> Result<Payload> {
     let Pt2ptCall {
         buf,
@@ -820,8 +820,7 @@ pub(crate) fn payload(state: &LibraryState, call: &Pt2ptCall) -> Result<Payload>
     }))
 }
 
-/// Whether a datatype's displacements are addresses themselves, so that it goes with MPI_BOTTOM: with others, a buffer was
-/// forgotten.
+/// Whether a datatype has absolute addresses, as required with MPI_BOTTOM: otherwise NULL was passed by mistake.
 fn has_addresses(datatype: &Datatype) -> bool {
     !(-PAGE..PAGE).contains(&datatype.true_lb)
 }
@@ -837,7 +836,7 @@ pub(crate) fn lend(buf: MutBuf, offset: i64, bytes: usize) -> Result<UserMemory>
     if start.is_null() || buf.is_in_place() {
         return Err(bad_buffer(buf, bytes));
     }
-    // SAFETY: B1: `bytes` bytes from there are the caller's, until the operation is complete.
+    // SAFETY: B1: the `bytes` bytes are the library's until the operation is complete.
     Ok(unsafe { UserMemory::new(start, bytes) })
 }
 

@@ -1,21 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! QMPI: tools stacked between the program and MPI, each calling the next one itself.
 //!
-//! Two forms of one interface are served from the same table. That of the working group's mail of 8 October 2020: a tool's
-//! function takes a context before MPI's arguments. And MPICH's, where the tool's number stands between the two. A tool has
-//! the form of the function by which it registers; where neighbours differ, each is handed a function of its own form that
-//! calls the other ([`Forms`]).
+//! Two forms of the interface are provided from the same table. In that of the working group's mail of 8 October 2020 a tool's
+//! function takes a context before MPI's arguments. In MPICH's form the tool's number follows the context. A tool has the form of the
+//! function with which it registers; if neighbours differ, each gets a function of its own form that calls the other ([`Forms`]).
 //!
-//! Which tools there are is settled once, when the first function of MPI is called (`list`): from then on the stack never changes,
-//! and is read without a lock. A context is the number of the instance that is to be called; 0 is MPI itself, and so is any
-//! number that was never given out. Without tools all that is left is one comparison in the entry point ([`is_stacked`]), and
-//! not even that where an express lane carries the call.
+//! The stack is built once, when the first MPI function is called (`list`): from then on it never changes, and is read without a lock.
+//! A context is the number of the instance that is to be called; 0, and any number that was never assigned, is MPI itself. Without
+//! tools the only cost is one comparison in the entry point ([`is_stacked`]), and none for calls of the express lane.
 //!
 //! # Safety
 //! A registered function is called with the arguments of the function that it was registered for, in the form that it was
-//! registered with: obligation **Q1** on tools, which C cannot check. Pointers of tools' own are written to only after they
-//! were compared with NULL (**Q2**: they are what the interface says).
-#![allow(unsafe_code, reason = "functions that C programs hand over")]
+//! registered with: obligation **Q1** on tools, which C cannot check. Pointers of tools are written only after a check for NULL
+//! (**Q2**: they are as the interface specifies).
+#![allow(unsafe_code, reason = "functions of C programs")]
 
 mod address;
 pub mod entry;
@@ -31,23 +29,23 @@ pub use list::take_complaints;
 use crate::qmpi_table::FUNCTIONS;
 use stack::stack;
 
-/// Whom a call is for: 0 for MPI itself, else the number of an instance of a tool. As large as the C struct of one pointer.
+/// The callee of a call: 0 for MPI itself, otherwise the number of a tool instance. As large as the C struct of one pointer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(transparent)]
 pub struct QmpiContext(usize);
 
 impl QmpiContext {
-    /// Whether this is MPI's own, behind all tools.
+    /// Whether this is MPI itself, below all tools.
     #[inline(always)]
     pub fn is_mpi(self) -> bool {
         self.0 == 0
     }
 }
 
-/// A function of a tool; what it really takes is known where it is called (Q1).
+/// A function of a tool; its real type is known at the call (Q1).
 pub type Function = unsafe extern "C" fn();
 
-/// Who is called next, as it stands in the table of the stack.
+/// The next callee, an entry in the table of the stack.
 #[derive(Clone, Copy, Debug)]
 pub enum NextTool {
     /// MPI itself.
@@ -58,39 +56,37 @@ pub enum NextTool {
     ByNumber(Function, QmpiContext, c_int),
 }
 
-/// What MPI has for one function of the standard: the two functions by which tools call whoever is next, and the two by which
-/// the program comes in.
+/// The functions for one MPI function: two with which tools call the next callee, and two for the program's call.
 #[derive(Debug)]
 pub struct Forms {
-    /// Takes a context first, and calls whom it names.
+    /// Takes a context first, and calls the callee that it names.
     pub by_context: *const c_void,
-    /// Takes a context and a number first, and calls whom the number names: the exported `QMPI_X`.
+    /// Takes a context and a number first, and calls the callee that the number names: the exported `QMPI_X`.
     pub by_number: *const c_void,
-    /// The first frame of a call that goes through tools.
+    /// The outermost frame of a call through tools.
     pub top: *const c_void,
-    /// What the program calls: `PMPI_X`.
+    /// The function that the program calls: `PMPI_X`.
     pub entry: *const c_void,
 }
 
-// SAFETY: addresses of functions, which anybody may read.
+// SAFETY: constant addresses of functions.
 unsafe impl Sync for Forms {}
 
-/// Nobody has looked for tools yet, or there are some.
+/// The stack is not built yet, or not empty.
 static STACKED: AtomicBool = AtomicBool::new(true);
 
-/// Whether an entry point has to ask for tools at all.
+/// Whether an entry point has to look tools up.
 #[inline(always)]
 pub fn is_stacked() -> bool {
     STACKED.load(Relaxed)
 }
 
-/// Which tools there are is known from now on.
+/// Records that the stack is built.
 fn settled() {
     STACKED.store(stack().is_some(), Relaxed);
 }
 
-/// The tool that is called first for a function, by the number of the function. Settles which tools there are, if that was
-/// not done.
+/// The first callee for a function, by the function's number. Builds the stack on the first call.
 #[inline(always)]
 pub fn outermost(function: usize) -> &'static NextTool {
     match stack() {
@@ -99,7 +95,7 @@ pub fn outermost(function: usize) -> &'static NextTool {
     }
 }
 
-/// The same for the first calls, and for those that tools make while they are asked.
+/// The same for the first calls, and for those that tools make while the stack is built.
 #[cold]
 #[inline(never)]
 fn first(function: usize) -> &'static NextTool {
@@ -110,13 +106,13 @@ fn first(function: usize) -> &'static NextTool {
     }
 }
 
-/// Whom a context names, or whoever stands below it if that tool does not intercept the function.
+/// The callee that a context names, or the next one below it if that tool does not intercept the function.
 #[inline(never)]
 pub fn by_context(context: QmpiContext, function: usize) -> &'static NextTool {
     target(context.0, function)
 }
 
-/// Whom the number of a tool names; 0 is MPI itself.
+/// The callee that a tool's number names; 0 is MPI itself.
 #[inline(never)]
 pub fn by_number(tool: c_int, function: usize) -> &'static NextTool {
     target(usize::try_from(tool).unwrap_or(0), function)
@@ -129,7 +125,7 @@ fn target(number: usize, function: usize) -> &'static NextTool {
     }
 }
 
-/// The first below instance `above` that intercepts the function; 0 is the program.
+/// The first callee below instance `above` that intercepts the function; `above` 0 is the program.
 fn next(above: usize, function: usize) -> &'static NextTool {
     match stack() {
         Some(stack) => stack.below(above, function),
@@ -137,7 +133,7 @@ fn next(above: usize, function: usize) -> &'static NextTool {
     }
 }
 
-/// The number of an instance as C has it: there are few (`stack::MOST_INSTANCES`).
+/// The number of an instance as a C int; it is at most `stack::MAX_INSTANCES`.
 fn number_of(instance: usize) -> c_int {
     c_int::try_from(instance).unwrap_or(0)
 }

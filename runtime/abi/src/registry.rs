@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The objects behind live handles: a slot map whose every refusal says what was given instead.
+//! The objects of handles: a slot map, whose errors describe the invalid handle.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use crate::error::{Error, ErrorClass};
 use crate::handle::{self, Handle, HandleKind, HandleParts, MAX_OBJECTS};
 
-/// All live objects of one handle type.
+/// All objects of one handle type.
 ///
 /// ```
 /// use mpi_abi::handle::MPI_Info;
@@ -21,19 +21,19 @@ use crate::handle::{self, Handle, HandleKind, HandleParts, MAX_OBJECTS};
 /// ```
 pub struct HandleRegistry<H, T> {
     slots: Vec<RegistrySlot<T>>,
-    /// Empty slots, longest free first: a stale handle is told as long as possible.
+    /// Free slots, least recently freed first: stale handles are detected as long as possible.
     free: VecDeque<usize>,
     handle: PhantomData<fn(H) -> H>,
 }
 
-/// A place for an object, with its generation.
+/// A slot for an object, with its generation.
 struct RegistrySlot<T> {
     generation: u8,
     object: Option<T>,
 }
 
 impl<H: Handle, T> HandleRegistry<H, T> {
-    /// An empty one.
+    /// An empty registry.
     pub const fn new() -> Self {
         Self {
             slots: Vec::new(),
@@ -42,9 +42,9 @@ impl<H: Handle, T> HandleRegistry<H, T> {
         }
     }
 
-    /// Keeps `object` and names it.
+    /// Inserts `object` and returns its handle.
     pub fn insert(&mut self, object: T) -> Result<H, Error> {
-        // A few empty slots are kept waiting, so that a handle is not given out again at once.
+        // A number of free slots is held back, so that a slot is not reused at once.
         let reuse = self.free.len() > WAITING || self.slots.len() == MAX_OBJECTS;
         let reused = if reuse { self.free.pop_front() } else { None };
         let index = match reused {
@@ -73,7 +73,7 @@ impl<H: Handle, T> HandleRegistry<H, T> {
         object.ok_or_else(|| not_here(handle, self.slots.len()))
     }
 
-    /// The object of `handle`, to change it.
+    /// The object of `handle`, mutable.
     pub fn get_mut(&mut self, handle: H) -> Result<&mut T, Error> {
         let issued = self.slots.len();
         match self
@@ -88,7 +88,7 @@ impl<H: Handle, T> HandleRegistry<H, T> {
         }
     }
 
-    /// Takes the object of `handle` out; the handle is stale from here on.
+    /// Removes the object of `handle`; the handle becomes stale.
     pub fn remove(&mut self, handle: H) -> Result<T, Error> {
         let taken = self
             .index(handle)
@@ -101,7 +101,7 @@ impl<H: Handle, T> HandleRegistry<H, T> {
         Ok(object)
     }
 
-    /// Every live object with its handle.
+    /// Every object with its handle.
     pub fn iter(&self) -> impl Iterator<Item = (H, &T)> {
         self.slots.iter().enumerate().filter_map(|(index, slot)| {
             let place = HandleParts {
@@ -112,7 +112,7 @@ impl<H: Handle, T> HandleRegistry<H, T> {
         })
     }
 
-    /// How many objects live.
+    /// Number of objects.
     pub fn len(&self) -> usize {
         self.slots
             .iter()
@@ -120,7 +120,7 @@ impl<H: Handle, T> HandleRegistry<H, T> {
             .count()
     }
 
-    /// Whether none lives.
+    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -147,7 +147,7 @@ impl<H: Handle, T> HandleRegistry<H, T> {
     }
 }
 
-/// The error about a handle with no object, in a registry that has given out `issued` places.
+/// The error about a handle without an object, in a registry that has used `issued` slots.
 #[cold]
 fn not_here<H: Handle>(handle: H, issued: usize) -> Error {
     let freed = HandleParts::of(H::KIND, handle.bits()).is_some_and(|place| place.index < issued);
@@ -164,10 +164,10 @@ impl<H: Handle, T> Default for HandleRegistry<H, T> {
     }
 }
 
-/// Slots that stay empty before the first of them is used again.
+/// Number of free slots before the first of them is reused.
 const WAITING: usize = 64;
 
-/// The error about a number that names no object of this kind: what it is instead, if anything.
+/// The error about a number that is no handle of this kind; describes what it is instead.
 #[cold]
 pub fn not_a(kind: HandleKind, bits: usize) -> Error {
     let given = handle::describe(bits);

@@ -7,7 +7,7 @@ use runtime::{Awaits, MessageStatus, RequestId, RequestKind, RequestList, Visit}
 
 use crate::args::{InOutArg, OutArg, OutArray, OutStatus, OutStatuses};
 use crate::c::{MPI_SUCCESS, MPI_UNDEFINED};
-use crate::coll::begun;
+use crate::coll::run_new_tasks;
 use crate::enter::{Mpi, On, enter};
 use crate::error::{Error, ErrorClass, Result};
 use crate::express_lanes;
@@ -21,9 +21,9 @@ use crate::status::MPI_Status;
 enum FoundRequest {
     /// `MPI_REQUEST_NULL`, or persistent and not started: nothing to wait for.
     Inactive,
-    /// Complete from the start, with this status.
+    /// Complete since its start, with this status.
     Done(MPI_Status),
-    /// One of the engine's.
+    /// A request of the engine.
     Live(RequestId),
 }
 
@@ -78,8 +78,8 @@ pub fn waitall(mpi: Mpi, requests: &mut [MPI_Request], statuses: OutStatuses<'_>
     waitall_from(mpi, requests, &statuses, 0)
 }
 
-/// The rest of a call whose first requests were collected, and their statuses told: `MPI_Waitall`, or `MPI_Testall` where all are
-/// complete. `None`: none was.
+/// Completes a call whose first requests were collected, with their statuses: `MPI_Waitall`, or `MPI_Testall` if all are complete.
+/// `None`: none was collected.
 #[inline(never)]
 pub fn finish_waitall(
     name: &'static str,
@@ -271,7 +271,7 @@ pub fn request_get_status_some(
     statuses: OutStatuses<'_>,
 ) -> Result<()> {
     let found = find_all(mpi, requests)?;
-    // Always: nothing is collected here, so what is complete already must not keep the rest waiting.
+    // In every case: nothing is collected here, so complete requests must not prevent progress of the others.
     turn_unless_done(mpi, &found);
     let done = done_ones(mpi, &found);
     for (slot, at) in done.iter().enumerate() {
@@ -319,7 +319,7 @@ pub fn cancel(mpi: Mpi, request: InOutArg<'_, MPI_Request>) -> Result<()> {
             mpi.visit(|universe| universe.cancel(id));
             Ok(())
         }
-        // Complete already: it was too late.
+        // It is complete: too late to cancel.
         FoundRequest::Done(_) => Ok(()),
         FoundRequest::Inactive => {
             let detail = "the request is null or not started, there is nothing to cancel";
@@ -338,13 +338,13 @@ pub fn startall(mpi: Mpi, requests: &mut [MPI_Request]) -> Result<()> {
     let first = mpi.visit(|universe| universe.tasks.next_number());
     let mut requests = requests.iter();
     let started = requests.try_for_each(|request| start_one(mpi, *request));
-    begun(mpi, first);
-    // The next ones need not come this way.
+    run_new_tasks(mpi, first);
+    // Later starts can use the express lane.
     express_lanes::open();
     started
 }
 
-/// The rest of an `MPI_Start` or `MPI_Startall` whose first requests were started. `None`: none was.
+/// Completes an `MPI_Start` or `MPI_Startall` whose first requests were started. `None`: none was started.
 #[cold]
 #[inline(never)]
 pub fn finish_startall(requests: &mut [MPI_Request], from: usize) -> Option<c_int> {
@@ -389,7 +389,7 @@ fn restart_other(state: &mut LibraryState, id: RequestId) -> Result<()> {
     Ok(state.universe.restart_other(id)?)
 }
 
-/// What a call waits for that got a list of requests.
+/// The wait of a call with a list of requests, for debuggers.
 fn of_list(requests: &[MPI_Request]) -> Awaits {
     Awaits::List(RequestList {
         address: requests.as_ptr().addr(),
@@ -398,7 +398,7 @@ fn of_list(requests: &[MPI_Request]) -> Awaits {
     })
 }
 
-/// Waits for a request that no handle names, and says how it ended.
+/// Waits for a request without a handle, and writes its status.
 pub(crate) fn finish_alone(mpi: Mpi, id: RequestId, status: &OutStatus<'_>) -> Result<()> {
     mpi.wait_for(id);
     let (ended, context) = mpi.visit(|universe| {
@@ -410,14 +410,14 @@ pub(crate) fn finish_alone(mpi: Mpi, id: RequestId, status: &OutStatus<'_>) -> R
     ended.error.map_or(Ok(()), raised)
 }
 
-/// A status of the runtime, in C's form.
+/// Converts a status of the runtime.
 pub(crate) fn status_of(ended: &MessageStatus) -> MPI_Status {
     let mut status = match ended.source {
         Some(source) => MPI_Status::received(source, ended.tag, ended.bytes),
         None if ended.no_process => MPI_Status::PROC_NULL,
         None => {
             let mut status = MPI_Status::EMPTY;
-            // Only those of an operation on its own, as on a file.
+            // Only for operations without a message, such as those on files.
             status.set_bytes(ended.bytes);
             status
         }
@@ -436,12 +436,12 @@ fn take(
     if collected.gone {
         request.set(MPI_Request::NULL);
     }
-    let (ended, error) = told(mpi, collected);
+    let (ended, error) = status_and_error(mpi, collected);
     status.set(ended);
     error.map_or(Ok(()), Err)
 }
 
-/// A completed request that is collected now.
+/// A completed request that is being collected.
 struct CollectedRequest {
     ended: MessageStatus,
     /// It was not persistent.
@@ -450,8 +450,8 @@ struct CollectedRequest {
     general: Option<Grequest>,
 }
 
-/// Collects a complete request, unless that was done since it was found: a list may name it twice, another thread may
-/// wait for it too. Its slot may be another request's already.
+/// Collects a complete request, unless it was collected since it was found: a list may contain it twice, and another thread may wait
+/// for it too. Its slot may have been reused already.
 fn collect(mpi: Mpi, id: RequestId, handle: MPI_Request) -> Result<CollectedRequest> {
     let collected = mpi.state(|state| {
         let universe = &mut state.universe;
@@ -474,10 +474,10 @@ fn collect(mpi: Mpi, id: RequestId, handle: MPI_Request) -> Result<CollectedRequ
     collected.ok_or_else(|| stale_request(handle))
 }
 
-fn told(mpi: Mpi, collected: CollectedRequest) -> (MPI_Status, Option<Error>) {
+fn status_and_error(mpi: Mpi, collected: CollectedRequest) -> (MPI_Status, Option<Error>) {
     if let Some(general) = collected.general {
         let (status, queried) = general.status();
-        // It goes, whatever the query says.
+        // It is freed, even if the query function failed.
         let freed = general.freed();
         return (status, queried.and(freed).err());
     }
@@ -486,7 +486,7 @@ fn told(mpi: Mpi, collected: CollectedRequest) -> (MPI_Status, Option<Error>) {
     (status, collected.ended.error.map(raised))
 }
 
-/// An error of a request is raised on the communicator that it was made with (MPI 5.0 section 9.3).
+/// Raises an error of a request on its communicator (MPI 5.0 section 9.3).
 #[cold]
 fn on_its_comm(mpi: Mpi, error: Error, context: u32) -> Error {
     match mpi.state(|state| state.comm_with_context(context)) {
@@ -495,7 +495,7 @@ fn on_its_comm(mpi: Mpi, error: Error, context: u32) -> Error {
     }
 }
 
-/// Collects one of a list; `NULL` replaces its handle unless it is persistent.
+/// Collects an entry of a list; its handle becomes `MPI_REQUEST_NULL` unless it is persistent.
 fn take_entry(
     mpi: Mpi,
     request: &mut MPI_Request,
@@ -512,14 +512,14 @@ fn take_entry(
                 if collected.gone {
                     *request = MPI_Request::NULL;
                 }
-                told(mpi, collected)
+                status_and_error(mpi, collected)
             }
             Err(error) => (MPI_Status::EMPTY, Some(error)),
         },
     }
 }
 
-/// Collects all requests, and tells the statuses of those from number `from` on.
+/// Collects all requests, and writes the statuses of those from index `from` on.
 fn collect_all(
     mpi: Mpi,
     requests: &mut [MPI_Request],
@@ -539,7 +539,7 @@ fn collect_all(
     in_status(found.len(), errors, statuses)
 }
 
-/// MPI 5.0 section 3.7.5: with errors, each status tells its own and the call answers `MPI_ERR_IN_STATUS`.
+/// MPI 5.0 section 3.7.5: after errors, each status has its own error code and the call returns `MPI_ERR_IN_STATUS`.
 fn in_status(count: usize, errors: Vec<(usize, Error)>, statuses: &OutStatuses<'_>) -> Result<()> {
     let Some((first, error)) = errors.first() else {
         return Ok(());
@@ -632,7 +632,7 @@ fn is_done(universe: &runtime::Universe, entry: &FoundRequest) -> bool {
     }
 }
 
-/// A turn of progress; if none of these is complete, that of a poll.
+/// Makes progress; if none of these is complete, as much as a polling call does.
 fn turn_unless_done(mpi: Mpi, found: &[FoundRequest]) {
     let waits = |entry: &FoundRequest| !matches!(entry, FoundRequest::Inactive);
     if first_of_done(mpi, found).is_none() && found.iter().any(waits) {
@@ -642,7 +642,7 @@ fn turn_unless_done(mpi: Mpi, found: &[FoundRequest]) {
     }
 }
 
-/// The first that is complete, after a turn of progress if none is yet.
+/// The first complete request, after making progress if none is complete yet.
 fn first_done(mpi: Mpi, found: &[FoundRequest]) -> Option<usize> {
     first_of_done(mpi, found).or_else(|| {
         mpi.poll_turn();
@@ -689,7 +689,7 @@ fn find_all(mpi: Mpi, requests: &[MPI_Request]) -> Result<Vec<FoundRequest>> {
     Ok(found)
 }
 
-/// Looks a request up, and carries on what is in the background: what the call finds may be complete, again and again.
+/// Looks a request up, and advances background tasks, since a program may call this repeatedly with complete requests only.
 fn find(mpi: Mpi, request: MPI_Request) -> Result<FoundRequest> {
     mpi.progress_briefly();
     look_up(mpi, request)
@@ -719,13 +719,13 @@ fn live(mpi: Mpi, request: MPI_Request) -> Result<RequestId> {
     let token = request_token(request)?;
     let found = mpi.visit(|universe| {
         let found = universe.messages.find_request(token)?;
-        // What was freed while it was under way ends by itself, and nobody may wait for it.
+        // A request that was freed while in progress completes by itself, and must not be waited for.
         (!universe.messages.is_freed(found)).then_some(found)
     });
     found.ok_or_else(|| stale_request(request))
 }
 
-/// MPI 5.0 section 6.12.
+/// The error about an operation that is not permitted on collective requests (MPI 5.0 section 6.12).
 #[cold]
 fn of_a_collective(what: &str) -> Error {
     let detail = format!("the request of a collective cannot be {what}; wait for it");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rows by which a debugger knows the objects that the program has made: each object has one as long as it lives.
+//! Rows in the debugger's tables: each object that the program makes has one until it is freed.
 
 use std::collections::HashMap;
 
@@ -7,17 +7,17 @@ use std::collections::HashMap;
 pub trait DebuggerRow: Default + 'static {
     /// Rows of the first chunk; each further chunk has twice as many.
     const FIRST: usize;
-    /// Chunks that its table can have.
+    /// Maximum number of chunks of its table.
     const CHUNKS: usize;
 
-    /// Makes a chunk known to debuggers.
+    /// Adds a chunk to the debugger's table.
     fn publish(number: usize, rows: &'static [Self]);
 
-    /// The object is gone.
+    /// Marks the row as free.
     fn close(&self);
 }
 
-/// Which row an object has, by its handle's bits.
+/// The rows of one kind of object, by the handle's bits.
 pub struct Rows<R: DebuggerRow> {
     chunks: usize,
     free: Vec<&'static R>,
@@ -35,7 +35,7 @@ impl<R: DebuggerRow> Default for Rows<R> {
 }
 
 impl<R: DebuggerRow> Rows<R> {
-    /// The row of an object; a new one gets one. There are more rows than handles.
+    /// The row of an object, allocated for a new object. There are more rows than handles.
     pub fn row(&mut self, bits: usize) -> Option<&'static R> {
         if let Some(row) = self.used.get(&bits) {
             return Some(row);
@@ -48,7 +48,7 @@ impl<R: DebuggerRow> Rows<R> {
         Some(row)
     }
 
-    /// The object is gone; its row is another's from now on.
+    /// Frees the row of an object.
     pub fn close(&mut self, bits: usize) {
         if let Some(row) = self.used.remove(&bits) {
             row.close();

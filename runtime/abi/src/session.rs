@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sessions (MPI 5.0 section 11.3), and what is made from process sets.
+//! Sessions (MPI 5.0 section 11.3), process sets, and communicators made from groups.
 //!
-//! All sessions of a process and its World Model share one runtime, which joins the job with the first of them. It leaves
-//! with `MPI_Finalize`, or with the last session after that. A process that had sessions alone may open another one at any
-//! time, so it leaves when it exits.
+//! All sessions of a process and its World Model share one runtime, which joins the job with the first of them. It leaves with
+//! `MPI_Finalize`, or with the last session after that. A process that only uses sessions may open another one at any time, so it
+//! leaves when it exits.
 //!
 //! # Safety
-//! `atexit` is the C library's, and gets a function that takes nothing and does not unwind.
-#![allow(unsafe_code, reason = "registers what is done at the process's exit")]
+//! `atexit` is the C library's, and gets a function without parameters that does not unwind.
+#![allow(unsafe_code, reason = "registers an exit handler")]
 
 use core::ffi::{CStr, c_int};
 use std::ffi::CString;
@@ -19,8 +19,8 @@ use crate::args::{InOutArg, OutArg, OutChars};
 use crate::buffer;
 use crate::c;
 use crate::comm::int;
-use crate::comm_agree::{AgreementLane, group_of, swap_leaders, words_of};
-use crate::comm_context::{Makers, let_go};
+use crate::comm_agree::{AgreementLane, exchange_leaders, group_of, words_of};
+use crate::comm_context::{ContextMembers, release_context};
 use crate::comm_make::{keep, lead};
 use crate::enter::{Mpi, On, enter};
 use crate::errhandler::{check_for_comms, check_for_sessions};
@@ -34,15 +34,15 @@ use crate::state::GroupObject;
 
 /// A session.
 pub struct SessionObject {
-    /// What becomes of its errors.
+    /// Its error handler.
     pub errhandler: MPI_Errhandler,
-    /// The thread level that it was granted.
+    /// Its provided thread level.
     pub thread_level: c_int,
-    /// What its groups and communicators, and its buffer, know it by.
+    /// Its number, stored in its groups, communicators and buffer.
     pub number: SessionNumber,
 }
 
-/// The number of a session, which no other one of the process has.
+/// The number of a session, unique in the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionNumber(pub u32);
 
@@ -115,7 +115,7 @@ pub fn session_get_num_psets(
     Ok(())
 }
 
-/// `MPI_Session_get_nth_pset`: `length` is the room in `name`, NUL included, and becomes the room that is needed.
+/// `MPI_Session_get_nth_pset`: `length` is the size of `name`, including the NUL, and becomes the required size.
 pub fn session_get_nth_pset(
     mpi: Mpi,
     session: MPI_Session,
@@ -197,7 +197,7 @@ pub fn comm_create_from_group(
     Ok(())
 }
 
-/// `MPI_Intercomm_create_from_groups`: the leaders tell each other who is in their groups, and their groups what they heard.
+/// `MPI_Intercomm_create_from_groups`: the leaders exchange their groups, and broadcast the result in their groups.
 pub fn intercomm_create_from_groups(
     mpi: Mpi,
     local_group: MPI_Group,
@@ -215,15 +215,15 @@ pub fn intercomm_create_from_groups(
     let rank = own_rank(mpi, &members)?;
     let leader = rank_in("local leader", local_leader, &members)?;
     let lane = lane(mpi, stringtag);
-    let told = match rank == leader {
+    let exchanged = match rank == leader {
         true => meet(mpi, lane, &members, remote_group, remote_leader).map(Some),
         false => Ok(None),
     };
-    // What went wrong there the others must hear too, or they would wait for ever.
-    let (met, failed) = told.map_or_else(|error| (None, Some(error)), |met| (met, None));
+    // An error there must be broadcast too, since the other members wait.
+    let (met, failed) = exchanged.map_or_else(|error| (None, Some(error)), |met| (met, None));
     let (words, other) = met.map_or((Vec::new(), None), |(words, other)| (words, Some(other)));
-    let makers =
-        Makers::in_lane(lane, &members, rank).led_by(leader, other.map(|peer| (lane, peer)));
+    let makers = ContextMembers::in_lane(lane, &members, rank)
+        .led_by(leader, other.map(|peer| (lane, peer)));
     let mut words = lane.share(mpi, makers.group(), makers.rank(), words)?;
     if let Some(error) = failed {
         return Err(error);
@@ -236,13 +236,13 @@ pub fn intercomm_create_from_groups(
         Some(0) => makers.agree_now(mpi)?,
         Some(context) => ContextId(context),
     };
-    let remote = group_of(mpi, &words).inspect_err(|_| let_go(mpi, context))?;
+    let remote = group_of(mpi, &words).inspect_err(|_| release_context(mpi, context))?;
     let made = Comm::new(context, members, rank).with_remote(Some(remote));
     newintercomm.set(own(mpi, made, local_group, errhandler)?);
     Ok(())
 }
 
-/// What the leaders say to each other: their groups, and the context.
+/// The leaders' exchange: their groups, and the context id.
 fn meet(
     mpi: Mpi,
     lane: AgreementLane,
@@ -260,12 +260,12 @@ fn meet(
         return Err(Error::new(ErrorClass::RANK, detail));
     }
     Ok((
-        swap_leaders(mpi, lane, members, peer, words_of(mpi, members))?,
+        exchange_leaders(mpi, lane, members, peer, words_of(mpi, members))?,
         peer,
     ))
 }
 
-/// Keeps a communicator that has no parent, but a group from a session.
+/// Inserts a communicator made from a session's group, without a parent.
 fn own(mpi: Mpi, comm: Comm, group: MPI_Group, errhandler: MPI_Errhandler) -> Result<MPI_Comm> {
     let handle = keep(mpi, MPI_Comm::SELF, comm)?;
     mpi.state(|state| {
@@ -277,7 +277,7 @@ fn own(mpi: Mpi, comm: Comm, group: MPI_Group, errhandler: MPI_Errhandler) -> Re
     })
 }
 
-/// Where those meet who have no communicator in common: by the hash of their tag (FNV-1a).
+/// The lane of processes without a common communicator: by a hash of their string tag (FNV-1a).
 fn lane(mpi: Mpi, stringtag: &CStr) -> AgreementLane {
     let hash = stringtag
         .to_bytes()
@@ -302,7 +302,7 @@ fn rank_in(which: &str, rank: c_int, group: &Group) -> Result<u32> {
     found.ok_or_else(|| bad_rank(which, rank, group.size()))
 }
 
-/// The processes of a set; names are compared as those of hosts are, without regard to case.
+/// The processes of a set; names are compared like host names, case-insensitively.
 fn pset(mpi: Mpi, name: &CStr) -> Result<Group> {
     let same = |other: &CStr| name.to_bytes().eq_ignore_ascii_case(other.to_bytes());
     if same(WORLD) {
@@ -324,13 +324,13 @@ fn level_of(name: &CStr) -> Option<c_int> {
     found.map(|(level, _)| *level)
 }
 
-/// A process that had sessions alone leaves the job here.
+/// Exit handler: a process that only used sessions leaves the job here.
 extern "C" fn at_exit() {
     if process::phase() != ProcessPhase::Running || process::world() != World::Before {
         return;
     }
     enter("MPI_Session_finalize", On::Nothing, |mpi| {
-        // With a session open the process leaves too early; the launcher says so.
+        // An exit with an open session is an error, which the launcher reports.
         match mpi.state(|state| state.sessions.is_empty()) {
             true => leave_job(mpi),
             false => Ok(()),

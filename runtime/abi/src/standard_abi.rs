@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! MPI 5.0 chapter 20: what a program or another language's bindings may ask of the ABI, and tell it about Fortran.
+//! MPI 5.0 chapter 20: queries of the ABI, and the Fortran settings of a program or of language bindings.
 
 use core::ffi::{CStr, c_int};
 use std::ffi::CString;
@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorClass, Result};
 use crate::handle::{MPI_Aint, MPI_Count, MPI_Datatype, MPI_Info, MPI_Offset};
 use crate::info::{InfoPairs, hints, insert};
 
-/// What was told about Fortran.
+/// The Fortran settings.
 struct Fortran {
     info: Option<InfoPairs>,
     /// `.TRUE.` and `.FALSE.` of logicals of 1, 2, 4, 8 and 16 bytes.
@@ -48,17 +48,17 @@ pub fn abi_get_info(info: OutArg<'_, MPI_Info>) -> Result<()> {
     Ok(())
 }
 
-/// `MPI_Abi_get_fortran_info`: what was told, or `MPI_INFO_NULL`.
+/// `MPI_Abi_get_fortran_info`: the info that was set, or `MPI_INFO_NULL`.
 pub fn abi_get_fortran_info(info: OutArg<'_, MPI_Info>) -> Result<()> {
-    let told = fortran().info.clone();
-    info.set(match told {
+    let found = fortran().info.clone();
+    info.set(match found {
         Some(pairs) => insert(pairs)?,
         None => MPI_Info::NULL,
     });
     Ok(())
 }
 
-/// `MPI_Abi_set_fortran_info`: once, and only what agrees with the library's own Fortran datatypes.
+/// `MPI_Abi_set_fortran_info`: can be set once, and must agree with the library's Fortran datatypes.
 pub fn abi_set_fortran_info(info: MPI_Info) -> Result<()> {
     let pairs = hints(info)?;
     for (key, datatype) in SIZES {
@@ -85,10 +85,10 @@ const SIZES: &[(&CStr, MPI_Datatype)] = &[
 
 fn check_size(pairs: &InfoPairs, key: &CStr, datatype: MPI_Datatype) -> Result<()> {
     let ours = basic(datatype).map_or(0, |basic| basic.size);
-    let Some(told) = pairs.get(key) else {
+    let Some(found) = pairs.get(key) else {
         return Ok(());
     };
-    if told
+    if found
         .to_str()
         .is_ok_and(|text| text.trim().parse() == Ok(ours))
     {
@@ -97,7 +97,7 @@ fn check_size(pairs: &InfoPairs, key: &CStr, datatype: MPI_Datatype) -> Result<(
     Err(Error::new(
         ErrorClass::ABI,
         format!(
-            "{key:?} is {told:?}, this library's type has {ours} bytes; compile without options that change it"
+            "{key:?} is {found:?}, this library's type has {ours} bytes; compile without options that change it"
         ),
     ))
 }
@@ -117,7 +117,7 @@ pub fn abi_get_fortran_booleans(
     Ok(())
 }
 
-/// `MPI_Abi_set_fortran_booleans`: once for each size.
+/// `MPI_Abi_set_fortran_booleans`: can be set once for each size.
 pub fn abi_set_fortran_booleans(logical_true: &[u8], logical_false: &[u8]) -> Result<()> {
     let slot = slot(logical_true.len())?;
     let mut fortran = fortran();
@@ -128,17 +128,17 @@ pub fn abi_set_fortran_booleans(logical_true: &[u8], logical_false: &[u8]) -> Re
             format!("the logicals of {bytes} bytes are set already; they can be set once"),
         ));
     }
-    let mut told = Booleans {
+    let mut found = Booleans {
         yes: [0; 16],
         no: [0; 16],
     };
-    told.yes[..logical_true.len()].copy_from_slice(logical_true);
-    told.no[..logical_false.len()].copy_from_slice(logical_false);
-    fortran.booleans[slot] = Some(told);
+    found.yes[..logical_true.len()].copy_from_slice(logical_true);
+    found.no[..logical_false.len()].copy_from_slice(logical_false);
+    fortran.booleans[slot] = Some(found);
     Ok(())
 }
 
-/// Where logicals of this many bytes are kept.
+/// Index of logicals of this many bytes.
 fn slot(bytes: usize) -> Result<usize> {
     let slot = [1, 2, 4, 8, 16].iter().position(|known| *known == bytes);
     slot.ok_or_else(|| {
@@ -158,7 +158,7 @@ mod tests {
         abi_set_fortran_booleans(&[1, 0, 0, 0], &[0; 4]).unwrap();
         let refused = abi_set_fortran_booleans(&[255; 4], &[0; 4]).unwrap_err();
         assert_eq!(refused.class(), ErrorClass::ABI);
-        assert_eq!(fortran().booleans[2].map(|told| told.yes[0]), Some(1));
+        assert_eq!(fortran().booleans[2].map(|found| found.yes[0]), Some(1));
         assert!(fortran().booleans[3].is_none());
         assert_eq!(slot(3).unwrap_err().class(), ErrorClass::ARG);
     }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the C layer keeps from initialization to the end: the process, and the objects behind live handles.
+//! The state of the C layer from initialization to finalization: the process, and the objects of handles.
 //!
 //! # Safety
-//! One static, reached through [`Mpi`], the proof that MPI is initialized and that this thread has the lock where there
-//! is one. Obligation **S1**: two accesses never nest, which [`Mpi::state`] checks; so there is one `&mut` at a time.
-#![allow(unsafe_code, reason = "the one static of the library")]
-#![allow(clippy::disallowed_types, reason = "the one static of the library")]
+//! One static, accessed through [`Mpi`], the proof that MPI is initialized and that this thread holds the lock, if there is one.
+//! Obligation **S1**: accesses never nest, which [`Mpi::state`] checks; so there is one `&mut` at a time.
+#![allow(unsafe_code, reason = "the library's static")]
+#![allow(clippy::disallowed_types, reason = "the library's static")]
 
 use core::cell::{Cell, UnsafeCell};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use crate::session::SessionNumber;
 use crate::type_rows::Types;
 use crate::{datatype_table, handle, tool_event};
 
-/// The state of the library: all that handles name.
+/// The state of the library: all objects of handles.
 pub struct LibraryState {
     /// The process.
     pub universe: Universe,
@@ -42,27 +42,27 @@ pub struct LibraryState {
     pub datatypes: Types,
     /// Names that the program gave to predefined datatypes.
     pub type_names: std::collections::HashMap<usize, String>,
-    /// The datatypes that stand for a precision and range of Fortran, by combiner and both: made once each.
+    /// The datatypes of `MPI_Type_create_f90_*`, by combiner, precision and range: each is made once.
     pub f90_types: std::collections::HashMap<[core::ffi::c_int; 3], MPI_Datatype>,
     /// The program's part of generalized requests, by token.
     pub grequests: std::collections::HashMap<u32, crate::grequest::Grequest>,
     /// Operations that the program made.
     pub ops: HandleRegistry<MPI_Op, OpObject>,
-    /// Sessions that are open.
+    /// Open sessions.
     pub sessions: HandleRegistry<handle::MPI_Session, crate::session::SessionObject>,
-    /// How many were opened so far.
+    /// Number of sessions opened so far.
     pub sessions_opened: u32,
-    /// Messages that a matched probe took.
+    /// Messages of matched probes.
     pub messages: HandleRegistry<MPI_Message, MessageObject>,
-    /// Buffers for buffered sends, by the number that the runtime counts them under: 0 is the process's.
+    /// Buffers for buffered sends, by the number that the runtime accounts them under: 0 is the process's.
     pub buffers: std::collections::HashMap<u64, crate::buffer::Attached>,
     /// Memory that the program got from `MPI_Alloc_mem`, by address.
     pub allocations: std::collections::HashMap<usize, crate::memory::MemoryOrigin>,
-    /// What the program keeps with communicators and datatypes.
+    /// Attributes of communicators and datatypes.
     pub attributes: crate::attr::Attributes,
     /// The thread that initialized MPI.
     pub main_thread: std::thread::ThreadId,
-    /// The thread level that was granted.
+    /// The provided thread level.
     pub thread_level: core::ffi::c_int,
 }
 
@@ -76,7 +76,7 @@ pub struct CommObject {
     pub errhandler: MPI_Errhandler,
     /// Its hints (MPI 5.0 section 7.4.4).
     pub hints: crate::info::InfoPairs,
-    /// The session that it comes from; `None`: the World Model.
+    /// The session that it derives from; `None`: the World Model.
     pub session: Option<SessionNumber>,
 }
 
@@ -84,7 +84,7 @@ pub struct CommObject {
 pub struct GroupObject {
     /// Its processes.
     pub members: Group,
-    /// The session that it comes from; `None`: the World Model.
+    /// The session that it derives from; `None`: the World Model.
     pub session: Option<SessionNumber>,
 }
 
@@ -93,35 +93,35 @@ pub struct GroupObject {
 pub struct TypeObject {
     /// Its layout.
     pub datatype: Arc<Datatype>,
-    /// It may be used for communication.
+    /// Whether it is committed, and so usable for communication.
     pub committed: bool,
     /// The call that made it.
     pub recipe: Arc<Recipe>,
     /// Its name (MPI 5.0 section 7.8).
     pub name: String,
-    /// The predefined datatype that it is another handle of, which cannot be freed either.
+    /// The predefined datatype that it is another handle of; then it cannot be freed.
     pub stands_for: Option<&'static Basic>,
 }
 
-/// What communication needs to know of a datatype.
+/// The part of a datatype that communication needs.
 #[derive(Clone)]
 pub struct TypeUse {
     /// Its layout.
     pub datatype: Arc<Datatype>,
-    /// It may be used for communication.
+    /// Whether it is committed, and so usable for communication.
     pub committed: bool,
 }
 
-/// A message that a matched probe took.
+/// A message of a matched probe.
 pub struct MessageObject {
     /// The engine's slot.
     pub message: runtime::RequestId,
-    /// The communicator it came in.
+    /// Its communicator.
     pub comm: MPI_Comm,
 }
 
 impl LibraryState {
-    /// The objects of a process that has just joined its job.
+    /// The state of a process that has just joined its job.
     pub fn new(universe: Universe, thread_level: core::ffi::c_int) -> Self {
         let object = |comm, name: usize| CommObject {
             comm,
@@ -161,7 +161,7 @@ impl LibraryState {
         }
     }
 
-    /// The process, to change, and the communicator of a handle.
+    /// The process, mutable, and the communicator of a handle.
     pub fn universe_and_comm(&mut self, handle: MPI_Comm) -> Result<(&mut Universe, &CommObject)> {
         let comm = match handle {
             MPI_Comm::WORLD => &self.world,
@@ -171,7 +171,7 @@ impl LibraryState {
         Ok((&mut self.universe, comm))
     }
 
-    /// The communicator of a handle, to change.
+    /// The communicator of a handle, mutable.
     pub fn comm_mut(&mut self, handle: MPI_Comm) -> Result<&mut CommObject> {
         match handle {
             MPI_Comm::WORLD => Ok(&mut self.world),
@@ -180,7 +180,7 @@ impl LibraryState {
         }
     }
 
-    /// The communicator whose point-to-point messages have this context.
+    /// The communicator whose point-to-point messages have this context id.
     pub fn comm_with_context(&self, context: u32) -> Option<MPI_Comm> {
         if self.world.comm.context.0 == context {
             return Some(MPI_Comm::WORLD);
@@ -208,7 +208,7 @@ impl LibraryState {
         })
     }
 
-    /// The predefined datatype that a handle stands for, if it does.
+    /// The predefined datatype of a handle, if it is one or a duplicate of one.
     pub fn basic(&self, handle: MPI_Datatype) -> Option<&'static Basic> {
         datatype_table::basic(handle).or_else(|| self.datatypes.get(handle).ok()?.stands_for)
     }
@@ -221,7 +221,7 @@ impl LibraryState {
         }
     }
 
-    /// The session that a group comes from, if it does from one.
+    /// The session that a group derives from, if any.
     pub fn session_of(&self, handle: MPI_Group) -> Result<Option<SessionNumber>> {
         match handle {
             MPI_Group::EMPTY => Ok(None),
@@ -240,7 +240,7 @@ impl Mpi {
         let nested = STATE.busy.replace(true);
         assert!(!nested, "visits of the state do not nest");
         // SAFETY:
-        // - one at a time: S1, checked above; other threads wait for the lock that `self` proves.
+        // - one at a time: S1, checked above; `self` proves that this thread holds the lock.
         let slot = unsafe { &mut *STATE.slot.get() };
         let state = slot
             .as_mut()
@@ -281,7 +281,7 @@ impl Visit for Mpi {
     }
 }
 
-/// Puts the state in place; initialization calls it once.
+/// Stores the state; initialization calls it once.
 pub fn install(state: LibraryState) {
     // SAFETY: no `Mpi` exists before initialization, and initialization is called once, by one thread (`init.rs`).
     unsafe { *STATE.slot.get() = Some(state) };
@@ -290,12 +290,12 @@ pub fn install(state: LibraryState) {
 /// The process, for the express lane.
 ///
 /// # Safety
-/// MPI is initialized, this thread alone is in it, and no visit is under way.
+/// MPI is initialized, this thread alone is in it, and no visit is in progress.
 #[inline(always)]
 pub unsafe fn universe<'a>() -> &'a mut Universe {
-    // SAFETY: no other reference is alive: promised.
+    // SAFETY: no other reference is alive: the caller's obligation.
     let slot = unsafe { &mut *STATE.slot.get() };
-    // SAFETY: `install` has put it there before initialization ended, and nobody takes it out again.
+    // SAFETY: `install` stored it before initialization ended, and it is never removed.
     let state = unsafe { slot.as_mut().unwrap_unchecked() };
     &mut state.universe
 }
@@ -305,12 +305,12 @@ pub unsafe fn universe<'a>() -> &'a mut Universe {
 /// # Safety
 /// As [`universe`].
 pub unsafe fn communicator<'a>(handle: MPI_Comm) -> Option<&'a Comm> {
-    // SAFETY: no other reference is alive: promised.
+    // SAFETY: no other reference is alive: the caller's obligation.
     let state = unsafe { &mut *STATE.slot.get() }.as_ref()?;
     state.comm(handle).ok().map(|object| &object.comm)
 }
 
-/// The token of a live request handle; `None` for any other number, those of requests that are complete from the start among them.
+/// The token of a request handle; `None` for any other number, including the handles of requests that were complete at once.
 #[inline(always)]
 pub fn express_token(handle: handle::MPI_Request) -> Option<u32> {
     let bits = handle
@@ -320,26 +320,28 @@ pub fn express_token(handle: handle::MPI_Request) -> Option<u32> {
     (bits <= TOKEN_MASK as usize - FIRST_TOKEN).then_some((bits + FIRST_TOKEN) as u32)
 }
 
-/// Why a look at the state is not possible.
+/// Why the state cannot be visited.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Hidden {
+pub enum StateUnavailable {
     /// MPI was not initialized yet.
-    NotThere,
-    /// It is being visited: by this very thread, which was interrupted there by a signal.
+    NotInitialized,
+    /// It is being visited by this very thread, which was interrupted by a signal.
     Busy,
 }
 
-/// Visits the state outside of any body: for messages about errors. Takes the lock, which it may have already.
-pub fn peek<R>(visit: impl FnOnce(&mut LibraryState) -> R) -> core::result::Result<R, Hidden> {
+/// Visits the state outside of any body, for error messages. Takes the lock, which this thread may hold already.
+pub fn peek<R>(
+    visit: impl FnOnce(&mut LibraryState) -> R,
+) -> core::result::Result<R, StateUnavailable> {
     let _held = lock::hold();
     if STATE.busy.replace(true) {
-        return Err(Hidden::Busy);
+        return Err(StateUnavailable::Busy);
     }
-    // SAFETY: one at a time: S1, checked above; this thread has the lock where there is one.
+    // SAFETY: one at a time: S1, checked above; this thread holds the lock, if there is one.
     let slot = unsafe { &mut *STATE.slot.get() };
     let result = slot.as_mut().map(visit);
     STATE.busy.set(false);
-    result.ok_or(Hidden::NotThere)
+    result.ok_or(StateUnavailable::NotInitialized)
 }
 
 /// The cell of the state, which one thread at a time uses.
@@ -348,8 +350,8 @@ struct StateCell {
     busy: Cell<bool>,
 }
 
-// SAFETY: reached by one thread at a time: below MPI_THREAD_MULTIPLE by the program's promise (MPI 5.0 section 11.6), at
-// MPI_THREAD_MULTIPLE by the lock.
+// SAFETY: accessed by one thread at a time: below MPI_THREAD_MULTIPLE the program ensures that (MPI 5.0 section 11.6), at
+// MPI_THREAD_MULTIPLE the lock.
 unsafe impl Sync for StateCell {}
 
 static STATE: StateCell = StateCell {
@@ -357,7 +359,7 @@ static STATE: StateCell = StateCell {
     busy: Cell::new(false),
 };
 
-/// The token of a live request handle, or what it is instead.
+/// The token of a request handle, or an error that describes what it is instead.
 pub fn request_token(handle: handle::MPI_Request) -> Result<u32> {
     match HandleParts::of(HandleKind::Request, handle.bits()) {
         #[allow(clippy::cast_possible_truncation, reason = "27 bits of a live handle")]
@@ -371,7 +373,7 @@ pub fn request_handle(token: u32) -> handle::MPI_Request {
     handle::MPI_Request((HandleKind::Request as usize) << 27 | token as usize)
 }
 
-/// An error about a handle that names a request that is gone.
+/// The error about a handle of a request that was completed or freed.
 #[cold]
 pub fn stale_request(handle: handle::MPI_Request) -> Error {
     Error::new(
@@ -387,8 +389,8 @@ const TOKEN_MASK: u32 = (1 << 27) - 1;
 /// No slot has the number 0.
 const FIRST_TOKEN: usize = 1 << 8;
 
-/// The request of every send that was complete when it was started.
+/// The handle of every send that was complete when it was started.
 pub const DONE: handle::MPI_Request = handle::MPI_Request((HandleKind::Request as usize) << 27);
-/// The request of every receive from `MPI_PROC_NULL`.
+/// The handle of every receive from `MPI_PROC_NULL`.
 pub const DONE_NULL: handle::MPI_Request =
     handle::MPI_Request((HandleKind::Request as usize) << 27 | 1);

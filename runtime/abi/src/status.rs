@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `MPI_Status`, and the functions that look into one (MPI 5.0 sections 3.2.5, 3.8.4 and 13.3).
+//! `MPI_Status` and its accessors (MPI 5.0 sections 3.2.5, 3.8.4 and 13.3).
 //!
-//! What the standard leaves to the library, `MPI_internal`, holds the message's length in bytes (two words, low one first)
-//! and the cancelled flag; two words stay zero.
+//! The field `MPI_internal`, which the standard leaves to the library, contains the message's length in bytes (two words, low one
+//! first) and the cancelled flag; two words are zero.
 #![allow(non_camel_case_types, reason = "the standard's name")]
 #![allow(non_snake_case, reason = "the standard's fields")]
 
@@ -15,15 +15,15 @@ use crate::error::Result;
 use crate::handle::{MPI_Count, MPI_Datatype};
 use crate::pt2pt::bad_count;
 
-/// What is known of a message: `MPI_Status`, 32 bytes in every standard ABI.
+/// `MPI_Status`: 32 bytes in the standard ABI.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct MPI_Status {
-    /// The rank it came from.
+    /// The source rank.
     pub MPI_SOURCE: c_int,
-    /// Its tag.
+    /// The tag.
     pub MPI_TAG: c_int,
-    /// Its error, where a call completes several requests.
+    /// The error code, if a call completes several requests.
     pub MPI_ERROR: c_int,
     pub(crate) internal: [c_int; 5],
 }
@@ -60,13 +60,13 @@ impl MPI_Status {
         status
     }
 
-    /// How many bytes the message has.
+    /// Bytes of the message.
     pub fn bytes(&self) -> u64 {
         let word = |at: usize| u64::from(self.internal[at].cast_unsigned());
         word(Self::HIGH) << 32 | word(Self::LOW)
     }
 
-    /// Says how many bytes the message has.
+    /// Sets the bytes of the message.
     #[allow(
         clippy::cast_possible_truncation,
         reason = "a 64-bit number is cut into two words"
@@ -81,7 +81,7 @@ impl MPI_Status {
         self.internal[Self::CANCELLED] != 0
     }
 
-    /// Says whether the operation was cancelled.
+    /// Sets whether the operation was cancelled.
     pub fn set_cancelled(&mut self, cancelled: bool) {
         self.internal[Self::CANCELLED] = c_int::from(cancelled);
     }
@@ -144,7 +144,7 @@ pub fn get_count(
 ) -> Result<()> {
     let size = crate::datatype::of(mpi, datatype)?.size;
     let bytes = status.bytes();
-    // Of a datatype without data any number of items was received, if any byte was not (MPI 5.0 section 3.2.5).
+    // For a datatype of size 0 the count is 0 if no byte was received, otherwise undefined (MPI 5.0 section 3.2.5).
     let items = match size {
         0 => (bytes == 0).then_some(0),
         _ => bytes.is_multiple_of(size).then_some(bytes / size),

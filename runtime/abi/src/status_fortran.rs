@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Statuses of Fortran in C (MPI 5.0 section 19.3.5): `MPI_Status_c2f` and its like, `MPI_F_STATUS_IGNORE` and its like.
+//! Fortran statuses in C (MPI 5.0 section 19.3.5): the functions like `MPI_Status_c2f`, and the variables like `MPI_F_STATUS_IGNORE`.
 //!
-//! In the standard ABI the statuses of C, of `mpif.h` and of `use mpi_f08` are laid out alike, eight integers each. So each of
-//! these functions copies. None of them has a row in `mpi.api`: they belong to Fortran, and tools of QMPI do not see them.
+//! In the standard ABI the statuses of C, of `mpif.h` and of `use mpi_f08` have the same layout, eight integers. So each of these
+//! functions is a copy. They have no row in `mpi.api`: they belong to Fortran, and QMPI tools cannot intercept them.
 //!
 //! # Safety
-//! Obligation **F**, the program's promise: a pointer that is not NULL leads to one status, which may be read, or written.
+//! Obligation **F** of the program: a pointer that is not NULL points to one status, which may be read or written.
 #![allow(unsafe_code, reason = "the program's statuses, and exported symbols")]
 
 use core::ffi::c_int;
@@ -103,7 +103,7 @@ unsafe fn copy(
 
 macro_rules! ignored {
     ($($name:ident)*) => {$(
-        /// The address of what Fortran programs name so; NULL in a program without Fortran. `librmpi_fortran.so` writes it when it
+        /// The address of the Fortran constant of this name; NULL in a program without Fortran. `librmpi_fortran.so` sets it when it
         /// is loaded.
         // SAFETY: no other symbol has this name.
         #[used]

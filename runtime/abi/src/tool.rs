@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! MPI 5.0 chapter 15, the tool information interface: its beginning and end, and what its functions share. The tables of
-//! variables and all that is decided about them are the runtime's ([`runtime::var`]); here they get their C faces.
+//! MPI 5.0 chapter 15, the tool information interface (MPI_T): initialization, finalization, and shared functions. The variables
+//! themselves are in the runtime ([`runtime::var`]); these modules are their C interface.
 //!
-//! Nothing here calls an error handler or ends the process, and errors are classes without words (section 15.3.2).
+//! Nothing here calls an error handler or ends the process; errors are classes without text (section 15.3.2).
 
 use core::ffi::c_int;
 
@@ -13,14 +13,14 @@ use crate::c;
 use crate::error::{Error, ErrorClass};
 use crate::{init, process, tool_cvar, tool_event};
 
-/// Why a call of MPI_T was refused: the error class, which is what C gets.
+/// The error of an MPI_T call: the error class, which C gets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ToolRefusal(pub ErrorClass);
+pub struct ToolError(pub ErrorClass);
 
 /// A result of a body of the tool interface.
-pub type Result<T> = core::result::Result<T, ToolRefusal>;
+pub type Result<T> = core::result::Result<T, ToolError>;
 
-impl From<Error> for ToolRefusal {
+impl From<Error> for ToolError {
     fn from(error: Error) -> Self {
         match error.class() {
             ErrorClass::ARG => Self(ErrorClass::T_INVALID),
@@ -29,21 +29,21 @@ impl From<Error> for ToolRefusal {
     }
 }
 
-/// `MPI_T_init_thread`: every level is granted.
+/// `MPI_T_init_thread`: every level is provided.
 pub fn init_thread(required: c_int, provided: OutArg<'_, c_int>) -> Result<()> {
     if !process::tool_begins() {
-        return Err(ToolRefusal(ErrorClass::T_CANNOT_INIT));
+        return Err(ToolError(ErrorClass::T_CANNOT_INIT));
     }
-    // Signal handlers that read variables find what they need.
+    // Allocates what signal handlers need to read variables.
     tool_sessions::open();
     provided.set(init::level(required));
     Ok(())
 }
 
-/// `MPI_T_finalize`: with the last of these calls go all handles and sessions.
+/// `MPI_T_finalize`: the last matching call frees all handles and sessions.
 pub fn finalize() -> Result<()> {
     match process::tool_ends() {
-        (false, _) => return Err(ToolRefusal(ErrorClass::T_NOT_INITIALIZED)),
+        (false, _) => return Err(ToolError(ErrorClass::T_NOT_INITIALIZED)),
         (true, true) => {
             tool_cvar::forget_handles();
             tool_event::forget();
@@ -54,7 +54,7 @@ pub fn finalize() -> Result<()> {
     Ok(())
 }
 
-/// Text out, as section 15.3.3 has it: as much as fits with a NUL, and always how much room the whole needs.
+/// Writes text by the rules of section 15.3.3: as much as fits with a NUL, and the required length in every case.
 pub fn put_text(room: Option<OutChars<'_>>, length: Option<InOutArg<'_, c_int>>, text: &str) {
     let Some(length) = length else {
         return;
@@ -73,16 +73,16 @@ pub fn put<T>(place: Option<OutArg<'_, T>>, value: T) {
     }
 }
 
-/// A size of ours as C has it: all of them are small.
+/// A small size as a C int.
 pub fn number(size: usize) -> c_int {
     c_int::try_from(size).unwrap_or(c_int::MAX)
 }
 
-/// What is at `index` of a list.
+/// The item at `index`.
 pub fn at<T>(mut list: impl Iterator<Item = T>, index: c_int) -> Result<T> {
-    let index = usize::try_from(index).map_err(|_| ToolRefusal(ErrorClass::T_INVALID_INDEX))?;
+    let index = usize::try_from(index).map_err(|_| ToolError(ErrorClass::T_INVALID_INDEX))?;
     list.nth(index)
-        .ok_or(ToolRefusal(ErrorClass::T_INVALID_INDEX))
+        .ok_or(ToolError(ErrorClass::T_INVALID_INDEX))
 }
 
 /// The constant of a verbosity.
@@ -106,11 +106,11 @@ mod tests {
 
     #[test]
     fn a_bad_argument_is_invalid_and_other_classes_stay() {
-        let null = ToolRefusal::from(Error::null("num"));
-        assert_eq!(null, ToolRefusal(ErrorClass::T_INVALID));
+        let null = ToolError::from(Error::null("num"));
+        assert_eq!(null, ToolError(ErrorClass::T_INVALID));
         assert_eq!(at([1].into_iter(), 0), Ok(1));
         for index in [-1, 1] {
-            let refused = Err(ToolRefusal(ErrorClass::T_INVALID_INDEX));
+            let refused = Err(ToolError(ErrorClass::T_INVALID_INDEX));
             assert_eq!(at([1].into_iter(), index), refused);
         }
     }

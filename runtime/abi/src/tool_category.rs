@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! MPI 5.0 section 15.3.9: categories. One holds all others; what is in them never changes.
+//! MPI 5.0 section 15.3.9: categories. One contains all others; their contents never change.
 
 use core::ffi::{CStr, c_int};
 
@@ -10,7 +10,7 @@ use runtime::var::settings::controls;
 
 use crate::args::{InOutArg, OutArg, OutArray, OutChars};
 use crate::error::ErrorClass;
-use crate::tool::{Result, ToolRefusal, at, number, put, put_text};
+use crate::tool::{Result, ToolError, at, number, put, put_text};
 
 /// `MPI_T_category_get_num`.
 pub fn get_num(num: OutArg<'_, c_int>) -> Result<()> {
@@ -42,9 +42,7 @@ pub fn get_info(
 pub fn get_index(name: &CStr, index: OutArg<'_, c_int>) -> Result<()> {
     let same = |category: &Category| category.name().as_bytes() == name.to_bytes();
     let found = Category::SHOWN.iter().position(same);
-    index.set(number(
-        found.ok_or(ToolRefusal(ErrorClass::T_INVALID_NAME))?,
-    ));
+    index.set(number(found.ok_or(ToolError(ErrorClass::T_INVALID_NAME))?));
     Ok(())
 }
 
@@ -79,7 +77,7 @@ pub fn get_categories(index: c_int, indices: OutArray<'_, c_int>) -> Result<()> 
     Ok(())
 }
 
-/// `MPI_T_category_changed`: nothing ever did.
+/// `MPI_T_category_changed`: always 0, since categories never change.
 pub fn changed(update_number: OutArg<'_, c_int>) -> Result<()> {
     update_number.set(0);
     Ok(())

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! MPI 5.0 section 15.3.6: control variables, which are the rows of [`runtime::var::ROWS`] under the names that they have in the
-//! environment.
+//! MPI 5.0 section 15.3.6: control variables, the rows of [`runtime::var::ROWS`], with the names of the environment variables.
 //!
-//! All are bound to no object. A tool may write them until MPI is initialized; then the values are fixed. Reading one takes a
-//! lock and looks at the environment, so it is not for signal handlers.
+//! None is bound to an object. A tool may write them until MPI is initialized; then the values are fixed. Reading one takes a lock and
+//! reads the environment, so it is not async-signal-safe.
 
 use core::ffi::{CStr, c_int};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,11 +14,11 @@ use crate::args::{InOutArg, InValue, OutArg, OutChars, OutValue, ToolObject};
 use crate::c;
 use crate::error::ErrorClass;
 use crate::handle::{MPI_Datatype, MPI_T_cvar_handle, MPI_T_enum};
-use crate::tool::{Result, ToolRefusal, at, number, put, put_text, verbosity};
+use crate::tool::{Result, ToolError, at, number, put, put_text, verbosity};
 use crate::tool_handles::{ToolHandleKind, ToolHandles};
 use crate::{lock, state, tool_enum, tool_event};
 
-/// The variables behind live handles.
+/// The variables of allocated handles.
 static HANDLES: Mutex<ToolHandles<&'static ControlVariable>> =
     Mutex::new(ToolHandles::new(ToolHandleKind::Cvar));
 
@@ -27,7 +26,7 @@ fn handles() -> MutexGuard<'static, ToolHandles<&'static ControlVariable>> {
     HANDLES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The interface was finalized: no handle lives on.
+/// Frees all handles when the interface is finalized.
 pub fn forget_handles() {
     handles().clear();
 }
@@ -62,7 +61,7 @@ pub fn get_info(
     Ok(())
 }
 
-/// What it means, which values it takes and who may set it.
+/// The description of a variable: meaning, values, and when it can be set.
 fn describe(row: &ControlVariable) -> String {
     format!(
         "{} Expected: {}. {}",
@@ -93,9 +92,7 @@ fn scope_of(row: &ControlVariable) -> c_int {
 /// `MPI_T_cvar_get_index`.
 pub fn get_index(name: &CStr, index: OutArg<'_, c_int>) -> Result<()> {
     let found = controls().position(|row| row.name.as_bytes() == name.to_bytes());
-    index.set(number(
-        found.ok_or(ToolRefusal(ErrorClass::T_INVALID_NAME))?,
-    ));
+    index.set(number(found.ok_or(ToolError(ErrorClass::T_INVALID_NAME))?));
     Ok(())
 }
 
@@ -106,11 +103,11 @@ pub fn handle_alloc(
     handle: OutArg<'_, MPI_T_cvar_handle>,
     count: OutArg<'_, c_int>,
 ) -> Result<()> {
-    let index = usize::try_from(index).map_err(|_| ToolRefusal(ErrorClass::T_INVALID_INDEX))?;
-    let row = control(index).ok_or(ToolRefusal(ErrorClass::T_INVALID_INDEX))?;
+    let index = usize::try_from(index).map_err(|_| ToolError(ErrorClass::T_INVALID_INDEX))?;
+    let row = control(index).ok_or(ToolError(ErrorClass::T_INVALID_INDEX))?;
     let number_of = handles().insert(row);
     handle.set(MPI_T_cvar_handle(
-        number_of.ok_or(ToolRefusal(ErrorClass::T_OUT_OF_HANDLES))?,
+        number_of.ok_or(ToolError(ErrorClass::T_OUT_OF_HANDLES))?,
     ));
     count.set(number(text_bytes(row).unwrap_or(1)));
     Ok(())
@@ -119,14 +116,14 @@ pub fn handle_alloc(
 /// `MPI_T_cvar_handle_free`.
 pub fn handle_free(handle: InOutArg<'_, MPI_T_cvar_handle>) -> Result<()> {
     let freed = handles().remove(handle.get().0);
-    freed.ok_or(ToolRefusal(ErrorClass::T_INVALID_HANDLE))?;
+    freed.ok_or(ToolError(ErrorClass::T_INVALID_HANDLE))?;
     handle.set(MPI_T_cvar_handle(0));
     Ok(())
 }
 
 fn find(handle: MPI_T_cvar_handle) -> Result<&'static ControlVariable> {
     let found = handles().get(handle.0).copied();
-    found.ok_or(ToolRefusal(ErrorClass::T_INVALID_HANDLE))
+    found.ok_or(ToolError(ErrorClass::T_INVALID_HANDLE))
 }
 
 /// `MPI_T_cvar_read`.
@@ -145,22 +142,22 @@ pub fn read(handle: MPI_T_cvar_handle, buf: OutValue<'_>) -> Result<()> {
 /// `MPI_T_cvar_write`.
 pub fn write(handle: MPI_T_cvar_handle, buf: InValue<'_>) -> Result<()> {
     let row = find(handle)?;
-    let value = given(row, buf)?.ok_or(ToolRefusal(ErrorClass::T_INVALID))?;
+    let value = given(row, buf)?.ok_or(ToolError(ErrorClass::T_INVALID))?;
     settings::write(row, &value).map_err(|refusal| {
-        ToolRefusal(match refusal {
+        ToolError(match refusal {
             CvarRefusal::NotNow => ErrorClass::T_CVAR_SET_NOT_NOW,
             CvarRefusal::Never => ErrorClass::T_CVAR_SET_NEVER,
             CvarRefusal::Invalid => ErrorClass::T_INVALID,
         })
     })?;
     if row.scope == Scope::Any && (lock::is_multiple() || tool_event::is_only_thread()) {
-        // In other threads than the one that may, or where this is already within MPI, the next turn of that does it.
+        // If this thread may not, or is already within MPI, the next progress of the right thread applies the settings.
         let _ = state::peek(|state| state.universe.renew_settings());
     }
     Ok(())
 }
 
-/// The value that a program hands over; `None` where it can be none of the row's kind.
+/// Decodes a value; `None` if it is invalid for the variable.
 fn given(row: &ControlVariable, buf: InValue<'_>) -> Result<Option<CvarValue>> {
     if let Some(most) = text_bytes(row) {
         let text = buf

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! MPI 5.0 section 15.3.5: enumerations. Each variable of which the values are words has one.
+//! MPI 5.0 section 15.3.5: enumerations. Each variable whose values are words has one.
 
 use core::ffi::c_int;
 
@@ -10,10 +10,10 @@ use runtime::var::{ControlVariable, ROWS, Range};
 use crate::args::{InOutArg, OutArg, OutChars};
 use crate::error::ErrorClass;
 use crate::handle::MPI_T_enum;
-use crate::tool::{Result, ToolRefusal, at, number, put, put_text};
+use crate::tool::{Result, ToolError, at, number, put, put_text};
 use crate::tool_handles::{ToolHandleKind, bits, place};
 
-/// The enumeration of a row's words.
+/// The enumeration of a control variable.
 pub fn of_row(row: &ControlVariable) -> MPI_T_enum {
     match row.range {
         Range::Words(_) => MPI_T_enum(bits(ToolHandleKind::Enum, row.variable as usize, 0)),
@@ -21,7 +21,7 @@ pub fn of_row(row: &ControlVariable) -> MPI_T_enum {
     }
 }
 
-/// The enumeration of the words of a performance variable, by its place behind the rows.
+/// The enumeration of a performance variable; their indices follow those of the control variables.
 pub fn of_pvar(pvar: &PerformanceVariable) -> MPI_T_enum {
     let same = |other: &PerformanceVariable| other.name == pvar.name;
     match (pvar.kind, PVARS.iter().position(same)) {
@@ -32,7 +32,7 @@ pub fn of_pvar(pvar: &PerformanceVariable) -> MPI_T_enum {
     }
 }
 
-/// The enumeration of the words in an event, by its place behind those.
+/// The enumeration of an event element; their indices follow those of the performance variables.
 pub fn of_event(row: &events::EventDescription) -> MPI_T_enum {
     match row.words() {
         [] => MPI_T_enum(0),
@@ -43,7 +43,7 @@ pub fn of_event(row: &events::EventDescription) -> MPI_T_enum {
     }
 }
 
-/// Its name and its words.
+/// Name and items of an enumeration.
 fn find(handle: MPI_T_enum) -> Result<(String, &'static [&'static str])> {
     let found = place(ToolHandleKind::Enum, handle.0).filter(|(_, generation)| *generation == 0);
     let words = found.and_then(|(index, _)| match ROWS.get(index) {
@@ -53,7 +53,7 @@ fn find(handle: MPI_T_enum) -> Result<(String, &'static [&'static str])> {
             None => words_of_event(EVENTS.get(index - ROWS.len() - PVARS.len())?),
         },
     });
-    let (name, words) = words.ok_or(ToolRefusal(ErrorClass::T_INVALID_HANDLE))?;
+    let (name, words) = words.ok_or(ToolError(ErrorClass::T_INVALID_HANDLE))?;
     Ok((format!("{name}_values"), words))
 }
 
@@ -93,7 +93,7 @@ pub fn get_info(
     Ok(())
 }
 
-/// `MPI_T_enum_get_item`: the value of a word is its place.
+/// `MPI_T_enum_get_item`: the value of an item is its index.
 pub fn get_item(
     enumtype: MPI_T_enum,
     index: c_int,

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! MPI 5.0 section 15.3.8: events, the rows of [`runtime::var::events::EVENTS`], and their one source.
+//! MPI 5.0 section 15.3.8: events, the rows of [`runtime::var::events::EVENTS`], and their only source.
 //!
-//! What happens is noted in the engine and waits there. It is handed to callbacks where none of the library's own work is under
-//! way: at the end of a call of MPI, where a callback may do anything, and between two turns of a wait, where it may not
-//! call MPI. So no callback needs to be safe for signals or other threads, and those that are not are called all the same; but
-//! where one of them may call MPI, nothing is handed over within waits. One thread at a time calls callbacks.
+//! Events are queued in the engine, and delivered to callbacks outside of the library's own work: at the end of an MPI call, where a
+//! callback may do anything, and between two turns of a wait, where it may not call MPI. So callbacks of every safety level can be
+//! called; but if one of them may call MPI, nothing is delivered within waits. One thread at a time calls callbacks.
 //!
-//! While anybody listens, the express lane is closed.
+//! While an event is registered, the express lane is closed.
 //!
 //! # Safety
-//! Obligation **V1**: functions were given to `MPI_T_event_register_callback`, `MPI_T_event_handle_free` or
-//! `MPI_T_event_set_dropped_handler`, by whose contract they may be called with the program's own pointer, where their safety level
-//! allows it. They are called without a lock of ours.
+//! Obligation **V1**: functions were passed to `MPI_T_event_register_callback`, `MPI_T_event_handle_free` or
+//! `MPI_T_event_set_dropped_handler`, by whose contract they may be called with the program's pointer, where their safety level
+//! permits it. They are called without a lock of the library.
 #![allow(unsafe_code, reason = "calls the functions of tools")]
 
 use core::ffi::{CStr, c_int, c_void};
@@ -24,9 +23,7 @@ use runtime::var::events::{
 };
 use runtime::{EventRecord, EventRecordList, comm};
 
-use crate::args::{
-    ExtraState as Kept, InOutArg, OutArg, OutArrayPtr, OutChars, OutValue, ToolObject,
-};
+use crate::args::{ExtraState, InOutArg, OutArg, OutArrayPtr, OutChars, OutValue, ToolObject};
 use crate::callback::{
     MPI_T_event_cb_function, MPI_T_event_dropped_cb_function, MPI_T_event_free_cb_function,
 };
@@ -38,15 +35,15 @@ use crate::handle::{
 };
 use crate::info::{self, InfoPairs};
 use crate::process::{self, ProcessPhase};
-use crate::tool::{Result, ToolRefusal, at, number, put, put_text, verbosity};
+use crate::tool::{Result, ToolError, at, number, put, put_text, verbosity};
 use crate::tool_handles::{ToolHandleKind, ToolHandles, bits};
 use crate::{c, clock, express_lanes, lock, state, tool_enum};
 
-/// A pointer of the tool's own.
+/// A pointer of the tool.
 #[derive(Clone, Copy, Debug)]
 struct UserData(*mut c_void);
 
-// SAFETY: it is never followed here, only handed back to the tool.
+// SAFETY: it is never dereferenced here, only passed back to the tool.
 unsafe impl Send for UserData {}
 
 /// A function that is called for each event.
@@ -56,19 +53,19 @@ struct Callback {
     data: UserData,
 }
 
-/// What is behind a registration handle.
+/// The object of a registration handle.
 #[derive(Debug)]
 struct Registration {
     event: &'static EventDescription,
     /// One for each level of [`LEVELS`].
     callbacks: [Option<Callback>; LEVELS.len()],
-    /// Events that were lost since the last word about it.
+    /// Number of events dropped since the last call of the dropped handler.
     dropped: u64,
     on_dropped: Option<MPI_T_event_dropped_cb_function>,
 }
 
 impl Registration {
-    /// The callback of the lowest level that may be called where `required` is.
+    /// The callback of the lowest level that may be called if `required` is.
     fn callback(&self, required: c_int) -> Option<Callback> {
         let mut levels = LEVELS.iter().zip(self.callbacks);
         levels.find_map(|(level, callback)| callback.filter(|_| *level >= required))
@@ -82,7 +79,7 @@ struct EventInstance {
     number: usize,
     row: &'static EventDescription,
     at: u64,
-    /// The words of its record, its communicator as a handle.
+    /// Its record, with the communicator as a handle.
     record: EventRecord,
     communicator: MPI_Comm,
 }
@@ -101,7 +98,7 @@ impl EventInstance {
         }
     }
 
-    /// An element as it lies in memory.
+    /// The bytes of an element.
     #[allow(
         clippy::cast_possible_truncation,
         reason = "elements that are ints were made of ints"
@@ -130,52 +127,52 @@ type Freed = (
 );
 
 /// All registrations of the process.
-struct Book {
+struct EventRegistry {
     registrations: ToolHandles<Registration>,
-    /// Who is calling callbacks.
+    /// The thread that is calling callbacks.
     caller: Option<ThreadId>,
     instance: Option<EventInstance>,
     instances: u8,
     freed: Vec<Freed>,
     /// Every callback may be called within waits.
-    bears_waits: bool,
+    allows_wait_callbacks: bool,
 }
 
-static BOOK: Mutex<Book> = Mutex::new(Book {
+static BOOK: Mutex<EventRegistry> = Mutex::new(EventRegistry {
     registrations: ToolHandles::new(ToolHandleKind::Registration),
     caller: None,
     instance: None,
     instances: 0,
     freed: Vec::new(),
-    bears_waits: false,
+    allows_wait_callbacks: false,
 });
 
-fn book() -> MutexGuard<'static, Book> {
+fn book() -> MutexGuard<'static, EventRegistry> {
     BOOK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Book {
+impl EventRegistry {
     fn find(&mut self, handle: MPI_T_event_registration) -> Result<&mut Registration> {
         let found = self.registrations.get_mut(handle.0);
-        found.ok_or(ToolRefusal(ErrorClass::T_INVALID_HANDLE))
+        found.ok_or(ToolError(ErrorClass::T_INVALID_HANDLE))
     }
 
     fn instance(&self, handle: MPI_T_event_instance) -> Result<EventInstance> {
         let current = self.instance.filter(|current| current.number == handle.0);
-        current.ok_or(ToolRefusal(ErrorClass::T_INVALID_HANDLE))
+        current.ok_or(ToolError(ErrorClass::T_INVALID_HANDLE))
     }
 
-    /// Somebody came or left: what is noted from now on.
+    /// Updates which events the engine records, after a registration was added or removed.
     fn changed(&mut self) {
         let mut events = 0;
-        self.bears_waits = true;
+        self.allows_wait_callbacks = true;
         for registration in self.registrations.iter() {
             if registration.callback(c::MPI_T_CB_REQUIRE_NONE).is_none() {
                 continue;
             }
             events |= registration.event.event.bit();
             let within = registration.callback(c::MPI_T_CB_REQUIRE_MPI_RESTRICTED);
-            self.bears_waits &= within.is_some();
+            self.allows_wait_callbacks &= within.is_some();
         }
         want(events);
         if events != 0 {
@@ -184,10 +181,10 @@ impl Book {
     }
 }
 
-/// The thread that has initialized MPI, where no other may call it.
+/// The thread that has initialized MPI, if no other thread may call it.
 static ONLY_THREAD: OnceLock<ThreadId> = OnceLock::new();
 
-/// MPI is being initialized.
+/// Called when MPI is being initialized.
 pub fn begin(universe: &mut runtime::Universe, level: c_int) {
     universe.messages.set_clock(clock::ticks);
     if level <= c::MPI_THREAD_FUNNELED {
@@ -201,32 +198,32 @@ pub fn is_only_thread() -> bool {
     ONLY_THREAD.get() == Some(&std::thread::current().id())
 }
 
-/// Closes the express lane, if this is the thread that may; else that happens in the next call of MPI.
+/// Closes the express lane, if this thread may; otherwise the next MPI call closes it.
 fn close_lane() {
     if is_only_thread() {
         express_lanes::pause();
     }
 }
 
-/// The interface was finalized: nobody listens any more.
+/// Frees all registrations when the interface is finalized.
 pub fn forget() {
     let mut book = book();
     book.registrations.clear();
     book.changed();
 }
 
-/// Notes that something happened to a communicator or a call, if somebody wants to hear of it.
+/// Queues an event of a communicator or call, if it is registered.
 pub fn note(mpi: Mpi, event: runtime::EventType, words: [u64; runtime::WORDS]) {
     if wanted().has(event) {
         mpi.visit(|universe| universe.messages.note(event, words));
     }
 }
 
-/// Notes that a call failed.
+/// Queues the event of a failed call.
 #[cold]
 pub fn note_error(class: ErrorClass) {
     let words = [i64::from(class.0).cast_unsigned(), 0, 0, 0, 0];
-    // Where the state is being visited, a signal handler has called MPI, which it may not.
+    // The state is being visited only if a signal handler has called MPI, erroneously.
     let _ = state::peek(|state| {
         state
             .universe
@@ -235,7 +232,7 @@ pub fn note_error(class: ErrorClass) {
     });
 }
 
-/// The end of a call of MPI while somebody listens.
+/// Delivers events at the end of an MPI call.
 #[cold]
 #[inline(never)]
 pub fn after_call() {
@@ -248,17 +245,17 @@ pub fn after_call() {
     });
 }
 
-/// A moment between two turns of a wait while somebody listens.
+/// Delivers events between two turns of a wait.
 #[cold]
 #[inline(never)]
 pub fn within_wait(mpi: Mpi) {
     let has_news = mpi.visit(|universe| universe.messages.engine().has_records());
-    if has_news && book().bears_waits {
+    if has_news && book().allows_wait_callbacks {
         lock::without(|| deliver(c::MPI_T_CB_REQUIRE_MPI_RESTRICTED));
     }
 }
 
-/// Hands what has been noted to those who want it, unless somebody is at it.
+/// Delivers queued events, unless a thread is already doing so.
 fn deliver(required: c_int) {
     {
         let mut book = book();
@@ -272,7 +269,7 @@ fn deliver(required: c_int) {
         add_dropped(event, *lost);
     }
     for (record, communicator) in records.list.into_iter().zip(communicators) {
-        hand_over(record, communicator, required);
+        call_callbacks(record, communicator, required);
     }
     let freed = {
         let mut book = book();
@@ -285,7 +282,7 @@ fn deliver(required: c_int) {
     }
 }
 
-/// The records, and the communicator of each.
+/// Takes the queued records, with the communicator of each.
 fn take() -> (EventRecordList, Vec<MPI_Comm>) {
     let taken = state::peek(|state| {
         if !state.universe.messages.engine().has_records() {
@@ -323,8 +320,8 @@ fn add_dropped(event: usize, lost: u64) {
     }
 }
 
-/// Calls all who want this event.
-fn hand_over(record: EventRecord, communicator: MPI_Comm, required: c_int) {
+/// Calls all callbacks of an event.
+fn call_callbacks(record: EventRecord, communicator: MPI_Comm, required: c_int) {
     let row = &EVENTS[record.event as usize];
     let mut places = 0;
     let handle = {
@@ -346,7 +343,7 @@ fn hand_over(record: EventRecord, communicator: MPI_Comm, required: c_int) {
     book().instance = None;
 }
 
-/// A callback that is to be made for a registration.
+/// A pending callback of a registration.
 struct EventCallback {
     registration: MPI_T_event_registration,
     callback: Callback,
@@ -367,7 +364,7 @@ impl EventCallback {
     }
 }
 
-/// The next registration that wants the event, from a place on. Registrations may come and go between two calls.
+/// The next registration for the event, from an index on. Registrations may be added and removed between two calls.
 fn next_call(place: &mut usize, row: &EventDescription, required: c_int) -> Option<EventCallback> {
     let mut book = book();
     loop {
@@ -430,14 +427,14 @@ pub fn source_get_timestamp(index: c_int, timestamp: OutArg<'_, MPI_Count>) -> R
 fn source(index: c_int) -> Result<()> {
     match index {
         SOURCE => Ok(()),
-        _ => Err(ToolRefusal(ErrorClass::T_INVALID_INDEX)),
+        _ => Err(ToolError(ErrorClass::T_INVALID_INDEX)),
     }
 }
 
 fn put_info(place: Option<OutArg<'_, MPI_Info>>, pairs: InfoPairs) -> Result<()> {
     if let Some(place) = place {
         let made = info::insert(pairs);
-        place.set(made.map_err(|_| ToolRefusal(ErrorClass::T_OUT_OF_HANDLES))?);
+        place.set(made.map_err(|_| ToolError(ErrorClass::T_OUT_OF_HANDLES))?);
     }
     Ok(())
 }
@@ -452,7 +449,7 @@ pub fn get_num(num: OutArg<'_, c_int>) -> Result<()> {
     Ok(())
 }
 
-/// `MPI_T_event_get_info`. The info object tells the names of the elements.
+/// `MPI_T_event_get_info`. The info object has the names of the elements.
 pub fn get_info(
     index: c_int,
     name: Option<OutChars<'_>>,
@@ -510,9 +507,7 @@ fn names(row: &EventDescription) -> InfoPairs {
 pub fn get_index(name: &CStr, index: OutArg<'_, c_int>) -> Result<()> {
     let is_it = |row: &EventDescription| row.name.as_bytes() == name.to_bytes();
     let found = EVENTS.iter().position(is_it);
-    index.set(number(
-        found.ok_or(ToolRefusal(ErrorClass::T_INVALID_NAME))?,
-    ));
+    index.set(number(found.ok_or(ToolError(ErrorClass::T_INVALID_NAME))?));
     Ok(())
 }
 
@@ -532,16 +527,16 @@ pub fn handle_alloc(
         on_dropped: None,
     });
     registration.set(MPI_T_event_registration(
-        made.ok_or(ToolRefusal(ErrorClass::T_OUT_OF_HANDLES))?,
+        made.ok_or(ToolError(ErrorClass::T_OUT_OF_HANDLES))?,
     ));
     Ok(())
 }
 
-/// There are no hints that would change anything, so any info object will do.
+/// Checks an info argument; there are no hints, so any info object is accepted.
 fn look_at(hints: MPI_Info) -> Result<()> {
     match info::hints(hints) {
         Ok(_) => Ok(()),
-        Err(_) => Err(ToolRefusal(ErrorClass::T_INVALID)),
+        Err(_) => Err(ToolError(ErrorClass::T_INVALID)),
     }
 }
 
@@ -551,7 +546,7 @@ pub fn handle_set_info(registration: MPI_T_event_registration, hints: MPI_Info) 
     look_at(hints)
 }
 
-/// `MPI_T_event_handle_get_info`: a new object with the hints that are used, which are none.
+/// `MPI_T_event_handle_get_info`: a new, empty object, since there are no hints.
 pub fn handle_get_info(
     registration: MPI_T_event_registration,
     info_used: Option<OutArg<'_, MPI_Info>>,
@@ -560,12 +555,12 @@ pub fn handle_get_info(
     put_info(info_used, InfoPairs::default())
 }
 
-/// `MPI_T_event_register_callback`; without a function the one of this level goes.
+/// `MPI_T_event_register_callback`; without a function, removes the one of this level.
 pub fn register_callback(
     registration: MPI_T_event_registration,
     safety: c_int,
     hints: MPI_Info,
-    data: Kept,
+    data: ExtraState,
     function: Option<MPI_T_event_cb_function>,
 ) -> Result<()> {
     let mut book = book();
@@ -578,19 +573,19 @@ pub fn register_callback(
     Ok(())
 }
 
-/// The place of a safety level.
+/// The index of a safety level.
 fn level(safety: c_int) -> Result<usize> {
     let found = LEVELS.iter().position(|level| *level == safety);
-    found.ok_or(ToolRefusal(ErrorClass::T_INVALID))
+    found.ok_or(ToolError(ErrorClass::T_INVALID))
 }
 
-/// Whether a registration has a callback of a level.
+/// Checks that a registration has a callback of a level.
 fn callback(registration: MPI_T_event_registration, safety: c_int) -> Result<()> {
     let mut book = book();
     let found = book.find(registration)?;
     match found.callbacks[level(safety)?] {
         Some(_) => Ok(()),
-        None => Err(ToolRefusal(ErrorClass::T_INVALID)),
+        None => Err(ToolError(ErrorClass::T_INVALID)),
     }
 }
 
@@ -614,16 +609,16 @@ pub fn callback_get_info(
     put_info(info_used, InfoPairs::default())
 }
 
-/// `MPI_T_event_handle_free`: its callbacks are not called any more, but for one that is being called; when that is over the
-/// program's function is.
+/// `MPI_T_event_handle_free`: no more callbacks are called; the program's function is called once a callback in progress has
+/// returned.
 pub fn handle_free(
     registration: MPI_T_event_registration,
-    data: Kept,
+    data: ExtraState,
     function: Option<MPI_T_event_free_cb_function>,
 ) -> Result<()> {
     let mut book = book();
     let freed = book.registrations.remove(registration.0);
-    freed.ok_or(ToolRefusal(ErrorClass::T_INVALID_HANDLE))?;
+    freed.ok_or(ToolError(ErrorClass::T_INVALID_HANDLE))?;
     book.changed();
     let Some(function) = function else {
         return Ok(());
@@ -638,7 +633,7 @@ pub fn handle_free(
     Ok(())
 }
 
-/// `MPI_T_event_set_dropped_handler`; without a function there is none any more.
+/// `MPI_T_event_set_dropped_handler`; without a function, removes the handler.
 pub fn set_dropped_handler(
     registration: MPI_T_event_registration,
     function: Option<MPI_T_event_dropped_cb_function>,

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The numbers of live handles of the tool interface: kind, generation and index, as [`crate::handle`] has them, with kinds of
-//! their own.
+//! Handles of the tool interface: kind, generation and index, as in [`crate::handle`], with kinds of their own.
 
-/// What a handle of the tool interface is of. No kind of [`crate::handle::HandleKind`] has one of these numbers.
+/// The kind of a handle of the tool interface. The numbers differ from those of [`crate::handle::HandleKind`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum ToolHandleKind {
@@ -20,25 +19,25 @@ pub enum ToolHandleKind {
     Instance = 17,
 }
 
-/// The number of a handle.
+/// Encodes the value of a handle.
 pub fn bits(kind: ToolHandleKind, index: usize, generation: u8) -> usize {
     (kind as usize) << KIND_SHIFT | (generation as usize) << GENERATION_SHIFT | index
 }
 
-/// Index and generation of a handle of this kind.
+/// Decodes index and generation of a handle of this kind.
 pub fn place(kind: ToolHandleKind, bits: usize) -> Option<(usize, u8)> {
     let generation = u8::try_from(bits >> GENERATION_SHIFT & 0xff).ok()?;
     let ours = bits >> KIND_SHIFT == kind as usize;
-    ours.then_some((bits & (MOST - 1), generation))
+    ours.then_some((bits & (MAX_HANDLES - 1), generation))
 }
 
-/// How many handles of a kind can live at once.
-pub const MOST: usize = 1 << GENERATION_SHIFT;
+/// Maximum number of handles of a kind at a time.
+pub const MAX_HANDLES: usize = 1 << GENERATION_SHIFT;
 
 const KIND_SHIFT: u32 = 27;
 const GENERATION_SHIFT: u32 = 19;
 
-/// The objects of one kind of handle of the tool interface. A freed handle does not name the next object in its place.
+/// The objects of one kind of handle of the tool interface. A freed handle does not refer to the next object in its slot.
 #[derive(Debug)]
 pub struct ToolHandles<T> {
     kind: ToolHandleKind,
@@ -46,7 +45,7 @@ pub struct ToolHandles<T> {
 }
 
 impl<T> ToolHandles<T> {
-    /// None.
+    /// An empty table.
     pub const fn new(kind: ToolHandleKind) -> Self {
         Self {
             kind,
@@ -54,29 +53,29 @@ impl<T> ToolHandles<T> {
         }
     }
 
-    /// The number of a new handle; `None`: there are too many.
-    pub fn insert(&mut self, thing: T) -> Option<usize> {
+    /// Inserts an object; returns the value of its handle, or `None` if there are too many.
+    pub fn insert(&mut self, object: T) -> Option<usize> {
         let free = self.places.iter().position(|(_, there)| there.is_none());
         let index = free.unwrap_or(self.places.len());
-        if index == MOST {
+        if index == MAX_HANDLES {
             return None;
         }
         if index == self.places.len() {
             self.places.push((0, None));
         }
         let (generation, there) = &mut self.places[index];
-        *there = Some(thing);
+        *there = Some(object);
         Some(bits(self.kind, index, *generation))
     }
 
-    /// What a handle names.
+    /// The object of a handle.
     pub fn get(&self, number: usize) -> Option<&T> {
         let (index, generation) = place(self.kind, number)?;
-        let (current, thing) = self.places.get(index)?;
-        thing.as_ref().filter(|_| *current == generation)
+        let (current, object) = self.places.get(index)?;
+        object.as_ref().filter(|_| *current == generation)
     }
 
-    /// Takes what a handle names out.
+    /// Removes the object of a handle.
     pub fn remove(&mut self, number: usize) -> Option<T> {
         self.get(number)?;
         let (index, _) = place(self.kind, number)?;
@@ -84,40 +83,40 @@ impl<T> ToolHandles<T> {
         self.places[index].1.take()
     }
 
-    /// What a handle names, to change.
+    /// The object of a handle, mutable.
     pub fn get_mut(&mut self, number: usize) -> Option<&mut T> {
         let (index, generation) = place(self.kind, number)?;
-        let (current, thing) = self.places.get_mut(index)?;
-        thing.as_mut().filter(|_| *current == generation)
+        let (current, object) = self.places.get_mut(index)?;
+        object.as_mut().filter(|_| *current == generation)
     }
 
-    /// All things.
+    /// All objects.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
-        self.places.iter().filter_map(|(_, thing)| thing.as_ref())
+        self.places.iter().filter_map(|(_, object)| object.as_ref())
     }
 
-    /// All things, to change.
+    /// All objects, mutable.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         let places = self.places.iter_mut();
-        places.filter_map(|(_, thing)| thing.as_mut())
+        places.filter_map(|(_, object)| object.as_mut())
     }
 
-    /// The first thing from a place on, with its handle; moves the place behind it.
+    /// The first object from an index on, with its handle; advances the index.
     pub fn next_from(&mut self, place: &mut usize) -> Option<(usize, &mut T)> {
         let kind = self.kind;
         let rest = self.places.iter_mut().enumerate().skip(*place);
-        let mut things = rest.filter_map(|(index, (generation, thing))| {
-            Some((index, bits(kind, index, *generation), thing.as_mut()?))
+        let mut objects = rest.filter_map(|(index, (generation, object))| {
+            Some((index, bits(kind, index, *generation), object.as_mut()?))
         });
-        let (index, number, thing) = things.next()?;
+        let (index, number, object) = objects.next()?;
         *place = index + 1;
-        Some((number, thing))
+        Some((number, object))
     }
 
-    /// Takes all out.
+    /// Removes all objects.
     pub fn clear(&mut self) {
-        for (generation, thing) in &mut self.places {
-            *generation = generation.wrapping_add(u8::from(thing.take().is_some()));
+        for (generation, object) in &mut self.places {
+            *generation = generation.wrapping_add(u8::from(object.take().is_some()));
         }
     }
 }
@@ -153,7 +152,7 @@ mod tests {
         for number in [0, 1, one + 1, usize::MAX] {
             assert_eq!(handles.get(number), None);
         }
-        // A positive int, as handles of MPI are.
-        assert!(bits(ToolHandleKind::Enum, MOST - 1, u8::MAX) <= i32::MAX as usize);
+        // Handles are positive C ints, like those of MPI.
+        assert!(bits(ToolHandleKind::Enum, MAX_HANDLES - 1, u8::MAX) <= i32::MAX as usize);
     }
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! MPI 5.0 section 15.3.7: performance variables, the rows of [`runtime::var::pvars::PVARS`].
 //!
-//! Sessions and handles are made and freed under a lock. Starting, stopping, reading, writing and resetting take neither a lock
-//! nor memory, so signal handlers may do it, whatever they have interrupted. Binding a handle to a communicator looks at that,
-//! as the functions for communicators do: below `MPI_THREAD_MULTIPLE` the thread that calls MPI does it.
+//! Sessions and handles are made and freed under a lock. Starting, stopping, reading, writing and resetting neither lock nor allocate,
+//! so they are async-signal-safe. Binding a handle to a communicator accesses that communicator like any MPI function: below
+//! `MPI_THREAD_MULTIPLE` only the thread that calls MPI may do it.
 
 use core::ffi::{CStr, c_int};
 use core::time::Duration;
@@ -17,11 +17,11 @@ use crate::error::ErrorClass;
 use crate::handle::{MPI_Comm, MPI_Datatype, MPI_T_enum, MPI_T_pvar_handle, MPI_T_pvar_session};
 use crate::process::{self, ProcessPhase};
 use crate::state;
-use crate::tool::{Result, ToolRefusal, at, number, put, put_text, verbosity};
+use crate::tool::{Result, ToolError, at, number, put, put_text, verbosity};
 use crate::tool_enum;
 use crate::tool_handles::{ToolHandleKind, bits, place};
 
-impl From<PvarRefusal> for ToolRefusal {
+impl From<PvarRefusal> for ToolError {
     fn from(refusal: PvarRefusal) -> Self {
         Self(match refusal {
             PvarRefusal::Session => ErrorClass::T_INVALID_SESSION,
@@ -109,9 +109,7 @@ pub fn get_index(name: &CStr, var_class: c_int, index: OutArg<'_, c_int>) -> Res
         pvar.name.as_bytes() == name.to_bytes() && class_of(pvar) == var_class
     };
     let found = PVARS.iter().position(is_it);
-    index.set(number(
-        found.ok_or(ToolRefusal(ErrorClass::T_INVALID_NAME))?,
-    ));
+    index.set(number(found.ok_or(ToolError(ErrorClass::T_INVALID_NAME))?));
     Ok(())
 }
 
@@ -126,7 +124,7 @@ pub fn session_create(session: OutArg<'_, MPI_T_pvar_session>) -> Result<()> {
     Ok(())
 }
 
-/// `MPI_T_pvar_session_free`: with its handles.
+/// `MPI_T_pvar_session_free`: frees its handles too.
 pub fn session_free(session: InOutArg<'_, MPI_T_pvar_session>) -> Result<()> {
     sessions()?.free_session(session_of(session.get())?)?;
     session.set(MPI_T_pvar_session(0));
@@ -167,10 +165,10 @@ pub fn handle_alloc(
     Ok(())
 }
 
-/// What a handle for this communicator is bound to.
+/// The binding of a handle for this communicator.
 fn bind(pvar: &PerformanceVariable, comm: MPI_Comm) -> Result<PvarBinding> {
     if process::phase() != ProcessPhase::Running {
-        return Err(ToolRefusal(ErrorClass::T_INVALID));
+        return Err(ToolError(ErrorClass::T_INVALID));
     }
     let look = |state: &mut state::LibraryState| {
         let comm = &state.comm(comm)?.comm;
@@ -178,19 +176,19 @@ fn bind(pvar: &PerformanceVariable, comm: MPI_Comm) -> Result<PvarBinding> {
         let watch = match pvar.source {
             PvarSource::Queue(kind) => {
                 let watch = state.universe.messages.watch_queue(kind, comm.context);
-                Some(watch.ok_or(ToolRefusal(ErrorClass::T_OUT_OF_HANDLES))?)
+                Some(watch.ok_or(ToolError(ErrorClass::T_OUT_OF_HANDLES))?)
             }
             _ => None,
         };
-        let row = row.ok_or(ToolRefusal(ErrorClass::T_NOT_ACCESSIBLE))?;
+        let row = row.ok_or(ToolError(ErrorClass::T_NOT_ACCESSIBLE))?;
         Ok(PvarBinding::Comm(row, watch))
     };
     match state::peek(look) {
-        Ok(found) => found.map_err(|ToolRefusal(class)| match class {
-            ErrorClass::COMM => ToolRefusal(ErrorClass::T_INVALID),
-            _ => ToolRefusal(class),
+        Ok(found) => found.map_err(|ToolError(class)| match class {
+            ErrorClass::COMM => ToolError(ErrorClass::T_INVALID),
+            _ => ToolError(class),
         }),
-        Err(_) => Err(ToolRefusal(ErrorClass::T_NOT_ACCESSIBLE)),
+        Err(_) => Err(ToolError(ErrorClass::T_NOT_ACCESSIBLE)),
     }
 }
 
@@ -239,7 +237,7 @@ pub fn readreset(
 ) -> Result<()> {
     let (session, handle) = (session_of(session)?, handle_of(handle)?);
     if buf.is_null() {
-        return Err(ToolRefusal(ErrorClass::T_INVALID));
+        return Err(ToolError(ErrorClass::T_INVALID));
     }
     let sessions = sessions()?;
     write_out(sessions.count(session, handle)?, buf, |at| {
@@ -297,15 +295,15 @@ fn write_out(
 }
 
 fn sessions() -> Result<&'static ToolSessions> {
-    tool_sessions::get().ok_or(ToolRefusal(ErrorClass::T_NOT_INITIALIZED))
+    tool_sessions::get().ok_or(ToolError(ErrorClass::T_NOT_INITIALIZED))
 }
 
 fn session_of(session: MPI_T_pvar_session) -> Result<SessionKey> {
-    key(ToolHandleKind::Session, session.0).ok_or(ToolRefusal(ErrorClass::T_INVALID_SESSION))
+    key(ToolHandleKind::Session, session.0).ok_or(ToolError(ErrorClass::T_INVALID_SESSION))
 }
 
 fn handle_of(handle: MPI_T_pvar_handle) -> Result<SessionKey> {
-    key(ToolHandleKind::Pvar, handle.0).ok_or(ToolRefusal(ErrorClass::T_INVALID_HANDLE))
+    key(ToolHandleKind::Pvar, handle.0).ok_or(ToolError(ErrorClass::T_INVALID_HANDLE))
 }
 
 fn one_or_all(handle: MPI_T_pvar_handle) -> Result<Option<SessionKey>> {
@@ -315,7 +313,7 @@ fn one_or_all(handle: MPI_T_pvar_handle) -> Result<Option<SessionKey>> {
     }
 }
 
-/// The number of `MPI_T_PVAR_ALL_HANDLES`.
+/// The value of `MPI_T_PVAR_ALL_HANDLES`.
 const ALL_HANDLES: usize = 1;
 
 fn key(kind: ToolHandleKind, number: usize) -> Option<SessionKey> {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Process topologies, grids first (MPI 5.0 chapter 8). Ranks stay as they are: all processes of a node are equally near.
+//! Process topologies: Cartesian grids (MPI 5.0 chapter 8). Ranks are never reordered: all processes of a node are equally near.
 
 use core::ffi::c_int;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use runtime::{Comm, Group};
 use crate::args::{Array, OutArg, OutArray};
 use crate::c;
 use crate::comm::{any, int, of};
-use crate::comm_context::{For, let_go, new_context};
+use crate::comm_context::{ContextScope, new_context, release_context};
 use crate::comm_make::{keep, split};
 use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
@@ -201,7 +201,7 @@ pub fn cart_map(
     Ok(())
 }
 
-/// The rank that a process would have in a topology of some ranks.
+/// The rank of this process in a topology of the first `ranks` ranks.
 pub(crate) fn place(parent: &Comm, ranks: u32) -> c_int {
     match parent.rank < ranks {
         true => int(parent.rank),
@@ -209,7 +209,7 @@ pub(crate) fn place(parent: &Comm, ranks: u32) -> c_int {
     }
 }
 
-/// The first ranks of a communicator as a new one with a topology; `MPI_COMM_NULL` for the others.
+/// Makes a communicator with a topology from the first ranks of another; `MPI_COMM_NULL` for the other ranks.
 pub(crate) fn arrange(
     mpi: Mpi,
     comm: MPI_Comm,
@@ -217,9 +217,9 @@ pub(crate) fn arrange(
     ranks: u32,
     topology: Topology,
 ) -> Result<MPI_Comm> {
-    let context = new_context(mpi, parent, For::One)?;
+    let context = new_context(mpi, parent, ContextScope::One)?;
     if parent.rank >= ranks {
-        let_go(mpi, context);
+        release_context(mpi, context);
         return Ok(MPI_Comm::NULL);
     }
     let group = match ranks == parent.size() {
@@ -230,7 +230,7 @@ pub(crate) fn arrange(
     keep(mpi, comm, made.with_topology(topology))
 }
 
-/// What is wrong with a communicator that has another topology, or none.
+/// The error about a communicator with another topology, or none.
 pub(crate) fn no_topology(found: Option<&Topology>, wanted: &str) -> Error {
     let found = match found {
         None => "no topology",
@@ -242,7 +242,7 @@ pub(crate) fn no_topology(found: Option<&Topology>, wanted: &str) -> Error {
     Error::new(ErrorClass::TOPOLOGY, detail)
 }
 
-/// The grid of a communicator, and where this process is.
+/// The grid of a communicator, with this process's coordinates.
 struct Grid {
     topology: Arc<Topology>,
     rank: u32,
@@ -287,7 +287,7 @@ fn bad_extent(at: usize, extent: c_int, least: c_int) -> Error {
     Error::new(ErrorClass::DIMS, detail)
 }
 
-/// Whether an array of the caller has room for what it asks for.
+/// Checks the size of the caller's array.
 fn check_room(room: usize, needed: usize) -> Result<()> {
     if room >= needed {
         return Ok(());

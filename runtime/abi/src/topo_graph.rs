@@ -106,7 +106,7 @@ pub fn graph_neighbors(
     })
 }
 
-/// `MPI_Dist_graph_create_adjacent`: every process gives its own edges.
+/// `MPI_Dist_graph_create_adjacent`: every process passes its own edges.
 pub fn dist_graph_create_adjacent(
     mpi: Mpi,
     comm: MPI_Comm,
@@ -138,7 +138,7 @@ pub fn dist_graph_create_adjacent(
     Ok(())
 }
 
-/// `MPI_Dist_graph_create`: every process gives any edges; each edge is told to both its ends.
+/// `MPI_Dist_graph_create`: every process passes any edges; each edge is sent to both of its processes.
 pub fn dist_graph_create(
     mpi: Mpi,
     comm: MPI_Comm,
@@ -160,14 +160,18 @@ pub fn dist_graph_create(
         .iter()
         .zip(degrees)
         .flat_map(|(source, degree)| (0..*degree).map(|_| *source));
-    let mut told = vec![Vec::new(); parent.size() as usize];
+    let mut outgoing = vec![Vec::new(); parent.size() as usize];
     for (at, (source, destination)) in repeated.zip(destinations).enumerate() {
         let weight = weights.map_or(1, |weights| weights[at]).cast_unsigned();
-        told[source as usize].extend([LEAVES, destination, weight]);
-        told[destination as usize].extend([COMES, source, weight]);
+        outgoing[source as usize].extend([OUTGOING, destination, weight]);
+        outgoing[destination as usize].extend([INCOMING, source, weight]);
     }
     let graph = DistGraph::default();
-    let graph = collect(graph, &tell_all(mpi, &parent, told)?, weights.is_some());
+    let graph = collect(
+        graph,
+        &exchange_edges(mpi, &parent, outgoing)?,
+        weights.is_some(),
+    );
     newcomm.set(arrange_all(mpi, comm, &parent, graph)?);
     Ok(())
 }
@@ -188,7 +192,7 @@ pub fn dist_graph_neighbors_count(
     })
 }
 
-/// `MPI_Dist_graph_neighbors`: as many as there is room for.
+/// `MPI_Dist_graph_neighbors`: as many as fit in the arrays.
 pub fn dist_graph_neighbors(
     mpi: Mpi,
     comm: MPI_Comm,
@@ -215,10 +219,10 @@ pub fn dist_graph_neighbors(
     })
 }
 
-/// Tells each rank of an intracommunicator some words, and hears what the ranks tell this one: in the order of the ranks.
-fn tell_all(mpi: Mpi, comm: &Comm, told: Vec<Vec<u32>>) -> Result<Vec<u32>> {
+/// Sends each rank of an intracommunicator its words, and receives the words for this rank, in rank order.
+fn exchange_edges(mpi: Mpi, comm: &Comm, outgoing: Vec<Vec<u32>>) -> Result<Vec<u32>> {
     let me = comm.rank as usize;
-    let out: Vec<u8> = told
+    let out: Vec<u8> = outgoing
         .iter()
         .map(|words| u8::from(!words.is_empty()))
         .collect();
@@ -228,31 +232,31 @@ fn tell_all(mpi: Mpi, comm: &Comm, told: Vec<Vec<u32>>) -> Result<Vec<u32>> {
     })?;
     let lane = AgreementLane::of(comm, 0);
     let mut started = Vec::new();
-    for (peer, (to, words)) in comm.group.peers().zip(told.iter().enumerate()) {
+    for (peer, (to, words)) in comm.group.peers().zip(outgoing.iter().enumerate()) {
         if to != me && !words.is_empty() {
             started.push(lane.start_send(mpi, peer, words)?);
         }
     }
-    let mut heard = Vec::new();
+    let mut incoming = Vec::new();
     for (from, peer) in comm.group.peers().enumerate() {
         if from == me {
-            heard.extend_from_slice(&told[me]);
+            incoming.extend_from_slice(&outgoing[me]);
         } else if speaks[from] != 0 {
-            heard.extend(lane.receive(mpi, peer)?);
+            incoming.extend(lane.receive(mpi, peer)?);
         }
     }
     for one in started {
         complete(mpi, one)?;
     }
-    Ok(heard)
+    Ok(incoming)
 }
 
-/// The edges of this process out of what it heard.
-fn collect(mut graph: DistGraph, heard: &[u32], weighted: bool) -> DistGraph {
+/// Adds the received edges to the graph of this process.
+fn collect(mut graph: DistGraph, incoming: &[u32], weighted: bool) -> DistGraph {
     let mut weights = topology::EdgeWeights::default();
-    for [which, rank, weight] in heard.as_chunks::<3>().0 {
+    for [which, rank, weight] in incoming.as_chunks::<3>().0 {
         let weight = weight.cast_signed();
-        if *which == COMES {
+        if *which == INCOMING {
             graph.sources.push(*rank);
             weights.sources.push(weight);
         } else {
@@ -360,7 +364,7 @@ fn topology_of(mpi: Mpi, comm: MPI_Comm) -> Result<Option<Arc<Topology>>> {
     Ok(any(mpi, comm)?.topology)
 }
 
-/// An edge as its ends are told of it: which way, the other end, the weight.
-const LEAVES: u32 = 0;
-/// The other way.
-const COMES: u32 = 1;
+/// Direction of an edge in a message: direction, other process, weight.
+const OUTGOING: u32 = 0;
+/// The opposite direction.
+const INCOMING: u32 = 1;

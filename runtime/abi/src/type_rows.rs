@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The datatypes that the program made, and the rows by which a debugger knows them (`queue_layout::TypeTable`).
+//! The datatypes that the program made, with their rows in the debugger's table (`queue_layout::TypeTable`).
 
 use queue_layout::{FIRST_TYPE_ROWS, TYPE_CHUNKS, TypeFacts, TypeRow, TypeTable};
 
@@ -11,7 +11,7 @@ use crate::registry::HandleRegistry;
 use crate::rows::{DebuggerRow, Rows};
 use crate::state::TypeObject;
 
-/// What the debugger's anchor points to. Rows live as long as the process.
+/// The table that the debugger's anchor points to. Rows are never deallocated.
 static TABLE: TypeTable = TypeTable::new();
 
 /// Rows of the predefined datatypes, in no order.
@@ -38,7 +38,7 @@ const fn predefined() -> [TypeRow; COUNT] {
     rows
 }
 
-/// As [`predefined_name`](crate::handle::predefined_name), while this is compiled.
+/// [`predefined_name`](crate::handle::predefined_name) as a const fn.
 const fn constant_name(bits: usize) -> &'static str {
     let mut at = 0;
     while HANDLE_NAMES[at].0 != bits {
@@ -83,7 +83,7 @@ pub fn table() -> &'static TypeTable {
 }
 
 impl Types {
-    /// Keeps a datatype and names it.
+    /// Inserts a datatype and returns its handle.
     pub fn insert(&mut self, object: TypeObject) -> Result<MPI_Datatype> {
         let handle = self.objects.insert(object)?;
         if let Ok(object) = self.objects.get(handle) {
@@ -109,7 +109,7 @@ impl Types {
         Ok(())
     }
 
-    /// Takes a datatype out; its handle is stale from here on.
+    /// Removes a datatype; its handle becomes stale.
     pub fn remove(&mut self, handle: MPI_Datatype) -> Result<TypeObject> {
         let object = self.objects.remove(handle)?;
         self.rows.close(handle.bits());
@@ -117,7 +117,7 @@ impl Types {
     }
 }
 
-/// Tells the debugger's row of a datatype what that is now.
+/// Updates the debugger's row of a datatype.
 fn show(rows: &mut Rows<TypeRow>, handle: MPI_Datatype, object: &TypeObject) {
     if let Some(row) = rows.row(handle.bits()) {
         row.fill(&TypeFacts {
@@ -130,7 +130,7 @@ fn show(rows: &mut Rows<TypeRow>, handle: MPI_Datatype, object: &TypeObject) {
     }
 }
 
-/// A handle's number, which has 31 bits.
+/// A handle's value, which has 31 bits.
 #[inline]
 pub fn number(handle: MPI_Datatype) -> u32 {
     u32::try_from(handle.bits()).unwrap_or(0)

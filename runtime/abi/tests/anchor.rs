@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The debugger's anchor: from another process, with nothing but the library's dynamic symbols, reads of memory and the
-//! layout table that is found there, the pending operations of a stopped process are listed as the program made them.
+//! The debugger's anchor: from another process, using only the library's dynamic symbols, reads of memory and the layout table there,
+//! the pending operations of a stopped process are listed and compared with those of the program.
 //!
 //! # Safety
-//! Two system calls: one reads another process's memory into a buffer of ours, one sends a signal to a child.
+//! Two system calls: one reads another process's memory into a buffer, one sends a signal to a child.
 #![allow(unsafe_code)]
 #![allow(
     clippy::unwrap_used,
@@ -27,7 +27,7 @@ use queue_layout::{
     ANY_PEER, ANY_TAG, Anchor, CHUNK, MAGIC, RequestKind, RequestState, SLOT, field,
 };
 
-/// Waits for a line before each step, so that the test can look in between.
+/// Waits for a line before each step, so that the test can inspect it in between.
 const STEPS: &str = "#include <mpi.h>\n#include <stdio.h>\n\
     static void step(const char *name) { puts(name); fflush(stdout); if (getchar() == EOF) MPI_Abort(MPI_COMM_SELF, 3); }\n\
     static char buf[6][100000];\n\
@@ -107,7 +107,7 @@ fn check_pending((found, in_transition): &(Vec<Operation>, usize), addresses: &s
     let unexpected = [
         (RequestState::Kept, 0, 21, 12),
         (RequestState::Envelope, 0, 22, 100_000),
-        // Synchronous, and yet here: its sender waits for the match alone.
+        // Synchronous, but with its data here: its sender only waits for the match.
         (RequestState::Kept, 0, 23, 8),
     ];
     assert_eq!(own(RequestKind::Unexpected), unexpected);
@@ -120,7 +120,7 @@ fn check_pending((found, in_transition): &(Vec<Operation>, usize), addresses: &s
     check_places(found, addresses);
 }
 
-/// Where the data lie, and which communicators are meant.
+/// Checks the addresses of data and the communicators.
 fn check_places(found: &[Operation], addresses: &str) {
     let addresses: Vec<u64> = addresses
         .split_whitespace()
@@ -137,7 +137,7 @@ fn check_places(found: &[Operation], addresses: &str) {
     assert_ne!(context(7), context(8), "two communicators");
 }
 
-/// The state with a number that the program must not have made up.
+/// Decodes a state, which must be valid.
 fn state(number: u8) -> RequestState {
     let known = [
         RequestState::Posted,
@@ -149,7 +149,7 @@ fn state(number: u8) -> RequestState {
     state.unwrap_or_else(|| panic!("state {number}"))
 }
 
-/// Posts and completes receives and sends without end. A receive of tag `t` has `8 t` bytes, and so has a message.
+/// Posts and completes receives and sends in an endless loop. A receive and a message of tag `t` have `8 t` bytes.
 const CHURN: &str = "#include <mpi.h>\n#include <stdio.h>\n#include <stdlib.h>\n\
     #define N 300\n\
     static char in[N][8 * 64], out[N][8 * 64];\n\
@@ -199,7 +199,7 @@ fn a_process_that_is_stopped_at_any_instruction_shows_no_torn_operation() {
     );
 }
 
-/// One slot, as a reader sees it.
+/// One slot, as read by a debugger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Operation {
     kind: u8,
@@ -258,7 +258,7 @@ impl AnchorImage {
     }
 }
 
-/// A running program, seen from outside.
+/// A running program, inspected from outside.
 struct Target {
     child: Child,
     lines: BufReader<ChildStdout>,
@@ -298,12 +298,12 @@ impl Target {
     }
 
     fn signal(&self, signal: i32) {
-        // SAFETY: the number of a child that has not been waited for, so it is no other process's.
+        // SAFETY: the pid of a child that has not been waited for, so it is not reused.
         let sent = unsafe { libc::kill(self.child.id() as i32, signal) };
         assert_eq!(sent, 0);
     }
 
-    /// Stops the program, wherever it is, and waits until it is.
+    /// Stops the program and waits until it is stopped.
     fn stop(&self) {
         self.signal(libc::SIGSTOP);
         let stat = format!("/proc/{}/stat", self.child.id());
@@ -367,7 +367,7 @@ impl Target {
         table.chunks(row_bytes).map(row).collect()
     }
 
-    /// All operations in order, without those that are done and not collected; and how many slots were being changed.
+    /// All operations in order, without those that are complete but not collected; and the number of slots that were being changed.
     fn operations(&self) -> (Vec<Operation>, usize) {
         let anchor = self.anchor();
         let layout = self.layout(&anchor);
@@ -427,7 +427,7 @@ fn number(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// Where the anchor is in a process: where its library begins, and the symbol's place in it.
+/// The address of the anchor in a process: the base of its library plus the symbol's value.
 fn anchor_address(pid: u32) -> u64 {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
     let mut lines = maps.lines();
@@ -452,5 +452,5 @@ fn build(folder: &Path, text: &str) -> PathBuf {
     program
 }
 
-/// Moments at which the program is stopped.
+/// Number of stops of the program.
 const STOPS: u64 = 300;

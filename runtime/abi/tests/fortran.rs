@@ -14,16 +14,16 @@ use std::process::Command;
 
 use common::{prefix, root, run, scratch, source, succeed};
 
-/// The ways to MPI: a name, the statement before `implicit none`, and the one behind it.
-const WAYS: [(&str, &str, &str); 3] = [
+/// The methods: a name, the statement before `implicit none`, and the one after it.
+const METHODS: [(&str, &str, &str); 3] = [
     ("mpif", "", "include 'mpif.h'"),
     ("mpi", "use mpi", ""),
     ("f08", "use mpi_f08", ""),
 ];
 
-/// A program that sends itself a number, for a way.
-fn program(way: (&str, &str, &str)) -> String {
-    let (_, before, behind) = way;
+/// A program that sends itself a number, for a method.
+fn program(method: (&str, &str, &str)) -> String {
+    let (_, before, behind) = method;
     format!(
         "program to_itself\n  {before}\n  implicit none\n  {behind}\n\
          integer :: rank, got, ierror, version, subversion\n\
@@ -48,7 +48,7 @@ fn wrapper_of(prefix: &Path, name: &str) -> Command {
     command
 }
 
-/// A copy of the installed tree that a test may spoil.
+/// A copy of the installed tree that a test may modify.
 fn copied_tree(folder: &Path) -> PathBuf {
     let tree = folder.join("rmpi");
     succeed(Command::new("cp").arg("-a").arg(prefix()).arg(&tree));
@@ -74,8 +74,8 @@ fn defined(library: &str) -> Vec<(char, String)> {
 #[test]
 fn each_name_compiles_each_way_to_a_program_that_runs_by_itself() {
     let folder = scratch("fortran-names");
-    for (way, name) in WAYS.into_iter().zip(["mpif77", "mpif90", "rmpifort"]) {
-        let file = source(&folder, &format!("{}.f90", way.0), &program(way));
+    for (method, name) in METHODS.into_iter().zip(["mpif77", "mpif90", "rmpifort"]) {
+        let file = source(&folder, &format!("{}.f90", method.0), &program(method));
         let made = folder.join(name);
         succeed(wrapper(name).arg("-o").arg(&made).arg(&file));
         assert_eq!(succeed(&mut Command::new(&made)), "5.0\n", "{name}");
@@ -85,9 +85,9 @@ fn each_name_compiles_each_way_to_a_program_that_runs_by_itself() {
 #[test]
 fn a_program_with_the_static_library_needs_no_other() {
     let folder = scratch("fortran-static");
-    for way in WAYS {
-        let file = source(&folder, &format!("{}.f90", way.0), &program(way));
-        let made = folder.join(way.0);
+    for method in METHODS {
+        let file = source(&folder, &format!("{}.f90", method.0), &program(method));
+        let made = folder.join(method.0);
         succeed(
             wrapper("rmpifort")
                 .arg("-static-mpi")
@@ -95,7 +95,7 @@ fn a_program_with_the_static_library_needs_no_other() {
                 .arg(&made)
                 .arg(&file),
         );
-        assert_eq!(succeed(&mut Command::new(&made)), "5.0\n", "{}", way.0);
+        assert_eq!(succeed(&mut Command::new(&made)), "5.0\n", "{}", method.0);
         let loaded = succeed(Command::new("ldd").arg(&made));
         assert!(
             !loaded.contains("libmpi_abi") && !loaded.contains("librmpi"),
@@ -124,7 +124,7 @@ fn where_the_tree_cannot_be_written_to_modules_go_into_the_cache() {
     // A file in the folder's place refuses root too.
     fs::write(&kept, "").unwrap();
     let cache = folder.join("cache");
-    let file = source(&folder, "a.f90", &program(WAYS[2]));
+    let file = source(&folder, "a.f90", &program(METHODS[2]));
     let compile = || {
         let mut compile = wrapper_of(&tree, "rmpifort");
         compile.env("XDG_CACHE_HOME", &cache).arg(&file);
@@ -165,8 +165,7 @@ fn a_missing_compiler_is_told_of_in_words() {
     assert!(said.contains("RMPI_FC or -fc="), "{said}");
 }
 
-/// Two calls of one procedure with buffers of different types: what programs with `mpif.h` do, and gfortran takes for a
-/// mistake since version 10.
+/// Two calls of one procedure with buffers of different types, as in programs with `mpif.h`; an error for gfortran since version 10.
 const OLD_PROGRAM: &str = "      program old
       implicit none
       include 'mpif.h'
@@ -197,14 +196,14 @@ fn old_programs_with_buffers_of_several_types_are_accepted() {
         succeed(wrapper(name).arg("-o").arg(&made).arg(&file));
         assert_eq!(succeed(&mut Command::new(&made)), "7 2.5\n", "{name}");
     }
-    // Whoever wants to hear of it says so.
+    // The caller can request the check.
     let mut strict = wrapper("rmpifort");
     strict.arg("-fno-allow-argument-mismatch").arg("-o");
     let refused = run(strict.arg(&made).arg(&file));
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success(), "{said}");
     assert!(said.contains("Type mismatch"), "{said}");
-    // The option is none of C.
+    // The option is invalid for C.
     let file = source(&folder, "part.c", "int part(void) { return 7; }\n");
     let mut mixed = wrapper("rmpifort");
     mixed.args(["-Wall", "-Werror", "-c", "-o"]);
@@ -217,33 +216,33 @@ fn pkg_config_gives_what_gfortran_needs() {
     let mut ask = Command::new("pkg-config");
     ask.env("PKG_CONFIG_PATH", prefix().join("lib/pkgconfig"));
     let flags = succeed(ask.args(["--cflags", "--libs", "rmpi-fortran"]));
-    for way in WAYS {
-        let file = source(&folder, &format!("{}.f90", way.0), &program(way));
-        let made = folder.join(way.0);
+    for method in METHODS {
+        let file = source(&folder, &format!("{}.f90", method.0), &program(method));
+        let made = folder.join(method.0);
         let mut compile = Command::new("gfortran");
         compile.arg("-o").arg(&made).arg(&file);
         succeed(compile.args(flags.split_whitespace()));
-        assert_eq!(succeed(&mut Command::new(&made)), "5.0\n", "{}", way.0);
+        assert_eq!(succeed(&mut Command::new(&made)), "5.0\n", "{}", method.0);
     }
 }
 
 const CMAKE: &str = "cmake_minimum_required(VERSION 3.16)\nproject(probe Fortran)\n\
     find_package(MPI REQUIRED COMPONENTS Fortran)\n\
     message(STATUS \"has: ${MPI_Fortran_HAVE_F77_HEADER} ${MPI_Fortran_HAVE_F90_MODULE} ${MPI_Fortran_HAVE_F08_MODULE}\")\n\
-    foreach(way mpif mpi f08)\n\
-    add_executable(${way} ${way}.f90)\ntarget_link_libraries(${way} MPI::MPI_Fortran)\n\
+    foreach(method mpif mpi f08)\n\
+    add_executable(${method} ${method}.f90)\ntarget_link_libraries(${method} MPI::MPI_Fortran)\n\
     endforeach()\n";
 
 #[test]
 fn cmakes_findmpi_finds_all_three_ways() {
     let folder = scratch("fortran-cmake");
     source(&folder, "CMakeLists.txt", CMAKE);
-    for way in WAYS {
-        source(&folder, &format!("{}.f90", way.0), &program(way));
+    for method in METHODS {
+        source(&folder, &format!("{}.f90", method.0), &program(method));
     }
     let build = folder.join("build");
     let ours = copied_tree(&folder);
-    // FindMPI looks beside the first mpiexec of PATH, which the library alone does not bring.
+    // FindMPI searches beside the first mpiexec in PATH, which is not part of the library.
     symlink("rmpicc", ours.join("bin/mpiexec")).unwrap();
     let path = std::env::var("PATH").unwrap();
     let path = format!("{}:{path}", ours.join("bin").display());
@@ -258,11 +257,11 @@ fn cmakes_findmpi_finds_all_three_ways() {
     let said = succeed(cmake().arg("-S").arg(&folder).arg("-B").arg(&build));
     assert!(said.contains("has: TRUE TRUE TRUE"), "{said}");
     succeed(cmake().arg("--build").arg(&build));
-    for (way, ..) in WAYS {
+    for (method, ..) in METHODS {
         assert_eq!(
-            succeed(&mut Command::new(build.join(way))),
+            succeed(&mut Command::new(build.join(method))),
             "5.0\n",
-            "{way}"
+            "{method}"
         );
     }
 }
@@ -274,7 +273,7 @@ fn procedures(file: &str) -> BTreeSet<String> {
         let line = line.trim().to_lowercase();
         let rest = match line.strip_prefix("subroutine ") {
             Some(rest) => rest.to_owned(),
-            // Operators of handles are code of the modules.
+            // Operators for handles are in the modules.
             None if line.starts_with("end ") || line.starts_with("elemental") => return None,
             None => line.split_once("function ")?.1.to_owned(),
         };
@@ -290,7 +289,7 @@ fn pmpi_001_003_every_procedure_of_each_way_has_both_names_and_the_first_is_weak
     let symbols: BTreeSet<(char, String)> = defined("librmpi_fortran.so.1").into_iter().collect();
     let has = |kind: char, name: &str| symbols.contains(&(kind, name.to_owned()));
     let names: BTreeSet<&String> = symbols.iter().map(|(_, name)| name).collect();
-    // Functions that a program hands over, as MPI_COMM_DUP_FN, are nothing that it calls.
+    // Callback functions, such as MPI_COMM_DUP_FN, are not called by programs.
     let called = |name: &&String| {
         let is_callback = name.ends_with("_fn_") || name.contains("_fn_null_");
         name.starts_with("mpi_") && !is_callback
@@ -307,7 +306,7 @@ fn pmpi_001_003_every_procedure_of_each_way_has_both_names_and_the_first_is_weak
         }
     }
     assert_eq!(missing, Vec::<String>::new());
-    // What the modules declare can be linked, and no way has forgotten a procedure that another has.
+    // All procedures of the modules can be linked, and all methods have the same ones.
     let of_mpi = procedures("mpi.f90");
     let of_f08 = procedures("mpi_f08.f90");
     assert!(
@@ -318,7 +317,7 @@ fn pmpi_001_003_every_procedure_of_each_way_has_both_names_and_the_first_is_weak
     );
     for name in of_mpi.iter().chain(&of_f08) {
         let is_ours = names.contains(&format!("{name}_"));
-        // Those are code of the modules themselves, and the types of callbacks.
+        // Code in the modules themselves, and the types of callbacks.
         let is_modules = name.contains("sizeof") || name.contains("_function");
         assert!(
             is_ours || is_modules,
@@ -334,11 +333,11 @@ fn pmpi_001_003_every_procedure_of_each_way_has_both_names_and_the_first_is_weak
     assert!(of_f08.contains("mpi_send_f08") && of_f08.contains("pmpi_send_c_f08"));
 }
 
-/// A tool in Fortran that counts and calls the library: the linker's name of the procedure that it replaces, its way, and its
-/// own call.
-fn fortran_tool(way: (&str, &str, &str)) -> String {
-    // The module declares what is defined here, so that it is used without that name.
-    let (replaced, before, behind) = match way.0 {
+/// A tool in Fortran that counts and calls the library: the linker name of the procedure that it replaces, its method, and its own
+/// call.
+fn fortran_tool(method: (&str, &str, &str)) -> String {
+    // The module declares the procedure that is defined here, so that name is excluded from its use.
+    let (replaced, before, behind) = match method.0 {
         "mpif" => ("MPI_Send", "", "external PMPI_Send"),
         "mpi" => ("MPI_Send", "use mpi, only: PMPI_Send", ""),
         _ => (
@@ -347,7 +346,7 @@ fn fortran_tool(way: (&str, &str, &str)) -> String {
             "",
         ),
     };
-    let (datatype, comm, optional) = match way.0 {
+    let (datatype, comm, optional) = match method.0 {
         "f08" => ("type(MPI_Datatype)", "type(MPI_Comm)", ", optional"),
         _ => ("integer", "integer", ""),
     };
@@ -365,11 +364,15 @@ fn fortran_tool(way: (&str, &str, &str)) -> String {
 #[test]
 fn pmpi_003_a_tool_in_fortran_replaces_a_procedure_of_each_way() {
     let folder = scratch("fortran-tools");
-    for way in WAYS {
-        let file = source(&folder, &format!("{}.f90", way.0), &program(way));
-        let tool = source(&folder, &format!("tool_{}.f90", way.0), &fortran_tool(way));
+    for method in METHODS {
+        let file = source(&folder, &format!("{}.f90", method.0), &program(method));
+        let tool = source(
+            &folder,
+            &format!("tool_{}.f90", method.0),
+            &fortran_tool(method),
+        );
         for word in ["-O", "-static-mpi"] {
-            let made = folder.join(format!("{}{word}", way.0));
+            let made = folder.join(format!("{}{word}", method.0));
             succeed(
                 wrapper("rmpifort")
                     .arg(word)
@@ -379,7 +382,7 @@ fn pmpi_003_a_tool_in_fortran_replaces_a_procedure_of_each_way() {
                     .arg(&tool),
             );
             let said = succeed(&mut Command::new(&made));
-            assert_eq!(said, "a tool in Fortran\n5.0\n", "{} {word}", way.0);
+            assert_eq!(said, "a tool in Fortran\n5.0\n", "{} {word}", method.0);
         }
     }
 }
@@ -395,16 +398,16 @@ fn pmpi_005_a_tool_that_wraps_c_alone_sees_each_call_of_fortran_once() {
     let mut compile = Command::new(prefix().join("bin/rmpicc"));
     compile.args(["-shared", "-fPIC", "-o"]).arg(&tool);
     succeed(compile.arg(source(&folder, "tool.c", C_TOOL)));
-    for way in WAYS {
-        let file = source(&folder, &format!("{}.f90", way.0), &program(way));
-        let made = folder.join(way.0);
+    for method in METHODS {
+        let file = source(&folder, &format!("{}.f90", method.0), &program(method));
+        let made = folder.join(method.0);
         succeed(wrapper("rmpifort").arg("-o").arg(&made).arg(&file));
         let said = succeed(Command::new(&made).env("LD_PRELOAD", &tool));
-        assert_eq!(said, "a tool in C\n5.0\n", "{}", way.0);
+        assert_eq!(said, "a tool in C\n5.0\n", "{}", method.0);
     }
 }
 
-/// A function in C that a Fortran program hands its constants to.
+/// A function in C to which a Fortran program passes its constants.
 const C_PART: &str = "#include <mpi.h>\n\
     int mine_(MPI_Fint *one, MPI_Fint *several) {\n\
     return one == MPI_F_STATUS_IGNORE && several == MPI_F_STATUSES_IGNORE && one == (MPI_Fint *) MPI_F08_STATUS_IGNORE\n\
@@ -478,7 +481,7 @@ fn pmpi_006_the_library_of_fortran_is_separable_and_calls_public_functions_of_c_
         let is_declared = [format!(" {name}("), format!(" *{name};")];
         let is_declared = is_declared.iter().any(|it| header.contains(it));
         assert!(is_declared, "{name} is not in mpi.h");
-        // What the library asks for itself, tools do not see; what the program calls, they do.
+        // Internal calls of the library bypass tools; calls of the program do not.
         if let Some(public) = name.strip_prefix('P') {
             assert!(
                 called.contains(&public),

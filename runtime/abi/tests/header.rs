@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `mpi.h` against the standard's own data, by C programs that the compiler judges (MPI 5.0 chapter 20).
+//! `mpi.h` compared with the standard's data, in C programs that the compiler checks (MPI 5.0 chapter 20).
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -68,7 +68,7 @@ fn s20_3_every_integer_constant_has_its_value_also_in_the_preprocessor() {
         if c_type == "int" || enumerator {
             text += &format!("_Static_assert({name} == {value}, \"{name}\");\n");
             let is_type = if enumerator { c_type } else { "int" };
-            // An enumerator is an int in C; a variable of the enum is what callbacks get.
+            // An enumerator is an int in C; callbacks get a variable of the enum type.
             text += &format!("_Static_assert(sizeof({name}) == sizeof({is_type}), \"{name}\");\n");
             checked += 1;
         }

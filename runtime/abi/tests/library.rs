@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The shared and the static library: which symbols, how bound, and that tools can take their place.
+//! The shared and the static library: symbols, their binding, and replacement by tools.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -63,7 +63,7 @@ fn s15_2_1_every_mpi_name_is_a_weak_alias_of_its_pmpi_name_in_both_libraries() {
     }
 }
 
-// PMPI-002: what is a function in the standard is a function here, with a prototype under each of its names.
+// PMPI-002: every function of the standard is a function, with a prototype under each of its names.
 #[test]
 fn s15_2_1_no_function_is_a_macro_and_both_names_are_declared() {
     let header = fs::read_to_string(prefix().join("include/mpi.h")).unwrap();
@@ -80,7 +80,7 @@ fn s15_2_1_no_function_is_a_macro_and_both_names_are_declared() {
     }
 }
 
-// What is called by a name that a tool may define needs a relocation for it.
+// A call by a name that a tool may define would need a relocation for it.
 #[test]
 fn s15_2_the_library_calls_itself_by_no_name_that_a_tool_may_take() {
     let relocations = succeed(Command::new("readelf").args(["-rW"]).arg(shared()));
@@ -229,7 +229,7 @@ fn build(folder: &Path, text: &str, flags: &[&str]) -> PathBuf {
     program
 }
 
-/// A tool that takes the place of one function and calls the library by its other name.
+/// A tool that replaces one function and calls the library by the PMPI name.
 const TOOL: &str = "#include <mpi.h>\n#include <stdio.h>\n\
     int MPI_Get_version(int *version, int *subversion) {\n\
     puts(\"seen by the tool\");\n\
@@ -300,7 +300,7 @@ fn a_tool_library_before_the_static_library_has_its_way() {
     );
 }
 
-/// A tool that hands the call on to whoever comes next under the same name.
+/// A tool that passes the call on to the next definition of the same name.
 fn level(word: &str) -> String {
     format!(
         "#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <mpi.h>\n#include <stdio.h>\n\
@@ -337,7 +337,7 @@ fn s15_2_8_several_tools_are_called_one_within_the_other() {
     );
 }
 
-/// Replaces one function of the chapter on point-to-point messages, one of the tool interface and one for tools.
+/// Replaces a point-to-point function, one of the tool interface, and one for tools.
 const REPLACED: [(&str, &str, &str); 3] = [
     (
         "int MPI_Get_count(const MPI_Status *s, MPI_Datatype t, int *n)",
@@ -356,7 +356,7 @@ const REPLACED: [(&str, &str, &str); 3] = [
     ),
 ];
 
-// PMPI-010: with the static library too, where a symbol that came along would be defined twice.
+// PMPI-010: also with the static library, where an object file with another replaced symbol would define it twice.
 #[test]
 fn s15_2_1_each_function_is_replaced_without_another() {
     for (number, (head, body, call)) in REPLACED.iter().enumerate() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Stacked tools: C programs and C tools, preloaded, loaded by path and linked in. What a run prints is the order of calls.
+//! Stacked tools: C programs and C tools, preloaded, loaded by path and linked. The output of a run is the order of calls.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -9,7 +9,7 @@ use std::process::Command;
 
 use common::{function_names, prefix, run, scratch, source, succeed};
 
-/// A tool in the mail's form. `NAME` is given to the compiler.
+/// A tool in the mail's form. `NAME` is a macro.
 const MAIL_TOOL: &str = r#"
 #include <qmpi.h>
 #include <stdio.h>
@@ -161,7 +161,7 @@ fn qmpi_001_016_a_constructor_announces_a_tool_and_that_alone_intercepts_nothing
     assert_eq!(succeed(&mut bench.stacked("RMPI_TOOLS", "")), "5.0\n");
 }
 
-// QMPI-005, QMPI-014, QMPI-015. And QMPI-003, QMPI-004, QMPI-006, QMPI-007, QMPI-011, QMPI-013: the tool aborts, or answers a code, where one of them fails.
+// QMPI-005, QMPI-014, QMPI-015. And QMPI-003, QMPI-004, QMPI-006, QMPI-007, QMPI-011, QMPI-013: the tool aborts, or returns an error, if one of them fails.
 #[test]
 fn qmpi_002_005_014_015_the_list_gives_order_and_instances_and_tools_call_the_next() {
     let bench = Bench::new("qmpi-order");
@@ -234,7 +234,7 @@ fn a_value_that_a_tool_returns_is_the_programs() {
     assert_eq!(stacked, "42 1\n");
 }
 
-/// Prints which function the call came from, as the loader knows it.
+/// Prints the function that contains the calling address, by `dladdr`.
 const ADDRESS_TOOL: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -322,7 +322,7 @@ fn a_tool_in_the_program_works_with_both_libraries() {
     }
 }
 
-/// Counts nothing that is right, and prints what is wrong.
+/// Calls with wrong arguments; prints unexpected results.
 const WRONG: &str = r#"
 #include <qmpi.h>
 #include <stdio.h>

@@ -219,7 +219,7 @@ fn cmakes_findmpi_finds_the_wrappers_and_its_targets_run() {
     source(&folder, "a.c", C);
     source(&folder, "a.cc", CXX);
     let build = folder.join("build");
-    // FindMPI looks beside the first mpiexec of PATH, which the library alone does not bring.
+    // FindMPI searches beside the first mpiexec in PATH, which is not part of the library.
     let ours = folder.join("rmpi");
     succeed(Command::new("cp").arg("-a").arg(prefix()).arg(&ours));
     symlink("rmpicc", ours.join("bin/mpiexec")).unwrap();
@@ -292,7 +292,7 @@ fn makefiles_that_know_wrappers_by_name_know_ours_by_these() {
     };
     let threads = ["3 threads\n", "3 threads\n"];
     assert_eq!(make(["mpicc", "mpicxx"], &[]), threads);
-    // By the names of ours the option is said, as docs/build.md says.
+    // With rmpi's names the option must be given, as documented in docs/build.md.
     let said = ["CFLAGS=-fopenmp", "CXXFLAGS=-fopenmp"];
     assert_eq!(make(["rmpicc", "rmpicxx"], &said), threads);
 }

@@ -16,7 +16,7 @@ extern "C" fn mpi_comm_delete_attr(
     comm_keyval: InAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Comm_delete_attr(comm.handle(), comm_keyval.get()) };
     ierror.set(code);
 }
@@ -25,7 +25,7 @@ names!("pmpi_comm_delete_attr_": "mpi_comm_delete_attr_" = "pmpi_comm_delete_att
 /// `MPI_Comm_free_keyval`, MPI 5.0 section 7.7.2.
 #[unsafe(export_name = "pmpi_comm_free_keyval_")]
 extern "C" fn mpi_comm_free_keyval(comm_keyval: OutAddress<c_int>, ierror: Ierror) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Comm_free_keyval(comm_keyval.as_ptr()) };
     ierror.set(code);
 }
@@ -38,7 +38,7 @@ extern "C" fn mpi_win_delete_attr(
     win_keyval: InAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Win_delete_attr(win.handle(), win_keyval.get()) };
     ierror.set(code);
 }
@@ -47,7 +47,7 @@ names!("pmpi_win_delete_attr_": "mpi_win_delete_attr_" = "pmpi_win_delete_attr_"
 /// `MPI_Win_free_keyval`, MPI 5.0 section 7.7.3.
 #[unsafe(export_name = "pmpi_win_free_keyval_")]
 extern "C" fn mpi_win_free_keyval(win_keyval: OutAddress<c_int>, ierror: Ierror) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Win_free_keyval(win_keyval.as_ptr()) };
     ierror.set(code);
 }
@@ -60,7 +60,7 @@ extern "C" fn mpi_type_delete_attr(
     type_keyval: InAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Type_delete_attr(datatype.handle(), type_keyval.get()) };
     ierror.set(code);
 }
@@ -69,7 +69,7 @@ names!("pmpi_type_delete_attr_": "mpi_type_delete_attr_" = "pmpi_type_delete_att
 /// `MPI_Type_free_keyval`, MPI 5.0 section 7.7.4.
 #[unsafe(export_name = "pmpi_type_free_keyval_")]
 extern "C" fn mpi_type_free_keyval(type_keyval: OutAddress<c_int>, ierror: Ierror) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Type_free_keyval(type_keyval.as_ptr()) };
     ierror.set(code);
 }
@@ -85,7 +85,7 @@ extern "C" fn mpi_comm_get_name(
     comm_name_len: usize,
 ) {
     let mut comm_name_c = TextRoom::of(c::MPI_MAX_OBJECT_NAME);
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Comm_get_name(comm.handle(), comm_name_c.as_mut_ptr(), resultlen.as_ptr())
     };
@@ -105,7 +105,7 @@ extern "C" fn mpi_comm_set_name(
     comm_name_len: usize,
 ) {
     let comm_name_c = comm_name.text(comm_name_len);
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Comm_set_name(comm.handle(), comm_name_c.as_ptr()) };
     ierror.set(code);
 }
@@ -121,7 +121,7 @@ extern "C" fn mpi_type_get_name(
     type_name_len: usize,
 ) {
     let mut type_name_c = TextRoom::of(c::MPI_MAX_OBJECT_NAME);
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Type_get_name(
             datatype.handle(),
@@ -145,7 +145,7 @@ extern "C" fn mpi_type_set_name(
     type_name_len: usize,
 ) {
     let type_name_c = type_name.text(type_name_len);
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Type_set_name(datatype.handle(), type_name_c.as_ptr()) };
     ierror.set(code);
 }
@@ -161,7 +161,7 @@ extern "C" fn mpi_win_get_name(
     win_name_len: usize,
 ) {
     let mut win_name_c = TextRoom::of(c::MPI_MAX_OBJECT_NAME);
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code =
         unsafe { c::MPI_Win_get_name(win.handle(), win_name_c.as_mut_ptr(), resultlen.as_ptr()) };
     if code == 0 {
@@ -180,7 +180,7 @@ extern "C" fn mpi_win_set_name(
     win_name_len: usize,
 ) {
     let win_name_c = win_name.text(win_name_len);
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Win_set_name(win.handle(), win_name_c.as_ptr()) };
     ierror.set(code);
 }
@@ -193,7 +193,7 @@ extern "C" fn mpi_attr_delete(
     keyval: InAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Attr_delete(comm.handle(), keyval.get()) };
     ierror.set(code);
 }
@@ -202,7 +202,7 @@ names!("pmpi_attr_delete_": "mpi_attr_delete_" = "pmpi_attr_delete_", "mpi_attr_
 /// `MPI_Keyval_free`, MPI 5.0 section 16.1.
 #[unsafe(export_name = "pmpi_keyval_free_")]
 extern "C" fn mpi_keyval_free(keyval: OutAddress<c_int>, ierror: Ierror) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Keyval_free(keyval.as_ptr()) };
     ierror.set(code);
 }

@@ -14,7 +14,7 @@ use crate::names;
 /// `MPI_Barrier`, MPI 5.0 section 6.3.
 #[unsafe(export_name = "pmpi_barrier_")]
 extern "C" fn mpi_barrier(comm: InAddress<FortranHandle>, ierror: Ierror) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Barrier(comm.handle()) };
     ierror.set(code);
 }
@@ -30,7 +30,7 @@ extern "C" fn mpi_bcast(
     comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Bcast(
             buffer.get(),
@@ -54,7 +54,7 @@ extern "C" fn mpi_bcast_c(
     comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Bcast_c(
             buffer.get(),
@@ -81,7 +81,7 @@ extern "C" fn mpi_gather(
     comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Gather(
             sendbuf.get(),
@@ -111,7 +111,7 @@ extern "C" fn mpi_gather_c(
     comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Gather_c(
             sendbuf.get(),
@@ -142,7 +142,7 @@ extern "C" fn mpi_gatherv(
     comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Gatherv(
             sendbuf.get(),
@@ -174,7 +174,7 @@ extern "C" fn mpi_gatherv_c(
     comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Gatherv_c(
             sendbuf.get(),
@@ -205,7 +205,7 @@ extern "C" fn mpi_scatter(
     comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Scatter(
             sendbuf.get(),
@@ -235,7 +235,7 @@ extern "C" fn mpi_scatter_c(
     comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Scatter_c(
             sendbuf.get(),
@@ -266,7 +266,7 @@ extern "C" fn mpi_scatterv(
     comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Scatterv(
             sendbuf.get(),
@@ -298,7 +298,7 @@ extern "C" fn mpi_scatterv_c(
     comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Scatterv_c(
             sendbuf.get(),
@@ -328,7 +328,7 @@ extern "C" fn mpi_allgather(
     comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Allgather(
             sendbuf.get(),
@@ -356,7 +356,7 @@ extern "C" fn mpi_allgather_c(
     comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Allgather_c(
             sendbuf.get(),
@@ -385,7 +385,7 @@ extern "C" fn mpi_allgatherv(
     comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Allgatherv(
             sendbuf.get(),
@@ -415,7 +415,7 @@ extern "C" fn mpi_allgatherv_c(
     comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Allgatherv_c(
             sendbuf.get(),
@@ -444,7 +444,7 @@ extern "C" fn mpi_alltoall(
     comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Alltoall(
             sendbuf.get(),
@@ -472,7 +472,7 @@ extern "C" fn mpi_alltoall_c(
     comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Alltoall_c(
             sendbuf.get(),
@@ -502,7 +502,7 @@ extern "C" fn mpi_alltoallv(
     comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Alltoallv(
             sendbuf.get(),
@@ -534,7 +534,7 @@ extern "C" fn mpi_alltoallv_c(
     comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Alltoallv_c(
             sendbuf.get(),
@@ -572,7 +572,7 @@ extern "C" fn mpi_alltoallw(
         CHandleArray::read(sendtypes.as_ptr(), by_hand::peers(comm.handle()))
     };
     let mut recvtypes_c = CHandleArray::read(recvtypes.as_ptr(), by_hand::peers(comm.handle()));
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Alltoallw(
             sendbuf.get(),
@@ -610,7 +610,7 @@ extern "C" fn mpi_alltoallw_c(
         CHandleArray::read(sendtypes.as_ptr(), by_hand::peers(comm.handle()))
     };
     let mut recvtypes_c = CHandleArray::read(recvtypes.as_ptr(), by_hand::peers(comm.handle()));
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Alltoallw_c(
             sendbuf.get(),
@@ -640,7 +640,7 @@ extern "C" fn mpi_reduce(
     comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Reduce(
             sendbuf.get(),
@@ -668,7 +668,7 @@ extern "C" fn mpi_reduce_c(
     comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Reduce_c(
             sendbuf.get(),
@@ -693,7 +693,7 @@ extern "C" fn mpi_op_create(
     ierror: Ierror,
 ) {
     let mut op_c = op.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Op_create(user_fn.get(), commute.truth(), &raw mut op_c) };
     op.set_handle(op_c);
     ierror.set(code);
@@ -709,7 +709,7 @@ extern "C" fn mpi_op_create_c(
     ierror: Ierror,
 ) {
     let mut op_c = op.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Op_create_c(user_fn.get(), commute.truth(), &raw mut op_c) };
     op.set_handle(op_c);
     ierror.set(code);
@@ -720,7 +720,7 @@ names!("pmpi_op_create_c_f08_": "mpi_op_create_c_f08_" = "pmpi_op_create_c_f08_"
 #[unsafe(export_name = "pmpi_op_free_")]
 extern "C" fn mpi_op_free(op: OutAddress<FortranHandle>, ierror: Ierror) {
     let mut op_c = op.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Op_free(&raw mut op_c) };
     op.set_handle(op_c);
     ierror.set(code);
@@ -738,7 +738,7 @@ extern "C" fn mpi_allreduce(
     comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Allreduce(
             sendbuf.get(),
@@ -764,7 +764,7 @@ extern "C" fn mpi_allreduce_c(
     comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Allreduce_c(
             sendbuf.get(),
@@ -786,7 +786,7 @@ extern "C" fn mpi_op_commutative(
     commute: OutAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Op_commutative(op.handle(), commute.as_ptr()) };
     ierror.set(code);
 }
@@ -802,7 +802,7 @@ extern "C" fn mpi_reduce_local(
     op: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Reduce_local(
             inbuf.get(),
@@ -826,7 +826,7 @@ extern "C" fn mpi_reduce_local_c(
     op: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Reduce_local_c(
             inbuf.get(),
@@ -851,7 +851,7 @@ extern "C" fn mpi_reduce_scatter_block(
     comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Reduce_scatter_block(
             sendbuf.get(),
@@ -877,7 +877,7 @@ extern "C" fn mpi_reduce_scatter_block_c(
     comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Reduce_scatter_block_c(
             sendbuf.get(),
@@ -903,7 +903,7 @@ extern "C" fn mpi_reduce_scatter(
     comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Reduce_scatter(
             sendbuf.get(),
@@ -929,7 +929,7 @@ extern "C" fn mpi_reduce_scatter_c(
     comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Reduce_scatter_c(
             sendbuf.get(),
@@ -955,7 +955,7 @@ extern "C" fn mpi_scan(
     comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Scan(
             sendbuf.get(),
@@ -981,7 +981,7 @@ extern "C" fn mpi_scan_c(
     comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Scan_c(
             sendbuf.get(),
@@ -1007,7 +1007,7 @@ extern "C" fn mpi_exscan(
     comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Exscan(
             sendbuf.get(),
@@ -1033,7 +1033,7 @@ extern "C" fn mpi_exscan_c(
     comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Exscan_c(
             sendbuf.get(),

@@ -16,7 +16,7 @@ extern "C" fn mpi_group_compare(
     result: OutAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Group_compare(group1.handle(), group2.handle(), result.as_ptr()) };
     ierror.set(code);
 }
@@ -29,7 +29,7 @@ extern "C" fn mpi_group_rank(
     rank: OutAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Group_rank(group.handle(), rank.as_ptr()) };
     ierror.set(code);
 }
@@ -42,7 +42,7 @@ extern "C" fn mpi_group_size(
     size: OutAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Group_size(group.handle(), size.as_ptr()) };
     ierror.set(code);
 }
@@ -58,7 +58,7 @@ extern "C" fn mpi_group_translate_ranks(
     ranks2: OutAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Group_translate_ranks(
             group1.handle(),
@@ -80,7 +80,7 @@ extern "C" fn mpi_comm_group(
     ierror: Ierror,
 ) {
     let mut group_c = group.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Comm_group(comm.handle(), &raw mut group_c) };
     group.set_handle(group_c);
     ierror.set(code);
@@ -96,7 +96,7 @@ extern "C" fn mpi_group_difference(
     ierror: Ierror,
 ) {
     let mut newgroup_c = newgroup.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code =
         unsafe { c::MPI_Group_difference(group1.handle(), group2.handle(), &raw mut newgroup_c) };
     newgroup.set_handle(newgroup_c);
@@ -114,7 +114,7 @@ extern "C" fn mpi_group_excl(
     ierror: Ierror,
 ) {
     let mut newgroup_c = newgroup.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code =
         unsafe { c::MPI_Group_excl(group.handle(), n.get(), ranks.as_ptr(), &raw mut newgroup_c) };
     newgroup.set_handle(newgroup_c);
@@ -132,7 +132,7 @@ extern "C" fn mpi_group_incl(
     ierror: Ierror,
 ) {
     let mut newgroup_c = newgroup.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code =
         unsafe { c::MPI_Group_incl(group.handle(), n.get(), ranks.as_ptr(), &raw mut newgroup_c) };
     newgroup.set_handle(newgroup_c);
@@ -149,7 +149,7 @@ extern "C" fn mpi_group_intersection(
     ierror: Ierror,
 ) {
     let mut newgroup_c = newgroup.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code =
         unsafe { c::MPI_Group_intersection(group1.handle(), group2.handle(), &raw mut newgroup_c) };
     newgroup.set_handle(newgroup_c);
@@ -167,7 +167,7 @@ extern "C" fn mpi_group_range_excl(
     ierror: Ierror,
 ) {
     let mut newgroup_c = newgroup.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Group_range_excl(
             group.handle(),
@@ -191,7 +191,7 @@ extern "C" fn mpi_group_range_incl(
     ierror: Ierror,
 ) {
     let mut newgroup_c = newgroup.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Group_range_incl(
             group.handle(),
@@ -214,7 +214,7 @@ extern "C" fn mpi_group_union(
     ierror: Ierror,
 ) {
     let mut newgroup_c = newgroup.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Group_union(group1.handle(), group2.handle(), &raw mut newgroup_c) };
     newgroup.set_handle(newgroup_c);
     ierror.set(code);
@@ -225,7 +225,7 @@ names!("pmpi_group_union_": "mpi_group_union_" = "pmpi_group_union_", "mpi_group
 #[unsafe(export_name = "pmpi_group_free_")]
 extern "C" fn mpi_group_free(group: OutAddress<FortranHandle>, ierror: Ierror) {
     let mut group_c = group.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Group_free(&raw mut group_c) };
     group.set_handle(group_c);
     ierror.set(code);
@@ -240,7 +240,7 @@ extern "C" fn mpi_comm_compare(
     result: OutAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Comm_compare(comm1.handle(), comm2.handle(), result.as_ptr()) };
     ierror.set(code);
 }
@@ -253,7 +253,7 @@ extern "C" fn mpi_comm_rank(
     rank: OutAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Comm_rank(comm.handle(), rank.as_ptr()) };
     ierror.set(code);
 }
@@ -266,7 +266,7 @@ extern "C" fn mpi_comm_size(
     size: OutAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Comm_size(comm.handle(), size.as_ptr()) };
     ierror.set(code);
 }
@@ -281,7 +281,7 @@ extern "C" fn mpi_comm_create(
     ierror: Ierror,
 ) {
     let mut newcomm_c = newcomm.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Comm_create(comm.handle(), group.handle(), &raw mut newcomm_c) };
     newcomm.set_handle(newcomm_c);
     ierror.set(code);
@@ -298,7 +298,7 @@ extern "C" fn mpi_comm_create_group(
     ierror: Ierror,
 ) {
     let mut newcomm_c = newcomm.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Comm_create_group(comm.handle(), group.handle(), tag.get(), &raw mut newcomm_c)
     };
@@ -315,7 +315,7 @@ extern "C" fn mpi_comm_dup(
     ierror: Ierror,
 ) {
     let mut newcomm_c = newcomm.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Comm_dup(comm.handle(), &raw mut newcomm_c) };
     newcomm.set_handle(newcomm_c);
     ierror.set(code);
@@ -331,7 +331,7 @@ extern "C" fn mpi_comm_dup_with_info(
     ierror: Ierror,
 ) {
     let mut newcomm_c = newcomm.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code =
         unsafe { c::MPI_Comm_dup_with_info(comm.handle(), info.handle(), &raw mut newcomm_c) };
     newcomm.set_handle(newcomm_c);
@@ -349,7 +349,7 @@ extern "C" fn mpi_comm_idup(
 ) {
     let mut newcomm_c = newcomm.handle();
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Comm_idup(comm.handle(), &raw mut newcomm_c, &raw mut request_c) };
     newcomm.set_handle(newcomm_c);
     request.set_handle(request_c);
@@ -368,7 +368,7 @@ extern "C" fn mpi_comm_idup_with_info(
 ) {
     let mut newcomm_c = newcomm.handle();
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Comm_idup_with_info(
             comm.handle(),
@@ -393,7 +393,7 @@ extern "C" fn mpi_comm_split(
     ierror: Ierror,
 ) {
     let mut newcomm_c = newcomm.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code =
         unsafe { c::MPI_Comm_split(comm.handle(), color.get(), key.get(), &raw mut newcomm_c) };
     newcomm.set_handle(newcomm_c);
@@ -412,7 +412,7 @@ extern "C" fn mpi_comm_split_type(
     ierror: Ierror,
 ) {
     let mut newcomm_c = newcomm.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Comm_split_type(
             comm.handle(),
@@ -431,7 +431,7 @@ names!("pmpi_comm_split_type_": "mpi_comm_split_type_" = "pmpi_comm_split_type_"
 #[unsafe(export_name = "pmpi_comm_free_")]
 extern "C" fn mpi_comm_free(comm: OutAddress<FortranHandle>, ierror: Ierror) {
     let mut comm_c = comm.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Comm_free(&raw mut comm_c) };
     comm.set_handle(comm_c);
     ierror.set(code);
@@ -446,7 +446,7 @@ extern "C" fn mpi_comm_get_info(
     ierror: Ierror,
 ) {
     let mut info_used_c = info_used.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Comm_get_info(comm.handle(), &raw mut info_used_c) };
     info_used.set_handle(info_used_c);
     ierror.set(code);
@@ -460,7 +460,7 @@ extern "C" fn mpi_comm_set_info(
     info: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Comm_set_info(comm.handle(), info.handle()) };
     ierror.set(code);
 }
@@ -474,7 +474,7 @@ extern "C" fn mpi_comm_remote_group(
     ierror: Ierror,
 ) {
     let mut group_c = group.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Comm_remote_group(comm.handle(), &raw mut group_c) };
     group.set_handle(group_c);
     ierror.set(code);
@@ -488,7 +488,7 @@ extern "C" fn mpi_comm_remote_size(
     size: OutAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Comm_remote_size(comm.handle(), size.as_ptr()) };
     ierror.set(code);
 }
@@ -501,7 +501,7 @@ extern "C" fn mpi_comm_test_inter(
     flag: OutAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Comm_test_inter(comm.handle(), flag.as_ptr()) };
     ierror.set(code);
 }
@@ -519,7 +519,7 @@ extern "C" fn mpi_intercomm_create(
     ierror: Ierror,
 ) {
     let mut newintercomm_c = newintercomm.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Intercomm_create(
             local_comm.handle(),
@@ -544,7 +544,7 @@ extern "C" fn mpi_intercomm_merge(
     ierror: Ierror,
 ) {
     let mut newintracomm_c = newintracomm.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Intercomm_merge(intercomm.handle(), high.truth(), &raw mut newintracomm_c)
     };

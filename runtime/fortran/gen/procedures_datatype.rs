@@ -20,7 +20,7 @@ extern "C" fn mpi_type_contiguous(
     ierror: Ierror,
 ) {
     let mut newtype_c = newtype.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Type_contiguous(count.get(), oldtype.handle(), &raw mut newtype_c) };
     newtype.set_handle(newtype_c);
     ierror.set(code);
@@ -36,7 +36,7 @@ extern "C" fn mpi_type_contiguous_c(
     ierror: Ierror,
 ) {
     let mut newtype_c = newtype.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code =
         unsafe { c::MPI_Type_contiguous_c(count.get(), oldtype.handle(), &raw mut newtype_c) };
     newtype.set_handle(newtype_c);
@@ -55,7 +55,7 @@ extern "C" fn mpi_type_create_hindexed(
     ierror: Ierror,
 ) {
     let mut newtype_c = newtype.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Type_create_hindexed(
             count.get(),
@@ -81,7 +81,7 @@ extern "C" fn mpi_type_create_hindexed_c(
     ierror: Ierror,
 ) {
     let mut newtype_c = newtype.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Type_create_hindexed_c(
             count.get(),
@@ -107,7 +107,7 @@ extern "C" fn mpi_type_create_hindexed_block(
     ierror: Ierror,
 ) {
     let mut newtype_c = newtype.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Type_create_hindexed_block(
             count.get(),
@@ -133,7 +133,7 @@ extern "C" fn mpi_type_create_hindexed_block_c(
     ierror: Ierror,
 ) {
     let mut newtype_c = newtype.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Type_create_hindexed_block_c(
             count.get(),
@@ -159,7 +159,7 @@ extern "C" fn mpi_type_create_hvector(
     ierror: Ierror,
 ) {
     let mut newtype_c = newtype.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Type_create_hvector(
             count.get(),
@@ -185,7 +185,7 @@ extern "C" fn mpi_type_create_hvector_c(
     ierror: Ierror,
 ) {
     let mut newtype_c = newtype.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Type_create_hvector_c(
             count.get(),
@@ -211,7 +211,7 @@ extern "C" fn mpi_type_create_indexed_block(
     ierror: Ierror,
 ) {
     let mut newtype_c = newtype.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Type_create_indexed_block(
             count.get(),
@@ -237,7 +237,7 @@ extern "C" fn mpi_type_create_indexed_block_c(
     ierror: Ierror,
 ) {
     let mut newtype_c = newtype.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Type_create_indexed_block_c(
             count.get(),
@@ -264,7 +264,7 @@ extern "C" fn mpi_type_create_struct(
 ) {
     let mut array_of_types_c = CHandleArray::read(array_of_types.as_ptr(), count.get());
     let mut newtype_c = newtype.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Type_create_struct(
             count.get(),
@@ -291,7 +291,7 @@ extern "C" fn mpi_type_create_struct_c(
 ) {
     let mut array_of_types_c = CHandleArray::read(array_of_types.as_ptr(), count.get());
     let mut newtype_c = newtype.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Type_create_struct_c(
             count.get(),
@@ -317,7 +317,7 @@ extern "C" fn mpi_type_indexed(
     ierror: Ierror,
 ) {
     let mut newtype_c = newtype.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Type_indexed(
             count.get(),
@@ -343,7 +343,7 @@ extern "C" fn mpi_type_indexed_c(
     ierror: Ierror,
 ) {
     let mut newtype_c = newtype.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Type_indexed_c(
             count.get(),
@@ -369,7 +369,7 @@ extern "C" fn mpi_type_vector(
     ierror: Ierror,
 ) {
     let mut newtype_c = newtype.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Type_vector(
             count.get(),
@@ -395,7 +395,7 @@ extern "C" fn mpi_type_vector_c(
     ierror: Ierror,
 ) {
     let mut newtype_c = newtype.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Type_vector_c(
             count.get(),
@@ -423,7 +423,7 @@ extern "C" fn mpi_type_create_subarray(
     ierror: Ierror,
 ) {
     let mut newtype_c = newtype.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Type_create_subarray(
             ndims.get(),
@@ -453,7 +453,7 @@ extern "C" fn mpi_type_create_subarray_c(
     ierror: Ierror,
 ) {
     let mut newtype_c = newtype.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Type_create_subarray_c(
             ndims.get(),
@@ -486,7 +486,7 @@ extern "C" fn mpi_type_create_darray(
     ierror: Ierror,
 ) {
     let mut newtype_c = newtype.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Type_create_darray(
             size.get(),
@@ -522,7 +522,7 @@ extern "C" fn mpi_type_create_darray_c(
     ierror: Ierror,
 ) {
     let mut newtype_c = newtype.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Type_create_darray_c(
             size.get(),
@@ -545,7 +545,7 @@ names!("pmpi_type_create_darray_c_f08_": "mpi_type_create_darray_c_f08_" = "pmpi
 /// `MPI_Get_address`, MPI 5.0 section 5.1.5.
 #[unsafe(export_name = "pmpi_get_address_")]
 extern "C" fn mpi_get_address(location: ChoiceBuffer, address: OutAddress<isize>, ierror: Ierror) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Get_address(location.get(), address.as_ptr()) };
     ierror.set(code);
 }
@@ -558,7 +558,7 @@ extern "C" fn mpi_type_size(
     size: OutAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Type_size(datatype.handle(), size.as_ptr()) };
     ierror.set(code);
 }
@@ -571,7 +571,7 @@ extern "C" fn mpi_type_size_c(
     size: OutAddress<i64>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Type_size_c(datatype.handle(), size.as_ptr()) };
     ierror.set(code);
 }
@@ -587,7 +587,7 @@ extern "C" fn mpi_type_create_resized(
     ierror: Ierror,
 ) {
     let mut newtype_c = newtype.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Type_create_resized(oldtype.handle(), lb.get(), extent.get(), &raw mut newtype_c)
     };
@@ -604,7 +604,7 @@ extern "C" fn mpi_type_get_extent(
     extent: OutAddress<isize>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Type_get_extent(datatype.handle(), lb.as_ptr(), extent.as_ptr()) };
     ierror.set(code);
 }
@@ -618,7 +618,7 @@ extern "C" fn mpi_type_get_true_extent(
     true_extent: OutAddress<isize>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Type_get_true_extent(datatype.handle(), true_lb.as_ptr(), true_extent.as_ptr())
     };
@@ -630,7 +630,7 @@ names!("pmpi_type_get_true_extent_": "mpi_type_get_true_extent_" = "pmpi_type_ge
 #[unsafe(export_name = "pmpi_type_commit_")]
 extern "C" fn mpi_type_commit(datatype: OutAddress<FortranHandle>, ierror: Ierror) {
     let mut datatype_c = datatype.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Type_commit(&raw mut datatype_c) };
     datatype.set_handle(datatype_c);
     ierror.set(code);
@@ -641,7 +641,7 @@ names!("pmpi_type_commit_": "mpi_type_commit_" = "pmpi_type_commit_", "mpi_type_
 #[unsafe(export_name = "pmpi_type_free_")]
 extern "C" fn mpi_type_free(datatype: OutAddress<FortranHandle>, ierror: Ierror) {
     let mut datatype_c = datatype.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Type_free(&raw mut datatype_c) };
     datatype.set_handle(datatype_c);
     ierror.set(code);
@@ -656,7 +656,7 @@ extern "C" fn mpi_type_dup(
     ierror: Ierror,
 ) {
     let mut newtype_c = newtype.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Type_dup(oldtype.handle(), &raw mut newtype_c) };
     newtype.set_handle(newtype_c);
     ierror.set(code);
@@ -671,7 +671,7 @@ extern "C" fn mpi_get_elements(
     count: OutAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Get_elements(status.get(), datatype.handle(), count.as_ptr()) };
     ierror.set(code);
 }
@@ -685,7 +685,7 @@ extern "C" fn mpi_get_elements_c(
     count: OutAddress<i64>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Get_elements_c(status.get(), datatype.handle(), count.as_ptr()) };
     ierror.set(code);
 }
@@ -705,7 +705,7 @@ extern "C" fn mpi_type_get_contents(
 ) {
     let mut array_of_datatypes_c =
         CHandleArray::read(array_of_datatypes.as_ptr(), max_datatypes.get());
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Type_get_contents(
             datatype.handle(),
@@ -738,7 +738,7 @@ extern "C" fn mpi_type_get_contents_c(
 ) {
     let mut array_of_datatypes_c =
         CHandleArray::read(array_of_datatypes.as_ptr(), max_datatypes.get());
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Type_get_contents_c(
             datatype.handle(),
@@ -767,7 +767,7 @@ extern "C" fn mpi_type_get_envelope(
     combiner: OutAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Type_get_envelope(
             datatype.handle(),
@@ -792,7 +792,7 @@ extern "C" fn mpi_type_get_envelope_c(
     combiner: OutAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Type_get_envelope_c(
             datatype.handle(),
@@ -816,7 +816,7 @@ extern "C" fn mpi_type_get_value_index(
     ierror: Ierror,
 ) {
     let mut pair_type_c = pair_type.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Type_get_value_index(
             value_type.handle(),
@@ -841,7 +841,7 @@ extern "C" fn mpi_pack(
     comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Pack(
             inbuf.get(),
@@ -869,7 +869,7 @@ extern "C" fn mpi_pack_c(
     comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Pack_c(
             inbuf.get(),
@@ -894,7 +894,7 @@ extern "C" fn mpi_pack_size(
     size: OutAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Pack_size(
             incount.get(),
@@ -916,7 +916,7 @@ extern "C" fn mpi_pack_size_c(
     size: OutAddress<i64>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Pack_size_c(
             incount.get(),
@@ -941,7 +941,7 @@ extern "C" fn mpi_unpack(
     comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Unpack(
             inbuf.get(),
@@ -969,7 +969,7 @@ extern "C" fn mpi_unpack_c(
     comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Unpack_c(
             inbuf.get(),
@@ -999,7 +999,7 @@ extern "C" fn mpi_pack_external(
     datarep_len: usize,
 ) {
     let datarep_c = datarep.text(datarep_len);
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Pack_external(
             datarep_c.as_ptr(),
@@ -1029,7 +1029,7 @@ extern "C" fn mpi_pack_external_c(
     datarep_len: usize,
 ) {
     let datarep_c = datarep.text(datarep_len);
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Pack_external_c(
             datarep_c.as_ptr(),
@@ -1056,7 +1056,7 @@ extern "C" fn mpi_pack_external_size(
     datarep_len: usize,
 ) {
     let datarep_c = datarep.text(datarep_len);
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Pack_external_size(
             datarep_c.as_ptr(),
@@ -1080,7 +1080,7 @@ extern "C" fn mpi_pack_external_size_c(
     datarep_len: usize,
 ) {
     let datarep_c = datarep.text(datarep_len);
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Pack_external_size_c(
             datarep_c.as_ptr(),
@@ -1107,7 +1107,7 @@ extern "C" fn mpi_unpack_external(
     datarep_len: usize,
 ) {
     let datarep_c = datarep.text(datarep_len);
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Unpack_external(
             datarep_c.as_ptr(),
@@ -1137,7 +1137,7 @@ extern "C" fn mpi_unpack_external_c(
     datarep_len: usize,
 ) {
     let datarep_c = datarep.text(datarep_len);
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Unpack_external_c(
             datarep_c.as_ptr(),
@@ -1161,7 +1161,7 @@ extern "C" fn mpi_get_elements_x(
     count: OutAddress<i64>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Get_elements_x(status.get(), datatype.handle(), count.as_ptr()) };
     ierror.set(code);
 }
@@ -1175,7 +1175,7 @@ extern "C" fn mpi_type_get_extent_x(
     extent: OutAddress<i64>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Type_get_extent_x(datatype.handle(), lb.as_ptr(), extent.as_ptr()) };
     ierror.set(code);
 }
@@ -1189,7 +1189,7 @@ extern "C" fn mpi_type_get_true_extent_x(
     true_extent: OutAddress<i64>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Type_get_true_extent_x(datatype.handle(), true_lb.as_ptr(), true_extent.as_ptr())
     };
@@ -1204,7 +1204,7 @@ extern "C" fn mpi_type_size_x(
     size: OutAddress<i64>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Type_size_x(datatype.handle(), size.as_ptr()) };
     ierror.set(code);
 }

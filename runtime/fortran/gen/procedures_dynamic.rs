@@ -13,7 +13,7 @@ use crate::text::{Chars, TextRoom};
 #[unsafe(export_name = "pmpi_comm_get_parent_")]
 extern "C" fn mpi_comm_get_parent(parent: OutAddress<FortranHandle>, ierror: Ierror) {
     let mut parent_c = parent.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Comm_get_parent(&raw mut parent_c) };
     parent.set_handle(parent_c);
     ierror.set(code);
@@ -24,7 +24,7 @@ names!("pmpi_comm_get_parent_": "mpi_comm_get_parent_" = "pmpi_comm_get_parent_"
 #[unsafe(export_name = "pmpi_close_port_")]
 extern "C" fn mpi_close_port(port_name: Chars, ierror: Ierror, port_name_len: usize) {
     let port_name_c = port_name.text(port_name_len);
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Close_port(port_name_c.as_ptr()) };
     ierror.set(code);
 }
@@ -43,7 +43,7 @@ extern "C" fn mpi_comm_accept(
 ) {
     let port_name_c = port_name.text(port_name_len);
     let mut newcomm_c = newcomm.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Comm_accept(
             port_name_c.as_ptr(),
@@ -67,7 +67,7 @@ extern "C" fn mpi_open_port(
     port_name_len: usize,
 ) {
     let mut port_name_c = TextRoom::of(c::MPI_MAX_PORT_NAME);
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Open_port(info.handle(), port_name_c.as_mut_ptr()) };
     if code == 0 {
         port_name_c.give(port_name, port_name_len);
@@ -89,7 +89,7 @@ extern "C" fn mpi_comm_connect(
 ) {
     let port_name_c = port_name.text(port_name_len);
     let mut newcomm_c = newcomm.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Comm_connect(
             port_name_c.as_ptr(),
@@ -116,7 +116,7 @@ extern "C" fn mpi_lookup_name(
 ) {
     let service_name_c = service_name.text(service_name_len);
     let mut port_name_c = TextRoom::of(c::MPI_MAX_PORT_NAME);
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Lookup_name(
             service_name_c.as_ptr(),
@@ -143,7 +143,7 @@ extern "C" fn mpi_publish_name(
 ) {
     let service_name_c = service_name.text(service_name_len);
     let port_name_c = port_name.text(port_name_len);
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Publish_name(service_name_c.as_ptr(), info.handle(), port_name_c.as_ptr())
     };
@@ -163,7 +163,7 @@ extern "C" fn mpi_unpublish_name(
 ) {
     let service_name_c = service_name.text(service_name_len);
     let port_name_c = port_name.text(port_name_len);
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Unpublish_name(service_name_c.as_ptr(), info.handle(), port_name_c.as_ptr())
     };
@@ -175,7 +175,7 @@ names!("pmpi_unpublish_name_": "mpi_unpublish_name_" = "pmpi_unpublish_name_", "
 #[unsafe(export_name = "pmpi_comm_disconnect_")]
 extern "C" fn mpi_comm_disconnect(comm: OutAddress<FortranHandle>, ierror: Ierror) {
     let mut comm_c = comm.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Comm_disconnect(&raw mut comm_c) };
     comm.set_handle(comm_c);
     ierror.set(code);
@@ -190,7 +190,7 @@ extern "C" fn mpi_comm_join(
     ierror: Ierror,
 ) {
     let mut intercomm_c = intercomm.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Comm_join(fd.get(), &raw mut intercomm_c) };
     intercomm.set_handle(intercomm_c);
     ierror.set(code);

@@ -18,7 +18,7 @@ extern "C" fn mpi_get_library_version(
     version_len: usize,
 ) {
     let mut version_c = TextRoom::of(c::MPI_MAX_LIBRARY_VERSION_STRING);
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Get_library_version(version_c.as_mut_ptr(), resultlen.as_ptr()) };
     if code == 0 {
         version_c.give(version, version_len);
@@ -34,7 +34,7 @@ extern "C" fn mpi_get_version(
     subversion: OutAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Get_version(version.as_ptr(), subversion.as_ptr()) };
     ierror.set(code);
 }
@@ -49,7 +49,7 @@ extern "C" fn mpi_get_processor_name(
     name_len: usize,
 ) {
     let mut name_c = TextRoom::of(c::MPI_MAX_PROCESSOR_NAME);
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Get_processor_name(name_c.as_mut_ptr(), resultlen.as_ptr()) };
     if code == 0 {
         name_c.give(name, name_len);
@@ -66,7 +66,7 @@ extern "C" fn mpi_alloc_mem(
     baseptr: OutAddress<isize>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Alloc_mem(size.get(), info.handle(), baseptr.as_ptr()) };
     ierror.set(code);
 }
@@ -75,7 +75,7 @@ names!("pmpi_alloc_mem_": "mpi_alloc_mem_" = "pmpi_alloc_mem_", "mpi_alloc_mem_f
 /// `MPI_Free_mem`, MPI 5.0 section 9.2.
 #[unsafe(export_name = "pmpi_free_mem_")]
 extern "C" fn mpi_free_mem(base: ChoiceBuffer, ierror: Ierror) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Free_mem(base.get()) };
     ierror.set(code);
 }
@@ -89,7 +89,7 @@ extern "C" fn mpi_comm_create_errhandler(
     ierror: Ierror,
 ) {
     let mut errhandler_c = errhandler.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code =
         unsafe { c::MPI_Comm_create_errhandler(comm_errhandler_fn.get(), &raw mut errhandler_c) };
     errhandler.set_handle(errhandler_c);
@@ -105,7 +105,7 @@ extern "C" fn mpi_comm_get_errhandler(
     ierror: Ierror,
 ) {
     let mut errhandler_c = errhandler.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Comm_get_errhandler(comm.handle(), &raw mut errhandler_c) };
     errhandler.set_handle(errhandler_c);
     ierror.set(code);
@@ -119,7 +119,7 @@ extern "C" fn mpi_comm_set_errhandler(
     errhandler: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Comm_set_errhandler(comm.handle(), errhandler.handle()) };
     ierror.set(code);
 }
@@ -133,7 +133,7 @@ extern "C" fn mpi_win_create_errhandler(
     ierror: Ierror,
 ) {
     let mut errhandler_c = errhandler.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code =
         unsafe { c::MPI_Win_create_errhandler(win_errhandler_fn.get(), &raw mut errhandler_c) };
     errhandler.set_handle(errhandler_c);
@@ -149,7 +149,7 @@ extern "C" fn mpi_win_get_errhandler(
     ierror: Ierror,
 ) {
     let mut errhandler_c = errhandler.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Win_get_errhandler(win.handle(), &raw mut errhandler_c) };
     errhandler.set_handle(errhandler_c);
     ierror.set(code);
@@ -163,7 +163,7 @@ extern "C" fn mpi_win_set_errhandler(
     errhandler: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Win_set_errhandler(win.handle(), errhandler.handle()) };
     ierror.set(code);
 }
@@ -177,7 +177,7 @@ extern "C" fn mpi_file_create_errhandler(
     ierror: Ierror,
 ) {
     let mut errhandler_c = errhandler.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code =
         unsafe { c::MPI_File_create_errhandler(file_errhandler_fn.get(), &raw mut errhandler_c) };
     errhandler.set_handle(errhandler_c);
@@ -193,7 +193,7 @@ extern "C" fn mpi_file_get_errhandler(
     ierror: Ierror,
 ) {
     let mut errhandler_c = errhandler.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_File_get_errhandler(file.handle(), &raw mut errhandler_c) };
     errhandler.set_handle(errhandler_c);
     ierror.set(code);
@@ -207,7 +207,7 @@ extern "C" fn mpi_file_set_errhandler(
     errhandler: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_File_set_errhandler(file.handle(), errhandler.handle()) };
     ierror.set(code);
 }
@@ -221,7 +221,7 @@ extern "C" fn mpi_session_create_errhandler(
     ierror: Ierror,
 ) {
     let mut errhandler_c = errhandler.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Session_create_errhandler(session_errhandler_fn.get(), &raw mut errhandler_c)
     };
@@ -238,7 +238,7 @@ extern "C" fn mpi_session_get_errhandler(
     ierror: Ierror,
 ) {
     let mut errhandler_c = errhandler.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Session_get_errhandler(session.handle(), &raw mut errhandler_c) };
     errhandler.set_handle(errhandler_c);
     ierror.set(code);
@@ -252,7 +252,7 @@ extern "C" fn mpi_session_set_errhandler(
     errhandler: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Session_set_errhandler(session.handle(), errhandler.handle()) };
     ierror.set(code);
 }
@@ -262,7 +262,7 @@ names!("pmpi_session_set_errhandler_": "mpi_session_set_errhandler_" = "pmpi_ses
 #[unsafe(export_name = "pmpi_errhandler_free_")]
 extern "C" fn mpi_errhandler_free(errhandler: OutAddress<FortranHandle>, ierror: Ierror) {
     let mut errhandler_c = errhandler.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Errhandler_free(&raw mut errhandler_c) };
     errhandler.set_handle(errhandler_c);
     ierror.set(code);
@@ -279,7 +279,7 @@ extern "C" fn mpi_error_string(
     string_len: usize,
 ) {
     let mut string_c = TextRoom::of(c::MPI_MAX_ERROR_STRING);
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code =
         unsafe { c::MPI_Error_string(errorcode.get(), string_c.as_mut_ptr(), resultlen.as_ptr()) };
     if code == 0 {
@@ -296,7 +296,7 @@ extern "C" fn mpi_error_class(
     errorclass: OutAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Error_class(errorcode.get(), errorclass.as_ptr()) };
     ierror.set(code);
 }
@@ -305,7 +305,7 @@ names!("pmpi_error_class_": "mpi_error_class_" = "pmpi_error_class_", "mpi_error
 /// `MPI_Add_error_class`, MPI 5.0 section 9.5.
 #[unsafe(export_name = "pmpi_add_error_class_")]
 extern "C" fn mpi_add_error_class(errorclass: OutAddress<c_int>, ierror: Ierror) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Add_error_class(errorclass.as_ptr()) };
     ierror.set(code);
 }
@@ -318,7 +318,7 @@ extern "C" fn mpi_add_error_code(
     errorcode: OutAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Add_error_code(errorclass.get(), errorcode.as_ptr()) };
     ierror.set(code);
 }
@@ -333,7 +333,7 @@ extern "C" fn mpi_add_error_string(
     string_len: usize,
 ) {
     let string_c = string.text(string_len);
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Add_error_string(errorcode.get(), string_c.as_ptr()) };
     ierror.set(code);
 }
@@ -346,7 +346,7 @@ extern "C" fn mpi_comm_call_errhandler(
     errorcode: InAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Comm_call_errhandler(comm.handle(), errorcode.get()) };
     ierror.set(code);
 }
@@ -359,7 +359,7 @@ extern "C" fn mpi_file_call_errhandler(
     errorcode: InAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_File_call_errhandler(fh.handle(), errorcode.get()) };
     ierror.set(code);
 }
@@ -368,7 +368,7 @@ names!("pmpi_file_call_errhandler_": "mpi_file_call_errhandler_" = "pmpi_file_ca
 /// `MPI_Remove_error_class`, MPI 5.0 section 9.5.
 #[unsafe(export_name = "pmpi_remove_error_class_")]
 extern "C" fn mpi_remove_error_class(errorclass: InAddress<c_int>, ierror: Ierror) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Remove_error_class(errorclass.get()) };
     ierror.set(code);
 }
@@ -377,7 +377,7 @@ names!("pmpi_remove_error_class_": "mpi_remove_error_class_" = "pmpi_remove_erro
 /// `MPI_Remove_error_code`, MPI 5.0 section 9.5.
 #[unsafe(export_name = "pmpi_remove_error_code_")]
 extern "C" fn mpi_remove_error_code(errorcode: InAddress<c_int>, ierror: Ierror) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Remove_error_code(errorcode.get()) };
     ierror.set(code);
 }
@@ -386,7 +386,7 @@ names!("pmpi_remove_error_code_": "mpi_remove_error_code_" = "pmpi_remove_error_
 /// `MPI_Remove_error_string`, MPI 5.0 section 9.5.
 #[unsafe(export_name = "pmpi_remove_error_string_")]
 extern "C" fn mpi_remove_error_string(errorcode: InAddress<c_int>, ierror: Ierror) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Remove_error_string(errorcode.get()) };
     ierror.set(code);
 }
@@ -399,7 +399,7 @@ extern "C" fn mpi_session_call_errhandler(
     errorcode: InAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Session_call_errhandler(session.handle(), errorcode.get()) };
     ierror.set(code);
 }
@@ -412,7 +412,7 @@ extern "C" fn mpi_win_call_errhandler(
     errorcode: InAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Win_call_errhandler(win.handle(), errorcode.get()) };
     ierror.set(code);
 }

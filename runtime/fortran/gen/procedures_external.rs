@@ -11,7 +11,7 @@ use crate::names;
 /// `MPI_Grequest_complete`, MPI 5.0 section 13.2.
 #[unsafe(export_name = "pmpi_grequest_complete_")]
 extern "C" fn mpi_grequest_complete(request: InAddress<FortranHandle>, ierror: Ierror) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Grequest_complete(request.handle()) };
     ierror.set(code);
 }
@@ -24,7 +24,7 @@ extern "C" fn mpi_status_set_cancelled(
     flag: InAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Status_set_cancelled(status.get(), flag.truth()) };
     ierror.set(code);
 }
@@ -38,7 +38,7 @@ extern "C" fn mpi_status_set_elements(
     count: InAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Status_set_elements(status.get(), datatype.handle(), count.get()) };
     ierror.set(code);
 }
@@ -52,7 +52,7 @@ extern "C" fn mpi_status_set_elements_c(
     count: InAddress<i64>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code =
         unsafe { c::MPI_Status_set_elements_c(status.get(), datatype.handle(), count.get()) };
     ierror.set(code);
@@ -67,7 +67,7 @@ extern "C" fn mpi_status_set_elements_x(
     count: InAddress<i64>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code =
         unsafe { c::MPI_Status_set_elements_x(status.get(), datatype.handle(), count.get()) };
     ierror.set(code);

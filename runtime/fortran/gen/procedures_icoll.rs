@@ -17,7 +17,7 @@ extern "C" fn mpi_ibarrier(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Ibarrier(comm.handle(), &raw mut request_c) };
     request.set_handle(request_c);
     ierror.set(code);
@@ -36,7 +36,7 @@ extern "C" fn mpi_ibcast(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Ibcast(
             buffer.get(),
@@ -64,7 +64,7 @@ extern "C" fn mpi_ibcast_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Ibcast_c(
             buffer.get(),
@@ -95,7 +95,7 @@ extern "C" fn mpi_igather(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Igather(
             sendbuf.get(),
@@ -129,7 +129,7 @@ extern "C" fn mpi_igather_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Igather_c(
             sendbuf.get(),
@@ -164,7 +164,7 @@ extern "C" fn mpi_igatherv(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Igatherv(
             sendbuf.get(),
@@ -200,7 +200,7 @@ extern "C" fn mpi_igatherv_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Igatherv_c(
             sendbuf.get(),
@@ -235,7 +235,7 @@ extern "C" fn mpi_iscatter(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Iscatter(
             sendbuf.get(),
@@ -269,7 +269,7 @@ extern "C" fn mpi_iscatter_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Iscatter_c(
             sendbuf.get(),
@@ -304,7 +304,7 @@ extern "C" fn mpi_iscatterv(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Iscatterv(
             sendbuf.get(),
@@ -340,7 +340,7 @@ extern "C" fn mpi_iscatterv_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Iscatterv_c(
             sendbuf.get(),
@@ -374,7 +374,7 @@ extern "C" fn mpi_iallgather(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Iallgather(
             sendbuf.get(),
@@ -406,7 +406,7 @@ extern "C" fn mpi_iallgather_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Iallgather_c(
             sendbuf.get(),
@@ -439,7 +439,7 @@ extern "C" fn mpi_iallgatherv(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Iallgatherv(
             sendbuf.get(),
@@ -473,7 +473,7 @@ extern "C" fn mpi_iallgatherv_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Iallgatherv_c(
             sendbuf.get(),
@@ -506,7 +506,7 @@ extern "C" fn mpi_ialltoall(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Ialltoall(
             sendbuf.get(),
@@ -538,7 +538,7 @@ extern "C" fn mpi_ialltoall_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Ialltoall_c(
             sendbuf.get(),
@@ -572,7 +572,7 @@ extern "C" fn mpi_ialltoallv(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Ialltoallv(
             sendbuf.get(),
@@ -608,7 +608,7 @@ extern "C" fn mpi_ialltoallv_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Ialltoallv_c(
             sendbuf.get(),
@@ -650,7 +650,7 @@ extern "C" fn mpi_ialltoallw(
     };
     let mut recvtypes_c = CHandleArray::read(recvtypes.as_ptr(), by_hand::peers(comm.handle()));
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Ialltoallw(
             sendbuf.get(),
@@ -692,7 +692,7 @@ extern "C" fn mpi_ialltoallw_c(
     };
     let mut recvtypes_c = CHandleArray::read(recvtypes.as_ptr(), by_hand::peers(comm.handle()));
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Ialltoallw_c(
             sendbuf.get(),
@@ -726,7 +726,7 @@ extern "C" fn mpi_ireduce(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Ireduce(
             sendbuf.get(),
@@ -758,7 +758,7 @@ extern "C" fn mpi_ireduce_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Ireduce_c(
             sendbuf.get(),
@@ -789,7 +789,7 @@ extern "C" fn mpi_iallreduce(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Iallreduce(
             sendbuf.get(),
@@ -819,7 +819,7 @@ extern "C" fn mpi_iallreduce_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Iallreduce_c(
             sendbuf.get(),
@@ -849,7 +849,7 @@ extern "C" fn mpi_ireduce_scatter_block(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Ireduce_scatter_block(
             sendbuf.get(),
@@ -879,7 +879,7 @@ extern "C" fn mpi_ireduce_scatter_block_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Ireduce_scatter_block_c(
             sendbuf.get(),
@@ -909,7 +909,7 @@ extern "C" fn mpi_ireduce_scatter(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Ireduce_scatter(
             sendbuf.get(),
@@ -939,7 +939,7 @@ extern "C" fn mpi_ireduce_scatter_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Ireduce_scatter_c(
             sendbuf.get(),
@@ -969,7 +969,7 @@ extern "C" fn mpi_iscan(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Iscan(
             sendbuf.get(),
@@ -999,7 +999,7 @@ extern "C" fn mpi_iscan_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Iscan_c(
             sendbuf.get(),
@@ -1029,7 +1029,7 @@ extern "C" fn mpi_iexscan(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Iexscan(
             sendbuf.get(),
@@ -1059,7 +1059,7 @@ extern "C" fn mpi_iexscan_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Iexscan_c(
             sendbuf.get(),

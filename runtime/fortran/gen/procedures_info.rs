@@ -13,7 +13,7 @@ use crate::text::{Chars, TextRoom};
 #[unsafe(export_name = "pmpi_info_create_")]
 extern "C" fn mpi_info_create(info: OutAddress<FortranHandle>, ierror: Ierror) {
     let mut info_c = info.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Info_create(&raw mut info_c) };
     info.set_handle(info_c);
     ierror.set(code);
@@ -29,7 +29,7 @@ extern "C" fn mpi_info_delete(
     key_len: usize,
 ) {
     let key_c = key.trimmed(key_len);
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Info_delete(info.handle(), key_c.as_ptr()) };
     ierror.set(code);
 }
@@ -43,7 +43,7 @@ extern "C" fn mpi_info_dup(
     ierror: Ierror,
 ) {
     let mut newinfo_c = newinfo.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Info_dup(info.handle(), &raw mut newinfo_c) };
     newinfo.set_handle(newinfo_c);
     ierror.set(code);
@@ -54,7 +54,7 @@ names!("pmpi_info_dup_": "mpi_info_dup_" = "pmpi_info_dup_", "mpi_info_dup_f08_"
 #[unsafe(export_name = "pmpi_info_free_")]
 extern "C" fn mpi_info_free(info: OutAddress<FortranHandle>, ierror: Ierror) {
     let mut info_c = info.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Info_free(&raw mut info_c) };
     info.set_handle(info_c);
     ierror.set(code);
@@ -68,7 +68,7 @@ extern "C" fn mpi_info_get_nkeys(
     nkeys: OutAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Info_get_nkeys(info.handle(), nkeys.as_ptr()) };
     ierror.set(code);
 }
@@ -84,7 +84,7 @@ extern "C" fn mpi_info_get_nthkey(
     key_len: usize,
 ) {
     let mut key_c = TextRoom::of(c::MPI_MAX_INFO_KEY);
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Info_get_nthkey(info.handle(), n.get(), key_c.as_mut_ptr()) };
     if code == 0 {
         key_c.give(key, key_len);
@@ -105,7 +105,7 @@ extern "C" fn mpi_info_set(
 ) {
     let key_c = key.trimmed(key_len);
     let value_c = value.trimmed(value_len);
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Info_set(info.handle(), key_c.as_ptr(), value_c.as_ptr()) };
     ierror.set(code);
 }
@@ -122,7 +122,7 @@ extern "C" fn mpi_info_get_valuelen(
     key_len: usize,
 ) {
     let key_c = key.trimmed(key_len);
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Info_get_valuelen(
             info.handle(),

@@ -20,7 +20,7 @@ extern "C" fn mpi_group_from_session_pset(
 ) {
     let pset_name_c = pset_name.text(pset_name_len);
     let mut newgroup_c = newgroup.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Group_from_session_pset(session.handle(), pset_name_c.as_ptr(), &raw mut newgroup_c)
     };
@@ -42,7 +42,7 @@ extern "C" fn mpi_comm_create_from_group(
 ) {
     let stringtag_c = stringtag.text(stringtag_len);
     let mut newcomm_c = newcomm.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Comm_create_from_group(
             group.handle(),
@@ -73,7 +73,7 @@ extern "C" fn mpi_intercomm_create_from_groups(
 ) {
     let stringtag_c = stringtag.text(stringtag_len);
     let mut newintercomm_c = newintercomm.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Intercomm_create_from_groups(
             local_group.handle(),
@@ -95,7 +95,7 @@ names!("pmpi_intercomm_create_from_groups_": "mpi_intercomm_create_from_groups_"
 #[unsafe(export_name = "pmpi_get_hw_resource_info_")]
 extern "C" fn mpi_get_hw_resource_info(hw_info: OutAddress<FortranHandle>, ierror: Ierror) {
     let mut hw_info_c = hw_info.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Get_hw_resource_info(&raw mut hw_info_c) };
     hw_info.set_handle(hw_info_c);
     ierror.set(code);
@@ -105,7 +105,7 @@ names!("pmpi_get_hw_resource_info_": "mpi_get_hw_resource_info_" = "pmpi_get_hw_
 /// `MPI_Finalize`, MPI 5.0 section 11.2.2.
 #[unsafe(export_name = "pmpi_finalize_")]
 extern "C" fn mpi_finalize(ierror: Ierror) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Finalize() };
     ierror.set(code);
 }
@@ -114,7 +114,7 @@ names!("pmpi_finalize_": "mpi_finalize_" = "pmpi_finalize_", "mpi_finalize_f08_"
 /// `MPI_Finalized`, MPI 5.0 section 11.2.3.
 #[unsafe(export_name = "pmpi_finalized_")]
 extern "C" fn mpi_finalized(flag: OutAddress<c_int>, ierror: Ierror) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Finalized(flag.as_ptr()) };
     ierror.set(code);
 }
@@ -123,7 +123,7 @@ names!("pmpi_finalized_": "mpi_finalized_" = "pmpi_finalized_", "mpi_finalized_f
 /// `MPI_Initialized`, MPI 5.0 section 11.2.3.
 #[unsafe(export_name = "pmpi_initialized_")]
 extern "C" fn mpi_initialized(flag: OutAddress<c_int>, ierror: Ierror) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Initialized(flag.as_ptr()) };
     ierror.set(code);
 }
@@ -133,7 +133,7 @@ names!("pmpi_initialized_": "mpi_initialized_" = "pmpi_initialized_", "mpi_initi
 #[unsafe(export_name = "pmpi_session_finalize_")]
 extern "C" fn mpi_session_finalize(session: OutAddress<FortranHandle>, ierror: Ierror) {
     let mut session_c = session.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Session_finalize(&raw mut session_c) };
     session.set_handle(session_c);
     ierror.set(code);
@@ -149,7 +149,7 @@ extern "C" fn mpi_session_init(
     ierror: Ierror,
 ) {
     let mut session_c = session.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code =
         unsafe { c::MPI_Session_init(info.handle(), errhandler.handle(), &raw mut session_c) };
     session.set_handle(session_c);
@@ -165,7 +165,7 @@ extern "C" fn mpi_session_get_info(
     ierror: Ierror,
 ) {
     let mut info_used_c = info_used.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Session_get_info(session.handle(), &raw mut info_used_c) };
     info_used.set_handle(info_used_c);
     ierror.set(code);
@@ -180,7 +180,7 @@ extern "C" fn mpi_session_get_num_psets(
     npset_names: OutAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Session_get_num_psets(session.handle(), info.handle(), npset_names.as_ptr())
     };
@@ -199,7 +199,7 @@ extern "C" fn mpi_session_get_pset_info(
 ) {
     let pset_name_c = pset_name.text(pset_name_len);
     let mut info_c = info.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Session_get_pset_info(session.handle(), pset_name_c.as_ptr(), &raw mut info_c)
     };
@@ -215,7 +215,7 @@ extern "C" fn mpi_abort(
     errorcode: InAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Abort(comm.handle(), errorcode.get()) };
     ierror.set(code);
 }
@@ -224,7 +224,7 @@ names!("pmpi_abort_": "mpi_abort_" = "pmpi_abort_", "mpi_abort_f08_" = "pmpi_abo
 /// `MPI_Is_thread_main`, MPI 5.0 section 11.6.2.
 #[unsafe(export_name = "pmpi_is_thread_main_")]
 extern "C" fn mpi_is_thread_main(flag: OutAddress<c_int>, ierror: Ierror) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Is_thread_main(flag.as_ptr()) };
     ierror.set(code);
 }
@@ -233,7 +233,7 @@ names!("pmpi_is_thread_main_": "mpi_is_thread_main_" = "pmpi_is_thread_main_", "
 /// `MPI_Query_thread`, MPI 5.0 section 11.6.2.
 #[unsafe(export_name = "pmpi_query_thread_")]
 extern "C" fn mpi_query_thread(provided: OutAddress<c_int>, ierror: Ierror) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Query_thread(provided.as_ptr()) };
     ierror.set(code);
 }

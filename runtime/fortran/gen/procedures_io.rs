@@ -24,7 +24,7 @@ extern "C" fn mpi_file_open(
 ) {
     let filename_c = filename.text(filename_len);
     let mut fh_c = fh.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_open(
             comm.handle(),
@@ -43,7 +43,7 @@ names!("pmpi_file_open_": "mpi_file_open_" = "pmpi_file_open_", "mpi_file_open_f
 #[unsafe(export_name = "pmpi_file_close_")]
 extern "C" fn mpi_file_close(fh: OutAddress<FortranHandle>, ierror: Ierror) {
     let mut fh_c = fh.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_File_close(&raw mut fh_c) };
     fh.set_handle(fh_c);
     ierror.set(code);
@@ -59,7 +59,7 @@ extern "C" fn mpi_file_delete(
     filename_len: usize,
 ) {
     let filename_c = filename.text(filename_len);
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_File_delete(filename_c.as_ptr(), info.handle()) };
     ierror.set(code);
 }
@@ -72,7 +72,7 @@ extern "C" fn mpi_file_set_size(
     size: InAddress<i64>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_File_set_size(fh.handle(), size.get()) };
     ierror.set(code);
 }
@@ -85,7 +85,7 @@ extern "C" fn mpi_file_preallocate(
     size: InAddress<i64>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_File_preallocate(fh.handle(), size.get()) };
     ierror.set(code);
 }
@@ -98,7 +98,7 @@ extern "C" fn mpi_file_get_size(
     size: OutAddress<i64>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_File_get_size(fh.handle(), size.as_ptr()) };
     ierror.set(code);
 }
@@ -111,7 +111,7 @@ extern "C" fn mpi_file_get_amode(
     amode: OutAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_File_get_amode(fh.handle(), amode.as_ptr()) };
     ierror.set(code);
 }
@@ -125,7 +125,7 @@ extern "C" fn mpi_file_get_group(
     ierror: Ierror,
 ) {
     let mut group_c = group.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_File_get_group(fh.handle(), &raw mut group_c) };
     group.set_handle(group_c);
     ierror.set(code);
@@ -140,7 +140,7 @@ extern "C" fn mpi_file_get_info(
     ierror: Ierror,
 ) {
     let mut info_used_c = info_used.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_File_get_info(fh.handle(), &raw mut info_used_c) };
     info_used.set_handle(info_used_c);
     ierror.set(code);
@@ -154,7 +154,7 @@ extern "C" fn mpi_file_set_info(
     info: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_File_set_info(fh.handle(), info.handle()) };
     ierror.set(code);
 }
@@ -174,7 +174,7 @@ extern "C" fn mpi_file_get_view(
     let mut etype_c = etype.handle();
     let mut filetype_c = filetype.handle();
     let mut datarep_c = TextRoom::of(c::MPI_MAX_DATAREP_STRING);
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_get_view(
             fh.handle(),
@@ -206,7 +206,7 @@ extern "C" fn mpi_file_set_view(
     datarep_len: usize,
 ) {
     let datarep_c = datarep.text(datarep_len);
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_set_view(
             fh.handle(),
@@ -233,7 +233,7 @@ extern "C" fn mpi_file_iread_at(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_iread_at(
             fh.handle(),
@@ -261,7 +261,7 @@ extern "C" fn mpi_file_iread_at_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_iread_at_c(
             fh.handle(),
@@ -289,7 +289,7 @@ extern "C" fn mpi_file_iread_at_all(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_iread_at_all(
             fh.handle(),
@@ -317,7 +317,7 @@ extern "C" fn mpi_file_iread_at_all_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_iread_at_all_c(
             fh.handle(),
@@ -345,7 +345,7 @@ extern "C" fn mpi_file_iwrite_at(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_iwrite_at(
             fh.handle(),
@@ -373,7 +373,7 @@ extern "C" fn mpi_file_iwrite_at_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_iwrite_at_c(
             fh.handle(),
@@ -401,7 +401,7 @@ extern "C" fn mpi_file_iwrite_at_all(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_iwrite_at_all(
             fh.handle(),
@@ -429,7 +429,7 @@ extern "C" fn mpi_file_iwrite_at_all_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_iwrite_at_all_c(
             fh.handle(),
@@ -456,7 +456,7 @@ extern "C" fn mpi_file_read_at(
     status: FortranStatus,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_read_at(
             fh.handle(),
@@ -482,7 +482,7 @@ extern "C" fn mpi_file_read_at_c(
     status: FortranStatus,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_read_at_c(
             fh.handle(),
@@ -508,7 +508,7 @@ extern "C" fn mpi_file_read_at_all(
     status: FortranStatus,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_read_at_all(
             fh.handle(),
@@ -534,7 +534,7 @@ extern "C" fn mpi_file_read_at_all_c(
     status: FortranStatus,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_read_at_all_c(
             fh.handle(),
@@ -560,7 +560,7 @@ extern "C" fn mpi_file_write_at(
     status: FortranStatus,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_write_at(
             fh.handle(),
@@ -586,7 +586,7 @@ extern "C" fn mpi_file_write_at_c(
     status: FortranStatus,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_write_at_c(
             fh.handle(),
@@ -612,7 +612,7 @@ extern "C" fn mpi_file_write_at_all(
     status: FortranStatus,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_write_at_all(
             fh.handle(),
@@ -638,7 +638,7 @@ extern "C" fn mpi_file_write_at_all_c(
     status: FortranStatus,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_write_at_all_c(
             fh.handle(),
@@ -661,7 +661,7 @@ extern "C" fn mpi_file_get_byte_offset(
     disp: OutAddress<i64>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_File_get_byte_offset(fh.handle(), offset.get(), disp.as_ptr()) };
     ierror.set(code);
 }
@@ -674,7 +674,7 @@ extern "C" fn mpi_file_get_position(
     offset: OutAddress<i64>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_File_get_position(fh.handle(), offset.as_ptr()) };
     ierror.set(code);
 }
@@ -691,7 +691,7 @@ extern "C" fn mpi_file_iread(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_iread(
             fh.handle(),
@@ -717,7 +717,7 @@ extern "C" fn mpi_file_iread_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_iread_c(
             fh.handle(),
@@ -743,7 +743,7 @@ extern "C" fn mpi_file_iread_all(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_iread_all(
             fh.handle(),
@@ -769,7 +769,7 @@ extern "C" fn mpi_file_iread_all_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_iread_all_c(
             fh.handle(),
@@ -795,7 +795,7 @@ extern "C" fn mpi_file_iwrite(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_iwrite(
             fh.handle(),
@@ -821,7 +821,7 @@ extern "C" fn mpi_file_iwrite_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_iwrite_c(
             fh.handle(),
@@ -847,7 +847,7 @@ extern "C" fn mpi_file_iwrite_all(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_iwrite_all(
             fh.handle(),
@@ -873,7 +873,7 @@ extern "C" fn mpi_file_iwrite_all_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_iwrite_all_c(
             fh.handle(),
@@ -898,7 +898,7 @@ extern "C" fn mpi_file_read(
     status: FortranStatus,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_read(
             fh.handle(),
@@ -922,7 +922,7 @@ extern "C" fn mpi_file_read_c(
     status: FortranStatus,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_read_c(
             fh.handle(),
@@ -946,7 +946,7 @@ extern "C" fn mpi_file_read_all(
     status: FortranStatus,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_read_all(
             fh.handle(),
@@ -970,7 +970,7 @@ extern "C" fn mpi_file_read_all_c(
     status: FortranStatus,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_read_all_c(
             fh.handle(),
@@ -992,7 +992,7 @@ extern "C" fn mpi_file_seek(
     whence: InAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_File_seek(fh.handle(), offset.get(), whence.get()) };
     ierror.set(code);
 }
@@ -1008,7 +1008,7 @@ extern "C" fn mpi_file_write(
     status: FortranStatus,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_write(
             fh.handle(),
@@ -1032,7 +1032,7 @@ extern "C" fn mpi_file_write_c(
     status: FortranStatus,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_write_c(
             fh.handle(),
@@ -1056,7 +1056,7 @@ extern "C" fn mpi_file_write_all(
     status: FortranStatus,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_write_all(
             fh.handle(),
@@ -1080,7 +1080,7 @@ extern "C" fn mpi_file_write_all_c(
     status: FortranStatus,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_write_all_c(
             fh.handle(),
@@ -1101,7 +1101,7 @@ extern "C" fn mpi_file_get_position_shared(
     offset: OutAddress<i64>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_File_get_position_shared(fh.handle(), offset.as_ptr()) };
     ierror.set(code);
 }
@@ -1118,7 +1118,7 @@ extern "C" fn mpi_file_iread_shared(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_iread_shared(
             fh.handle(),
@@ -1144,7 +1144,7 @@ extern "C" fn mpi_file_iread_shared_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_iread_shared_c(
             fh.handle(),
@@ -1170,7 +1170,7 @@ extern "C" fn mpi_file_iwrite_shared(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_iwrite_shared(
             fh.handle(),
@@ -1196,7 +1196,7 @@ extern "C" fn mpi_file_iwrite_shared_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_iwrite_shared_c(
             fh.handle(),
@@ -1221,7 +1221,7 @@ extern "C" fn mpi_file_read_ordered(
     status: FortranStatus,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_read_ordered(
             fh.handle(),
@@ -1245,7 +1245,7 @@ extern "C" fn mpi_file_read_ordered_c(
     status: FortranStatus,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_read_ordered_c(
             fh.handle(),
@@ -1269,7 +1269,7 @@ extern "C" fn mpi_file_read_shared(
     status: FortranStatus,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_read_shared(
             fh.handle(),
@@ -1293,7 +1293,7 @@ extern "C" fn mpi_file_read_shared_c(
     status: FortranStatus,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_read_shared_c(
             fh.handle(),
@@ -1315,7 +1315,7 @@ extern "C" fn mpi_file_seek_shared(
     whence: InAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_File_seek_shared(fh.handle(), offset.get(), whence.get()) };
     ierror.set(code);
 }
@@ -1331,7 +1331,7 @@ extern "C" fn mpi_file_write_ordered(
     status: FortranStatus,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_write_ordered(
             fh.handle(),
@@ -1355,7 +1355,7 @@ extern "C" fn mpi_file_write_ordered_c(
     status: FortranStatus,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_write_ordered_c(
             fh.handle(),
@@ -1379,7 +1379,7 @@ extern "C" fn mpi_file_write_shared(
     status: FortranStatus,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_write_shared(
             fh.handle(),
@@ -1403,7 +1403,7 @@ extern "C" fn mpi_file_write_shared_c(
     status: FortranStatus,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_write_shared_c(
             fh.handle(),
@@ -1426,7 +1426,7 @@ extern "C" fn mpi_file_read_all_begin(
     datatype: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_read_all_begin(fh.handle(), buf.get(), count.get(), datatype.handle())
     };
@@ -1443,7 +1443,7 @@ extern "C" fn mpi_file_read_all_begin_c(
     datatype: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_read_all_begin_c(fh.handle(), buf.get(), count.get(), datatype.handle())
     };
@@ -1459,7 +1459,7 @@ extern "C" fn mpi_file_read_all_end(
     status: FortranStatus,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_File_read_all_end(fh.handle(), buf.get(), status.get()) };
     ierror.set(code);
 }
@@ -1475,7 +1475,7 @@ extern "C" fn mpi_file_read_at_all_begin(
     datatype: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_read_at_all_begin(
             fh.handle(),
@@ -1499,7 +1499,7 @@ extern "C" fn mpi_file_read_at_all_begin_c(
     datatype: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_read_at_all_begin_c(
             fh.handle(),
@@ -1521,7 +1521,7 @@ extern "C" fn mpi_file_read_at_all_end(
     status: FortranStatus,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_File_read_at_all_end(fh.handle(), buf.get(), status.get()) };
     ierror.set(code);
 }
@@ -1536,7 +1536,7 @@ extern "C" fn mpi_file_read_ordered_begin(
     datatype: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_read_ordered_begin(fh.handle(), buf.get(), count.get(), datatype.handle())
     };
@@ -1553,7 +1553,7 @@ extern "C" fn mpi_file_read_ordered_begin_c(
     datatype: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_read_ordered_begin_c(fh.handle(), buf.get(), count.get(), datatype.handle())
     };
@@ -1569,7 +1569,7 @@ extern "C" fn mpi_file_read_ordered_end(
     status: FortranStatus,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_File_read_ordered_end(fh.handle(), buf.get(), status.get()) };
     ierror.set(code);
 }
@@ -1584,7 +1584,7 @@ extern "C" fn mpi_file_write_all_begin(
     datatype: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_write_all_begin(fh.handle(), buf.get(), count.get(), datatype.handle())
     };
@@ -1601,7 +1601,7 @@ extern "C" fn mpi_file_write_all_begin_c(
     datatype: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_write_all_begin_c(fh.handle(), buf.get(), count.get(), datatype.handle())
     };
@@ -1617,7 +1617,7 @@ extern "C" fn mpi_file_write_all_end(
     status: FortranStatus,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_File_write_all_end(fh.handle(), buf.get(), status.get()) };
     ierror.set(code);
 }
@@ -1633,7 +1633,7 @@ extern "C" fn mpi_file_write_at_all_begin(
     datatype: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_write_at_all_begin(
             fh.handle(),
@@ -1657,7 +1657,7 @@ extern "C" fn mpi_file_write_at_all_begin_c(
     datatype: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_write_at_all_begin_c(
             fh.handle(),
@@ -1679,7 +1679,7 @@ extern "C" fn mpi_file_write_at_all_end(
     status: FortranStatus,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_File_write_at_all_end(fh.handle(), buf.get(), status.get()) };
     ierror.set(code);
 }
@@ -1694,7 +1694,7 @@ extern "C" fn mpi_file_write_ordered_begin(
     datatype: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_write_ordered_begin(fh.handle(), buf.get(), count.get(), datatype.handle())
     };
@@ -1711,7 +1711,7 @@ extern "C" fn mpi_file_write_ordered_begin_c(
     datatype: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_File_write_ordered_begin_c(fh.handle(), buf.get(), count.get(), datatype.handle())
     };
@@ -1727,7 +1727,7 @@ extern "C" fn mpi_file_write_ordered_end(
     status: FortranStatus,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_File_write_ordered_end(fh.handle(), buf.get(), status.get()) };
     ierror.set(code);
 }
@@ -1741,7 +1741,7 @@ extern "C" fn mpi_file_get_type_extent(
     extent: OutAddress<isize>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code =
         unsafe { c::MPI_File_get_type_extent(fh.handle(), datatype.handle(), extent.as_ptr()) };
     ierror.set(code);
@@ -1764,7 +1764,7 @@ extern "C" fn mpi_register_datarep(
     let _ = write_conversion_fn;
     let _ = dtype_file_extent_fn;
     let _ = extra_state;
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Register_datarep(
             datarep_c.as_ptr(),
@@ -1794,7 +1794,7 @@ extern "C" fn mpi_register_datarep_c(
     let _ = write_conversion_fn;
     let _ = dtype_file_extent_fn;
     let _ = extra_state;
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Register_datarep_c(
             datarep_c.as_ptr(),
@@ -1815,7 +1815,7 @@ extern "C" fn mpi_file_get_atomicity(
     flag: OutAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_File_get_atomicity(fh.handle(), flag.as_ptr()) };
     ierror.set(code);
 }
@@ -1828,7 +1828,7 @@ extern "C" fn mpi_file_set_atomicity(
     flag: InAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_File_set_atomicity(fh.handle(), flag.truth()) };
     ierror.set(code);
 }
@@ -1837,7 +1837,7 @@ names!("pmpi_file_set_atomicity_": "mpi_file_set_atomicity_" = "pmpi_file_set_at
 /// `MPI_File_sync`, MPI 5.0 section 14.6.1.
 #[unsafe(export_name = "pmpi_file_sync_")]
 extern "C" fn mpi_file_sync(fh: InAddress<FortranHandle>, ierror: Ierror) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_File_sync(fh.handle()) };
     ierror.set(code);
 }

@@ -17,7 +17,7 @@ extern "C" fn mpi_type_create_f90_complex(
     ierror: Ierror,
 ) {
     let mut newtype_c = newtype.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Type_create_f90_complex(p.get(), r.get(), &raw mut newtype_c) };
     newtype.set_handle(newtype_c);
     ierror.set(code);
@@ -32,7 +32,7 @@ extern "C" fn mpi_type_create_f90_integer(
     ierror: Ierror,
 ) {
     let mut newtype_c = newtype.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Type_create_f90_integer(r.get(), &raw mut newtype_c) };
     newtype.set_handle(newtype_c);
     ierror.set(code);
@@ -48,7 +48,7 @@ extern "C" fn mpi_type_create_f90_real(
     ierror: Ierror,
 ) {
     let mut newtype_c = newtype.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Type_create_f90_real(p.get(), r.get(), &raw mut newtype_c) };
     newtype.set_handle(newtype_c);
     ierror.set(code);
@@ -64,7 +64,7 @@ extern "C" fn mpi_type_match_size(
     ierror: Ierror,
 ) {
     let mut datatype_c = datatype.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Type_match_size(typeclass.get(), size.get(), &raw mut datatype_c) };
     datatype.set_handle(datatype_c);
     ierror.set(code);

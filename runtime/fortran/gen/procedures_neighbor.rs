@@ -21,7 +21,7 @@ extern "C" fn mpi_neighbor_allgather(
     comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Neighbor_allgather(
             sendbuf.get(),
@@ -49,7 +49,7 @@ extern "C" fn mpi_neighbor_allgather_c(
     comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Neighbor_allgather_c(
             sendbuf.get(),
@@ -78,7 +78,7 @@ extern "C" fn mpi_neighbor_allgatherv(
     comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Neighbor_allgatherv(
             sendbuf.get(),
@@ -108,7 +108,7 @@ extern "C" fn mpi_neighbor_allgatherv_c(
     comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Neighbor_allgatherv_c(
             sendbuf.get(),
@@ -137,7 +137,7 @@ extern "C" fn mpi_neighbor_alltoall(
     comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Neighbor_alltoall(
             sendbuf.get(),
@@ -165,7 +165,7 @@ extern "C" fn mpi_neighbor_alltoall_c(
     comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Neighbor_alltoall_c(
             sendbuf.get(),
@@ -195,7 +195,7 @@ extern "C" fn mpi_neighbor_alltoallv(
     comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Neighbor_alltoallv(
             sendbuf.get(),
@@ -227,7 +227,7 @@ extern "C" fn mpi_neighbor_alltoallv_c(
     comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Neighbor_alltoallv_c(
             sendbuf.get(),
@@ -265,7 +265,7 @@ extern "C" fn mpi_neighbor_alltoallw(
         CHandleArray::read(sendtypes.as_ptr(), by_hand::destinations(comm.handle()))
     };
     let mut recvtypes_c = CHandleArray::read(recvtypes.as_ptr(), by_hand::sources(comm.handle()));
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Neighbor_alltoallw(
             sendbuf.get(),
@@ -303,7 +303,7 @@ extern "C" fn mpi_neighbor_alltoallw_c(
         CHandleArray::read(sendtypes.as_ptr(), by_hand::destinations(comm.handle()))
     };
     let mut recvtypes_c = CHandleArray::read(recvtypes.as_ptr(), by_hand::sources(comm.handle()));
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Neighbor_alltoallw_c(
             sendbuf.get(),
@@ -335,7 +335,7 @@ extern "C" fn mpi_ineighbor_allgather(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Ineighbor_allgather(
             sendbuf.get(),
@@ -367,7 +367,7 @@ extern "C" fn mpi_ineighbor_allgather_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Ineighbor_allgather_c(
             sendbuf.get(),
@@ -400,7 +400,7 @@ extern "C" fn mpi_ineighbor_allgatherv(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Ineighbor_allgatherv(
             sendbuf.get(),
@@ -434,7 +434,7 @@ extern "C" fn mpi_ineighbor_allgatherv_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Ineighbor_allgatherv_c(
             sendbuf.get(),
@@ -467,7 +467,7 @@ extern "C" fn mpi_ineighbor_alltoall(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Ineighbor_alltoall(
             sendbuf.get(),
@@ -499,7 +499,7 @@ extern "C" fn mpi_ineighbor_alltoall_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Ineighbor_alltoall_c(
             sendbuf.get(),
@@ -533,7 +533,7 @@ extern "C" fn mpi_ineighbor_alltoallv(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Ineighbor_alltoallv(
             sendbuf.get(),
@@ -569,7 +569,7 @@ extern "C" fn mpi_ineighbor_alltoallv_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Ineighbor_alltoallv_c(
             sendbuf.get(),
@@ -611,7 +611,7 @@ extern "C" fn mpi_ineighbor_alltoallw(
     };
     let mut recvtypes_c = CHandleArray::read(recvtypes.as_ptr(), by_hand::sources(comm.handle()));
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Ineighbor_alltoallw(
             sendbuf.get(),
@@ -653,7 +653,7 @@ extern "C" fn mpi_ineighbor_alltoallw_c(
     };
     let mut recvtypes_c = CHandleArray::read(recvtypes.as_ptr(), by_hand::sources(comm.handle()));
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Ineighbor_alltoallw_c(
             sendbuf.get(),
@@ -688,7 +688,7 @@ extern "C" fn mpi_neighbor_allgather_init(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Neighbor_allgather_init(
             sendbuf.get(),
@@ -722,7 +722,7 @@ extern "C" fn mpi_neighbor_allgather_init_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Neighbor_allgather_init_c(
             sendbuf.get(),
@@ -757,7 +757,7 @@ extern "C" fn mpi_neighbor_allgatherv_init(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Neighbor_allgatherv_init(
             sendbuf.get(),
@@ -793,7 +793,7 @@ extern "C" fn mpi_neighbor_allgatherv_init_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Neighbor_allgatherv_init_c(
             sendbuf.get(),
@@ -828,7 +828,7 @@ extern "C" fn mpi_neighbor_alltoall_init(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Neighbor_alltoall_init(
             sendbuf.get(),
@@ -862,7 +862,7 @@ extern "C" fn mpi_neighbor_alltoall_init_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Neighbor_alltoall_init_c(
             sendbuf.get(),
@@ -898,7 +898,7 @@ extern "C" fn mpi_neighbor_alltoallv_init(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Neighbor_alltoallv_init(
             sendbuf.get(),
@@ -936,7 +936,7 @@ extern "C" fn mpi_neighbor_alltoallv_init_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Neighbor_alltoallv_init_c(
             sendbuf.get(),
@@ -980,7 +980,7 @@ extern "C" fn mpi_neighbor_alltoallw_init(
     };
     let mut recvtypes_c = CHandleArray::read(recvtypes.as_ptr(), by_hand::sources(comm.handle()));
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Neighbor_alltoallw_init(
             sendbuf.get(),
@@ -1024,7 +1024,7 @@ extern "C" fn mpi_neighbor_alltoallw_init_c(
     };
     let mut recvtypes_c = CHandleArray::read(recvtypes.as_ptr(), by_hand::sources(comm.handle()));
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Neighbor_alltoallw_init_c(
             sendbuf.get(),

@@ -15,7 +15,7 @@ extern "C" fn mpi_pready(
     request: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Pready(partition.get(), request.handle()) };
     ierror.set(code);
 }
@@ -29,7 +29,7 @@ extern "C" fn mpi_pready_list(
     request: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code =
         unsafe { c::MPI_Pready_list(length.get(), array_of_partitions.as_ptr(), request.handle()) };
     ierror.set(code);
@@ -44,7 +44,7 @@ extern "C" fn mpi_pready_range(
     request: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code =
         unsafe { c::MPI_Pready_range(partition_low.get(), partition_high.get(), request.handle()) };
     ierror.set(code);
@@ -66,7 +66,7 @@ extern "C" fn mpi_precv_init(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Precv_init(
             buf.get(),
@@ -100,7 +100,7 @@ extern "C" fn mpi_precv_init_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Precv_init_c(
             buf.get(),
@@ -134,7 +134,7 @@ extern "C" fn mpi_psend_init(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Psend_init(
             buf.get(),
@@ -168,7 +168,7 @@ extern "C" fn mpi_psend_init_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Psend_init_c(
             buf.get(),
@@ -195,7 +195,7 @@ extern "C" fn mpi_parrived(
     flag: OutAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Parrived(request.handle(), partition.get(), flag.as_ptr()) };
     ierror.set(code);
 }

@@ -18,7 +18,7 @@ extern "C" fn mpi_barrier_init(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Barrier_init(comm.handle(), info.handle(), &raw mut request_c) };
     request.set_handle(request_c);
     ierror.set(code);
@@ -38,7 +38,7 @@ extern "C" fn mpi_bcast_init(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Bcast_init(
             buffer.get(),
@@ -68,7 +68,7 @@ extern "C" fn mpi_bcast_init_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Bcast_init_c(
             buffer.get(),
@@ -101,7 +101,7 @@ extern "C" fn mpi_gather_init(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Gather_init(
             sendbuf.get(),
@@ -137,7 +137,7 @@ extern "C" fn mpi_gather_init_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Gather_init_c(
             sendbuf.get(),
@@ -174,7 +174,7 @@ extern "C" fn mpi_gatherv_init(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Gatherv_init(
             sendbuf.get(),
@@ -212,7 +212,7 @@ extern "C" fn mpi_gatherv_init_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Gatherv_init_c(
             sendbuf.get(),
@@ -249,7 +249,7 @@ extern "C" fn mpi_scatter_init(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Scatter_init(
             sendbuf.get(),
@@ -285,7 +285,7 @@ extern "C" fn mpi_scatter_init_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Scatter_init_c(
             sendbuf.get(),
@@ -322,7 +322,7 @@ extern "C" fn mpi_scatterv_init(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Scatterv_init(
             sendbuf.get(),
@@ -360,7 +360,7 @@ extern "C" fn mpi_scatterv_init_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Scatterv_init_c(
             sendbuf.get(),
@@ -396,7 +396,7 @@ extern "C" fn mpi_allgather_init(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Allgather_init(
             sendbuf.get(),
@@ -430,7 +430,7 @@ extern "C" fn mpi_allgather_init_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Allgather_init_c(
             sendbuf.get(),
@@ -465,7 +465,7 @@ extern "C" fn mpi_allgatherv_init(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Allgatherv_init(
             sendbuf.get(),
@@ -501,7 +501,7 @@ extern "C" fn mpi_allgatherv_init_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Allgatherv_init_c(
             sendbuf.get(),
@@ -536,7 +536,7 @@ extern "C" fn mpi_alltoall_init(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Alltoall_init(
             sendbuf.get(),
@@ -570,7 +570,7 @@ extern "C" fn mpi_alltoall_init_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Alltoall_init_c(
             sendbuf.get(),
@@ -606,7 +606,7 @@ extern "C" fn mpi_alltoallv_init(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Alltoallv_init(
             sendbuf.get(),
@@ -644,7 +644,7 @@ extern "C" fn mpi_alltoallv_init_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Alltoallv_init_c(
             sendbuf.get(),
@@ -688,7 +688,7 @@ extern "C" fn mpi_alltoallw_init(
     };
     let mut recvtypes_c = CHandleArray::read(recvtypes.as_ptr(), by_hand::peers(comm.handle()));
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Alltoallw_init(
             sendbuf.get(),
@@ -732,7 +732,7 @@ extern "C" fn mpi_alltoallw_init_c(
     };
     let mut recvtypes_c = CHandleArray::read(recvtypes.as_ptr(), by_hand::peers(comm.handle()));
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Alltoallw_init_c(
             sendbuf.get(),
@@ -768,7 +768,7 @@ extern "C" fn mpi_reduce_init(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Reduce_init(
             sendbuf.get(),
@@ -802,7 +802,7 @@ extern "C" fn mpi_reduce_init_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Reduce_init_c(
             sendbuf.get(),
@@ -835,7 +835,7 @@ extern "C" fn mpi_allreduce_init(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Allreduce_init(
             sendbuf.get(),
@@ -867,7 +867,7 @@ extern "C" fn mpi_allreduce_init_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Allreduce_init_c(
             sendbuf.get(),
@@ -899,7 +899,7 @@ extern "C" fn mpi_reduce_scatter_block_init(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Reduce_scatter_block_init(
             sendbuf.get(),
@@ -931,7 +931,7 @@ extern "C" fn mpi_reduce_scatter_block_init_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Reduce_scatter_block_init_c(
             sendbuf.get(),
@@ -963,7 +963,7 @@ extern "C" fn mpi_reduce_scatter_init(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Reduce_scatter_init(
             sendbuf.get(),
@@ -995,7 +995,7 @@ extern "C" fn mpi_reduce_scatter_init_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Reduce_scatter_init_c(
             sendbuf.get(),
@@ -1027,7 +1027,7 @@ extern "C" fn mpi_scan_init(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Scan_init(
             sendbuf.get(),
@@ -1059,7 +1059,7 @@ extern "C" fn mpi_scan_init_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Scan_init_c(
             sendbuf.get(),
@@ -1091,7 +1091,7 @@ extern "C" fn mpi_exscan_init(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Exscan_init(
             sendbuf.get(),
@@ -1123,7 +1123,7 @@ extern "C" fn mpi_exscan_init_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Exscan_init_c(
             sendbuf.get(),

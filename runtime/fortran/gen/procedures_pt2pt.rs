@@ -22,7 +22,7 @@ extern "C" fn mpi_send(
     comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Send(
             buf.get(),
@@ -48,7 +48,7 @@ extern "C" fn mpi_send_c(
     comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Send_c(
             buf.get(),
@@ -75,7 +75,7 @@ extern "C" fn mpi_recv(
     status: FortranStatus,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Recv(
             buf.get(),
@@ -103,7 +103,7 @@ extern "C" fn mpi_recv_c(
     status: FortranStatus,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Recv_c(
             buf.get(),
@@ -127,7 +127,7 @@ extern "C" fn mpi_get_count(
     count: OutAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Get_count(status.get(), datatype.handle(), count.as_ptr()) };
     ierror.set(code);
 }
@@ -141,7 +141,7 @@ extern "C" fn mpi_get_count_c(
     count: OutAddress<i64>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Get_count_c(status.get(), datatype.handle(), count.as_ptr()) };
     ierror.set(code);
 }
@@ -154,7 +154,7 @@ extern "C" fn mpi_status_get_error(
     error: OutAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Status_get_error(status.get(), error.as_ptr()) };
     ierror.set(code);
 }
@@ -167,7 +167,7 @@ extern "C" fn mpi_status_get_source(
     source: OutAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Status_get_source(status.get(), source.as_ptr()) };
     ierror.set(code);
 }
@@ -176,7 +176,7 @@ names!("pmpi_status_get_source_": "mpi_status_get_source_" = "pmpi_status_get_so
 /// `MPI_Status_get_tag`, MPI 5.0 section 3.2.5.
 #[unsafe(export_name = "pmpi_status_get_tag_")]
 extern "C" fn mpi_status_get_tag(status: FortranStatus, tag: OutAddress<c_int>, ierror: Ierror) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Status_get_tag(status.get(), tag.as_ptr()) };
     ierror.set(code);
 }
@@ -193,7 +193,7 @@ extern "C" fn mpi_bsend(
     comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Bsend(
             buf.get(),
@@ -219,7 +219,7 @@ extern "C" fn mpi_bsend_c(
     comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Bsend_c(
             buf.get(),
@@ -245,7 +245,7 @@ extern "C" fn mpi_rsend(
     comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Rsend(
             buf.get(),
@@ -271,7 +271,7 @@ extern "C" fn mpi_rsend_c(
     comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Rsend_c(
             buf.get(),
@@ -297,7 +297,7 @@ extern "C" fn mpi_ssend(
     comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Ssend(
             buf.get(),
@@ -323,7 +323,7 @@ extern "C" fn mpi_ssend_c(
     comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Ssend_c(
             buf.get(),
@@ -341,7 +341,7 @@ names!("pmpi_ssend_c_f08_": "mpi_ssend_c_f08_" = "pmpi_ssend_c_f08_");
 /// `MPI_Buffer_attach`, MPI 5.0 section 3.6.
 #[unsafe(export_name = "pmpi_buffer_attach_")]
 extern "C" fn mpi_buffer_attach(buffer: ChoiceBuffer, size: InAddress<c_int>, ierror: Ierror) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Buffer_attach(buffer.get(), size.get()) };
     ierror.set(code);
 }
@@ -350,7 +350,7 @@ names!("pmpi_buffer_attach_": "mpi_buffer_attach_" = "pmpi_buffer_attach_", "mpi
 /// `MPI_Buffer_attach_c`, MPI 5.0 section 3.6.
 #[unsafe(export_name = "pmpi_buffer_attach_c_f08_")]
 extern "C" fn mpi_buffer_attach_c(buffer: ChoiceBuffer, size: InAddress<i64>, ierror: Ierror) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Buffer_attach_c(buffer.get(), size.get()) };
     ierror.set(code);
 }
@@ -359,7 +359,7 @@ names!("pmpi_buffer_attach_c_f08_": "mpi_buffer_attach_c_f08_" = "pmpi_buffer_at
 /// `MPI_Buffer_flush`, MPI 5.0 section 3.6.
 #[unsafe(export_name = "pmpi_buffer_flush_")]
 extern "C" fn mpi_buffer_flush(ierror: Ierror) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Buffer_flush() };
     ierror.set(code);
 }
@@ -369,7 +369,7 @@ names!("pmpi_buffer_flush_": "mpi_buffer_flush_" = "pmpi_buffer_flush_", "mpi_bu
 #[unsafe(export_name = "pmpi_buffer_iflush_")]
 extern "C" fn mpi_buffer_iflush(request: OutAddress<FortranHandle>, ierror: Ierror) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Buffer_iflush(&raw mut request_c) };
     request.set_handle(request_c);
     ierror.set(code);
@@ -384,7 +384,7 @@ extern "C" fn mpi_comm_attach_buffer(
     size: InAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Comm_attach_buffer(comm.handle(), buffer.get(), size.get()) };
     ierror.set(code);
 }
@@ -398,7 +398,7 @@ extern "C" fn mpi_comm_attach_buffer_c(
     size: InAddress<i64>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Comm_attach_buffer_c(comm.handle(), buffer.get(), size.get()) };
     ierror.set(code);
 }
@@ -407,7 +407,7 @@ names!("pmpi_comm_attach_buffer_c_f08_": "mpi_comm_attach_buffer_c_f08_" = "pmpi
 /// `MPI_Comm_flush_buffer`, MPI 5.0 section 3.6.
 #[unsafe(export_name = "pmpi_comm_flush_buffer_")]
 extern "C" fn mpi_comm_flush_buffer(comm: InAddress<FortranHandle>, ierror: Ierror) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Comm_flush_buffer(comm.handle()) };
     ierror.set(code);
 }
@@ -421,7 +421,7 @@ extern "C" fn mpi_comm_iflush_buffer(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Comm_iflush_buffer(comm.handle(), &raw mut request_c) };
     request.set_handle(request_c);
     ierror.set(code);
@@ -436,7 +436,7 @@ extern "C" fn mpi_session_attach_buffer(
     size: InAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Session_attach_buffer(session.handle(), buffer.get(), size.get()) };
     ierror.set(code);
 }
@@ -450,7 +450,7 @@ extern "C" fn mpi_session_attach_buffer_c(
     size: InAddress<i64>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code =
         unsafe { c::MPI_Session_attach_buffer_c(session.handle(), buffer.get(), size.get()) };
     ierror.set(code);
@@ -460,7 +460,7 @@ names!("pmpi_session_attach_buffer_c_f08_": "mpi_session_attach_buffer_c_f08_" =
 /// `MPI_Session_flush_buffer`, MPI 5.0 section 3.6.
 #[unsafe(export_name = "pmpi_session_flush_buffer_")]
 extern "C" fn mpi_session_flush_buffer(session: InAddress<FortranHandle>, ierror: Ierror) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Session_flush_buffer(session.handle()) };
     ierror.set(code);
 }
@@ -474,7 +474,7 @@ extern "C" fn mpi_session_iflush_buffer(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Session_iflush_buffer(session.handle(), &raw mut request_c) };
     request.set_handle(request_c);
     ierror.set(code);
@@ -494,7 +494,7 @@ extern "C" fn mpi_ibsend(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Ibsend(
             buf.get(),
@@ -524,7 +524,7 @@ extern "C" fn mpi_ibsend_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Ibsend_c(
             buf.get(),
@@ -554,7 +554,7 @@ extern "C" fn mpi_irecv(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Irecv(
             buf.get(),
@@ -584,7 +584,7 @@ extern "C" fn mpi_irecv_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Irecv_c(
             buf.get(),
@@ -614,7 +614,7 @@ extern "C" fn mpi_irsend(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Irsend(
             buf.get(),
@@ -644,7 +644,7 @@ extern "C" fn mpi_irsend_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Irsend_c(
             buf.get(),
@@ -674,7 +674,7 @@ extern "C" fn mpi_isend(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Isend(
             buf.get(),
@@ -704,7 +704,7 @@ extern "C" fn mpi_isend_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Isend_c(
             buf.get(),
@@ -734,7 +734,7 @@ extern "C" fn mpi_issend(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Issend(
             buf.get(),
@@ -764,7 +764,7 @@ extern "C" fn mpi_issend_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Issend_c(
             buf.get(),
@@ -785,7 +785,7 @@ names!("pmpi_issend_c_f08_": "mpi_issend_c_f08_" = "pmpi_issend_c_f08_");
 #[unsafe(export_name = "pmpi_request_free_")]
 extern "C" fn mpi_request_free(request: OutAddress<FortranHandle>, ierror: Ierror) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Request_free(&raw mut request_c) };
     request.set_handle(request_c);
     ierror.set(code);
@@ -801,7 +801,7 @@ extern "C" fn mpi_test(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Test(&raw mut request_c, flag.as_ptr(), status.get()) };
     request.set_handle(request_c);
     ierror.set(code);
@@ -812,7 +812,7 @@ names!("pmpi_test_": "mpi_test_" = "pmpi_test_", "mpi_test_f08_" = "pmpi_test_f0
 #[unsafe(export_name = "pmpi_wait_")]
 extern "C" fn mpi_wait(request: OutAddress<FortranHandle>, status: FortranStatus, ierror: Ierror) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Wait(&raw mut request_c, status.get()) };
     request.set_handle(request_c);
     ierror.set(code);
@@ -829,7 +829,7 @@ extern "C" fn mpi_testall(
     ierror: Ierror,
 ) {
     let mut array_of_requests_c = CHandleArray::read(array_of_requests.as_ptr(), count.get());
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Testall(
             count.get(),
@@ -855,7 +855,7 @@ extern "C" fn mpi_testany(
 ) {
     let mut array_of_requests_c = CHandleArray::read(array_of_requests.as_ptr(), count.get());
     let mut indx_c = UNWRITTEN;
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Testany(
             count.get(),
@@ -883,7 +883,7 @@ extern "C" fn mpi_testsome(
 ) {
     let mut array_of_requests_c = CHandleArray::read(array_of_requests.as_ptr(), incount.get());
     let mut outcount_c = UNWRITTEN;
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Testsome(
             incount.get(),
@@ -909,7 +909,7 @@ extern "C" fn mpi_waitall(
     ierror: Ierror,
 ) {
     let mut array_of_requests_c = CHandleArray::read(array_of_requests.as_ptr(), count.get());
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Waitall(
             count.get(),
@@ -933,7 +933,7 @@ extern "C" fn mpi_waitany(
 ) {
     let mut array_of_requests_c = CHandleArray::read(array_of_requests.as_ptr(), count.get());
     let mut indx_c = UNWRITTEN;
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Waitany(
             count.get(),
@@ -960,7 +960,7 @@ extern "C" fn mpi_waitsome(
 ) {
     let mut array_of_requests_c = CHandleArray::read(array_of_requests.as_ptr(), incount.get());
     let mut outcount_c = UNWRITTEN;
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Waitsome(
             incount.get(),
@@ -985,7 +985,7 @@ extern "C" fn mpi_request_get_status(
     status: FortranStatus,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Request_get_status(request.handle(), flag.as_ptr(), status.get()) };
     ierror.set(code);
 }
@@ -1001,7 +1001,7 @@ extern "C" fn mpi_request_get_status_all(
     ierror: Ierror,
 ) {
     let mut array_of_requests_c = CHandleArray::read(array_of_requests.as_ptr(), count.get());
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Request_get_status_all(
             count.get(),
@@ -1026,7 +1026,7 @@ extern "C" fn mpi_request_get_status_any(
 ) {
     let mut array_of_requests_c = CHandleArray::read(array_of_requests.as_ptr(), count.get());
     let mut indx_c = UNWRITTEN;
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Request_get_status_any(
             count.get(),
@@ -1053,7 +1053,7 @@ extern "C" fn mpi_request_get_status_some(
 ) {
     let mut array_of_requests_c = CHandleArray::read(array_of_requests.as_ptr(), incount.get());
     let mut outcount_c = UNWRITTEN;
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Request_get_status_some(
             incount.get(),
@@ -1079,7 +1079,7 @@ extern "C" fn mpi_iprobe(
     status: FortranStatus,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Iprobe(
             source.get(),
@@ -1102,7 +1102,7 @@ extern "C" fn mpi_probe(
     status: FortranStatus,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Probe(source.get(), tag.get(), comm.handle(), status.get()) };
     ierror.set(code);
 }
@@ -1120,7 +1120,7 @@ extern "C" fn mpi_improbe(
     ierror: Ierror,
 ) {
     let mut message_c = message.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Improbe(
             source.get(),
@@ -1147,7 +1147,7 @@ extern "C" fn mpi_mprobe(
     ierror: Ierror,
 ) {
     let mut message_c = message.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Mprobe(
             source.get(),
@@ -1174,7 +1174,7 @@ extern "C" fn mpi_imrecv(
 ) {
     let mut message_c = message.handle();
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Imrecv(
             buf.get(),
@@ -1202,7 +1202,7 @@ extern "C" fn mpi_imrecv_c(
 ) {
     let mut message_c = message.handle();
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Imrecv_c(
             buf.get(),
@@ -1229,7 +1229,7 @@ extern "C" fn mpi_mrecv(
     ierror: Ierror,
 ) {
     let mut message_c = message.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Mrecv(
             buf.get(),
@@ -1255,7 +1255,7 @@ extern "C" fn mpi_mrecv_c(
     ierror: Ierror,
 ) {
     let mut message_c = message.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Mrecv_c(
             buf.get(),
@@ -1274,7 +1274,7 @@ names!("pmpi_mrecv_c_f08_": "mpi_mrecv_c_f08_" = "pmpi_mrecv_c_f08_");
 #[unsafe(export_name = "pmpi_cancel_")]
 extern "C" fn mpi_cancel(request: InAddress<FortranHandle>, ierror: Ierror) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Cancel(&raw mut request_c) };
     ierror.set(code);
 }
@@ -1283,7 +1283,7 @@ names!("pmpi_cancel_": "mpi_cancel_" = "pmpi_cancel_", "mpi_cancel_f08_" = "pmpi
 /// `MPI_Test_cancelled`, MPI 5.0 section 3.8.4.
 #[unsafe(export_name = "pmpi_test_cancelled_")]
 extern "C" fn mpi_test_cancelled(status: FortranStatus, flag: OutAddress<c_int>, ierror: Ierror) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Test_cancelled(status.get(), flag.as_ptr()) };
     ierror.set(code);
 }
@@ -1302,7 +1302,7 @@ extern "C" fn mpi_bsend_init(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Bsend_init(
             buf.get(),
@@ -1332,7 +1332,7 @@ extern "C" fn mpi_bsend_init_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Bsend_init_c(
             buf.get(),
@@ -1362,7 +1362,7 @@ extern "C" fn mpi_recv_init(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Recv_init(
             buf.get(),
@@ -1392,7 +1392,7 @@ extern "C" fn mpi_recv_init_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Recv_init_c(
             buf.get(),
@@ -1422,7 +1422,7 @@ extern "C" fn mpi_rsend_init(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Rsend_init(
             buf.get(),
@@ -1452,7 +1452,7 @@ extern "C" fn mpi_rsend_init_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Rsend_init_c(
             buf.get(),
@@ -1482,7 +1482,7 @@ extern "C" fn mpi_send_init(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Send_init(
             buf.get(),
@@ -1512,7 +1512,7 @@ extern "C" fn mpi_send_init_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Send_init_c(
             buf.get(),
@@ -1542,7 +1542,7 @@ extern "C" fn mpi_ssend_init(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Ssend_init(
             buf.get(),
@@ -1572,7 +1572,7 @@ extern "C" fn mpi_ssend_init_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Ssend_init_c(
             buf.get(),
@@ -1593,7 +1593,7 @@ names!("pmpi_ssend_init_c_f08_": "mpi_ssend_init_c_f08_" = "pmpi_ssend_init_c_f0
 #[unsafe(export_name = "pmpi_start_")]
 extern "C" fn mpi_start(request: OutAddress<FortranHandle>, ierror: Ierror) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Start(&raw mut request_c) };
     request.set_handle(request_c);
     ierror.set(code);
@@ -1608,7 +1608,7 @@ extern "C" fn mpi_startall(
     ierror: Ierror,
 ) {
     let mut array_of_requests_c = CHandleArray::read(array_of_requests.as_ptr(), count.get());
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Startall(count.get(), array_of_requests_c.as_mut_ptr()) };
     array_of_requests_c.write(array_of_requests);
     ierror.set(code);
@@ -1633,7 +1633,7 @@ extern "C" fn mpi_isendrecv(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Isendrecv(
             sendbuf.get(),
@@ -1673,7 +1673,7 @@ extern "C" fn mpi_isendrecv_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Isendrecv_c(
             sendbuf.get(),
@@ -1710,7 +1710,7 @@ extern "C" fn mpi_isendrecv_replace(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Isendrecv_replace(
             buf.get(),
@@ -1744,7 +1744,7 @@ extern "C" fn mpi_isendrecv_replace_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Isendrecv_replace_c(
             buf.get(),
@@ -1780,7 +1780,7 @@ extern "C" fn mpi_sendrecv(
     status: FortranStatus,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Sendrecv(
             sendbuf.get(),
@@ -1818,7 +1818,7 @@ extern "C" fn mpi_sendrecv_c(
     status: FortranStatus,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Sendrecv_c(
             sendbuf.get(),
@@ -1853,7 +1853,7 @@ extern "C" fn mpi_sendrecv_replace(
     status: FortranStatus,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Sendrecv_replace(
             buf.get(),
@@ -1885,7 +1885,7 @@ extern "C" fn mpi_sendrecv_replace_c(
     status: FortranStatus,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Sendrecv_replace_c(
             buf.get(),
@@ -1906,7 +1906,7 @@ names!("pmpi_sendrecv_replace_c_f08_": "mpi_sendrecv_replace_c_f08_" = "pmpi_sen
 /// `MPI_Status_set_error`, MPI 5.0 section 13.3.
 #[unsafe(export_name = "pmpi_status_set_error_")]
 extern "C" fn mpi_status_set_error(status: FortranStatus, error: InAddress<c_int>, ierror: Ierror) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Status_set_error(status.get(), error.get()) };
     ierror.set(code);
 }
@@ -1919,7 +1919,7 @@ extern "C" fn mpi_status_set_source(
     source: InAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Status_set_source(status.get(), source.get()) };
     ierror.set(code);
 }
@@ -1928,7 +1928,7 @@ names!("pmpi_status_set_source_": "mpi_status_set_source_" = "pmpi_status_set_so
 /// `MPI_Status_set_tag`, MPI 5.0 section 13.3.
 #[unsafe(export_name = "pmpi_status_set_tag_")]
 extern "C" fn mpi_status_set_tag(status: FortranStatus, tag: InAddress<c_int>, ierror: Ierror) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Status_set_tag(status.get(), tag.get()) };
     ierror.set(code);
 }

@@ -20,7 +20,7 @@ extern "C" fn mpi_win_create(
     ierror: Ierror,
 ) {
     let mut win_c = win.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Win_create(
             base.get(),
@@ -48,7 +48,7 @@ extern "C" fn mpi_win_create_c(
     ierror: Ierror,
 ) {
     let mut win_c = win.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Win_create_c(
             base.get(),
@@ -76,7 +76,7 @@ extern "C" fn mpi_win_allocate(
     ierror: Ierror,
 ) {
     let mut win_c = win.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Win_allocate(
             size.get(),
@@ -104,7 +104,7 @@ extern "C" fn mpi_win_allocate_c(
     ierror: Ierror,
 ) {
     let mut win_c = win.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Win_allocate_c(
             size.get(),
@@ -132,7 +132,7 @@ extern "C" fn mpi_win_allocate_shared(
     ierror: Ierror,
 ) {
     let mut win_c = win.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Win_allocate_shared(
             size.get(),
@@ -160,7 +160,7 @@ extern "C" fn mpi_win_allocate_shared_c(
     ierror: Ierror,
 ) {
     let mut win_c = win.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Win_allocate_shared_c(
             size.get(),
@@ -186,7 +186,7 @@ extern "C" fn mpi_win_shared_query(
     baseptr: OutAddress<isize>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Win_shared_query(
             win.handle(),
@@ -210,7 +210,7 @@ extern "C" fn mpi_win_shared_query_c(
     baseptr: OutAddress<isize>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Win_shared_query_c(
             win.handle(),
@@ -232,7 +232,7 @@ extern "C" fn mpi_win_attach(
     size: InAddress<isize>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Win_attach(win.handle(), base.get(), size.get()) };
     ierror.set(code);
 }
@@ -247,7 +247,7 @@ extern "C" fn mpi_win_create_dynamic(
     ierror: Ierror,
 ) {
     let mut win_c = win.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Win_create_dynamic(info.handle(), comm.handle(), &raw mut win_c) };
     win.set_handle(win_c);
     ierror.set(code);
@@ -257,7 +257,7 @@ names!("pmpi_win_create_dynamic_": "mpi_win_create_dynamic_" = "pmpi_win_create_
 /// `MPI_Win_detach`, MPI 5.0 section 12.2.4.
 #[unsafe(export_name = "pmpi_win_detach_")]
 extern "C" fn mpi_win_detach(win: InAddress<FortranHandle>, base: ChoiceBuffer, ierror: Ierror) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Win_detach(win.handle(), base.get()) };
     ierror.set(code);
 }
@@ -267,7 +267,7 @@ names!("pmpi_win_detach_": "mpi_win_detach_" = "pmpi_win_detach_", "mpi_win_deta
 #[unsafe(export_name = "pmpi_win_free_")]
 extern "C" fn mpi_win_free(win: OutAddress<FortranHandle>, ierror: Ierror) {
     let mut win_c = win.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Win_free(&raw mut win_c) };
     win.set_handle(win_c);
     ierror.set(code);
@@ -282,7 +282,7 @@ extern "C" fn mpi_win_get_group(
     ierror: Ierror,
 ) {
     let mut group_c = group.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Win_get_group(win.handle(), &raw mut group_c) };
     group.set_handle(group_c);
     ierror.set(code);
@@ -297,7 +297,7 @@ extern "C" fn mpi_win_get_info(
     ierror: Ierror,
 ) {
     let mut info_used_c = info_used.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Win_get_info(win.handle(), &raw mut info_used_c) };
     info_used.set_handle(info_used_c);
     ierror.set(code);
@@ -311,7 +311,7 @@ extern "C" fn mpi_win_set_info(
     info: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Win_set_info(win.handle(), info.handle()) };
     ierror.set(code);
 }
@@ -330,7 +330,7 @@ extern "C" fn mpi_put(
     win: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Put(
             origin_addr.get(),
@@ -360,7 +360,7 @@ extern "C" fn mpi_put_c(
     win: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Put_c(
             origin_addr.get(),
@@ -390,7 +390,7 @@ extern "C" fn mpi_get(
     win: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Get(
             origin_addr.get(),
@@ -420,7 +420,7 @@ extern "C" fn mpi_get_c(
     win: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Get_c(
             origin_addr.get(),
@@ -451,7 +451,7 @@ extern "C" fn mpi_accumulate(
     win: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Accumulate(
             origin_addr.get(),
@@ -483,7 +483,7 @@ extern "C" fn mpi_accumulate_c(
     win: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Accumulate_c(
             origin_addr.get(),
@@ -513,7 +513,7 @@ extern "C" fn mpi_compare_and_swap(
     win: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Compare_and_swap(
             origin_addr.get(),
@@ -541,7 +541,7 @@ extern "C" fn mpi_fetch_and_op(
     win: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Fetch_and_op(
             origin_addr.get(),
@@ -574,7 +574,7 @@ extern "C" fn mpi_get_accumulate(
     win: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Get_accumulate(
             origin_addr.get(),
@@ -612,7 +612,7 @@ extern "C" fn mpi_get_accumulate_c(
     win: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Get_accumulate_c(
             origin_addr.get(),
@@ -649,7 +649,7 @@ extern "C" fn mpi_raccumulate(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Raccumulate(
             origin_addr.get(),
@@ -685,7 +685,7 @@ extern "C" fn mpi_raccumulate_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Raccumulate_c(
             origin_addr.get(),
@@ -720,7 +720,7 @@ extern "C" fn mpi_rget(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Rget(
             origin_addr.get(),
@@ -754,7 +754,7 @@ extern "C" fn mpi_rget_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Rget_c(
             origin_addr.get(),
@@ -792,7 +792,7 @@ extern "C" fn mpi_rget_accumulate(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Rget_accumulate(
             origin_addr.get(),
@@ -834,7 +834,7 @@ extern "C" fn mpi_rget_accumulate_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Rget_accumulate_c(
             origin_addr.get(),
@@ -872,7 +872,7 @@ extern "C" fn mpi_rput(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Rput(
             origin_addr.get(),
@@ -906,7 +906,7 @@ extern "C" fn mpi_rput_c(
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Rput_c(
             origin_addr.get(),
@@ -932,7 +932,7 @@ extern "C" fn mpi_win_fence(
     win: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Win_fence(assert.get(), win.handle()) };
     ierror.set(code);
 }
@@ -941,7 +941,7 @@ names!("pmpi_win_fence_": "mpi_win_fence_" = "pmpi_win_fence_", "mpi_win_fence_f
 /// `MPI_Win_complete`, MPI 5.0 section 12.5.2.
 #[unsafe(export_name = "pmpi_win_complete_")]
 extern "C" fn mpi_win_complete(win: InAddress<FortranHandle>, ierror: Ierror) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Win_complete(win.handle()) };
     ierror.set(code);
 }
@@ -955,7 +955,7 @@ extern "C" fn mpi_win_post(
     win: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Win_post(group.handle(), assert.get(), win.handle()) };
     ierror.set(code);
 }
@@ -969,7 +969,7 @@ extern "C" fn mpi_win_start(
     win: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Win_start(group.handle(), assert.get(), win.handle()) };
     ierror.set(code);
 }
@@ -978,7 +978,7 @@ names!("pmpi_win_start_": "mpi_win_start_" = "pmpi_win_start_", "mpi_win_start_f
 /// `MPI_Win_test`, MPI 5.0 section 12.5.2.
 #[unsafe(export_name = "pmpi_win_test_")]
 extern "C" fn mpi_win_test(win: InAddress<FortranHandle>, flag: OutAddress<c_int>, ierror: Ierror) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Win_test(win.handle(), flag.as_ptr()) };
     ierror.set(code);
 }
@@ -987,7 +987,7 @@ names!("pmpi_win_test_": "mpi_win_test_" = "pmpi_win_test_", "mpi_win_test_f08_"
 /// `MPI_Win_wait`, MPI 5.0 section 12.5.2.
 #[unsafe(export_name = "pmpi_win_wait_")]
 extern "C" fn mpi_win_wait(win: InAddress<FortranHandle>, ierror: Ierror) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Win_wait(win.handle()) };
     ierror.set(code);
 }
@@ -1002,7 +1002,7 @@ extern "C" fn mpi_win_lock(
     win: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Win_lock(lock_type.get(), rank.get(), assert.get(), win.handle()) };
     ierror.set(code);
 }
@@ -1015,7 +1015,7 @@ extern "C" fn mpi_win_lock_all(
     win: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Win_lock_all(assert.get(), win.handle()) };
     ierror.set(code);
 }
@@ -1028,7 +1028,7 @@ extern "C" fn mpi_win_unlock(
     win: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Win_unlock(rank.get(), win.handle()) };
     ierror.set(code);
 }
@@ -1037,7 +1037,7 @@ names!("pmpi_win_unlock_": "mpi_win_unlock_" = "pmpi_win_unlock_", "mpi_win_unlo
 /// `MPI_Win_unlock_all`, MPI 5.0 section 12.5.3.
 #[unsafe(export_name = "pmpi_win_unlock_all_")]
 extern "C" fn mpi_win_unlock_all(win: InAddress<FortranHandle>, ierror: Ierror) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Win_unlock_all(win.handle()) };
     ierror.set(code);
 }
@@ -1046,7 +1046,7 @@ names!("pmpi_win_unlock_all_": "mpi_win_unlock_all_" = "pmpi_win_unlock_all_", "
 /// `MPI_Win_flush`, MPI 5.0 section 12.5.4.
 #[unsafe(export_name = "pmpi_win_flush_")]
 extern "C" fn mpi_win_flush(rank: InAddress<c_int>, win: InAddress<FortranHandle>, ierror: Ierror) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Win_flush(rank.get(), win.handle()) };
     ierror.set(code);
 }
@@ -1055,7 +1055,7 @@ names!("pmpi_win_flush_": "mpi_win_flush_" = "pmpi_win_flush_", "mpi_win_flush_f
 /// `MPI_Win_flush_all`, MPI 5.0 section 12.5.4.
 #[unsafe(export_name = "pmpi_win_flush_all_")]
 extern "C" fn mpi_win_flush_all(win: InAddress<FortranHandle>, ierror: Ierror) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Win_flush_all(win.handle()) };
     ierror.set(code);
 }
@@ -1068,7 +1068,7 @@ extern "C" fn mpi_win_flush_local(
     win: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Win_flush_local(rank.get(), win.handle()) };
     ierror.set(code);
 }
@@ -1077,7 +1077,7 @@ names!("pmpi_win_flush_local_": "mpi_win_flush_local_" = "pmpi_win_flush_local_"
 /// `MPI_Win_flush_local_all`, MPI 5.0 section 12.5.4.
 #[unsafe(export_name = "pmpi_win_flush_local_all_")]
 extern "C" fn mpi_win_flush_local_all(win: InAddress<FortranHandle>, ierror: Ierror) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Win_flush_local_all(win.handle()) };
     ierror.set(code);
 }
@@ -1086,7 +1086,7 @@ names!("pmpi_win_flush_local_all_": "mpi_win_flush_local_all_" = "pmpi_win_flush
 /// `MPI_Win_sync`, MPI 5.0 section 12.5.4.
 #[unsafe(export_name = "pmpi_win_sync_")]
 extern "C" fn mpi_win_sync(win: InAddress<FortranHandle>, ierror: Ierror) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Win_sync(win.handle()) };
     ierror.set(code);
 }

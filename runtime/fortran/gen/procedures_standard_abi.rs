@@ -12,7 +12,7 @@ use crate::names;
 #[unsafe(export_name = "pmpi_abi_get_info_")]
 extern "C" fn mpi_abi_get_info(info: OutAddress<FortranHandle>, ierror: Ierror) {
     let mut info_c = info.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Abi_get_info(&raw mut info_c) };
     info.set_handle(info_c);
     ierror.set(code);
@@ -26,7 +26,7 @@ extern "C" fn mpi_abi_get_version(
     abi_minor: OutAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Abi_get_version(abi_major.as_ptr(), abi_minor.as_ptr()) };
     ierror.set(code);
 }
@@ -41,7 +41,7 @@ extern "C" fn mpi_abi_get_fortran_booleans(
     is_set: OutAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Abi_get_fortran_booleans(
             logical_size.get(),
@@ -58,7 +58,7 @@ names!("pmpi_abi_get_fortran_booleans_": "mpi_abi_get_fortran_booleans_" = "pmpi
 #[unsafe(export_name = "pmpi_abi_get_fortran_info_")]
 extern "C" fn mpi_abi_get_fortran_info(info: OutAddress<FortranHandle>, ierror: Ierror) {
     let mut info_c = info.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Abi_get_fortran_info(&raw mut info_c) };
     info.set_handle(info_c);
     ierror.set(code);
@@ -73,7 +73,7 @@ extern "C" fn mpi_abi_set_fortran_booleans(
     logical_false: InAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Abi_set_fortran_booleans(
             logical_size.get(),
@@ -88,7 +88,7 @@ names!("pmpi_abi_set_fortran_booleans_": "mpi_abi_set_fortran_booleans_" = "pmpi
 /// `MPI_Abi_set_fortran_info`, MPI 5.0 section 20.5.
 #[unsafe(export_name = "pmpi_abi_set_fortran_info_")]
 extern "C" fn mpi_abi_set_fortran_info(info: InAddress<FortranHandle>, ierror: Ierror) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Abi_set_fortran_info(info.handle()) };
     ierror.set(code);
 }

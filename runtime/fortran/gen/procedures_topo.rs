@@ -20,7 +20,7 @@ extern "C" fn mpi_cart_create(
     ierror: Ierror,
 ) {
     let mut comm_cart_c = comm_cart.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Cart_create(
             comm_old.handle(),
@@ -44,7 +44,7 @@ extern "C" fn mpi_dims_create(
     dims: OutAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Dims_create(nnodes.get(), ndims.get(), dims.as_ptr()) };
     ierror.set(code);
 }
@@ -62,7 +62,7 @@ extern "C" fn mpi_graph_create(
     ierror: Ierror,
 ) {
     let mut comm_graph_c = comm_graph.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Graph_create(
             comm_old.handle(),
@@ -93,7 +93,7 @@ extern "C" fn mpi_dist_graph_create(
     ierror: Ierror,
 ) {
     let mut comm_dist_graph_c = comm_dist_graph.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Dist_graph_create(
             comm_old.handle(),
@@ -128,7 +128,7 @@ extern "C" fn mpi_dist_graph_create_adjacent(
     ierror: Ierror,
 ) {
     let mut comm_dist_graph_c = comm_dist_graph.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Dist_graph_create_adjacent(
             comm_old.handle(),
@@ -157,7 +157,7 @@ extern "C" fn mpi_cart_coords(
     coords: OutAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code =
         unsafe { c::MPI_Cart_coords(comm.handle(), rank.get(), maxdims.get(), coords.as_ptr()) };
     ierror.set(code);
@@ -174,7 +174,7 @@ extern "C" fn mpi_cart_get(
     coords: OutAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Cart_get(
             comm.handle(),
@@ -196,7 +196,7 @@ extern "C" fn mpi_cart_rank(
     rank: OutAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Cart_rank(comm.handle(), coords.as_ptr(), rank.as_ptr()) };
     ierror.set(code);
 }
@@ -209,7 +209,7 @@ extern "C" fn mpi_cartdim_get(
     ndims: OutAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Cartdim_get(comm.handle(), ndims.as_ptr()) };
     ierror.set(code);
 }
@@ -227,7 +227,7 @@ extern "C" fn mpi_dist_graph_neighbors(
     destweights: FortranWeights,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Dist_graph_neighbors(
             comm.handle(),
@@ -252,7 +252,7 @@ extern "C" fn mpi_dist_graph_neighbors_count(
     weighted: OutAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Dist_graph_neighbors_count(
             comm.handle(),
@@ -275,7 +275,7 @@ extern "C" fn mpi_graph_get(
     edges: OutAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Graph_get(
             comm.handle(),
@@ -298,7 +298,7 @@ extern "C" fn mpi_graph_neighbors(
     neighbors: OutAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Graph_neighbors(
             comm.handle(),
@@ -319,7 +319,7 @@ extern "C" fn mpi_graph_neighbors_count(
     nneighbors: OutAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code =
         unsafe { c::MPI_Graph_neighbors_count(comm.handle(), rank.get(), nneighbors.as_ptr()) };
     ierror.set(code);
@@ -334,7 +334,7 @@ extern "C" fn mpi_graphdims_get(
     nedges: OutAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Graphdims_get(comm.handle(), nnodes.as_ptr(), nedges.as_ptr()) };
     ierror.set(code);
 }
@@ -347,7 +347,7 @@ extern "C" fn mpi_topo_test(
     status: OutAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Topo_test(comm.handle(), status.as_ptr()) };
     ierror.set(code);
 }
@@ -363,7 +363,7 @@ extern "C" fn mpi_cart_shift(
     rank_dest: OutAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Cart_shift(
             comm.handle(),
@@ -386,7 +386,7 @@ extern "C" fn mpi_cart_sub(
     ierror: Ierror,
 ) {
     let mut newcomm_c = newcomm.handle();
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe { c::MPI_Cart_sub(comm.handle(), remain_dims.as_ptr(), &raw mut newcomm_c) };
     newcomm.set_handle(newcomm_c);
     ierror.set(code);
@@ -403,7 +403,7 @@ extern "C" fn mpi_cart_map(
     newrank: OutAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Cart_map(
             comm.handle(),
@@ -427,7 +427,7 @@ extern "C" fn mpi_graph_map(
     newrank: OutAddress<c_int>,
     ierror: Ierror,
 ) {
-    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    // SAFETY: the caller's arguments (rule F), converted for the C function.
     let code = unsafe {
         c::MPI_Graph_map(
             comm.handle(),

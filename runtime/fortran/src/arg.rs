@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The arguments of a Fortran call, and what C gets for them.
+//! The arguments of a Fortran call, and their conversion to C.
 //!
 //! | in Fortran | here | in C |
 //! |---|---|---|
 //! | a choice buffer | [`ChoiceBuffer`] | an address, or the number that C has for `MPI_BOTTOM`, `MPI_IN_PLACE`, ... |
 //! | `INTEGER`, `LOGICAL`, a count, an address, `INTENT(IN)` | [`InAddress`] | its value; of an array, its address |
 //! | the same, `INTENT(OUT)` | [`OutAddress`] | its address |
-//! | a handle | [`InAddress`], [`OutAddress`] of [`FortranHandle`] | [`CHandle`], by way of a local variable where C writes it |
+//! | a handle | [`InAddress`], [`OutAddress`] of [`FortranHandle`] | [`CHandle`], in a local variable if C writes it |
 //! | an array of handles | the same | [`CHandleArray`], read before the call and written back after it |
 //! | a status, an array of them | [`FortranStatus`], [`Statuses`] | the address, or null for `MPI_STATUS_IGNORE` |
 //! | weights, error codes | [`FortranWeights`], [`Errcodes`] | the address, or the constant |
@@ -16,8 +16,8 @@
 //! Text is in [`crate::text`].
 //!
 //! # Safety
-//! Rule F (`lib.rs`) is what the types of this file stand for: only a call from Fortran makes an [`InAddress`] or an [`OutAddress`], and with it
-//! promises what they say. References to what they point to live no longer than the function that makes them.
+//! The types of this file represent rule F (`lib.rs`): only a call from Fortran makes an [`InAddress`] or an [`OutAddress`], whose
+//! pointer is then valid as they specify. References made from them do not outlive the function that makes them.
 
 use core::ffi::{c_int, c_void};
 use core::slice;
@@ -42,7 +42,7 @@ impl<T: Copy> InAddress<T> {
         unsafe { *self.0 }
     }
 
-    /// Where it lies.
+    /// Its address.
     pub(crate) fn as_ptr(self) -> *const T {
         self.0
     }
@@ -56,7 +56,7 @@ impl InAddress<FortranHandle> {
 }
 
 impl InAddress<c_int> {
-    /// A `LOGICAL` as C has it.
+    /// A `LOGICAL` as a C flag.
     pub(crate) fn truth(self) -> c_int {
         c_int::from(self.get() != 0)
     }
@@ -68,31 +68,31 @@ impl InAddress<c_int> {
 pub(crate) struct OutAddress<T>(*mut T);
 
 impl<T: Copy> OutAddress<T> {
-    /// What is there.
+    /// The value.
     pub(crate) fn get(self) -> T {
         // SAFETY: rule F: the caller's address of a value.
         unsafe { *self.0 }
     }
 
-    /// Writes it.
+    /// Writes the value.
     pub(crate) fn set(self, value: T) {
         // SAFETY: rule F: the caller's address of a value that may be written.
         unsafe { *self.0 = value };
     }
 
-    /// Where it lies.
+    /// Its address.
     pub(crate) fn as_ptr(self) -> *mut T {
         self.0
     }
 }
 
 impl OutAddress<FortranHandle> {
-    /// The handle that is there, for C to replace: a call that fails leaves it.
+    /// The current handle, which C may replace: a failing call leaves it unchanged.
     pub(crate) fn handle(self) -> CHandle {
         self.get().handle()
     }
 
-    /// Writes the handle that C gave; where it gave none, what is there stays.
+    /// Writes the handle from C, unless C wrote none.
     pub(crate) fn set_handle(self, handle: CHandle) {
         if handle != self.handle() {
             self.set(handle.number());
@@ -101,21 +101,21 @@ impl OutAddress<FortranHandle> {
 }
 
 impl OutAddress<c_int> {
-    /// Writes an index of C as Fortran counts: from 1. `MPI_UNDEFINED` stays.
+    /// Writes an index from C, converted to count from 1. `MPI_UNDEFINED` is unchanged.
     pub(crate) fn set_index(self, index: c_int) {
         if index != UNWRITTEN {
             self.set(one_based(index));
         }
     }
 
-    /// Writes a count of C.
+    /// Writes a count from C.
     pub(crate) fn set_count(self, count: c_int) {
         if count != UNWRITTEN {
             self.set(count);
         }
     }
 
-    /// As many indices as `count` says, the same way; none for `MPI_UNDEFINED`.
+    /// Converts `count` indices likewise; none for `MPI_UNDEFINED`.
     pub(crate) fn all_count_from_one(self, count: c_int) {
         for place in 0..usize::try_from(count).unwrap_or(0) {
             let index = Self(self.0.wrapping_add(place));
@@ -124,10 +124,10 @@ impl OutAddress<c_int> {
     }
 }
 
-/// What no index and no count is: C did not write one.
+/// Marks an index or count that C did not write.
 pub(crate) const UNWRITTEN: c_int = c_int::MIN;
 
-/// A C index in Fortran.
+/// Converts a C index to Fortran.
 fn one_based(index: c_int) -> c_int {
     if index < 0 {
         index
@@ -136,25 +136,25 @@ fn one_based(index: c_int) -> c_int {
     }
 }
 
-/// A handle in Fortran: a default `INTEGER`, or the type whose only component is one.
+/// A handle in Fortran: a default `INTEGER`, or a derived type whose only component is one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(transparent)]
 pub(crate) struct FortranHandle(c_int);
 
-/// A handle in C. Only its number means anything; it is never followed.
+/// A handle in C. Only its value counts; it is never dereferenced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(transparent)]
 pub(crate) struct CHandle(usize);
 
 impl FortranHandle {
-    /// For C. A negative number is no handle, and becomes none.
+    /// Converts to C. A negative number becomes 0, which is no handle.
     pub(crate) fn handle(self) -> CHandle {
         CHandle(usize::try_from(self.0).unwrap_or(0))
     }
 }
 
 impl CHandle {
-    /// For Fortran: what `MPI_Comm_toint` gives.
+    /// Converts to Fortran, like `MPI_Comm_toint`.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_possible_wrap,
@@ -165,7 +165,7 @@ impl CHandle {
     }
 }
 
-/// Handles of an array for the time of a call.
+/// An array of handles, converted for a call.
 pub(crate) struct CHandleArray {
     few: [CHandle; Self::FEW],
     many: Vec<CHandle>,
@@ -173,10 +173,10 @@ pub(crate) struct CHandleArray {
 }
 
 impl CHandleArray {
-    /// So many need no memory of their own.
+    /// Number of handles up to which no memory is allocated.
     const FEW: usize = 32;
 
-    /// Reads `count` of them; none if that is negative, which is for C to refuse.
+    /// Reads `count` handles; none if that is negative, which C will refuse.
     pub(crate) fn read(from: *const FortranHandle, count: impl Into<i64>) -> Self {
         let count = usize::try_from(count.into()).unwrap_or(0);
         let count = if from.is_null() { 0 } else { count };
@@ -200,12 +200,12 @@ impl CHandleArray {
         handles
     }
 
-    /// None: for an array that the call does not look at.
+    /// An empty array, for an argument that is not significant.
     pub(crate) fn none() -> Self {
         Self::read(core::ptr::null(), 0)
     }
 
-    /// The array that C gets.
+    /// The array for C.
     pub(crate) fn as_mut_ptr(&mut self) -> *mut CHandle {
         self.as_slice_mut().as_mut_ptr()
     }
@@ -217,7 +217,7 @@ impl CHandleArray {
         }
     }
 
-    /// Writes back what C made of them.
+    /// Writes the handles back.
     pub(crate) fn write(&mut self, to: OutAddress<FortranHandle>) {
         for (place, handle) in self.as_slice_mut().iter().enumerate() {
             OutAddress(to.0.wrapping_add(place)).set_handle(*handle);
@@ -231,7 +231,7 @@ impl CHandleArray {
 pub(crate) struct ChoiceBuffer(*mut c_void);
 
 impl ChoiceBuffer {
-    /// What C gets.
+    /// The argument for C.
     pub(crate) fn get(self) -> *mut c_void {
         if common::is_bottom(self.0) {
             core::ptr::null_mut()
@@ -250,15 +250,15 @@ impl ChoiceBuffer {
     }
 }
 
-/// A status. That of a program is `INTEGER(MPI_STATUS_SIZE)` or `TYPE(MPI_Status)`: laid out as C's.
+/// A status: `INTEGER(MPI_STATUS_SIZE)` or `TYPE(MPI_Status)`, both with the layout of C's.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct FortranStatus(*mut [c_int; 8]);
 
 impl FortranStatus {
-    /// What C gets.
+    /// The argument for C.
     pub(crate) fn get(self) -> *mut [c_int; 8] {
-        // Programs confuse the two constants; neither has room for what the other stands for.
+        // Programs confuse the two constants; neither has room for a status.
         match common::is_status_ignore(self.0.cast()) || common::is_statuses_ignore(self.0.cast()) {
             true => core::ptr::null_mut(),
             false => self.0,
@@ -272,7 +272,7 @@ impl FortranStatus {
 pub(crate) struct Statuses(*mut [c_int; 8]);
 
 impl Statuses {
-    /// What C gets.
+    /// The argument for C.
     pub(crate) fn get(self) -> *mut [c_int; 8] {
         FortranStatus(self.0).get()
     }
@@ -284,7 +284,7 @@ impl Statuses {
 pub(crate) struct FortranWeights(*mut c_int);
 
 impl FortranWeights {
-    /// What C gets.
+    /// The argument for C.
     pub(crate) fn get(self) -> *mut c_int {
         if common::is_unweighted(self.0.cast()) {
             core::ptr::without_provenance_mut(UNWEIGHTED)
@@ -296,13 +296,13 @@ impl FortranWeights {
     }
 }
 
-/// The error codes of started processes.
+/// The error codes of spawned processes.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct Errcodes(*mut c_int);
 
 impl Errcodes {
-    /// What C gets.
+    /// The argument for C.
     pub(crate) fn get(self) -> *mut c_int {
         match common::is_errcodes_ignore(self.0.cast()) {
             true => core::ptr::null_mut(),
@@ -311,9 +311,8 @@ impl Errcodes {
     }
 }
 
-/// A procedure of the program that C calls itself: a reduction or an error handler. Both get the addresses of their
-/// arguments in C as in Fortran. Of a handle that is the address of eight bytes of which the number takes the lower four:
-/// the first four here, where the lower byte comes first.
+/// A procedure of the program that C calls directly: a reduction or an error handler. Both get the addresses of their arguments in C as
+/// in Fortran. A handle's address is that of eight bytes, whose low four are the value: the first four on a little-endian machine.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct UserProcedure(*const c_void);
@@ -321,7 +320,7 @@ pub(crate) struct UserProcedure(*const c_void);
 const _: () = assert!(cfg!(target_endian = "little"));
 
 impl UserProcedure {
-    /// What C gets.
+    /// The argument for C.
     pub(crate) fn get(self) -> *const c_void {
         self.0
     }

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Attributes (MPI 5.0 sections 7.7 and 19.3.7): C's are addresses, Fortran's are integers.
+//! Attributes (MPI 5.0 sections 7.7 and 19.3.7): addresses in C, integers in Fortran.
 //!
-//! A value that Fortran sets is kept in a cell of ours, whose address is the attribute in C: so C reads a pointer to the integer, as
-//! the standard says. A value that C set is the address itself in Fortran, but for the predefined ones, which point to integers
-//! in C and are those integers here. Cells are known by a table, because nothing else tells an address of ours from one of C.
+//! A value that Fortran sets is stored in a cell, whose address is the attribute in C: so C reads a pointer to the integer, as the
+//! standard requires. A value that C set is the address itself in Fortran, except predefined attributes, which point to integers in C
+//! and are those integers here. A table of cells distinguishes their addresses from those of C.
 //!
-//! A cell is freed when the attribute is deleted, by C's call of our callback; one that is set on a key made by C, whose
-//! callbacks do not know of cells, stays until the process ends.
+//! A cell is freed when the attribute is deleted, in the callback here; a cell of a key made by C, which has other callbacks, exists
+//! until the process ends.
 //!
 //! # Safety
-//! Rule F (`lib.rs`) for what comes from Fortran. A state that C hands back is one that [`create`] gave it and that is never freed; an
-//! address is taken for a cell only if the table of cells has it, under its lock.
+//! Rule F (`lib.rs`) for arguments from Fortran. A state that C passes back is one that [`create`] passed to it, never freed; an
+//! address is treated as a cell only if the table of cells has it, under its lock.
 
 use core::ffi::{c_int, c_void};
 use std::collections::BTreeSet;
@@ -19,10 +19,10 @@ use std::sync::{Mutex, PoisonError};
 use crate::arg::{CHandle, FortranHandle, Ierror, InAddress, OutAddress};
 use crate::names;
 
-/// Addresses of the cells that are there.
+/// Addresses of all cells.
 static CELLS: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
 
-/// A cell for a value, as C keeps it.
+/// Makes a cell for a value; returns its address for C.
 fn cell(value: isize) -> *mut c_void {
     let cell = Box::into_raw(Box::new(value));
     let mut cells = CELLS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -30,11 +30,11 @@ fn cell(value: isize) -> *mut c_void {
     cell.cast()
 }
 
-/// Gives a cell back; nothing happens to an address of C.
+/// Frees a cell; does nothing for an address of C.
 fn discard(attribute: *mut c_void) {
     let mut cells = CELLS.lock().unwrap_or_else(PoisonError::into_inner);
     if cells.remove(&attribute.addr()) {
-        // SAFETY: the table has only what `cell` made and nobody gave back.
+        // SAFETY: the table has only cells made by `cell` and not freed since.
         drop(unsafe { Box::from_raw(attribute.cast::<isize>()) });
     }
 }
@@ -43,13 +43,13 @@ fn discard(attribute: *mut c_void) {
 fn value(attribute: *mut c_void) -> isize {
     let cells = CELLS.lock().unwrap_or_else(PoisonError::into_inner);
     match cells.contains(&attribute.addr()) {
-        // SAFETY: a cell that is there, and stays while the table is locked.
+        // SAFETY: a cell, which exists while the table is locked.
         true => unsafe { *attribute.cast::<isize>() },
         false => attribute.addr().cast_signed(),
     }
 }
 
-/// The same for an attribute that the library itself sets: most are the addresses of integers.
+/// The same for a predefined attribute: most are addresses of integers.
 fn predefined(keyval: c_int, attribute: *mut c_void) -> Option<isize> {
     /// `MPI_TAG_UB` to `MPI_UNIVERSE_SIZE`.
     const OF_COMMUNICATORS: core::ops::RangeInclusive<c_int> = 501..=507;
@@ -85,7 +85,7 @@ type CCopy =
     extern "C" fn(CHandle, c_int, *mut c_void, *mut c_void, *mut *mut c_void, *mut c_int) -> c_int;
 type CDelete = extern "C" fn(CHandle, c_int, *mut c_void, *mut c_void) -> c_int;
 
-/// A key's callbacks in Fortran. C may call them as long as an attribute lives, also after the key was freed, so they stay.
+/// A key's callbacks in Fortran. C may call them even after the key was freed, so this is never freed.
 struct FortranKeyval {
     copy: Copy,
     delete: Delete,
@@ -94,7 +94,7 @@ struct FortranKeyval {
     is_narrow: bool,
 }
 
-/// What a callback wrote where it takes a default integer for an address.
+/// The value that a callback with default integers wrote.
 fn widened(keyval: &FortranKeyval, value: isize) -> isize {
     #[expect(
         clippy::cast_possible_truncation,
@@ -105,7 +105,7 @@ fn widened(keyval: &FortranKeyval, value: isize) -> isize {
 }
 
 fn of<'call>(state: *mut c_void) -> &'call FortranKeyval {
-    // SAFETY: C hands back what `create` gave it, which is never freed.
+    // SAFETY: C passes back the state from `create`, which is never freed.
     unsafe { &*state.cast::<FortranKeyval>() }
 }
 
@@ -121,7 +121,7 @@ extern "C" fn copy(
     let (object, mut extra) = (object.number(), ours.extra_state);
     let (mut given, mut made) = (value(attribute_in), 0);
     let (mut is_copied, mut code) = (0, 0);
-    // SAFETY: the program's own procedure, with the arguments that section 7.7 gives it.
+    // SAFETY: the program's procedure, with the arguments of section 7.7.
     unsafe {
         (ours.copy)(
             &raw const object,
@@ -136,7 +136,7 @@ extern "C" fn copy(
     let is_copied = is_copied != 0 && code == 0;
     if is_copied {
         let made = widened(ours, made);
-        // What C had set and is handed on as it was stays C's own address.
+        // An address that C set and that is copied unchanged stays that address.
         let is_of_c = [made, value(attribute_in)] == [attribute_in.addr().cast_signed(); 2];
         let attribute = if is_of_c { attribute_in } else { cell(made) };
         // SAFETY: C's room for the new attribute.
@@ -156,7 +156,7 @@ extern "C" fn delete(
     let ours = of(state);
     let (object, mut extra) = (object.number(), ours.extra_state);
     let (mut given, mut code) = (value(attribute), 0);
-    // SAFETY: the program's own procedure, with the arguments that section 7.7 gives it.
+    // SAFETY: the program's procedure, with the arguments of section 7.7.
     unsafe {
         (ours.delete)(
             &raw const object,
@@ -233,10 +233,10 @@ type SetInC = unsafe extern "C" fn(CHandle, c_int, *mut c_void) -> c_int;
 
 fn create(in_c: CreateInC, ours: FortranKeyval, keyval: OutAddress<c_int>) -> c_int {
     let state = Box::into_raw(Box::new(ours));
-    // SAFETY: the callbacks take the state that is given with them.
+    // SAFETY: the callbacks get the state that is passed with them.
     let code = unsafe { in_c(copy, delete, keyval.as_ptr(), state.cast()) };
     if code != 0 {
-        // SAFETY: the key was not made, so that C has not kept it.
+        // SAFETY: the key was not made, so C has not stored the state.
         drop(unsafe { Box::from_raw(state) });
     }
     code
@@ -266,7 +266,7 @@ fn get(
 
 fn set(in_c: SetInC, object: CHandle, keyval: c_int, value: isize) -> c_int {
     let attribute = cell(value);
-    // SAFETY: the C function; it keeps the address of the cell, which stays until `discard`.
+    // SAFETY: the C function; it stores the address of the cell, which exists until `discard`.
     let code = unsafe { in_c(object, keyval, attribute) };
     if code != 0 {
         discard(attribute);
@@ -410,7 +410,7 @@ extern "C" fn attr_put(
 }
 names!("pmpi_attr_put_": "mpi_attr_put_" = "pmpi_attr_put_", "mpi_attr_put_f08_" = "pmpi_attr_put_f08_");
 
-/// The predefined callbacks (MPI 5.0 section 7.7), which a program may call too: what a copy says, and the kind of its values.
+/// The predefined callbacks (MPI 5.0 section 7.7), which a program may also call: the copy flag, and the kind of the values.
 macro_rules! predefined_copies {
     ($($name:literal $function:ident copies $flag:literal $value:ty;)*) => {$(
         #[unsafe(export_name = $name)]
@@ -469,6 +469,6 @@ predefined_deletes! {
 #[unsafe(export_name = "mpi_conversion_fn_null_c_")]
 extern "C" fn conversion_null_c() {}
 
-/// `MPI_CONVERSION_FN_NULL`: known by its address alone.
+/// `MPI_CONVERSION_FN_NULL`: only its address counts.
 #[unsafe(export_name = "mpi_conversion_fn_null_")]
 extern "C" fn conversion_null() {}

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Procedures whose arguments are not those of C one by one, and what the generated ones ask of communicators.
+//! Procedures whose arguments do not correspond one to one to those of C, and queries of communicators for the generated ones.
 //!
 //! # Safety
-//! Rule F (`lib.rs`) for what comes from Fortran; C's functions get what MPI 5.0 says of their arguments: each text and list that is
-//! made for them lives until they are back.
+//! Rule F (`lib.rs`) for arguments from Fortran; C functions get arguments as in MPI 5.0: each text and list made for them outlives the
+//! call.
 
 use core::ffi::{c_char, c_int, c_void};
 
@@ -70,7 +70,7 @@ unsafe extern "C" {
         intercomm: *mut CHandle,
         errcodes: *mut c_int,
     ) -> c_int;
-    // Questions of our own go past tools.
+    // Internal queries bypass tools.
     fn PMPI_Comm_test_inter(comm: CHandle, flag: *mut c_int) -> c_int;
     fn PMPI_Comm_size(comm: CHandle, size: *mut c_int) -> c_int;
     fn PMPI_Comm_remote_size(comm: CHandle, size: *mut c_int) -> c_int;
@@ -86,7 +86,7 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// How many datatypes `MPI_Alltoallw` looks at. None if the communicator cannot tell: C will refuse it then.
+/// Number of datatypes of `MPI_Alltoallw`. 0 for an invalid communicator, which C will refuse.
 pub(crate) fn peers(comm: CHandle) -> c_int {
     let (mut inter, mut size) = (0, 0);
     // SAFETY: the C function, which writes the flag.
@@ -103,17 +103,17 @@ pub(crate) fn peers(comm: CHandle) -> c_int {
     if code == 0 { size } else { 0 }
 }
 
-/// The same for what `MPI_Neighbor_alltoallw` receives.
+/// The same for the receive datatypes of `MPI_Neighbor_alltoallw`.
 pub(crate) fn sources(comm: CHandle) -> c_int {
     neighbors(comm).0
 }
 
-/// The same for what it sends.
+/// The same for its send datatypes.
 pub(crate) fn destinations(comm: CHandle) -> c_int {
     neighbors(comm).1
 }
 
-/// How many sources and destinations a process has in its topology.
+/// Number of sources and destinations of this process in its topology.
 fn neighbors(comm: CHandle) -> (c_int, c_int) {
     const CART: c_int = 211;
     const GRAPH: c_int = 212;
@@ -171,7 +171,7 @@ names!("pmpi_init_thread_": "mpi_init_thread_" = "pmpi_init_thread_", "mpi_init_
 /// `MPI_Pcontrol`, MPI 5.0 section 15.2.4.
 #[unsafe(export_name = "pmpi_pcontrol_")]
 extern "C" fn pcontrol(level: InAddress<c_int>) {
-    // SAFETY: no more arguments are needed. Fortran has no place for the code, which is MPI_SUCCESS.
+    // SAFETY: no further arguments are needed. Fortran has no IERROR here; the code is MPI_SUCCESS.
     unsafe { MPI_Pcontrol(level.get()) };
 }
 names!("pmpi_pcontrol_": "mpi_pcontrol_" = "pmpi_pcontrol_", "mpi_pcontrol_f08_" = "pmpi_pcontrol_f08_");
@@ -179,7 +179,7 @@ names!("pmpi_pcontrol_": "mpi_pcontrol_" = "pmpi_pcontrol_", "mpi_pcontrol_f08_"
 /// `MPI_Wtime`, MPI 5.0 section 9.6.
 #[unsafe(export_name = "pmpi_wtime_")]
 extern "C" fn wtime() -> f64 {
-    // SAFETY: there is nothing to keep.
+    // SAFETY: no arguments.
     unsafe { MPI_Wtime() }
 }
 names!("pmpi_wtime_": "mpi_wtime_" = "pmpi_wtime_", "mpi_wtime_f08_" = "pmpi_wtime_f08_");
@@ -208,13 +208,13 @@ extern "C" fn aint_diff(one: InAddress<isize>, other: InAddress<isize>) -> isize
 }
 names!("pmpi_aint_diff_": "mpi_aint_diff_" = "pmpi_aint_diff_", "mpi_aint_diff_f08_" = "pmpi_aint_diff_f08_");
 
-/// `MPI_F_sync_reg`, MPI 5.0 section 19.1.8: that the compiler must pass the buffer is all.
+/// `MPI_F_sync_reg`, MPI 5.0 section 19.1.8: its only purpose is that the compiler passes the buffer.
 #[unsafe(export_name = "pmpi_f_sync_reg_")]
 extern "C" fn f_sync_reg(_buf: ChoiceBuffer) {}
 names!("pmpi_f_sync_reg_": "mpi_f_sync_reg_" = "pmpi_f_sync_reg_", "mpi_f_sync_reg_f08_" = "pmpi_f_sync_reg_f08_");
 
-/// A buffer that is detached: with `mpi_f08` its address is handed out. The other methods have a buffer where the address
-/// should be, which is left alone (MPI 5.0 section 3.6).
+/// The functions that detach a buffer: with `mpi_f08` the address is returned. The other methods have a buffer argument instead, which
+/// is not accessed (MPI 5.0 section 3.6).
 macro_rules! detach {
     ($c:ident $large:ident ($($object:ident: $handle:ty),*);
      $old:ident $old_name:literal [$($old_names:tt)*];
@@ -271,7 +271,7 @@ detach! {
     session_detach_buffer_c "pmpi_session_detach_buffer_c_f08_" ["mpi_session_detach_buffer_c_f08_" = "pmpi_session_detach_buffer_c_f08_"]
 }
 
-/// `MPI_Info_create_env`, MPI 5.0 chapter 10: Fortran programs have no `argv` to show.
+/// `MPI_Info_create_env`, MPI 5.0 chapter 10: Fortran programs have no `argv`.
 #[unsafe(export_name = "pmpi_info_create_env_")]
 extern "C" fn info_create_env(info: OutAddress<FortranHandle>, ierror: Ierror) {
     let mut handle = info.handle();
@@ -282,7 +282,7 @@ extern "C" fn info_create_env(info: OutAddress<FortranHandle>, ierror: Ierror) {
 }
 names!("pmpi_info_create_env_": "mpi_info_create_env_" = "pmpi_info_create_env_", "mpi_info_create_env_f08_" = "pmpi_info_create_env_f08_");
 
-/// `MPI_Info_get`, MPI 5.0 section 16.3: C's room has a character more, for the NUL.
+/// `MPI_Info_get`, MPI 5.0 section 16.3: C's buffer has one more character, for the NUL.
 #[unsafe(export_name = "pmpi_info_get_")]
 extern "C" fn info_get(
     info: InAddress<FortranHandle>,
@@ -299,7 +299,7 @@ extern "C" fn info_get(
     let mut room = TextRoom::of(usize::try_from(wanted).unwrap_or(0).saturating_add(1));
     let mut found = 0;
     let (key, text) = (key.as_ptr(), room.as_mut_ptr());
-    // SAFETY: the C function; the room holds `wanted` characters and a NUL.
+    // SAFETY: the C function; the buffer has room for `wanted` characters and a NUL.
     let code = unsafe { MPI_Info_get(info.handle(), key, wanted, text, &raw mut found) };
     if code == 0 {
         flag.set(found);
@@ -311,8 +311,8 @@ extern "C" fn info_get(
 }
 names!("pmpi_info_get_": "mpi_info_get_" = "pmpi_info_get_", "mpi_info_get_f08_" = "pmpi_info_get_f08_");
 
-/// What C answers when it is asked for a text and its length: it is asked with a NUL's room more, and counts that too. Gives the
-/// code and whether there was a text.
+/// Calls a C function that returns a text and its length, with room for the NUL, which C counts. Returns the code and whether there was
+/// a text.
 fn sized_text(
     length: OutAddress<c_int>,
     value: Chars,
@@ -321,7 +321,7 @@ fn sized_text(
 ) -> c_int {
     let wanted = length.get().max(0);
     let mut room = TextRoom::of(usize::try_from(wanted).unwrap_or(0).saturating_add(1));
-    // A length of zero asks for the length alone.
+    // A length of zero requests only the length.
     let mut counted = if wanted == 0 {
         0
     } else {
@@ -337,7 +337,7 @@ fn sized_text(
     code
 }
 
-/// `MPI_Info_get_string`, MPI 5.0 chapter 10: in Fortran the length does not count a NUL.
+/// `MPI_Info_get_string`, MPI 5.0 chapter 10: in Fortran the length does not include a NUL.
 #[unsafe(export_name = "pmpi_info_get_string_")]
 extern "C" fn info_get_string(
     info: InAddress<FortranHandle>,
@@ -353,7 +353,7 @@ extern "C" fn info_get_string(
     let code = sized_text(buflen, value, value_len, |size, text| {
         let mut found = 0;
         let (info, key) = (info.handle(), key.as_ptr());
-        // SAFETY: the C function; the room is as large as it is told.
+        // SAFETY: the C function; the buffer has `size` bytes.
         let code = unsafe { MPI_Info_get_string(info, key, size, text, &raw mut found) };
         if code == 0 {
             flag.set(found);
@@ -377,7 +377,7 @@ extern "C" fn session_get_nth_pset(
 ) {
     let (session, info, n) = (session.handle(), info.handle(), n.get());
     let code = sized_text(pset_len, pset_name, pset_name_len, |size, text| {
-        // SAFETY: the C function; the room is as large as it is told.
+        // SAFETY: the C function; the buffer has `size` bytes.
         let code = unsafe { MPI_Session_get_nth_pset(session, info, n, size, text) };
         (code, true)
     });
@@ -385,7 +385,7 @@ extern "C" fn session_get_nth_pset(
 }
 names!("pmpi_session_get_nth_pset_": "mpi_session_get_nth_pset_" = "pmpi_session_get_nth_pset_", "mpi_session_get_nth_pset_f08_" = "pmpi_session_get_nth_pset_f08_");
 
-/// Whether this process is the one whose arguments count; those of others may be anything (MPI 5.0 section 11.8.2).
+/// Whether this process is the root; arguments on others are not significant (MPI 5.0 section 11.8.2).
 fn is_root(comm: CHandle, root: c_int) -> bool {
     let mut rank = -1;
     // SAFETY: the C function, which writes the rank.
@@ -393,7 +393,7 @@ fn is_root(comm: CHandle, root: c_int) -> bool {
     code == 0 && rank == root
 }
 
-/// Arguments of a program to start: as many as there are before a blank one (MPI 5.0 section 11.8.2).
+/// Arguments of a program to spawn: those before the first blank one (MPI 5.0 section 11.8.2).
 fn arguments(argv: Chars, stride: usize, length: usize) -> Vec<Text> {
     let mut texts = Vec::new();
     if length == 0 {
@@ -408,7 +408,7 @@ fn arguments(argv: Chars, stride: usize, length: usize) -> Vec<Text> {
     }
 }
 
-/// The array of pointers that C has, with a null one at the end.
+/// The NULL-terminated array of pointers for C.
 fn pointers(texts: &[Text]) -> Vec<*const c_char> {
     let mut pointers: Vec<*const c_char> = texts.iter().map(Text::as_ptr).collect();
     pointers.push(core::ptr::null());
@@ -438,7 +438,7 @@ extern "C" fn comm_spawn(
     };
     let argv = pointers(&texts);
     let mut handle = intercomm.handle();
-    // SAFETY: the C function; every text lives until it is back.
+    // SAFETY: the C function; every text outlives the call.
     let code = unsafe {
         MPI_Comm_spawn(
             command.as_ptr(),
@@ -483,7 +483,7 @@ extern "C" fn comm_spawn_multiple(
     let commands = (pointers(&commands), commands);
     let texts: Vec<Vec<Text>> = match common::is_argvs_null(argvs.as_ptr().cast()) {
         true => Vec::new(),
-        // Fortran's first index runs fastest: the next argument of a command lies a row of commands further on.
+        // Column-major order: consecutive arguments of a command are one row of commands apart.
         false => (0..many)
             .map(|row| arguments(argvs.item(row, argvs_len), many * argvs_len, argvs_len))
             .collect(),
@@ -497,7 +497,7 @@ extern "C" fn comm_spawn_multiple(
     };
     let mut infos = CHandleArray::read(infos.as_ptr(), count);
     let mut handle = intercomm.handle();
-    // SAFETY: the C function; every text and list lives until it is back.
+    // SAFETY: the C function; every text and list outlives the call.
     let code = unsafe {
         MPI_Comm_spawn_multiple(
             count,

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Constants that Fortran knows by their addresses (MPI 5.0 section 2.5.4): variables in common blocks.
+//! Constants that Fortran identifies by address (MPI 5.0 section 2.5.4): variables in common blocks.
 //!
-//! A Fortran program has the blocks of its own, and the dynamic linker makes the library's names mean the program's: so
-//! they are defined in assembly, and looked up like those of another library.
+//! A Fortran program has its own definitions of the blocks, to which the dynamic linker resolves the library's references: so they are
+//! defined in assembly, and accessed like those of another library.
 //!
-//! C programs find those of statuses in `MPI_F_STATUS_IGNORE` and its like (MPI 5.0 section 19.3.5), variables of the MPI library,
-//! which are filled in when this library is loaded.
+//! For C programs the addresses for statuses are in variables like `MPI_F_STATUS_IGNORE` (MPI 5.0 section 19.3.5) of the MPI library,
+//! which are set when this library is loaded.
 //!
 //! **Never** reads or writes the blocks.
 //!
 //! # Safety
-//! The names are defined here, with a size; only their addresses are taken. The variables of the MPI library are pointers that
-//! only this library writes, while the loader runs it; where an MPI library has none their addresses are NULL.
+//! The names are defined here, with a size; only their addresses are used. The variables of the MPI library are pointers that only
+//! this library writes, in its constructor; if an MPI library lacks them their addresses are NULL.
 
 use core::ffi::c_void;
 
@@ -66,25 +66,25 @@ core::arch::global_asm!(
 );
 
 unsafe extern "C" {
-    /// Where the variables of C lie: two for one status, two for several.
+    /// Addresses of the C variables: two for one status, two for several.
     static rmpi_ignored: [[*mut *const u8; 2]; 2];
 }
 
 // SAFETY: the loader runs functions of this type from that section.
 #[used]
 #[unsafe(link_section = ".init_array")]
-static AT_LOAD: extern "C" fn() = tell_c;
+static AT_LOAD: extern "C" fn() = set_c_variables;
 
-extern "C" fn tell_c() {
+extern "C" fn set_c_variables() {
     let blocks = [
         &raw const rmpi_status_ignore_,
         &raw const rmpi_statuses_ignore_,
     ];
-    // SAFETY: the table above, which nobody writes.
+    // SAFETY: the table above, which is constant.
     let variables = unsafe { rmpi_ignored };
     for (block, variables) in blocks.into_iter().zip(variables) {
         for variable in variables.into_iter().filter(|it| !it.is_null()) {
-            // SAFETY: a pointer of the MPI library, written here alone, before any code of the program runs.
+            // SAFETY: a pointer of the MPI library, written only here, before any code of the program runs.
             unsafe { variable.write(block) };
         }
     }

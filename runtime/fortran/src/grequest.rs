@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Generalized requests: C calls ours, and ours call the program's procedures (MPI 5.0 section 13.2).
+//! Generalized requests: C calls the functions here, which call the program's procedures (MPI 5.0 section 13.2).
 //!
 //! # Safety
-//! Rule F (`lib.rs`) for what comes from Fortran. A state that C hands back is one that [`start`] gave it; C gives it up with the call of
-//! [`free`], its last.
+//! Rule F (`lib.rs`) for arguments from Fortran. A state that C passes back is one that [`start`] passed to it; the call of [`free`] is
+//! the last with it.
 
 use core::ffi::{c_int, c_void};
 
@@ -14,21 +14,21 @@ type Query = unsafe extern "C" fn(*mut isize, *mut [c_int; 8], *mut c_int);
 type Free = unsafe extern "C" fn(*mut isize, *mut c_int);
 type Cancel = unsafe extern "C" fn(*mut isize, *const c_int, *mut c_int);
 
-/// What the program gave: C keeps its address as the extra state, and hands it back last to `free`.
+/// The program's arguments: C stores the address as the extra state, and passes it back, for the last time to `free`.
 struct FortranGrequest {
     query: Query,
     free: Free,
     cancel: Cancel,
-    /// Of its own, as the program's procedures write it.
+    /// Allocated separately, since the program's procedures may write it.
     extra_state: *mut isize,
 }
 
-/// Gives it all back.
+/// Frees a state.
 ///
 /// # Safety
-/// `start` made it, and nobody uses it any more.
+/// `start` made it, and it is not used any more.
 unsafe fn discard(state: *mut FortranGrequest) {
-    // SAFETY: `start` made it so.
+    // SAFETY: made by `start`.
     let request = unsafe { Box::from_raw(state) };
     // SAFETY: the same.
     drop(unsafe { Box::from_raw(request.extra_state) });
@@ -44,17 +44,17 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// The request behind C's extra state. It is shared: a query and a cancellation may run at the same time, and what they do with the
-/// extra state is the program's own affair.
+/// The request of an extra state. Shared: a query and a cancellation may run concurrently; their accesses to the extra state are
+/// the program's responsibility.
 fn of<'call>(state: *mut c_void) -> &'call FortranGrequest {
-    // SAFETY: C hands back what `start` gave it, until `free` has had it.
+    // SAFETY: C passes back the state from `start`, at the latest to `free`.
     unsafe { &*state.cast::<FortranGrequest>() }
 }
 
 extern "C" fn query(state: *mut c_void, status: *mut [c_int; 8]) -> c_int {
     let request = of(state);
     let mut code = 0;
-    // SAFETY: the program's own procedure, with the arguments that section 13.2 gives it.
+    // SAFETY: the program's procedure, with the arguments of section 13.2.
     unsafe { (request.query)(request.extra_state, status, &raw mut code) };
     code
 }
@@ -64,7 +64,7 @@ extern "C" fn free(state: *mut c_void) -> c_int {
     let mut code = 0;
     // SAFETY: the same.
     unsafe { (request.free)(request.extra_state, &raw mut code) };
-    // SAFETY: `start` made it so, and C calls this once, as the last.
+    // SAFETY: made by `start`, and C calls this once, as the last.
     unsafe { discard(state.cast::<FortranGrequest>()) };
     code
 }
@@ -97,19 +97,19 @@ extern "C" fn start(
         extra_state: Box::into_raw(Box::new(extra_state.get())),
     }));
     let mut handle = request.handle();
-    // SAFETY: the callbacks take what they are given here: the state lives until `free`.
+    // SAFETY: the callbacks get the state, which exists until `free`.
     let code = unsafe { MPI_Grequest_start(query, free, cancel, state.cast(), &raw mut handle) };
     if code == 0 {
         request.set_handle(handle);
     } else {
-        // SAFETY: the request was not made, so that C has not kept it.
+        // SAFETY: the request was not made, so C has not stored the state.
         unsafe { discard(state) };
     }
     ierror.set(code);
 }
 names!("pmpi_grequest_start_": "mpi_grequest_start_" = "pmpi_grequest_start_", "mpi_grequest_start_f08_" = "pmpi_grequest_start_f08_");
 
-/// `MPI_Status_f2f08`: both are laid out alike (MPI 5.0 section 19.3.5).
+/// `MPI_Status_f2f08`: both have the same layout (MPI 5.0 section 19.3.5).
 #[unsafe(export_name = "pmpi_status_f2f08_")]
 extern "C" fn status_f2f08(from: FortranStatus, to: FortranStatus, ierror: Ierror) {
     copy(from, to);
@@ -117,7 +117,7 @@ extern "C" fn status_f2f08(from: FortranStatus, to: FortranStatus, ierror: Ierro
 }
 names!("pmpi_status_f2f08_": "mpi_status_f2f08_" = "pmpi_status_f2f08_", "mpi_status_f2f08_f08_" = "pmpi_status_f2f08_f08_");
 
-/// `MPI_Status_f082f`, the same the other way.
+/// `MPI_Status_f082f`, in the opposite direction.
 #[unsafe(export_name = "pmpi_status_f082f_")]
 extern "C" fn status_f082f(from: FortranStatus, to: FortranStatus, ierror: Ierror) {
     copy(from, to);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Text: `CHARACTER` variables are padded with blanks and come with their length, C's end with a NUL (MPI 5.0 section 19.1.10
-//! calls neither by name; the rules are those of each function).
+//! Strings: `CHARACTER` variables are blank-padded and have a length argument, C strings are NUL-terminated. MPI 5.0 section 19.1.10
+//! does not specify the conversion; the rules are in the description of each function.
 //!
 //! # Safety
-//! Rule F (`lib.rs`): a [`Chars`] is the address of as many characters as the length that came with it.
+//! Rule F (`lib.rs`): a [`Chars`] is the address of as many characters as the length argument gives.
 
 use core::ffi::c_char;
 use core::slice;
@@ -18,57 +18,57 @@ impl Chars {
         if self.0.is_null() || length == 0 {
             return &[];
         }
-        // SAFETY: rule F: so many characters may be read while the call runs, and nothing writes to them before it does.
+        // SAFETY: rule F: `length` characters may be read while the call runs, and are not written meanwhile.
         unsafe { slice::from_raw_parts(self.0, length) }
     }
 
-    /// The text without its trailing blanks, for C.
+    /// The text without trailing blanks, for C.
     pub(crate) fn text(self, length: usize) -> Text {
         Text::of(end_trimmed(self.bytes(length)))
     }
 
-    /// Without leading blanks either, as keys and values of an info are taken (MPI 5.0 chapter 10).
+    /// The text without leading and trailing blanks, for info keys and values (MPI 5.0 chapter 10).
     pub(crate) fn trimmed(self, length: usize) -> Text {
         let text = end_trimmed(self.bytes(length));
         let start = text.iter().take_while(|byte| **byte == b' ').count();
         Text::of(&text[start..])
     }
 
-    /// The `place`-th of an array whose items have `length` characters.
+    /// Item `place` of an array whose items have `length` characters.
     pub(crate) fn item(self, place: usize, length: usize) -> Self {
         Self(self.0.wrapping_add(place * length))
     }
 
-    /// Writes what C gave, cut or padded with blanks.
+    /// Writes a text from C, truncated or blank-padded.
     pub(crate) fn give(self, text: &[u8], length: usize) {
         if self.0.is_null() {
             return;
         }
         for place in 0..length {
             let byte = text.get(place).copied().unwrap_or(b' ');
-            // SAFETY: rule F: so many characters may be written.
+            // SAFETY: rule F: `length` characters may be written.
             unsafe { *self.0.wrapping_add(place) = byte };
         }
     }
 
-    /// Whether C knows the address by a name of its own.
+    /// The address, for comparison with constants.
     pub(crate) fn as_ptr(self) -> *const u8 {
         self.0
     }
 }
 
-/// Only blanks pad: a tab is the program's own.
+/// Removes trailing blanks, but no other white space.
 fn end_trimmed(text: &[u8]) -> &[u8] {
     let blanks = text.iter().rev().take_while(|byte| **byte == b' ').count();
     &text[..text.len() - blanks]
 }
 
-/// A text that ends with a NUL.
+/// A NUL-terminated text.
 pub(crate) struct Text(Vec<u8>);
 
 impl Text {
     fn of(bytes: &[u8]) -> Self {
-        // What follows a NUL is not the program's text: C would not see it either.
+        // The text ends at its first NUL, as for C.
         let bytes = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
         let mut text = Vec::with_capacity(bytes.len() + 1);
         text.extend_from_slice(bytes);
@@ -76,37 +76,37 @@ impl Text {
         Self(text)
     }
 
-    /// For C.
+    /// The pointer for C.
     pub(crate) fn as_ptr(&self) -> *const c_char {
         self.0.as_ptr().cast()
     }
 
-    /// Whether there is no character.
+    /// Whether it has no characters.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.len() == 1
     }
 }
 
-/// Room for C to write a text into.
+/// A buffer for a text from C.
 pub(crate) struct TextRoom(Vec<u8>);
 
 impl TextRoom {
-    /// For so many characters with the NUL.
+    /// A buffer for `size` characters including the NUL.
     pub(crate) fn of(size: usize) -> Self {
         Self(vec![0; size.max(1)])
     }
 
-    /// For C.
+    /// The pointer for C.
     pub(crate) fn as_mut_ptr(&mut self) -> *mut c_char {
         self.0.as_mut_ptr().cast()
     }
 
-    /// What C wrote.
+    /// The text that C wrote.
     pub(crate) fn text(&self) -> &[u8] {
         self.0.split(|byte| *byte == 0).next().unwrap_or_default()
     }
 
-    /// Hands it to Fortran.
+    /// Copies it to a Fortran variable.
     pub(crate) fn give(&self, to: Chars, length: usize) {
         to.give(self.text(), length);
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The static library behind `libmpi_abi.so.1` and `libmpi_abi.a`: everything is in `mpi-abi`. `cargo xtask install` links
-//! the shared one from it, with the C compiler, because only so the soname and the version script are ours.
+//! The static library from which `libmpi_abi.so.1` and `libmpi_abi.a` are made: the code is in `mpi-abi`. `cargo xtask install` links
+//! the shared library with the C compiler, in order to set the soname and the version script.
 //!
-//! **Knows** `mpi-abi`. **Never** holds code.
+//! **Knows** `mpi-abi`. **Never** contains code.
 
 pub use mpi_abi::entry;
 

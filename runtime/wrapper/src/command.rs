@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The caller's command line: what is the wrapper's, what is the compiler's, and what the wrapper adds to it.
+//! The command line: the wrapper's own options, the compiler's arguments, and the arguments that the wrapper adds.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -7,20 +7,20 @@ use std::path::Path;
 use crate::language::{Kit, Language};
 use crate::place::flag;
 
-/// What the command line asks for.
+/// The request of a command line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum WrapperRequest {
     Compile,
     Show(ShownPart),
-    /// The folder of the compiled modules of Fortran.
+    /// Print the folder of the compiled Fortran modules.
     Modules,
     Help,
 }
 
-/// The part of the command that `-show` and the like print.
+/// The part of the command that `-show` and similar options print.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ShownPart {
-    /// The command that would run.
+    /// The complete command.
     Whole,
     /// The command that compiles.
     CompileCommand,
@@ -39,14 +39,14 @@ pub(crate) enum ShownPart {
 #[derive(Debug)]
 pub(crate) struct CompilerCommand {
     pub(crate) request: WrapperRequest,
-    /// Of `-cc=`, `-cxx=` or `-fc=`.
+    /// The value of `-cc=`, `-cxx=` or `-fc=`.
     pub(crate) compiler: Option<OsString>,
-    /// Whether the compiler is asked for nothing but its version.
-    pub(crate) tells_version: bool,
+    /// The only argument is `-v`.
+    pub(crate) is_version_query: bool,
     static_mpi: bool,
     links: bool,
     compiles: bool,
-    /// The caller's words for the compiler, untouched.
+    /// The caller's arguments for the compiler, unchanged.
     own: Vec<OsString>,
 }
 
@@ -55,7 +55,7 @@ impl CompilerCommand {
         let mut line = Self {
             request: WrapperRequest::Compile,
             compiler: None,
-            tells_version: false,
+            is_version_query: false,
             static_mpi: false,
             links: false,
             compiles: false,
@@ -71,11 +71,11 @@ impl CompilerCommand {
             .any(|word| STOPS_BEFORE_LINKING.iter().any(|stop| word == stop));
         line.links = inputs && !stops_early;
         line.compiles = inputs;
-        line.tells_version = line.own.len() == 1 && line.own[0] == "-v";
+        line.is_version_query = line.own.len() == 1 && line.own[0] == "-v";
         line
     }
 
-    /// One word: the wrapper's own, or one for the compiler.
+    /// Takes one argument: an option of the wrapper, or one for the compiler.
     fn take(&mut self, arg: &OsString, language: Language) {
         let text = arg.to_str().unwrap_or_default();
         let mut prefixes = language.options().iter();
@@ -95,12 +95,12 @@ impl CompilerCommand {
         }
     }
 
-    /// Whether the compiler gets files to work on.
+    /// Whether the compiler gets input files.
     pub(crate) fn has_files(&self) -> bool {
         self.compiles
     }
 
-    /// All words for the compiler.
+    /// All arguments for the compiler.
     pub(crate) fn words(&self, kit: &Kit) -> Vec<OsString> {
         let mut words = Vec::new();
         if self.compiles {
@@ -121,16 +121,16 @@ impl CompilerCommand {
         words
     }
 
-    /// Whether the caller says yes or no to an option of the form `-fsomething`, or it cannot be given: compilers of C, which
-    /// those of Fortran call for files in C, do not know options of Fortran.
+    /// Whether the caller sets an option of the form `-fsomething` or its negation, or it must not be added: Fortran compilers pass C
+    /// files to a C compiler, which does not accept Fortran options.
     fn decides(&self, option: &str) -> bool {
         let no = option.replacen("-f", "-fno-", 1);
-        let is_said = |word: &OsString| word == option || word.to_str() == Some(&no);
+        let is_given = |word: &OsString| word == option || word.to_str() == Some(&no);
         let is_c = |word: &OsString| {
             let extension = Path::new(word).extension().unwrap_or_default();
             !starts_with_dash(word) && SOURCES_OF_C.iter().any(|known| extension == *known)
         };
-        self.own.iter().any(|word| is_said(word) || is_c(word))
+        self.own.iter().any(|word| is_given(word) || is_c(word))
     }
 
     fn link_flags(&self, kit: &Kit) -> Vec<OsString> {
@@ -152,13 +152,13 @@ impl CompilerCommand {
         words
     }
 
-    /// What `-show` and its like print.
+    /// The output of `-show` and similar options.
     pub(crate) fn show(&self, part: ShownPart, compiler: &[OsString], kit: &Kit) -> String {
         let compile = self.compile_flags(kit);
         let link = self.link_flags(kit);
         let words: Vec<OsString> = match part {
             ShownPart::Whole if self.compiles => [compiler, &self.words(kit)].concat(),
-            // Asked without files: everything that a program needs.
+            // Without files: everything that a program needs.
             ShownPart::Whole => [compiler, &compile, &self.own, &link].concat(),
             ShownPart::CompileCommand => [compiler, &compile, &self.own, &["-c".into()]].concat(),
             ShownPart::LinkCommand => [compiler, &self.own, &link].concat(),
@@ -178,7 +178,7 @@ impl CompilerCommand {
     }
 }
 
-/// The words of other MPIs' wrappers that ask to show something: those of MPICH, and of Open MPI with one or two dashes.
+/// The options of other MPIs' wrappers that print the command: MPICH's, and Open MPI's with one or two dashes.
 fn shown(text: &str) -> Option<ShownPart> {
     let text = text.strip_prefix('-')?;
     let text = text.strip_prefix('-').unwrap_or(text);
@@ -197,7 +197,7 @@ fn shown(text: &str) -> Option<ShownPart> {
     })
 }
 
-/// Whether the compiler gets a file to work on. Without one (`--version`, `-v`, `-dumpmachine`) nothing is linked.
+/// Whether the arguments have an input file. Without one (`--version`, `-v`, `-dumpmachine`) nothing is linked.
 fn has_input(words: &[OsString]) -> bool {
     let mut words = words.iter();
     while let Some(word) = words.next() {
@@ -218,7 +218,7 @@ fn starts_with_dash(word: &OsStr) -> bool {
     word.as_encoded_bytes().first() == Some(&b'-')
 }
 
-/// A word as a shell would read it back.
+/// Quotes a word for the shell.
 fn quoted(word: &OsString) -> String {
     let text = Path::new(word).display().to_string();
     let plain = |c: char| c.is_alphanumeric() || "-_./,=+:@%^~".contains(c);
@@ -240,7 +240,7 @@ fn quoted(word: &OsString) -> String {
 
 const SOURCES_OF_C: [&str; 6] = ["c", "cc", "cpp", "cxx", "C", "c++"];
 
-/// With one of these the compiler does not link.
+/// Options with which the compiler does not link.
 const STOPS_BEFORE_LINKING: &[&str] = &[
     "-c",
     "-S",
@@ -251,7 +251,7 @@ const STOPS_BEFORE_LINKING: &[&str] = &[
     "--precompile",
 ];
 
-/// Options of GCC, Clang and compilers of Fortran whose value is the next word.
+/// Options of GCC, Clang and Fortran compilers whose value is the next argument.
 const TAKES_A_WORD: &[&str] = &[
     "-o",
     "-I",
@@ -296,7 +296,7 @@ const TAKES_A_WORD: &[&str] = &[
     "-mdir",
 ];
 
-/// What the static library needs of the system.
+/// System libraries that the static library needs.
 const STATIC_NEEDS: &[&str] = &["-lpthread", "-ldl", "-lm", "-lrt"];
 
 #[cfg(test)]

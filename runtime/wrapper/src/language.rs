@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The languages: which compiler each has, and what a program in it needs.
+//! The languages: compilers, and the arguments that a program needs.
 
 use std::env;
 use std::ffi::OsString;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::command::CompilerCommand;
 use crate::place::InstallTree;
 
-/// The language of a wrapper, by the name it was called by.
+/// The language of a wrapper, by the name under which it was called.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Language {
     C,
@@ -30,7 +30,7 @@ impl Language {
         }
     }
 
-    /// The environment's word for the compiler.
+    /// The environment variable for the compiler.
     pub(crate) const fn variable(self) -> &'static str {
         match self {
             Self::C => "RMPI_CC",
@@ -39,7 +39,7 @@ impl Language {
         }
     }
 
-    /// The command line's: the first is the one that is told of.
+    /// The command-line options for the compiler; messages name the first.
     pub(crate) const fn options(self) -> &'static [&'static str] {
         match self {
             Self::C => &["-cc=", "-cxx=", "-CC="],
@@ -48,12 +48,12 @@ impl Language {
         }
     }
 
-    /// What is taken where nothing is named.
+    /// The default compiler.
     pub(crate) fn default_compiler(self) -> &'static str {
         match self {
             Self::C => "cc",
             Self::Cxx => "c++",
-            // No name of a compiler of Fortran is there on every system.
+            // There is no standard name for a Fortran compiler.
             Self::Fortran => {
                 let mut known = FORTRAN_COMPILERS.iter();
                 let found = known.find(|name| find_program(Path::new(name)).is_some());
@@ -62,7 +62,7 @@ impl Language {
         }
     }
 
-    /// The compiler and its first arguments: `-cc=`, else the variable, else the system's.
+    /// The compiler and its first arguments: from `-cc=`, otherwise the variable, otherwise the default.
     pub(crate) fn compiler(self, line: &CompilerCommand) -> Vec<OsString> {
         let named = line
             .compiler
@@ -70,7 +70,7 @@ impl Language {
             .or_else(|| env::var_os(self.variable()));
         let named = named.filter(|text| !text.is_empty());
         let named = named.unwrap_or_else(|| self.default_compiler().into());
-        // A path with a space in it is a path; anything else with a space is a command and its arguments.
+        // An existing path may contain spaces; anything else is split into a command and arguments.
         if Path::new(&named).is_file() {
             return vec![named];
         }
@@ -95,10 +95,10 @@ impl Language {
     }
 }
 
-/// Compilers of Fortran under their usual names, in the order in which they are looked for.
+/// The usual names of Fortran compilers, in search order.
 const FORTRAN_COMPILERS: [&str; 5] = ["gfortran", "flang", "flang-new", "ifx", "nvfortran"];
 
-/// The file that a command of this name would start.
+/// Looks a command up in `PATH`.
 pub(crate) fn find_program(name: &Path) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
     env::split_paths(&path)
@@ -106,20 +106,20 @@ pub(crate) fn find_program(name: &Path) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// What the wrapper adds to the compiler's words.
+/// The data for the arguments that the wrapper adds.
 #[derive(Debug)]
 pub(crate) struct Kit {
     pub(crate) include: PathBuf,
     pub(crate) lib: PathBuf,
     is_fortran: bool,
-    /// The compiled modules of Fortran, and the archive of their code.
+    /// The folder of the compiled Fortran modules and the archive of their code.
     modules: Option<PathBuf>,
-    /// An option without which the compiler refuses old programs, if it has such.
+    /// The option that lets the compiler accept old programs, if it has one.
     pub(crate) leniency: Option<&'static str>,
 }
 
 impl Kit {
-    /// For C and C++.
+    /// The kit of C and C++.
     pub(crate) fn of_c(place: &InstallTree) -> Self {
         Self {
             include: place.include(),
@@ -130,7 +130,7 @@ impl Kit {
         }
     }
 
-    /// For Fortran. Without modules, programs that include `mpif.h` are compiled all the same.
+    /// The kit of Fortran. Without modules, programs that include `mpif.h` can still be compiled.
     pub(crate) fn of_fortran(
         place: &InstallTree,
         modules: Option<PathBuf>,
@@ -154,7 +154,7 @@ impl Kit {
         folders.into_iter().flatten().cloned().collect()
     }
 
-    /// In the order of the linker: each needs those behind it.
+    /// The libraries, in link order.
     pub(crate) fn libraries(&self) -> Vec<&'static str> {
         let modules = self.modules.is_some().then_some(MODULE_LIBRARY);
         let bindings = self.is_fortran.then_some("rmpi_fortran");

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `rmpicc`, `rmpicxx` and `rmpifort` (also `mpicc`, `mpicxx`, `mpic++`, `mpifort`, `mpif90`, `mpif77`): the system's compiler,
-//! with the header and the library of the folder that the wrapper itself lies in.
+//! with the header and the library of the installation that contains the wrapper.
 //!
-//! **Knows** its own path, the caller's arguments, `RMPI_CC`, `RMPI_CXX` and `RMPI_FC`, and for Fortran where modules are kept
-//! that were compiled once for a compiler (`modules.rs`).
-//! **Never** changes an argument of the caller, adds one that contradicts another, or stays: it becomes the compiler.
+//! **Knows** its own path, the caller's arguments, `RMPI_CC`, `RMPI_CXX` and `RMPI_FC`, and for Fortran the cache of compiled modules
+//! (`modules.rs`).
+//! **Never** changes an argument of the caller, or adds a contradictory one; it replaces itself by the compiler.
 //!
-//! One thread, no clean-up: all paths end in `exec`, or in words on standard error and code 127.
+//! One thread, no clean-up: all paths end in `exec`, or in a message on standard error and exit code 127.
 
 mod command;
 mod language;
@@ -36,13 +36,13 @@ fn main() -> ExitCode {
     match run(&name, args.collect()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
-            tell(&name, &why);
+            report(&name, &why);
             ExitCode::from(NOT_STARTED)
         }
     }
 }
 
-/// Becomes the compiler, or prints what was asked for.
+/// Executes the compiler, or prints the requested information.
 fn run(name: &str, args: Vec<OsString>) -> Result<(), String> {
     let language = Language::of(name);
     let place = InstallTree::find()?;
@@ -51,13 +51,13 @@ fn run(name: &str, args: Vec<OsString>) -> Result<(), String> {
         WrapperRequest::Help => say(&help(name)),
         WrapperRequest::Show(part) => {
             let compiler = language.compiler(&line);
-            // Who asks may compile without the wrapper, and reads what is told as a part of the answer.
+            // No messages: the caller may parse all output.
             let kit = kit(language, &compiler, &place, |_| ());
             say(&line.show(part, &compiler, &kit))
         }
         WrapperRequest::Modules => {
             let compiler = real_compiler(language, &line)?;
-            let folder = Modules::of(&compiler, &place)?.find_or_make(|text| tell(name, text))?;
+            let folder = Modules::of(&compiler, &place)?.find_or_make(|text| report(name, text))?;
             say(&folder.display().to_string())
         }
         WrapperRequest::Compile => become_compiler(name, language, &line, &place),
@@ -69,9 +69,9 @@ fn say(text: &str) -> Result<(), String> {
         .map_err(|why| format!("cannot write to standard output: {why}"))
 }
 
-/// A line for people.
-fn tell(name: &str, text: &str) {
-    // Nobody is left to tell if standard error is closed.
+/// Prints a message for the user.
+fn report(name: &str, text: &str) {
+    // A closed standard error is not an error.
     let _ = writeln!(io::stderr(), "{name}: {text}");
 }
 
@@ -83,8 +83,8 @@ fn become_compiler(
 ) -> Result<(), String> {
     let words = real_compiler(language, line)?;
     let (program, first) = words.split_first().ok_or("no compiler is named")?;
-    if line.tells_version {
-        // Programs that ask a compiler for its version read standard output; this is for people.
+    if line.is_version_query {
+        // For the user; programs that query a compiler's version read standard output.
         eprintln!(
             "rmpi {} wraps: {}",
             env!("CARGO_PKG_VERSION"),
@@ -92,7 +92,7 @@ fn become_compiler(
         );
     }
     let kit = match line.has_files() {
-        true => kit(language, &words, place, |text| tell(name, text)),
+        true => kit(language, &words, place, |text| report(name, text)),
         false => Kit::of_c(place),
     };
     let why = Command::new(program)
@@ -108,21 +108,26 @@ fn become_compiler(
     })
 }
 
-/// What the language needs; where Fortran's modules cannot be had, that is told, and the rest is there.
-fn kit(language: Language, compiler: &[OsString], place: &InstallTree, tell: impl Fn(&str)) -> Kit {
+/// The kit of a language; if the Fortran modules are not available, a message is printed, and the rest is returned.
+fn kit(
+    language: Language,
+    compiler: &[OsString],
+    place: &InstallTree,
+    report: impl Fn(&str),
+) -> Kit {
     if language != Language::Fortran {
         return Kit::of_c(place);
     }
     let modules = Modules::of(compiler, place);
     let leniency = modules.as_ref().ok().and_then(Modules::leniency);
-    let folder = modules.and_then(|modules| modules.find_or_make(&tell));
+    let folder = modules.and_then(|modules| modules.find_or_make(&report));
     if let Err(why) = &folder {
-        tell(why);
+        report(why);
     }
     Kit::of_fortran(place, folder.ok(), leniency)
 }
 
-/// The compiler and its first arguments, which is not this very program.
+/// The compiler and its first arguments; an error if it is this very program.
 fn real_compiler(language: Language, line: &CompilerCommand) -> Result<Vec<OsString>, String> {
     let words = language.compiler(line);
     let program = words.first().ok_or("no compiler is named")?;
@@ -136,7 +141,7 @@ fn real_compiler(language: Language, line: &CompilerCommand) -> Result<Vec<OsStr
     Ok(words)
 }
 
-/// Whether `program` is this very file, which would start itself for ever.
+/// Whether `program` is this very file, which would execute itself in a loop.
 fn is_wrapper(program: &OsString) -> bool {
     let Ok(ours) = env::current_exe().and_then(|path| path.canonicalize()) else {
         return false;
@@ -183,5 +188,5 @@ fn help(name: &str) -> String {
     )
 }
 
-/// What shells answer where a command cannot be started.
+/// The exit code of shells for a command that cannot be started.
 const NOT_STARTED: u8 = 127;

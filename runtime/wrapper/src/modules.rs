@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The modules `mpi` and `mpi_f08`, compiled once for each compiler.
 //!
-//! What a compiler of Fortran writes of a module, no other compiler can read, often not even its own next version. So the sources
-//! are installed, and a folder of compiled modules is named after the compiler, its version, and the sources. It is made when it
-//! is first needed: in the installed tree, or where that cannot be written to, in the user's cache.
+//! Module files can only be read by the Fortran compiler that wrote them, often only by the same version. So the sources are
+//! installed, and a folder of compiled modules is named after the compiler, its version, and the sources. It is made when it is
+//! first needed: in the installed tree or, if that is not writable, in the user's cache.
 //!
-//! A folder is complete or not there: it is built under another name beside its place and renamed. Whoever builds holds a lock,
-//! so that the many wrappers that a parallel make starts wait for one of them.
+//! A folder is complete or absent: it is built under a temporary name and renamed. The build holds a lock, so that the many wrappers
+//! of a parallel make wait for one of them.
 
 use std::env;
 use std::ffi::OsString;
@@ -24,21 +24,20 @@ use crate::place::InstallTree;
 #[derive(Debug)]
 pub(crate) struct Modules {
     compiler: Vec<OsString>,
-    /// What the compiler calls itself.
+    /// The compiler's version line.
     version: String,
     sources: PathBuf,
-    /// The name of the folder, wherever it lies.
+    /// The name of the folder.
     name: String,
-    /// Where it may lie, best place first.
+    /// Candidate parent folders, best first.
     places: Vec<PathBuf>,
 }
 
-/// The sources, in the order in which they need each other. The first must compile; a compiler that is too old for the second
-/// still has the first.
+/// The sources, in order of dependency. The first must compile; the second is optional, for compilers that are too old for it.
 const SOURCES: [&str; 2] = ["mpi", "mpi_f08"];
 
 impl Modules {
-    /// Those of this compiler, which is asked for its version.
+    /// The modules of a compiler, which is run to get its version.
     pub(crate) fn of(compiler: &[OsString], place: &InstallTree) -> Result<Self, String> {
         let version = version(compiler)?;
         let sources = place.module_sources();
@@ -54,14 +53,14 @@ impl Modules {
         })
     }
 
-    /// The folder of the compiled modules. It is made if there is none, after a line to `tell`.
-    pub(crate) fn find_or_make(&self, tell: impl Fn(&str)) -> Result<PathBuf, String> {
+    /// The folder of the compiled modules. It is built if there is none, after a message to `report`.
+    pub(crate) fn find_or_make(&self, report: impl Fn(&str)) -> Result<PathBuf, String> {
         if let Some(found) = self.found() {
             return Ok(found);
         }
         let mut refused = Vec::new();
         for place in &self.places {
-            match self.make(place, &tell) {
+            match self.make(place, &report) {
                 Ok(folder) => return Ok(folder),
                 Err(ModuleFailure::Compiler(why)) => return Err(why),
                 Err(ModuleFailure::Place(why)) => refused.push(why),
@@ -74,8 +73,8 @@ impl Modules {
         ))
     }
 
-    /// The option with which the compiler takes calls of one procedure with arguments of different types, as programs with `mpif.h`
-    /// have them: gfortran refuses them since version 10 and only warns with it, older ones do not know it.
+    /// The option with which the compiler accepts calls of one procedure with arguments of different types, as in programs with
+    /// `mpif.h`: gfortran rejects them since version 10 without it; older versions do not have it.
     pub(crate) fn leniency(&self) -> Option<&'static str> {
         let id = id(&self.version);
         let (major, _) = id.strip_prefix("gfortran-")?.split_once('.')?;
@@ -88,10 +87,10 @@ impl Modules {
         folders.find(|folder| folder.is_dir())
     }
 
-    fn make(&self, place: &Path, tell: &impl Fn(&str)) -> Result<PathBuf, ModuleFailure> {
+    fn make(&self, place: &Path, report: &impl Fn(&str)) -> Result<PathBuf, ModuleFailure> {
         let whole = place.join(&self.name);
         fs::create_dir_all(place).map_err(|why| ModuleFailure::at(place, &why))?;
-        // Released when the file is closed. A file system without locks lets two build at once, which is only wasteful.
+        // Released when the file is closed. On a file system without locks two builds may run at once, which is only wasteful.
         let lock =
             File::create(place.join(".lock")).map_err(|why| ModuleFailure::at(place, &why))?;
         let _ = lock.lock();
@@ -101,24 +100,24 @@ impl Modules {
         sweep(place);
         let draft = place.join(format!(".{}.{}", self.name, process::id()));
         fs::create_dir_all(&draft).map_err(|why| ModuleFailure::at(&draft, &why))?;
-        tell(&format!(
+        report(&format!(
             "compiling the modules `mpi` and `mpi_f08` for {}, once, into {}",
             self.version,
             whole.display()
         ));
-        let built = self.build(&draft, tell).and_then(|()| {
+        let built = self.build(&draft, report).and_then(|()| {
             let renamed = fs::rename(&draft, &whole);
-            // Another one was first.
+            // Another build was first.
             let renamed = renamed.or_else(|why| if whole.is_dir() { Ok(()) } else { Err(why) });
             renamed.map_err(|why| ModuleFailure::at(&whole, &why))
         });
-        // It has gone where all went well.
+        // After a success it does not exist any more.
         let _ = fs::remove_dir_all(&draft);
         built.map(|()| whole)
     }
 
-    /// Compiles everything in `draft`, and leaves only what is needed, for all to read.
-    fn build(&self, draft: &Path, tell: &impl Fn(&str)) -> Result<(), ModuleFailure> {
+    /// Compiles all sources in `draft`, and removes temporary files; the result is readable by all users.
+    fn build(&self, draft: &Path, report: &impl Fn(&str)) -> Result<(), ModuleFailure> {
         let mut objects = Vec::new();
         for source in SOURCES {
             let object = format!("{source}.o");
@@ -137,7 +136,7 @@ impl Modules {
                     self.version
                 )));
             }
-            tell(&format!(
+            report(&format!(
                 "{} cannot compile the module `{source}`: {why}; the module `mpi` is there",
                 self.version
             ));
@@ -166,9 +165,9 @@ const LENIENCY: &str = "-fallow-argument-mismatch";
 /// Why modules were not made.
 #[derive(Debug)]
 enum ModuleFailure {
-    /// Another place may do.
+    /// Another parent folder may work.
     Place(String),
-    /// No place helps.
+    /// The compiler failed.
     Compiler(String),
 }
 
@@ -178,16 +177,16 @@ impl ModuleFailure {
     }
 }
 
-/// The user's own place.
+/// The user's cache folder.
 fn cache() -> Option<PathBuf> {
     let named = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    // The rule of those variables: what is not absolute does not count.
+    // By the XDG specification relative paths are ignored.
     let named = named.filter(|path| path.is_absolute());
     let home = || Some(PathBuf::from(env::var_os("HOME")?).join(".cache"));
     Some(named.or_else(home)?.join("rmpi/fortran"))
 }
 
-/// The first line that says something when the compiler is asked for its version.
+/// The first non-empty line of the compiler's `--version`.
 fn version(compiler: &[OsString]) -> Result<String, String> {
     let (program, first) = compiler.split_first().ok_or("no compiler is named")?;
     let done = Command::new(program).args(first).arg("--version").output();
@@ -225,11 +224,11 @@ fn id(version: &str) -> String {
         }
     };
     let name: String = raw.chars().map(plain).take(LONGEST_ID).collect();
-    // Names that begin with a dot are those of drafts.
+    // Names that begin with a dot are reserved for drafts.
     name.trim_start_matches('.').to_owned()
 }
 
-/// What compilers call themselves, and what we call them.
+/// Names in version lines, and the names that we use.
 const FAMILIES: [(&str, &str); 5] = [
     ("GNU Fortran", "gfortran"),
     ("flang", "flang"),
@@ -239,7 +238,7 @@ const FAMILIES: [(&str, &str); 5] = [
 ];
 const LONGEST_ID: usize = 80;
 
-/// Tells the sources of one installation from those of another, and a compiler with options from one without (FNV-1a).
+/// A hash (FNV-1a) of the sources and of the compiler's options.
 fn fingerprint(sources: &Path, compiler: &[OsString]) -> Result<u32, String> {
     let mut hash = 0x811c_9dc5_u32;
     let mut add = |bytes: &[u8]| {
@@ -267,7 +266,7 @@ fn fingerprint(sources: &Path, compiler: &[OsString]) -> Result<u32, String> {
     Ok(hash)
 }
 
-/// The compiler's first line that tells of an error, or its last line.
+/// The first line of the compiler's output with an error, or its last line.
 fn first_error(done: &Output) -> String {
     let text = String::from_utf8_lossy(&done.stderr).into_owned();
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
@@ -280,11 +279,11 @@ fn first_error(done: &Output) -> String {
     }
 }
 
-/// Whether there is room left: a compiler that stopped for want of it has not told what it can compile.
+/// Checks that there is space left: a failure for lack of space says nothing about the compiler.
 fn room(draft: &Path) -> Result<(), ModuleFailure> {
     let probe = draft.join("probe");
     let wrote = fs::write(&probe, vec![0; PROBE_BYTES]);
-    // A part of it may be there.
+    // It may have been written in part.
     let _ = fs::remove_file(&probe);
     wrote.map_err(|why| ModuleFailure::at(draft, &why))
 }
@@ -306,7 +305,7 @@ fn archive(draft: &Path, objects: &[String]) -> Result<(), ModuleFailure> {
     )))
 }
 
-/// An administrator's mask must not hide from users what was made for them.
+/// Makes a folder readable for all users, independent of the umask.
 fn open_to_all(folder: &Path) -> io::Result<()> {
     for file in fs::read_dir(folder)? {
         fs::set_permissions(file?.path(), Permissions::from_mode(0o644))?;
@@ -314,20 +313,20 @@ fn open_to_all(folder: &Path) -> io::Result<()> {
     fs::set_permissions(folder, Permissions::from_mode(0o755))
 }
 
-/// Removes what builds left that were killed, on this machine or another.
+/// Removes old drafts of builds that were killed, on any machine.
 fn sweep(place: &Path) {
     for entry in fs::read_dir(place).into_iter().flatten().flatten() {
         let is_draft = entry.file_name().as_encoded_bytes().starts_with(b".");
         let age = entry.metadata().and_then(|data| data.modified());
         let age = age.ok().and_then(|time| time.elapsed().ok());
         if is_draft && age.is_some_and(|age| age > STALE) {
-            // The lock is no folder and stays.
+            // The lock file stays.
             let _ = fs::remove_dir_all(entry.path());
         }
     }
 }
 
-/// No build takes nearly as long.
+/// Age of a draft after which its build has certainly ended.
 const STALE: Duration = Duration::from_secs(3600);
 
 #[cfg(test)]
@@ -375,7 +374,7 @@ mod tests {
         }
     }
 
-    /// An installed tree with sources, and a compiler that is a script: `body` runs with the draft as its folder.
+    /// An installed tree with sources, and a shell script as the compiler: `body` runs in the draft folder.
     fn set_up(name: &str, body: &str) -> (PathBuf, Modules) {
         let prefix = env::temp_dir().join(format!("modules-{name}-{}", process::id()));
         let place = InstallTree::at(&prefix);
@@ -388,7 +387,7 @@ mod tests {
         let version = "test \"$1\" = --version && echo flang version 1.0 && exit";
         fs::write(&script, format!("#!/bin/sh\n{version}\n{body}\n")).unwrap();
         fs::set_permissions(&script, Permissions::from_mode(0o755)).unwrap();
-        // Compilers of Fortran are called by two words where they have options.
+        // A compiler with an option.
         let compiler = ["sh".into(), script.into_os_string()];
         let mut modules = Modules::of(&compiler, &place).unwrap();
         modules.places.truncate(1);
@@ -396,7 +395,7 @@ mod tests {
         (prefix, modules)
     }
 
-    /// Writes what a compiler would: the object behind `-o`, and a module.
+    /// Writes the output of a compiler: the object after `-o`, and a module.
     const GOOD: &str = "echo x > \"$5\"; echo x > \"${5%.o}.mod\"";
 
     fn names(folder: &Path) -> Vec<String> {
@@ -412,11 +411,11 @@ mod tests {
     #[test]
     fn a_folder_is_made_once_and_holds_modules_and_archive() {
         let (prefix, modules) = set_up("once", GOOD);
-        let told = std::cell::Cell::new(0);
-        let tell = |_: &str| told.set(told.get() + 1);
-        let folder = modules.find_or_make(tell).unwrap();
-        assert_eq!(modules.find_or_make(tell), Ok(folder.clone()));
-        assert_eq!(told.get(), 1);
+        let reports = std::cell::Cell::new(0);
+        let report = |_: &str| reports.set(reports.get() + 1);
+        let folder = modules.find_or_make(report).unwrap();
+        assert_eq!(modules.find_or_make(report), Ok(folder.clone()));
+        assert_eq!(reports.get(), 1);
         assert_eq!(
             names(&folder),
             ["librmpi_modules.a", "mpi.mod", "mpi_f08.mod"]
@@ -459,7 +458,7 @@ mod tests {
     fn where_the_tree_cannot_be_written_to_the_cache_is_taken() {
         let (prefix, modules) = set_up("cache", GOOD);
         fs::create_dir_all(prefix.join("lib/rmpi")).unwrap();
-        // A file in the folder's place refuses everybody, root too.
+        // A file instead of the folder is an error even for root.
         fs::write(prefix.join("lib/rmpi/fortran"), "").unwrap();
         let folder = modules.find_or_make(|_| ()).unwrap();
         assert_eq!(folder, prefix.join("cache").join(&modules.name));
@@ -469,16 +468,16 @@ mod tests {
     #[test]
     fn many_at_once_make_one_folder() {
         let (prefix, modules) = set_up("many", &format!("sleep 0.05; {GOOD}"));
-        let told = std::sync::Mutex::new(0);
+        let reports = std::sync::Mutex::new(0);
         std::thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {
-                    let count = |_: &str| *told.lock().unwrap() += 1;
+                    let count = |_: &str| *reports.lock().unwrap() += 1;
                     modules.find_or_make(count).unwrap();
                 });
             }
         });
-        assert_eq!(told.into_inner().unwrap(), 1);
+        assert_eq!(reports.into_inner().unwrap(), 1);
         assert_eq!(
             names(&prefix.join("lib/rmpi/fortran")),
             [modules.name.as_str()]

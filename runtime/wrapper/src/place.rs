@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where rmpi is installed: the folder above the one that the wrapper lies in, wherever that was moved to.
+//! The installation: the parent of the folder that contains the wrapper, so that it can be moved.
 
 use std::env;
 use std::ffi::OsString;
@@ -12,7 +12,7 @@ pub(crate) struct InstallTree {
 }
 
 impl InstallTree {
-    /// The tree of this very program.
+    /// The tree that contains this program.
     pub(crate) fn find() -> Result<Self, String> {
         let program =
             env::current_exe().map_err(|why| format!("cannot find my own file: {why}"))?;
@@ -49,18 +49,18 @@ impl InstallTree {
         self.prefix.join("lib")
     }
 
-    /// Where the sources of the modules of Fortran lie.
+    /// The folder of the Fortran modules' sources.
     pub(crate) fn module_sources(&self) -> PathBuf {
         self.prefix.join("share/rmpi/fortran")
     }
 
-    /// Where modules lie that were compiled for everybody, a folder for each compiler.
+    /// The parent of the compiled modules for all users, with a folder for each compiler.
     pub(crate) fn modules(&self) -> PathBuf {
         self.prefix.join("lib/rmpi/fortran")
     }
 }
 
-/// `-I` and its like, with a path in the same word.
+/// An option with a path in the same argument, such as `-I`.
 pub(crate) fn flag(letters: &str, path: &Path) -> OsString {
     let mut word = OsString::from(letters);
     word.push(path);

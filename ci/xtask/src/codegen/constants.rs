@@ -133,7 +133,7 @@ fn names(standard: &Standard) -> String {
 /// `gen/callback.rs`.
 pub(crate) fn callbacks(standard: &Standard) -> Result<String, String> {
     let mut text = format!(
-        "{HEAD}//! The types of the functions that programs hand over (MPI 5.0 annex A.1.3).\n\
+        "{HEAD}//! The types of callback functions (MPI 5.0 annex A.1.3).\n\
          #![allow(non_camel_case_types, reason = \"the standard's names\")]\n\n\
          use core::ffi::{{c_int, c_void}};\n\n\
          use crate::handle::{{MPI_Aint, MPI_Comm, MPI_Count, MPI_Datatype, MPI_File, MPI_Offset, MPI_Session, \

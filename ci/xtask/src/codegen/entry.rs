@@ -16,11 +16,11 @@ const HEAD: &str = "// SPDX-License-Identifier: MIT OR Apache-2.0\n\
 /// `gen/entry.rs`: the list of the chapters.
 pub(crate) fn list(api: &Api) -> Result<String, String> {
     let mut text = format!(
-        "{HEAD}//! The C entry points, one module a chapter.\n//!\n\
+        "{HEAD}//! The C entry points, one module per chapter.\n//!\n\
          //! # Safety\n\
-         //! An entry point trusts its caller to keep what MPI 5.0 says of its pointers, as rules A1 to A4 of [`crate::args`]\n\
-         //! put it; each pointer is handed to `args` in a block of its own.\n\
-         #![allow(unsafe_code, reason = \"this is where C enters\")]\n\
+         //! The caller must comply with MPI 5.0 for its pointers, as formulated by the rules A1 to A4 of [`crate::args`];\n\
+         //! each pointer is passed to `args` in a separate unsafe block.\n\
+         #![allow(unsafe_code, reason = \"C entry points\")]\n\
          #![allow(clippy::missing_safety_doc, reason = \"the rules are the same for all: see above\")]\n\
          #![allow(clippy::too_many_arguments, reason = \"the standard's signatures\")]\n\
          #![allow(non_snake_case, reason = \"the standard's names\")]\n\n\
@@ -232,7 +232,7 @@ fn change_lane(name: &str, types: &[String], values: &[&str]) -> String {
     }
     format!(
         "if express_lanes::change_lane(comm) {{\n\
-         // SAFETY: the caller's own values, unchanged; the lane is this communicator's now, so this comes once.\n\
+         // SAFETY: the caller's values, unchanged; the lane now has this communicator, so there is no second recursion.\n\
          return unsafe {{ P{name}({values}) }};\n}}\n",
         values = values.join(", ")
     )
@@ -240,16 +240,16 @@ fn change_lane(name: &str, types: &[String], values: &[&str]) -> String {
 
 /// The macros that make the entry points of a function around its body.
 const MACROS: &str = r#"
-/// `PMPI_X` and its weak alias, around `$body`, which is there once for the program and for tools; and the three functions by which tools come between. The number
-/// is that of `qmpi.order`.
+/// `PMPI_X` and its weak alias, around `$body`, which programs and tools share; and the three functions for tools. The number is that of
+/// `qmpi.order`.
 macro_rules! entry {
     ($number:literal, $weak:literal, $strong:literal, $pmpi:ident, $qmpi:ident, $top:ident, $call:ident, $next:ident, $body:ident,
      ($($arg:ident: $kind:ty),*) -> $out:ty) => {
-        #[doc = concat!("`", $weak, "`, which programs call by this name and by the weak one.")]
+        #[doc = concat!("`", $weak, "`, under its strong name.")]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $pmpi($($arg: $kind),*) -> $out {
             if crate::qmpi::is_stacked() {
-                // SAFETY: the caller's own values, unchanged (A1 to A4).
+                // SAFETY: the caller's values, unchanged (A1 to A4).
                 return unsafe { $top($($arg),*) };
             }
             // SAFETY: the same.
@@ -259,15 +259,15 @@ macro_rules! entry {
     };
 }
 
-/// The same with a short way, which is tried before anything else and is closed while there are tools. Behind it stands one call
-/// alone, so that it costs the short way no instruction; there a second one may follow, which is closed when the first is.
+/// The same with a fast path, which is tried first, and is closed while there are tools. It is followed by only one call, so that the
+/// ordinary path costs the fast path no instruction; that function may try a second fast path, closed at the same times.
 macro_rules! express_entry {
     ($number:literal, $weak:literal, $strong:literal, $pmpi:ident, $qmpi:ident, $top:ident, $call:ident, $next:ident, $body:ident,
      $express:path, $past:ident $then:tt, ($($arg:ident: $kind:ty),*) -> $out:ty) => {
-        #[doc = concat!("`", $weak, "`, which programs call by this name and by the weak one.")]
+        #[doc = concat!("`", $weak, "`, under its strong name.")]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $pmpi($($arg: $kind),*) -> $out {
-            // SAFETY: the caller's own values, unchanged: what the standard promises of them, it promises here (A1, A2).
+            // SAFETY: the caller's values, unchanged (A1, A2).
             match unsafe { $express($($arg),*) } {
                 Some(code) => code,
                 // SAFETY: the same.
@@ -277,9 +277,9 @@ macro_rules! express_entry {
 
         #[inline(never)]
         unsafe extern "C" fn $past($($arg: $kind),*) -> $out {
-            next_way! { $then $($arg),* }
+            try_second! { $then $($arg),* }
             if crate::qmpi::is_stacked() {
-                // SAFETY: the caller's own values, unchanged (A1 to A4).
+                // SAFETY: the caller's values, unchanged (A1 to A4).
                 return unsafe { $top($($arg),*) };
             }
             // SAFETY: the same.
@@ -289,8 +289,8 @@ macro_rules! express_entry {
     };
 }
 
-/// The second short way, if there is one.
-macro_rules! next_way {
+/// The second fast path, if there is one.
+macro_rules! try_second {
     ([] $($arg:ident),*) => {};
     ([$then:path] $($arg:ident),*) => {
         // SAFETY: as in the entry point.
@@ -300,8 +300,7 @@ macro_rules! next_way {
     };
 }
 
-/// What both have: the weak name, how a call of the program enters the stack of tools, and the two forms in which tools call
-/// whoever is next.
+/// Shared by both: the weak name, the program's entry into the stack of tools, and the two forms in which tools call the next callee.
 macro_rules! tool_entry {
     ($number:literal, $weak:literal, $strong:literal, $pmpi:ident, $qmpi:ident, $top:ident, $call:ident, $next:ident, $body:ident,
      ($($arg:ident: $kind:ty),*) -> $out:ty) => {
@@ -311,7 +310,7 @@ macro_rules! tool_entry {
         #[cold]
         #[inline(never)]
         pub unsafe extern "C" fn $top($($arg: $kind),*) -> $out {
-            // SAFETY: the program's own values, unchanged (A1 to A4).
+            // SAFETY: the program's values, unchanged (A1 to A4).
             let out = unsafe { $call(crate::qmpi::outermost($number), $($arg),*) };
             crate::qmpi::keep_frame();
             out
@@ -320,40 +319,40 @@ macro_rules! tool_entry {
         #[inline(never)]
         unsafe fn $call(next: &crate::qmpi::NextTool, $($arg: $kind),*) -> $out {
             match *next {
-                // SAFETY: values that the program or a tool gave for this function (A1 to A4).
+                // SAFETY: values that the program or a tool passed for this function (A1 to A4).
                 crate::qmpi::NextTool::Mpi => unsafe { $body($($arg),*) },
                 crate::qmpi::NextTool::ByContext(function, context) => {
                     type Form = unsafe extern "C" fn(crate::qmpi::QmpiContext, $($kind),*) -> $out;
                     // SAFETY: a tool registered it for this function and in this form (Q1).
                     let function = unsafe { core::mem::transmute::<crate::qmpi::Function, Form>(function) };
-                    // SAFETY: values that the program or a tool gave for this function (A1 to A4).
+                    // SAFETY: values that the program or a tool passed for this function (A1 to A4).
                     unsafe { function(context, $($arg),*) }
                 }
                 crate::qmpi::NextTool::ByNumber(function, context, tool) => {
                     type Form = unsafe extern "C" fn(crate::qmpi::QmpiContext, c_int, $($kind),*) -> $out;
                     // SAFETY: a tool registered it for this function and in this form (Q1).
                     let function = unsafe { core::mem::transmute::<crate::qmpi::Function, Form>(function) };
-                    // SAFETY: values that the program or a tool gave for this function (A1 to A4).
+                    // SAFETY: values that the program or a tool passed for this function (A1 to A4).
                     unsafe { function(context, tool, $($arg),*) }
                 }
             }
         }
 
-        #[doc = concat!("`", $weak, "` for tools whose functions take a context: calls whom it names.")]
+        #[doc = concat!("`", $weak, "` for tools whose functions take a context: calls the callee that it names.")]
         pub unsafe extern "C" fn $next(context: crate::qmpi::QmpiContext, $($arg: $kind),*) -> $out {
             if context.is_mpi() {
-                // SAFETY: the tool's own values, unchanged (A1 to A4).
+                // SAFETY: the tool's values, unchanged (A1 to A4).
                 return unsafe { $body($($arg),*) };
             }
             // SAFETY: the same.
             unsafe { $call(crate::qmpi::by_context(context, $number), $($arg),*) }
         }
 
-        #[doc = concat!("`", $weak, "` for tools whose functions take a number: calls whom it names.")]
+        #[doc = concat!("`", $weak, "` for tools whose functions take a number: calls the callee that it names.")]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $qmpi(_context: crate::qmpi::QmpiContext, tool: c_int, $($arg: $kind),*) -> $out {
             if tool == 0 {
-                // SAFETY: the tool's own values, unchanged (A1 to A4).
+                // SAFETY: the tool's values, unchanged (A1 to A4).
                 return unsafe { $body($($arg),*) };
             }
             // SAFETY: the same.

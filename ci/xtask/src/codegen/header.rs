@@ -49,7 +49,7 @@ typedef struct {
     int MPI_internal[5];
 } MPI_Status;
 
-/* Handles: pointers to structs that no program ever sees. */
+/* Handles: pointers to incomplete structs. */
 ";
 
 /// Handle types: the C name and the tag of its struct.
@@ -131,7 +131,7 @@ fn enums(standard: &Standard) -> String {
 }
 
 fn callbacks(standard: &Standard) -> String {
-    let mut text = String::from("\n/* Functions that programs hand over. */\n");
+    let mut text = String::from("\n/* Callback functions. */\n");
     for (name, signature) in &standard.callbacks {
         let list: Vec<String> = signature.params.iter().map(declare).collect();
         text += &format!(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// One call of one collective by all ranks, of which one may make a mistake; a barrier behind it.
+// One call of one collective by all ranks, of which one may make a mistake, and then a barrier.
 //
 // collective NAME MISTAKE RANK ROOT COUNT FORM
 //   NAME     a row of the table below

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Random traffic that keeps a journal of what it does, for journal.rs to hold the queues of a stopped rank against.
+// Random traffic that keeps a journal, with which journal.rs compares the queues of a stopped rank.
 //
-// traffic THREADS KEEP: one thread or two; KEEP is 1 for a rank that was told that a debugger is there. It runs until it is
-// killed. What each message is follows from its number alone, so that a reader of another rank's journal knows it.
+// traffic THREADS KEEP: one thread or two; KEEP is 1 for a rank that was started under a debugger. It runs until it is killed. All
+// properties of a message follow from its number, so that a reader of another rank's journal can compute them.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <mpi.h>
@@ -37,7 +37,7 @@ struct journal {
 
 struct journal journal;
 
-// Every store stands in the journal before what follows it: the reader has stopped this process.
+// Stores need only program order: the reader stops this process first.
 #define NOTE(place, value) (*(volatile __typeof__(place) *)&(place) = (value))
 #define HERE __asm__ volatile("" ::: "memory")
 
@@ -262,7 +262,7 @@ static void all(struct work *w)
 static void together(struct work *w)
 {
     int one = 1, sum, which = (int)draw(w, 2);
-    // All ranks draw the same: their generators are.
+    // All ranks draw the same numbers: their generators are in the same state.
     NOTE(w->me->begun[which], w->me->begun[which] + 1);
     enter(w, which ? "MPI_Allreduce" : "MPI_Barrier");
     if (which)
@@ -293,7 +293,7 @@ static void play(struct work *w)
     w->left = 0;
     for (int at = 0; at < w->count; at++)
         w->left += w->me->entries[at].phase == PENDING;
-    // Each rank collects in its own way.
+    // Each rank uses its own kind of wait.
     int how = (int)(mix(w->random + (unsigned)rank) % 5);
     if (how == 0)
         one_by_one(w);

@@ -21,7 +21,7 @@ pub enum CountWidth {
     Large,
 }
 
-/// Where one count goes.
+/// An output parameter of one count.
 #[derive(Debug)]
 pub enum OutCount<'a> {
     /// Of `MPI_X`.
@@ -38,7 +38,7 @@ impl OutCount<'_> {
     /// # Safety
     /// A1.
     pub unsafe fn int(name: &'static str, pointer: *mut c_int) -> Result<Self> {
-        // SAFETY: A1, promised to this function.
+        // SAFETY: A1, the caller's obligation.
         unsafe { OutArg::new(name, pointer) }.map(|out| Self::Int(name, out))
     }
 
@@ -47,7 +47,7 @@ impl OutCount<'_> {
     /// # Safety
     /// A1.
     pub unsafe fn count(name: &str, pointer: *mut MPI_Count) -> Result<Self> {
-        // SAFETY: A1, promised to this function.
+        // SAFETY: A1, the caller's obligation.
         unsafe { OutArg::new(name, pointer) }.map(Self::Large)
     }
 
@@ -56,7 +56,7 @@ impl OutCount<'_> {
     /// # Safety
     /// A1.
     pub unsafe fn aint(name: &str, pointer: *mut MPI_Aint) -> Result<Self> {
-        // SAFETY: A1, promised to this function.
+        // SAFETY: A1, the caller's obligation.
         unsafe { OutArg::new(name, pointer) }.map(Self::Address)
     }
 
@@ -73,7 +73,7 @@ impl OutCount<'_> {
         Ok(())
     }
 
-    /// Writes the count, or `MPI_UNDEFINED` where it does not fit, as MPI 5.0 section 3.2.5 wants it of `MPI_Get_count`.
+    /// Writes the count, or `MPI_UNDEFINED` if it does not fit, as MPI 5.0 section 3.2.5 requires for `MPI_Get_count`.
     pub fn set_or_undefined(&self, value: Option<i64>) {
         let undefined = i64::from(MPI_UNDEFINED);
         match self {
@@ -121,7 +121,7 @@ impl InOutCount<'_> {
     /// # Safety
     /// A1.
     pub unsafe fn int(name: &'static str, pointer: *mut c_int) -> Result<Self> {
-        // SAFETY: A1, promised to this function.
+        // SAFETY: A1, the caller's obligation.
         unsafe { InOutArg::new(name, pointer) }.map(|both| Self::Int(name, both))
     }
 
@@ -130,7 +130,7 @@ impl InOutCount<'_> {
     /// # Safety
     /// A1.
     pub unsafe fn count(name: &str, pointer: *mut MPI_Count) -> Result<Self> {
-        // SAFETY: A1, promised to this function.
+        // SAFETY: A1, the caller's obligation.
         unsafe { InOutArg::new(name, pointer) }.map(Self::Large)
     }
 
@@ -139,7 +139,7 @@ impl InOutCount<'_> {
     /// # Safety
     /// A1.
     pub unsafe fn aint(name: &str, pointer: *mut MPI_Aint) -> Result<Self> {
-        // SAFETY: A1, promised to this function.
+        // SAFETY: A1, the caller's obligation.
         unsafe { InOutArg::new(name, pointer) }.map(Self::Address)
     }
 
@@ -183,7 +183,7 @@ impl CountArray<'_> {
     /// # Safety
     /// A2.
     pub unsafe fn int(name: &str, pointer: *const c_int, length: usize) -> Result<Self> {
-        // SAFETY: A2, promised to this function.
+        // SAFETY: A2, the caller's obligation.
         unsafe { slice(name, pointer, length) }.map(Self::Int)
     }
 
@@ -192,7 +192,7 @@ impl CountArray<'_> {
     /// # Safety
     /// A2.
     pub unsafe fn count(name: &str, pointer: *const MPI_Count, length: usize) -> Result<Self> {
-        // SAFETY: A2, promised to this function.
+        // SAFETY: A2, the caller's obligation.
         unsafe { slice(name, pointer, length) }.map(Self::Large)
     }
 
@@ -201,7 +201,7 @@ impl CountArray<'_> {
     /// # Safety
     /// A2.
     pub unsafe fn aint(name: &str, pointer: *const MPI_Aint, length: usize) -> Result<Self> {
-        // SAFETY: A2, promised to this function.
+        // SAFETY: A2, the caller's obligation.
         unsafe { slice(name, pointer, length) }.map(Self::Address)
     }
 
@@ -214,7 +214,7 @@ impl CountArray<'_> {
         }
     }
 
-    /// How many there are.
+    /// Number of counts.
     pub fn len(&self) -> usize {
         match self {
             Self::Int(list) => list.len(),
@@ -234,7 +234,7 @@ impl CountArray<'_> {
     }
 }
 
-/// An array of counts whose length only the body knows: most often the communicator's size.
+/// An array of counts whose length the body determines: mostly the communicator's size.
 #[derive(Clone, Copy, Debug)]
 pub enum CountsPtr<'a> {
     /// Of `MPI_X`.
@@ -251,7 +251,7 @@ impl<'a> CountsPtr<'a> {
     /// # Safety
     /// A3.
     pub unsafe fn int(name: &'static str, pointer: *const c_int) -> Self {
-        // SAFETY: A3, promised to this function.
+        // SAFETY: A3, the caller's obligation.
         Self::Int(unsafe { super::Array::new(name, pointer) })
     }
 
@@ -260,7 +260,7 @@ impl<'a> CountsPtr<'a> {
     /// # Safety
     /// A3.
     pub unsafe fn count(name: &'static str, pointer: *const MPI_Count) -> Self {
-        // SAFETY: A3, promised to this function.
+        // SAFETY: A3, the caller's obligation.
         Self::Large(unsafe { super::Array::new(name, pointer) })
     }
 
@@ -269,11 +269,11 @@ impl<'a> CountsPtr<'a> {
     /// # Safety
     /// A3.
     pub unsafe fn aint(name: &'static str, pointer: *const MPI_Aint) -> Self {
-        // SAFETY: A3, promised to this function.
+        // SAFETY: A3, the caller's obligation.
         Self::Address(unsafe { super::Array::new(name, pointer) })
     }
 
-    /// The first `length` counts: as many as the standard says the call reads (A3).
+    /// The first `length` counts: as many as the call reads by the standard (A3).
     pub fn slice(&self, length: usize) -> Result<CountArray<'a>> {
         match self {
             Self::Int(array) => array.slice(length).map(CountArray::Int),
@@ -311,9 +311,9 @@ mod tests {
         let (ints, counts, aints) = ([1, -2], [1_i64, -2], [1_isize, -2]);
         // SAFETY: local arrays of two.
         let int = unsafe { CountsPtr::int("n", ints.as_ptr()) };
-        // SAFETY: the same.
+        // SAFETY: as above.
         let large = unsafe { CountsPtr::count("n", counts.as_ptr()) };
-        // SAFETY: the same.
+        // SAFETY: as above.
         let address = unsafe { CountsPtr::aint("n", aints.as_ptr()) };
         for pointer in [int, large, address] {
             assert_eq!(

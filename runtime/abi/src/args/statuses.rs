@@ -13,7 +13,7 @@ use crate::c::MPI_SUCCESS;
 use crate::error::{Error, Result};
 use crate::status::MPI_Status;
 
-/// The status `name`, which must be one: `MPI_STATUS_IGNORE` is NULL.
+/// Reads the status `name`; `MPI_STATUS_IGNORE`, which is NULL, is an error.
 ///
 /// # Safety
 /// A1.
@@ -21,11 +21,11 @@ pub unsafe fn status(name: &str, pointer: *const MPI_Status) -> Result<MPI_Statu
     if pointer.is_null() {
         return Err(Error::null(name));
     }
-    // SAFETY: A1, promised to this function, and not NULL.
+    // SAFETY: A1, the caller's obligation, and not NULL.
     Ok(unsafe { pointer.read() })
 }
 
-/// A status whose fields are set one by one; the others, which may never have been written, stay as they are.
+/// A status whose fields are set individually; the others, which may be uninitialized, are unchanged.
 #[derive(Debug)]
 pub struct StatusMut<'a> {
     place: NonNull<MPI_Status>,
@@ -47,28 +47,28 @@ impl StatusMut<'_> {
 
     /// Writes `MPI_SOURCE`.
     pub fn set_source(&self, source: c_int) {
-        // SAFETY: A1, promised to the constructor: the field is inside the status.
+        // SAFETY: A1, guaranteed to the constructor: the field is inside the status.
         let field = unsafe { &raw mut (*self.place.as_ptr()).MPI_SOURCE };
         write(field, source);
     }
 
     /// Writes `MPI_TAG`.
     pub fn set_tag(&self, tag: c_int) {
-        // SAFETY: A1, promised to the constructor: the field is inside the status.
+        // SAFETY: A1, guaranteed to the constructor: the field is inside the status.
         let field = unsafe { &raw mut (*self.place.as_ptr()).MPI_TAG };
         write(field, tag);
     }
 
     /// Writes `MPI_ERROR`.
     pub fn set_error(&self, error: c_int) {
-        // SAFETY: A1, promised to the constructor: the field is inside the status.
+        // SAFETY: A1, guaranteed to the constructor: the field is inside the status.
         let field = unsafe { &raw mut (*self.place.as_ptr()).MPI_ERROR };
         write(field, error);
     }
 
     /// Writes the cancelled flag.
     pub fn set_cancelled(&self, cancelled: bool) {
-        // SAFETY: A1, promised to the constructor: the field is inside the status.
+        // SAFETY: A1, guaranteed to the constructor: the field is inside the status.
         let internal = unsafe { &raw mut (*self.place.as_ptr()).internal };
         write(
             internal.cast::<c_int>().wrapping_add(MPI_Status::CANCELLED),
@@ -80,7 +80,7 @@ impl StatusMut<'_> {
     pub fn set_bytes(&self, bytes: u64) {
         let mut counted = MPI_Status::EMPTY;
         counted.set_bytes(bytes);
-        // SAFETY: A1, promised to the constructor: the field is inside the status.
+        // SAFETY: A1, guaranteed to the constructor: the field is inside the status.
         let internal = unsafe { &raw mut (*self.place.as_ptr()).internal };
         let words = internal.cast::<c_int>();
         write(
@@ -93,24 +93,24 @@ impl StatusMut<'_> {
         );
     }
 
-    /// Everything but `MPI_ERROR`, which MPI 5.0 section 3.2.5 keeps for calls that complete several requests.
+    /// Writes all fields except `MPI_ERROR`, which MPI 5.0 section 3.2.5 reserves for calls that complete several requests.
     fn set_all_but_error(&self, status: MPI_Status) {
         self.set_source(status.MPI_SOURCE);
         self.set_tag(status.MPI_TAG);
-        // SAFETY: A1, promised to the constructor: the field is inside the status.
+        // SAFETY: A1, guaranteed to the constructor: the field is inside the status.
         let internal = unsafe { &raw mut (*self.place.as_ptr()).internal };
-        // SAFETY: the same: it may be written.
+        // SAFETY: as above: it may be written.
         unsafe { internal.write(status.internal) };
     }
 }
 
-/// Writes one field of a status that A1 or A2 speaks of.
+/// Writes one field of a status under A1 or A2.
 fn write(field: *mut c_int, value: c_int) {
     // SAFETY: every caller above took `field` from inside a status that may be written (A1).
     unsafe { field.write(value) };
 }
 
-/// Where one status goes, or `MPI_STATUS_IGNORE`.
+/// An output status, or `MPI_STATUS_IGNORE`.
 #[derive(Debug)]
 pub struct OutStatus<'a>(Option<StatusMut<'a>>);
 
@@ -126,7 +126,7 @@ impl OutStatus<'_> {
         }))
     }
 
-    /// Whether the caller does not want it.
+    /// Whether it is `MPI_STATUS_IGNORE`.
     pub fn is_ignored(&self) -> bool {
         self.0.is_none()
     }
@@ -147,7 +147,7 @@ impl OutStatus<'_> {
     }
 }
 
-/// Where the statuses of several requests go, or `MPI_STATUSES_IGNORE`.
+/// An output array of statuses, or `MPI_STATUSES_IGNORE`.
 #[derive(Debug)]
 pub struct OutStatuses<'a> {
     pointer: *mut MPI_Status,
@@ -168,7 +168,7 @@ impl OutStatuses<'_> {
         }
     }
 
-    /// Whether the caller does not want them.
+    /// Whether it is `MPI_STATUSES_IGNORE`.
     pub fn is_ignored(&self) -> bool {
         self.pointer.is_null()
     }
@@ -186,7 +186,7 @@ impl OutStatuses<'_> {
         self.set_error(index, MPI_SUCCESS);
     }
 
-    /// Writes `MPI_ERROR` of the status at `index`, for a call that answers `MPI_ERR_IN_STATUS`.
+    /// Writes `MPI_ERROR` of the status at `index`, for a call that returns `MPI_ERR_IN_STATUS`.
     pub fn set_error(&self, index: usize, error: c_int) {
         if let Some(place) = self.place(index) {
             place.set_error(error);
@@ -197,7 +197,7 @@ impl OutStatuses<'_> {
         if index >= self.length || self.is_ignored() {
             return None;
         }
-        // SAFETY: A2, promised to the constructor: the index is inside, so the offset stays in the array.
+        // SAFETY: A2, guaranteed to the constructor: the index is inside, so the offset stays in the array.
         let pointer = unsafe { self.pointer.add(index) };
         NonNull::new(pointer).map(|place| StatusMut {
             place,

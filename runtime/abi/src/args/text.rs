@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Text in and out.
+//! Input and output strings.
 //!
 //! # Safety
 //! The rules A1, A3 and A4 of [`crate::args`].
@@ -20,11 +20,11 @@ pub unsafe fn text<'a>(name: &str, pointer: *const c_char) -> Result<&'a CStr> {
     if pointer.is_null() {
         return Err(Error::null(name));
     }
-    // SAFETY: A4, promised to this function: it ends with a NUL and stays as it is during the call.
+    // SAFETY: A4, the caller's obligation: NUL-terminated, and unchanged during the call.
     Ok(unsafe { CStr::from_ptr(pointer) })
 }
 
-/// Room for text of a known size.
+/// An output string of a known capacity.
 #[derive(Debug)]
 pub struct OutString<'a> {
     place: NonNull<c_char>,
@@ -33,7 +33,7 @@ pub struct OutString<'a> {
 }
 
 impl OutString<'_> {
-    /// The parameter `name`, with room for `capacity` characters, the final NUL among them.
+    /// The parameter `name`, with room for `capacity` characters, including the NUL.
     ///
     /// # Safety
     /// A4.
@@ -46,30 +46,30 @@ impl OutString<'_> {
         })
     }
 
-    /// Writes as much of `text` as fits, and a NUL; says how many bytes were written before it. No character is cut.
+    /// Writes as much of `text` as fits, between characters, and a NUL; returns the number of bytes before the NUL.
     pub fn set(&self, text: &str) -> usize {
         let mut text = text.to_owned();
         crate::error::truncate(&mut text, self.capacity.saturating_sub(1));
         self.set_bytes(text.as_bytes())
     }
 
-    /// Writes as many of `bytes` as fit, and a NUL; says how many were written before it.
+    /// Writes as many of `bytes` as fit, and a NUL; returns the number of bytes before the NUL.
     pub fn set_bytes(&self, bytes: &[u8]) -> usize {
         let Some(room) = self.capacity.checked_sub(1) else {
             return 0;
         };
         let bytes = &bytes[..bytes.len().min(room)];
         for (at, byte) in bytes.iter().chain(&[0]).enumerate() {
-            // SAFETY: A4, promised to the constructor: `at` is below the capacity, as room is left for the NUL.
+            // SAFETY: A4, guaranteed to the constructor: `at` is below the capacity, as room is left for the NUL.
             let place = unsafe { self.place.as_ptr().add(at) };
-            // SAFETY: the same: it may be written.
+            // SAFETY: as above: it may be written.
             unsafe { place.write(byte.cast_signed() as c_char) };
         }
         bytes.len()
     }
 }
 
-/// Room for text of a size that only the body knows.
+/// An output string whose capacity the body determines.
 #[derive(Clone, Copy, Debug)]
 pub struct OutChars<'a> {
     place: NonNull<c_char>,
@@ -100,7 +100,7 @@ impl<'a> OutChars<'a> {
         })
     }
 
-    /// The room, of as many characters as another parameter of the call says (A4).
+    /// The output string with a capacity from another parameter of the call (A4).
     pub fn within(self, capacity: usize) -> OutString<'a> {
         OutString {
             place: self.place,
@@ -136,21 +136,21 @@ impl Strings<'_> {
         self.pointer.is_null()
     }
 
-    /// The strings: `length` of them, or where there is none given all up to the first NULL. An empty list for NULL.
+    /// The strings: `length` of them or, if that is `None`, all up to the first NULL. An empty list for NULL.
     pub fn read(&self, length: Option<usize>) -> Result<Vec<CString>> {
         let mut list = Vec::new();
         if self.is_null() {
             return Ok(list);
         }
         while length.is_none_or(|length| list.len() < length) {
-            // SAFETY: A3, promised to the constructor: no NULL came yet, and no more than `length` are read.
+            // SAFETY: A3, guaranteed to the constructor: no NULL came yet, and no more than `length` are read.
             let place = unsafe { self.pointer.add(list.len()) };
-            // SAFETY: the same: it may be read.
+            // SAFETY: as above: it may be read.
             let string = unsafe { place.read() };
             if string.is_null() && length.is_none() {
                 break;
             }
-            // SAFETY: A4, promised to the constructor for each string.
+            // SAFETY: A4, guaranteed to the constructor for each string.
             let string = unsafe { text(self.name, string) }?;
             list.push(string.to_owned());
         }
@@ -186,11 +186,11 @@ impl StringLists<'_> {
         }
         let mut lists = Vec::with_capacity(length);
         for at in 0..length {
-            // SAFETY: A3, promised to the constructor.
+            // SAFETY: A3, guaranteed to the constructor.
             let place = unsafe { self.pointer.add(at) };
-            // SAFETY: the same: it may be read.
+            // SAFETY: as above: it may be read.
             let list = unsafe { place.read() };
-            // SAFETY: A3 and A4, promised to the constructor for each list.
+            // SAFETY: A3 and A4, guaranteed to the constructor for each list.
             let list = unsafe { Strings::new(self.name, list) };
             lists.push(list.read(None)?);
         }

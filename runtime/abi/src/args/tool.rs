@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Values of the variables of MPI_T: memory of the program whose type the variable says.
+//! Values of MPI_T variables: memory of the program, whose type is that of the variable.
 //!
 //! # Safety
-//! The rule A3 of [`crate::args`]. How much the standard says a call uses: of a value, as many elements of the variable's
-//! datatype as `MPI_T_cvar_handle_alloc` or `MPI_T_pvar_handle_alloc` answered; of a text, as far as its NUL; of an object, one
-//! handle. No alignment is asked for: tools hand over arrays of characters.
+//! The rule A3 of [`crate::args`]. By the standard a call uses, of a value, as many elements of the variable's datatype as
+//! `MPI_T_cvar_handle_alloc` or `MPI_T_pvar_handle_alloc` returned; of a text, up to its NUL; of an object, one handle. No alignment
+//! is assumed: tools pass arrays of characters.
 #![allow(unsafe_code, reason = "a part of args")]
 
 use core::ffi::c_void;
@@ -38,14 +38,14 @@ impl InValue<'_> {
         self.item(0)
     }
 
-    /// The bytes of element `at`, of which the variable has more (A3).
+    /// The bytes of element `at`, which is below the variable's count (A3).
     pub fn item<const N: usize>(&self, at: usize) -> Result<[u8; N]> {
         if self.pointer.is_null() {
             return Err(Error::null(self.name));
         }
-        // SAFETY: A3, promised to the constructor: the elements before it lie in the same memory.
+        // SAFETY: A3, guaranteed to the constructor: the elements before it lie in the same memory.
         let place = unsafe { self.pointer.cast::<[u8; N]>().add(at) };
-        // SAFETY: the same: it may be read; an array of bytes has no alignment.
+        // SAFETY: as above: it may be read; an array of bytes has no alignment.
         Ok(unsafe { place.read() })
     }
 
@@ -56,9 +56,9 @@ impl InValue<'_> {
         }
         let mut text = Vec::new();
         for at in 0..most {
-            // SAFETY: A3, promised to the constructor: no NUL came yet and `at` is below the count.
+            // SAFETY: A3, guaranteed to the constructor: no NUL came yet and `at` is below the count.
             let place = unsafe { self.pointer.add(at) };
-            // SAFETY: the same: it may be read.
+            // SAFETY: as above: it may be read.
             let byte = unsafe { place.read() };
             if byte == 0 {
                 return Ok(Some(text));
@@ -69,7 +69,7 @@ impl InValue<'_> {
     }
 }
 
-/// Where a value goes.
+/// An output value.
 #[derive(Clone, Copy, Debug)]
 pub struct OutValue<'a> {
     name: &'static str,
@@ -90,18 +90,18 @@ impl OutValue<'_> {
         }
     }
 
-    /// Whether there is no place.
+    /// Whether the pointer is NULL.
     pub fn is_null(&self) -> bool {
         self.pointer.is_null()
     }
 
-    /// Writes all these bytes: no more than the variable's elements have (A3). Takes no memory, so that signal handlers may
-    /// come here; NULL is an error, which takes some.
+    /// Writes all these bytes: no more than the variable's elements have (A3). It does not allocate, so that signal handlers can
+    /// call it, except for the error on NULL.
     pub fn set(&self, bytes: &[u8]) -> Result<()> {
         self.set_from(0, bytes)
     }
 
-    /// The same for element `at`, of which the variable has more.
+    /// The same for element `at`, which is below the variable's count.
     pub fn set_item<const N: usize>(&self, at: usize, bytes: &[u8; N]) -> Result<()> {
         self.set_from(N * at, bytes)
     }
@@ -111,9 +111,9 @@ impl OutValue<'_> {
             return Err(Error::null(self.name));
         }
         for (at, byte) in (first..).zip(bytes) {
-            // SAFETY: A3, promised to the constructor.
+            // SAFETY: A3, guaranteed to the constructor.
             let place = unsafe { self.pointer.add(at) };
-            // SAFETY: the same: it may be written.
+            // SAFETY: as above: it may be written.
             unsafe { place.write(*byte) };
         }
         Ok(())
@@ -146,7 +146,7 @@ impl ToolObject<'_> {
         if self.pointer.is_null() {
             return Err(Error::null(self.name));
         }
-        // SAFETY: A3, promised to the constructor: a handle lies there, which is as wide as a pointer.
+        // SAFETY: A3, guaranteed to the constructor: a handle lies there, which is as wide as a pointer.
         Ok(unsafe { self.pointer.read_unaligned() })
     }
 }
@@ -175,7 +175,7 @@ mod tests {
         // SAFETY: a local array with room for one number that is not aligned.
         let out = unsafe { OutValue::new("buf", room[1..].as_mut_ptr().cast()) };
         out.set(&7_u64.to_ne_bytes()).unwrap();
-        // SAFETY: the same.
+        // SAFETY: as above.
         let value = unsafe { InValue::new("buf", room[1..].as_ptr().cast()) };
         assert_eq!(value.bytes().map(u64::from_ne_bytes), Ok(7));
         // SAFETY: NULL is refused.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Collectives about whose arguments nothing is special, tried at hand before the ordinary way: see
-//! [`AtHand`](runtime::collective::AtHand). Each function answers `None` wherever anything is, so an error is always found and
-//! worded by the ordinary way.
+//! Fast paths of collectives for their common arguments, tried before the ordinary path: see [`AtHand`](runtime::collective::AtHand).
+//! Each function returns `None` in every other case, so errors are always detected and worded on the ordinary path.
 
 mod various;
 
@@ -247,7 +246,7 @@ fn at_hand<const COLLECTIVE: usize>(
     })
 }
 
-/// The same of a rank that does not lead its node. Other threads would have to wait while it sleeps, so there must be none.
+/// The same for a rank that does not lead its node. Below `MPI_THREAD_MULTIPLE` only, since other threads would wait while it sleeps.
 #[inline(never)]
 fn near_hand<const COLLECTIVE: usize>(
     mpi: Mpi,
@@ -267,7 +266,7 @@ fn rank(it: &AtHand<'_>, rank: c_int) -> Option<u32> {
     u32::try_from(rank).ok().filter(|rank| *rank < it.size())
 }
 
-/// A buffer with some items of a predefined datatype without a gap.
+/// A non-empty buffer of items of a contiguous predefined datatype.
 #[inline]
 fn memory(buf: MutBuf, count: i64, datatype: MPI_Datatype) -> Option<UserMemory> {
     let bytes = usize::try_from(count)
@@ -279,7 +278,7 @@ fn memory(buf: MutBuf, count: i64, datatype: MPI_Datatype) -> Option<UserMemory>
     lend(buf, 0, bytes).ok()
 }
 
-/// The same of any number of items: no memory of none.
+/// The same for any number of items; empty memory for none.
 #[inline]
 fn memory_or_none(buf: MutBuf, count: i64, datatype: MPI_Datatype) -> Option<UserMemory> {
     match count {
@@ -288,7 +287,7 @@ fn memory_or_none(buf: MutBuf, count: i64, datatype: MPI_Datatype) -> Option<Use
     }
 }
 
-/// The same with a block for each rank, as long as the own one, which lies elsewhere.
+/// The same with a block for each rank, as long as the own one, which is separate memory.
 fn blocks(
     it: &AtHand<'_>,
     mine: UserMemory,
@@ -301,14 +300,14 @@ fn blocks(
     (is_whole && are_apart(all, mine)).then_some(all)
 }
 
-/// Whether two buffers have no byte in common.
+/// Whether two buffers do not overlap.
 fn are_apart(one: UserMemory, other: UserMemory) -> bool {
     let ends = |it: UserMemory| (it.address(), it.address() + it.bytes() as u64);
     let ((first, first_end), (second, second_end)) = (ends(one), ends(other));
     first_end <= second || second_end <= first
 }
 
-/// Input and output of a reduction, which are not the same unless the input is in place.
+/// Input and output of a reduction, which are separate unless the input is in place.
 fn both(
     sendbuf: ConstBuf,
     recvbuf: MutBuf,
@@ -323,7 +322,7 @@ fn both(
     (input.address() != output.address()).then_some((input, output))
 }
 
-/// The input of a reduction of which each rank gets a part: it lies elsewhere, or begins where the output does.
+/// The input of a reduce-scatter: separate memory, or the output buffer if it is in place.
 fn scattered(
     sendbuf: ConstBuf,
     recvbuf: MutBuf,
@@ -338,7 +337,7 @@ fn scattered(
     are_apart(input, output).then_some(input)
 }
 
-/// A predefined operation on a predefined datatype for which it has a meaning.
+/// A predefined operation on a predefined datatype for which it is defined.
 fn combiner(op: MPI_Op, datatype: MPI_Datatype) -> Option<Combiner> {
     on_predefined(op, basic(datatype)?)
 }
@@ -355,5 +354,5 @@ const REDUCE_SCATTER_BLOCK: usize = queue_layout::collective("Reduce_scatter_blo
 const REDUCE_SCATTER: usize = queue_layout::collective("Reduce_scatter");
 const SCAN: usize = queue_layout::collective("Scan");
 const EXSCAN: usize = queue_layout::collective("Exscan");
-/// Nothing of a program lies below: NULL and the constants that stand for addresses do.
+/// Lowest valid address: below are NULL and the constants of address type (`MPI_IN_PLACE`).
 const FIRST_ADDRESS: usize = 4096;

@@ -8,7 +8,7 @@ use runtime::collective::{CollectiveRoot, choice};
 use runtime::{CollectiveCall, Comm, Payload, UserMemory, collective};
 
 use super::data::{self, Blocks, Dense, Equal};
-use super::{PreparedCollective, at_hand, three_ways};
+use super::{PreparedCollective, at_hand, three_forms};
 use crate::args::{Array, ConstBuf, CountsPtr, MutBuf, OutArg};
 use crate::enter::Mpi;
 use crate::error::Result;
@@ -16,34 +16,34 @@ use crate::handle::{MPI_Comm, MPI_Datatype, MPI_Info, MPI_Request};
 
 type Done = core::result::Result<(), runtime::Error>;
 
-three_ways!("Barrier" [at_hand::barrier]: looked_up::barrier, barrier, ibarrier, barrier_init());
-three_ways!("Bcast" [at_hand::bcast]: looked_up::bcast, bcast, ibcast, bcast_init(
+three_forms!("Barrier" [at_hand::barrier]: prepare::barrier, barrier, ibarrier, barrier_init());
+three_forms!("Bcast" [at_hand::bcast]: prepare::bcast, bcast, ibcast, bcast_init(
     buffer: MutBuf, count: i64, datatype: MPI_Datatype, root: c_int));
-three_ways!("Gather" [at_hand::gather]: looked_up::gather, gather, igather, gather_init(
+three_forms!("Gather" [at_hand::gather]: prepare::gather, gather, igather, gather_init(
     sendbuf: ConstBuf, sendcount: i64, sendtype: MPI_Datatype,
     recvbuf: MutBuf, recvcount: i64, recvtype: MPI_Datatype, root: c_int));
-three_ways!("Gatherv" [at_hand::gatherv]: looked_up::gatherv, gatherv, igatherv, gatherv_init(
+three_forms!("Gatherv" [at_hand::gatherv]: prepare::gatherv, gatherv, igatherv, gatherv_init(
     sendbuf: ConstBuf, sendcount: i64, sendtype: MPI_Datatype,
     recvbuf: MutBuf, recvcounts: CountsPtr<'_>, displs: CountsPtr<'_>, recvtype: MPI_Datatype, root: c_int));
-three_ways!("Scatter" [at_hand::scatter]: looked_up::scatter, scatter, iscatter, scatter_init(
+three_forms!("Scatter" [at_hand::scatter]: prepare::scatter, scatter, iscatter, scatter_init(
     sendbuf: ConstBuf, sendcount: i64, sendtype: MPI_Datatype,
     recvbuf: MutBuf, recvcount: i64, recvtype: MPI_Datatype, root: c_int));
-three_ways!("Scatterv" [at_hand::scatterv]: looked_up::scatterv, scatterv, iscatterv, scatterv_init(
+three_forms!("Scatterv" [at_hand::scatterv]: prepare::scatterv, scatterv, iscatterv, scatterv_init(
     sendbuf: ConstBuf, sendcounts: CountsPtr<'_>, displs: CountsPtr<'_>, sendtype: MPI_Datatype,
     recvbuf: MutBuf, recvcount: i64, recvtype: MPI_Datatype, root: c_int));
-three_ways!("Allgather" [at_hand::allgather]: looked_up::allgather, allgather, iallgather, allgather_init(
+three_forms!("Allgather" [at_hand::allgather]: prepare::allgather, allgather, iallgather, allgather_init(
     sendbuf: ConstBuf, sendcount: i64, sendtype: MPI_Datatype,
     recvbuf: MutBuf, recvcount: i64, recvtype: MPI_Datatype));
-three_ways!("Allgatherv" [at_hand::allgatherv]: looked_up::allgatherv, allgatherv, iallgatherv, allgatherv_init(
+three_forms!("Allgatherv" [at_hand::allgatherv]: prepare::allgatherv, allgatherv, iallgatherv, allgatherv_init(
     sendbuf: ConstBuf, sendcount: i64, sendtype: MPI_Datatype,
     recvbuf: MutBuf, recvcounts: CountsPtr<'_>, displs: CountsPtr<'_>, recvtype: MPI_Datatype));
-three_ways!("Alltoall" [at_hand::alltoall]: looked_up::alltoall, alltoall, ialltoall, alltoall_init(
+three_forms!("Alltoall" [at_hand::alltoall]: prepare::alltoall, alltoall, ialltoall, alltoall_init(
     sendbuf: ConstBuf, sendcount: i64, sendtype: MPI_Datatype,
     recvbuf: MutBuf, recvcount: i64, recvtype: MPI_Datatype));
-three_ways!("Alltoallv" [at_hand::alltoallv]: looked_up::alltoallv, alltoallv, ialltoallv, alltoallv_init(
+three_forms!("Alltoallv" [at_hand::alltoallv]: prepare::alltoallv, alltoallv, ialltoallv, alltoallv_init(
     sendbuf: ConstBuf, sendcounts: CountsPtr<'_>, sdispls: CountsPtr<'_>, sendtype: MPI_Datatype,
     recvbuf: MutBuf, recvcounts: CountsPtr<'_>, rdispls: CountsPtr<'_>, recvtype: MPI_Datatype));
-three_ways!("Alltoallw": looked_up::alltoallw, alltoallw, ialltoallw, alltoallw_init(
+three_forms!("Alltoallw": prepare::alltoallw, alltoallw, ialltoallw, alltoallw_init(
     sendbuf: ConstBuf, sendcounts: CountsPtr<'_>, sdispls: CountsPtr<'_>, sendtypes: Array<'_, MPI_Datatype>,
     recvbuf: MutBuf, recvcounts: CountsPtr<'_>, rdispls: CountsPtr<'_>, recvtypes: Array<'_, MPI_Datatype>));
 
@@ -98,22 +98,22 @@ impl PreparedCollective for Bcast {
 #[derive(Clone)]
 struct Gather {
     mine: Option<Payload>,
-    /// At the root alone.
+    /// Only at the root.
     all: Blocks,
     root: CollectiveRoot,
-    way: GatherWay,
+    method: GatherMethod,
 }
 
-/// How blocks are collected.
+/// The method of a gather.
 #[derive(Clone, Copy)]
-enum GatherWay {
+enum GatherMethod {
     /// From each to the root.
     Direct,
-    /// As is best for equal blocks in one group.
+    /// The best algorithm for equal blocks in one group.
     Equal,
-    /// As is best for blocks whose lengths the root alone knows.
+    /// The best algorithm for blocks whose lengths only the root knows.
     Various,
-    /// Along a tree, which needs equal blocks in one group too.
+    /// Along a tree; also for equal blocks in one group.
     Tree,
 }
 
@@ -124,13 +124,13 @@ impl PreparedCollective for Gather {
 
     async fn run(&self, line: &CollectiveCall<Mpi>) -> Done {
         let mine = self.mine.as_ref();
-        match self.way {
-            GatherWay::Direct => collective::gather(line, mine, &self.all, self.root).await,
-            GatherWay::Equal => collective::gather_equal(line, mine, &self.all, self.root).await,
-            GatherWay::Various => {
+        match self.method {
+            GatherMethod::Direct => collective::gather(line, mine, &self.all, self.root).await,
+            GatherMethod::Equal => collective::gather_equal(line, mine, &self.all, self.root).await,
+            GatherMethod::Various => {
                 collective::gather_various(line, mine, &self.all, self.root).await
             }
-            GatherWay::Tree => collective::gather_tree(line, mine, &self.all, self.root).await,
+            GatherMethod::Tree => collective::gather_tree(line, mine, &self.all, self.root).await,
         }
     }
 }
@@ -141,19 +141,19 @@ struct Scatter {
     all: Blocks,
     mine: Option<Payload>,
     root: CollectiveRoot,
-    way: ScatterWay,
+    method: ScatterMethod,
 }
 
-/// How blocks are dealt out.
+/// The method of a scatter.
 #[derive(Clone, Copy)]
-enum ScatterWay {
+enum ScatterMethod {
     /// From the root to each.
     Direct,
-    /// As is best for equal blocks in one group.
+    /// The best algorithm for equal blocks in one group.
     Equal,
-    /// As is best for blocks whose lengths the root alone knows.
+    /// The best algorithm for blocks whose lengths only the root knows.
     Various,
-    /// Along a tree, which needs equal blocks in one group too.
+    /// Along a tree; also for equal blocks in one group.
     Tree,
 }
 
@@ -164,13 +164,15 @@ impl PreparedCollective for Scatter {
 
     async fn run(&self, line: &CollectiveCall<Mpi>) -> Done {
         let mine = self.mine.as_ref();
-        match self.way {
-            ScatterWay::Tree => collective::scatter_tree(line, &self.all, mine, self.root).await,
-            ScatterWay::Equal => collective::scatter_equal(line, &self.all, mine, self.root).await,
-            ScatterWay::Various => {
+        match self.method {
+            ScatterMethod::Tree => collective::scatter_tree(line, &self.all, mine, self.root).await,
+            ScatterMethod::Equal => {
+                collective::scatter_equal(line, &self.all, mine, self.root).await
+            }
+            ScatterMethod::Various => {
                 collective::scatter_various(line, &self.all, mine, self.root).await
             }
-            ScatterWay::Direct => collective::scatter(line, &self.all, mine, self.root).await,
+            ScatterMethod::Direct => collective::scatter(line, &self.all, mine, self.root).await,
         }
     }
 }
@@ -179,17 +181,17 @@ impl PreparedCollective for Scatter {
 struct Allgather {
     mine: Option<Payload>,
     all: Equal,
-    way: AllgatherWay,
+    method: AllgatherMethod,
 }
 
-/// How blocks that do not travel together are collected everywhere.
+/// The method of an allgather whose blocks are separate messages.
 #[derive(Clone, Copy)]
-enum AllgatherWay {
+enum AllgatherMethod {
     /// From each to each.
     Direct,
-    /// As is best for blocks of many lengths.
+    /// The best algorithm for blocks of different lengths.
     Various,
-    /// Round a ring.
+    /// Around a ring.
     Ring,
 }
 
@@ -200,15 +202,15 @@ impl PreparedCollective for Allgather {
 
     async fn run(&self, line: &CollectiveCall<Mpi>) -> Done {
         let mine = self.mine.as_ref();
-        let whole = match (&self.all, self.way) {
+        let whole = match (&self.all, self.method) {
             (Equal::Small(whole), _) => whole,
-            (Equal::Each(all), AllgatherWay::Direct) => {
+            (Equal::Each(all), AllgatherMethod::Direct) => {
                 return collective::allgather_equal(line, mine, all).await;
             }
-            (Equal::Each(all), AllgatherWay::Various) => {
+            (Equal::Each(all), AllgatherMethod::Various) => {
                 return collective::allgather_various(line, mine, all).await;
             }
-            (Equal::Each(all), AllgatherWay::Ring) => {
+            (Equal::Each(all), AllgatherMethod::Ring) => {
                 return collective::allgather_ring(line, mine, all).await;
             }
         };
@@ -227,19 +229,19 @@ struct Alltoall {
     /// `None`: in place.
     out: Option<Equal>,
     into: Equal,
-    way: AlltoallWay,
+    method: AlltoallMethod,
 }
 
-/// How blocks that do not travel together are exchanged.
+/// The method of an all-to-all whose blocks are separate messages.
 #[derive(Clone, Copy)]
-enum AlltoallWay {
+enum AlltoallMethod {
     /// From each to each.
     Direct,
-    /// As is best for blocks of many lengths.
+    /// The best algorithm for blocks of different lengths.
     Various,
 }
 
-impl AlltoallWay {
+impl AlltoallMethod {
     async fn exchange(self, line: &CollectiveCall<Mpi>, out: &[Payload], into: &[Payload]) -> Done {
         match self {
             Self::Direct => collective::alltoall(line, out, into).await,
@@ -251,12 +253,14 @@ impl AlltoallWay {
 impl PreparedCollective for Alltoall {
     async fn run(&self, line: &CollectiveCall<Mpi>) -> Done {
         match (&self.out, &self.into) {
-            (Some(Equal::Each(out)), Equal::Each(into)) => self.way.exchange(line, out, into).await,
+            (Some(Equal::Each(out)), Equal::Each(into)) => {
+                self.method.exchange(line, out, into).await
+            }
             (None, Equal::Each(into)) => {
                 let kept: Vec<Box<[u8]>> = into.iter().map(Payload::copy).collect();
                 let lent = kept.iter().map(|bytes| UserMemory::of_const(bytes));
                 let out: Vec<Payload> = lent.map(Payload::Dense).collect();
-                self.way.exchange(line, &out, into).await
+                self.method.exchange(line, &out, into).await
             }
             (out, Equal::Small(into)) => {
                 let mut out = match out {
@@ -281,7 +285,7 @@ impl PreparedCollective for Alltoall {
     }
 }
 
-/// Puts the own block of small equal ones into its place.
+/// Copies the own block to its position.
 fn put_own(line: &CollectiveCall<Mpi>, mine: &[u8], all: &mut [u8]) {
     let block = all.len() / line.size() as usize;
     let place = &mut all[line.rank() as usize * block..][..block];
@@ -296,8 +300,8 @@ fn unequal(given: u64, expected: u64) -> runtime::Error {
     runtime::Error::Unequal { given, expected }
 }
 
-/// From the arguments to the calls.
-mod looked_up {
+/// Functions that prepare the calls from the arguments.
+mod prepare {
     use super::*;
 
     pub(super) fn barrier(_mpi: Mpi, _group: &Comm) -> Result<Barrier> {
@@ -313,7 +317,7 @@ mod looked_up {
         root: c_int,
     ) -> Result<Bcast> {
         let root = data::root_of(root, group)?;
-        // Who only stands by gives nothing that matters (MPI 5.0 section 6.4).
+        // With MPI_PROC_NULL as the root the other arguments are ignored (MPI 5.0 section 6.4).
         let data = match root {
             CollectiveRoot::Aside => Payload::Dense(UserMemory::nothing()),
             _ => data::data(mpi, buffer, count, datatype)?,
@@ -335,12 +339,12 @@ mod looked_up {
         let call = gathered(mpi, group, (sendbuf, sendcount, sendtype), root, || {
             data::equal(mpi, data::partners(group), recvbuf, recvcount, recvtype)
         })?;
-        let way = match data::shape(mpi).choice.gather {
-            _ if group.is_inter() => GatherWay::Direct,
-            choice::Gather::Tree => GatherWay::Tree,
-            _ => GatherWay::Equal,
+        let method = match data::shape(mpi).choice.gather {
+            _ if group.is_inter() => GatherMethod::Direct,
+            choice::Gather::Tree => GatherMethod::Tree,
+            _ => GatherMethod::Equal,
         };
-        Ok(Gather { way, ..call })
+        Ok(Gather { method, ..call })
     }
 
     pub(super) fn gatherv(
@@ -390,7 +394,7 @@ mod looked_up {
             mine,
             all,
             root,
-            way: GatherWay::Various,
+            method: GatherMethod::Various,
         })
     }
 
@@ -414,13 +418,13 @@ mod looked_up {
                 sendtype,
             )
         })?;
-        let way = match data::shape(mpi).choice.scatter {
-            _ if group.is_inter() => ScatterWay::Direct,
-            choice::Scatter::Tree => ScatterWay::Tree,
-            choice::Scatter::Auto | choice::Scatter::Nodes => ScatterWay::Equal,
-            choice::Scatter::Direct => ScatterWay::Direct,
+        let method = match data::shape(mpi).choice.scatter {
+            _ if group.is_inter() => ScatterMethod::Direct,
+            choice::Scatter::Tree => ScatterMethod::Tree,
+            choice::Scatter::Auto | choice::Scatter::Nodes => ScatterMethod::Equal,
+            choice::Scatter::Direct => ScatterMethod::Direct,
         };
-        Ok(Scatter { way, ..call })
+        Ok(Scatter { method, ..call })
     }
 
     pub(super) fn scatterv(
@@ -469,7 +473,7 @@ mod looked_up {
             all,
             mine,
             root,
-            way: ScatterWay::Various,
+            method: ScatterMethod::Various,
         })
     }
 
@@ -490,11 +494,11 @@ mod looked_up {
         let is_small = |block: usize| shape.gathers_bytes(block, size, place);
         let all = data::equal_or_whole(mpi, group, recvbuf, recvcount, recvtype, is_small)?;
         data::not_its_place(mine.as_ref(), &all, group)?;
-        let way = match shape.choice.allgather {
-            choice::Allgather::Ring if !group.is_inter() => AllgatherWay::Ring,
-            _ => AllgatherWay::Direct,
+        let method = match shape.choice.allgather {
+            choice::Allgather::Ring if !group.is_inter() => AllgatherMethod::Ring,
+            _ => AllgatherMethod::Direct,
         };
-        Ok(Allgather { mine, all, way })
+        Ok(Allgather { mine, all, method })
     }
 
     pub(super) fn allgatherv(
@@ -520,11 +524,11 @@ mod looked_up {
         )?;
         let all = Equal::Each(all);
         data::not_its_place(mine.as_ref(), &all, group)?;
-        let way = match data::shape(mpi).choice.allgatherv {
-            choice::Allgatherv::Ring if !group.is_inter() => AllgatherWay::Ring,
-            _ => AllgatherWay::Various,
+        let method = match data::shape(mpi).choice.allgatherv {
+            choice::Allgatherv::Ring if !group.is_inter() => AllgatherMethod::Ring,
+            _ => AllgatherMethod::Various,
         };
-        Ok(Allgather { mine, all, way })
+        Ok(Allgather { mine, all, method })
     }
 
     pub(super) fn alltoall(
@@ -556,13 +560,13 @@ mod looked_up {
         if let Some(out) = &out {
             data::not_the_same_block(out, &into, group.rank, group.size())?;
         }
-        let way = match (&into, group.is_inter()) {
+        let method = match (&into, group.is_inter()) {
             (Equal::Each(blocks), false) if shape.exchanges_in_rounds(blocks) => {
-                AlltoallWay::Various
+                AlltoallMethod::Various
             }
-            _ => AlltoallWay::Direct,
+            _ => AlltoallMethod::Direct,
         };
-        Ok(Alltoall { out, into, way })
+        Ok(Alltoall { out, into, method })
     }
 
     pub(super) fn alltoallv(
@@ -601,8 +605,8 @@ mod looked_up {
         if let Some(out) = &out {
             data::not_the_same_block(out, &into, group.rank, group.size())?;
         }
-        let way = AlltoallWay::Various;
-        Ok(Alltoall { out, into, way })
+        let method = AlltoallMethod::Various;
+        Ok(Alltoall { out, into, method })
     }
 
     pub(super) fn alltoallw(
@@ -641,11 +645,11 @@ mod looked_up {
         if let Some(out) = &out {
             data::not_the_same_block(out, &into, group.rank, group.size())?;
         }
-        // Two ranks with a core each have their blocks sooner by messages: no form of it is at hand.
-        let way = match data::shape(mpi).flat {
-            true => AlltoallWay::Various,
-            false => AlltoallWay::Direct,
+        // For two ranks with a core each, messages are faster: there is no fast path.
+        let method = match data::shape(mpi).flat {
+            true => AlltoallMethod::Various,
+            false => AlltoallMethod::Direct,
         };
-        Ok(Alltoall { out, into, way })
+        Ok(Alltoall { out, into, method })
     }
 }

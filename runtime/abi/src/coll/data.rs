@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The data of collectives: blocks of the program's memory, one a rank.
+//! The data of collectives: blocks of the program's memory, one per rank.
 
 use core::ffi::c_int;
 use std::rc::Rc;
@@ -15,17 +15,17 @@ use crate::handle::{MPI_Comm, MPI_Datatype};
 use crate::pt2pt::{self, bad_rank, payload};
 use crate::state::LibraryState;
 
-/// One block a rank, in rank order: of an intercommunicator, a rank of the remote group.
+/// One block per rank, in rank order; of an intercommunicator, per rank of the remote group.
 pub(super) type Blocks = Rc<[Payload]>;
 
-/// Equal blocks: each by itself, or all as one piece of memory where they are small enough to travel together.
+/// Equal blocks: separate, or all as one piece of memory if they are small enough to be sent together.
 #[derive(Clone)]
 pub(super) enum Equal {
     Small(Payload),
     Each(Blocks),
 }
 
-/// How many ranks messages can go to.
+/// Number of ranks that messages can be sent to.
 pub(super) fn partners(group: &Comm) -> usize {
     group.partners().size() as usize
 }
@@ -35,7 +35,7 @@ pub(super) fn data(mpi: Mpi, buf: MutBuf, count: i64, datatype: MPI_Datatype) ->
     mpi.state(|state| described(state, buf, count, datatype))
 }
 
-/// The caller's own block; `None` for `MPI_IN_PLACE`: it lies where the result belongs.
+/// The caller's own block; `None` for `MPI_IN_PLACE`.
 pub(super) fn own(
     mpi: Mpi,
     buf: ConstBuf,
@@ -48,7 +48,7 @@ pub(super) fn own(
     data(mpi, buf.into(), count, datatype).map(Some)
 }
 
-/// `blocks` blocks of `count` items, one after the other.
+/// `blocks` consecutive blocks of `count` items.
 pub(super) fn equal(
     mpi: Mpi,
     blocks: usize,
@@ -69,7 +69,7 @@ pub(super) fn equal(
     })
 }
 
-/// As [`equal`], in one piece where a block has at most `limit` bytes, or all together `limit_of_all`.
+/// As [`equal`], in one piece if a block has at most `limit` bytes, or all together at most `limit_of_all`.
 pub(super) fn equal_or_whole(
     mpi: Mpi,
     group: &Comm,
@@ -90,7 +90,7 @@ pub(super) fn equal_or_whole(
     equal(mpi, partners(group), buf, count, datatype).map(Equal::Each)
 }
 
-/// Blocks of their own lengths and places (in items), as the `v` functions have them.
+/// Blocks with counts and displacements in items, for the `v` functions.
 pub(super) fn various(
     mpi: Mpi,
     blocks: usize,
@@ -116,7 +116,7 @@ pub(super) fn various(
     })
 }
 
-/// Blocks of their own lengths, places (in bytes) and datatypes, as the `w` functions have them.
+/// Blocks with counts, displacements in bytes and datatypes, for the `w` functions.
 pub(super) fn of_many_types(
     mpi: Mpi,
     blocks: usize,
@@ -144,7 +144,7 @@ pub(super) fn of_many_types(
     })
 }
 
-/// Where the root is.
+/// Parses the root.
 pub(super) fn root_of(root: c_int, group: &Comm) -> Result<CollectiveRoot> {
     match (root, u32::try_from(root)) {
         (MPI_ROOT, _) if group.is_inter() => Ok(CollectiveRoot::Here),
@@ -160,7 +160,7 @@ pub(super) fn root_of(root: c_int, group: &Comm) -> Result<CollectiveRoot> {
     }
 }
 
-/// `MPI_IN_PLACE` is not for intercommunicators (MPI 5.0 section 6.2.3).
+/// Checks that `MPI_IN_PLACE` is not used with an intercommunicator (MPI 5.0 section 6.2.3).
 pub(super) fn no_place_between_groups(group: &Comm, in_place: bool) -> Result<()> {
     if in_place && group.is_inter() {
         let detail =
@@ -170,7 +170,7 @@ pub(super) fn no_place_between_groups(group: &Comm, in_place: bool) -> Result<()
     Ok(())
 }
 
-/// What is sent and what is received must be different memory (MPI 5.0 section 2.3).
+/// Checks that send and receive buffer are different (MPI 5.0 section 2.3).
 pub(super) fn not_the_same(sent: Option<&Payload>, received: Option<&Payload>) -> Result<()> {
     differ(address(sent), address(received))
 }
@@ -184,7 +184,7 @@ impl Equal {
         }
     }
 
-    /// The first byte of a rank's block, where the blocks have no gaps.
+    /// The address of a rank's block, if the blocks are contiguous.
     fn address(&self, rank: u32, ranks: u32) -> Option<u64> {
         match self {
             Self::Small(Payload::Dense(whole)) if whole.bytes() > 0 => {
@@ -197,7 +197,7 @@ impl Equal {
     }
 }
 
-/// As [`not_the_same`], of the block of `rank` in both.
+/// As [`not_the_same`], for the block of `rank` in both.
 pub(super) fn not_the_same_block(
     sent: &Equal,
     received: &Equal,
@@ -207,7 +207,7 @@ pub(super) fn not_the_same_block(
     differ(sent.address(rank, ranks), received.address(rank, ranks))
 }
 
-/// As [`not_the_same`], of the own block and its place.
+/// As [`not_the_same`], for the own block and its position in the result.
 pub(super) fn not_its_place(sent: Option<&Payload>, received: &Equal, group: &Comm) -> Result<()> {
     differ(address(sent), received.address(group.rank, group.size()))
 }
@@ -231,14 +231,14 @@ fn differ(sent: Option<u64>, received: Option<u64>) -> Result<()> {
     }
 }
 
-/// Dense bytes of data: their memory itself, or a copy where it has gaps.
+/// Contiguous bytes of data: their memory itself, or a packed copy if it has gaps.
 pub(super) enum Dense {
     Lent(UserMemory),
     Copied(Box<[u8]>, Structured),
 }
 
 impl Dense {
-    /// `reads`: what the data are now matters.
+    /// `reads`: the current contents are needed.
     pub(super) fn of(data: &Payload, reads: bool) -> Self {
         match data {
             Payload::Dense(memory) => Self::Lent(*memory),
@@ -250,7 +250,7 @@ impl Dense {
         }
     }
 
-    /// Where they lie, as long as this lives.
+    /// The memory of the bytes, valid as long as this value.
     pub(super) fn memory(&mut self) -> UserMemory {
         match self {
             Self::Lent(memory) => *memory,
@@ -265,7 +265,7 @@ impl Dense {
         }
     }
 
-    /// The bytes to read: another call may read the same memory.
+    /// The bytes, for reading: another call may read the same memory.
     pub(super) fn as_slice(&self) -> &[u8] {
         match self {
             Self::Lent(memory) => memory.as_slice(),
@@ -273,7 +273,7 @@ impl Dense {
         }
     }
 
-    /// Puts changed bytes where they belong.
+    /// Unpacks changed bytes into the data.
     pub(super) fn put_back(self) {
         if let Self::Copied(bytes, data) = self {
             data.unpack(&bytes);
@@ -281,12 +281,12 @@ impl Dense {
     }
 }
 
-/// Whether the ranks of a communicator choose by this size; see [`runtime::collective::CollectiveTuning`].
+/// The tuning parameters of collectives.
 pub(super) fn shape(mpi: Mpi) -> runtime::collective::CollectiveTuning {
     mpi.visit(|universe| *universe.shape())
 }
 
-/// Where the ranks of a communicator meet.
+/// The placement of a communicator's ranks on nodes.
 pub(super) fn place(mpi: Mpi, comm: &Comm) -> runtime::collective::CommPlacement {
     mpi.visit(|universe| universe.place_of(comm))
 }
@@ -319,7 +319,7 @@ fn extent(state: &LibraryState, datatype: MPI_Datatype) -> Result<i64> {
     )
 }
 
-/// Refuses a buffer that is no memory before displacements make it look like some.
+/// Checks a buffer's address before displacements are added.
 fn check_unmoved(
     state: &LibraryState,
     buf: MutBuf,
@@ -333,7 +333,7 @@ fn check_unmoved(
     })
 }
 
-/// The address `by` bytes further.
+/// The address plus `by` bytes.
 fn moved(buf: MutBuf, by: i64) -> MutBuf {
     MutBuf(buf.0.wrapping_byte_offset(isize::try_from(by).unwrap_or(0)))
 }

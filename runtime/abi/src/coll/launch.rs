@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The three ways of running a collective: now, in the background, or again and again.
+//! The three forms of a collective: blocking, nonblocking and persistent.
 
 use queue_layout::CommRow;
 use runtime::collective::{CollectiveRoot, Moved, Task, try_at_once};
@@ -17,7 +17,7 @@ use crate::state::{DONE, request_handle};
 
 /// A collective with its arguments looked up.
 pub(crate) trait PreparedCollective: Clone + 'static {
-    /// Which of `queue_layout::COLLECTIVES` it is, if it is one of them.
+    /// Its index in `queue_layout::COLLECTIVES`, if it is there.
     fn number(&self) -> Option<usize> {
         None
     }
@@ -27,19 +27,19 @@ pub(crate) trait PreparedCollective: Clone + 'static {
         None
     }
 
-    /// Bytes of its data, where all ranks of one group must name as many (MPI 5.0 section 6.2.1).
+    /// Bytes of its data, if these must be equal on all ranks of a group (MPI 5.0 section 6.2.1).
     fn bytes(&self) -> Option<u64> {
         None
     }
 
-    /// Runs it. The memory in the call is lent until this ends.
+    /// Runs it. The memory of the arguments is borrowed until the future is complete.
     fn run(
         &self,
         line: &CollectiveCall<Mpi>,
     ) -> impl Future<Output = core::result::Result<(), runtime::Error>>;
 }
 
-/// A call that a debugger sees under way.
+/// A call that is counted, for debuggers, while it is in progress.
 #[derive(Clone)]
 pub(crate) struct Counted<C> {
     row: Option<&'static CommRow>,
@@ -48,7 +48,7 @@ pub(crate) struct Counted<C> {
 }
 
 impl<C: PreparedCollective> Counted<C> {
-    /// `number` is one of `queue_layout::COLLECTIVES`.
+    /// `number` is an index in `queue_layout::COLLECTIVES`.
     pub(crate) fn new(comm: &Comm, number: usize, call: C) -> Self {
         let row = comm.row();
         Self { row, number, call }
@@ -82,7 +82,7 @@ impl<C: PreparedCollective> PreparedCollective for Counted<C> {
 }
 
 /// Runs a blocking collective.
-pub(crate) fn now(mpi: Mpi, comm: &Comm, call: &impl PreparedCollective) -> Result<()> {
+pub(crate) fn run_blocking(mpi: Mpi, comm: &Comm, call: &impl PreparedCollective) -> Result<()> {
     let about = (root_of(comm, call), bytes_of(comm, call));
     Ok(CollectiveCall::run_to(mpi, comm, about, async |line| {
         call.run(line).await
@@ -90,15 +90,15 @@ pub(crate) fn now(mpi: Mpi, comm: &Comm, call: &impl PreparedCollective) -> Resu
 }
 
 /// Starts a nonblocking collective.
-pub(crate) fn later(
+pub(crate) fn start_nonblocking(
     mpi: Mpi,
     comm: &Comm,
     call: impl PreparedCollective,
     request: &OutArg<'_, MPI_Request>,
 ) -> Result<()> {
     let line = CollectiveCall::new(mpi, comm);
-    let told = told(&line, comm, &call);
-    // Before anything is lent to the task.
+    let record = debugger_record(&line, comm, &call);
+    // Before the task borrows any memory.
     let id = mpi.visit(|universe| universe.tasks.reserve(&mut universe.messages, comm.context))?;
     let task = as_task(line, call);
     let task = match try_at_once(mpi, task) {
@@ -107,7 +107,7 @@ pub(crate) fn later(
             request.set(DONE);
             return Ok(());
         }
-        // To be told by who awaits it.
+        // The error is returned by the call that completes the request.
         Ok(Err(error)) => Box::pin(async { Err(error) }),
         Err(task) => task,
     };
@@ -116,14 +116,14 @@ pub(crate) fn later(
         universe.tasks.start(id, task);
         (number, universe.messages.token(id))
     });
-    tell(mpi, id, told);
+    record_for_debugger(mpi, id, record);
     request.set(request_handle(token));
     express_lanes::pause();
     mpi.turn_for_tried(number);
     Ok(())
 }
 
-/// A collective tells nothing of what it has moved (MPI 5.0 section 6.12).
+/// The task of a collective; its status is empty (MPI 5.0 section 6.12).
 fn as_task(line: CollectiveCall<Mpi>, call: impl PreparedCollective) -> Task {
     Box::pin(async move {
         let ended = line.end(call.run(&line).await);
@@ -131,8 +131,8 @@ fn as_task(line: CollectiveCall<Mpi>, call: impl PreparedCollective) -> Task {
     })
 }
 
-/// After tasks from number `first` on were started, if any were: they begin at once.
-pub(crate) fn begun(mpi: Mpi, first: u64) {
+/// Runs the tasks that were started from number `first` on, if any.
+pub(crate) fn run_new_tasks(mpi: Mpi, first: u64) {
     if mpi.visit(|universe| universe.tasks.next_number()) != first {
         express_lanes::pause();
         mpi.turn_for_new(first);
@@ -140,37 +140,41 @@ pub(crate) fn begun(mpi: Mpi, first: u64) {
 }
 
 /// Makes a persistent collective.
-pub(crate) fn again(
+pub(crate) fn init_persistent(
     mpi: Mpi,
     comm: &Comm,
     call: impl PreparedCollective,
     request: &OutArg<'_, MPI_Request>,
 ) -> Result<()> {
     let line = CollectiveCall::new(mpi, comm);
-    let told = told(&line, comm, &call);
+    let record = debugger_record(&line, comm, &call);
     let starter = Box::new(move || as_task(line.clone(), call.clone()));
     let id = mpi.visit(|universe| {
         universe
             .tasks
             .prepare(&mut universe.messages, comm.context, starter)
     })?;
-    tell(mpi, id, told);
+    record_for_debugger(mpi, id, record);
     request.set(request_handle(
         mpi.visit(|universe| universe.messages.token(id)),
     ));
     Ok(())
 }
 
-/// What debuggers are told of a call that goes on in the background.
-type Told = Option<(usize, AwaitedCollective)>;
+/// The debugger's record of a call in the background.
+type DebuggerRecord = Option<(usize, AwaitedCollective)>;
 
-fn told(line: &CollectiveCall<Mpi>, comm: &Comm, call: &impl PreparedCollective) -> Told {
+fn debugger_record(
+    line: &CollectiveCall<Mpi>,
+    comm: &Comm,
+    call: &impl PreparedCollective,
+) -> DebuggerRecord {
     let meeting = line.meeting(root_of(comm, call), bytes_of(comm, call));
     call.number().map(|number| (number, meeting))
 }
 
-fn tell(mpi: Mpi, request: RequestId, told: Told) {
-    if let Some((number, meeting)) = told {
+fn record_for_debugger(mpi: Mpi, request: RequestId, record: DebuggerRecord) {
+    if let Some((number, meeting)) = record {
         mpi.visit(|universe| {
             universe
                 .messages
@@ -188,28 +192,28 @@ fn root_of(comm: &Comm, call: &impl PreparedCollective) -> Option<Peer> {
     }
 }
 
-/// What the two groups of an intercommunicator bring need not be alike.
+/// Bytes of a call for debuggers; not for intercommunicators, whose groups may contribute different sizes.
 fn bytes_of(comm: &Comm, call: &impl PreparedCollective) -> Option<u64> {
     call.bytes().filter(|_| !comm.is_inter())
 }
 
-/// The bodies of a blocking, a nonblocking and a persistent function, from the one that looks the arguments up. The call
-/// counts before that. What stands in brackets is what the blocking one tries first.
-macro_rules! three_ways {
-    ($name:literal $([$at_hand:path])?: $looked_up:path, $now:ident, $later:ident, $again:ident
+/// Defines the bodies of a blocking, a nonblocking and a persistent function, from the function that prepares the arguments. The
+/// call is counted before that. In brackets: the function that the blocking form tries first.
+macro_rules! three_forms {
+    ($name:literal $([$at_hand:path])?: $prepare:path, $now:ident, $later:ident, $again:ident
      ($($arg:ident: $type:ty),*)) => {
         #[doc = concat!("`MPI_", $name, "`.")]
         #[inline]
         pub fn $now(mpi: Mpi, $($arg: $type,)* comm: MPI_Comm) -> Result<()> {
-            /// What can do all.
+            /// The general case.
             #[inline(never)]
             fn ordinary(mpi: Mpi, $($arg: $type,)* comm: MPI_Comm) -> Result<()> {
                 let group = $crate::comm::any(mpi, comm)?.for_one_call();
-                let call = $looked_up(mpi, &group, $($arg,)*)?;
+                let call = $prepare(mpi, &group, $($arg,)*)?;
                 let call = $crate::coll::launch::Counted::new(&group, const { queue_layout::collective($name) }, call);
-                $crate::coll::launch::now(mpi, &group, &call)
+                $crate::coll::launch::run_blocking(mpi, &group, &call)
             }
-            match $crate::coll::launch::tried!([$($at_hand)?] (mpi, $($arg,)* comm)) {
+            match $crate::coll::launch::try_at_hand!([$($at_hand)?] (mpi, $($arg,)* comm)) {
                 Some(()) => Ok(()),
                 None => ordinary(mpi, $($arg,)* comm),
             }
@@ -223,9 +227,9 @@ macro_rules! three_ways {
             request: OutArg<'_, MPI_Request>,
         ) -> Result<()> {
             let group = $crate::comm::any(mpi, comm)?.for_one_call();
-            let call = $looked_up(mpi, &group, $($arg,)*)?;
+            let call = $prepare(mpi, &group, $($arg,)*)?;
             let call = $crate::coll::launch::Counted::new(&group, const { queue_layout::collective($name) }, call);
-            $crate::coll::launch::later(mpi, &group, call, &request)
+            $crate::coll::launch::start_nonblocking(mpi, &group, call, &request)
         }
 
         #[doc = concat!("The persistent form of `MPI_", $name, "`.")]
@@ -237,16 +241,16 @@ macro_rules! three_ways {
             request: OutArg<'_, MPI_Request>,
         ) -> Result<()> {
             let group = $crate::comm::any(mpi, comm)?.for_persistent_calls();
-            let call = $looked_up(mpi, &group, $($arg,)*)?;
+            let call = $prepare(mpi, &group, $($arg,)*)?;
             let call = $crate::coll::launch::Counted::new(&group, const { queue_layout::collective($name) }, call);
-            $crate::coll::launch::again(mpi, &group, call, &request)
+            $crate::coll::launch::init_persistent(mpi, &group, call, &request)
         }
     };
 }
-pub(crate) use three_ways;
+pub(crate) use three_forms;
 
-/// What is tried first, if anything is.
-macro_rules! tried {
+/// Calls the function that is tried first, if there is one.
+macro_rules! try_at_hand {
     ([] $args:tt) => {
         None::<()>
     };
@@ -254,4 +258,4 @@ macro_rules! tried {
         $at_hand $args
     };
 }
-pub(crate) use tried;
+pub(crate) use try_at_hand;

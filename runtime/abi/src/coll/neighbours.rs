@@ -7,29 +7,29 @@ use runtime::collective::Neighbourhood;
 use runtime::{CollectiveCall, Comm};
 
 use super::data::{self, Blocks};
-use super::{PreparedCollective, three_ways};
+use super::{PreparedCollective, three_forms};
 use crate::args::{Array, ConstBuf, CountsPtr, MutBuf, OutArg};
 use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
 use crate::handle::{MPI_Aint, MPI_Comm, MPI_Datatype, MPI_Info, MPI_Request};
 
-three_ways!("Neighbor_allgather": looked_up::allgather,
+three_forms!("Neighbor_allgather": prepare::allgather,
     neighbor_allgather, ineighbor_allgather, neighbor_allgather_init(
     sendbuf: ConstBuf, sendcount: i64, sendtype: MPI_Datatype,
     recvbuf: MutBuf, recvcount: i64, recvtype: MPI_Datatype));
-three_ways!("Neighbor_allgatherv": looked_up::allgatherv,
+three_forms!("Neighbor_allgatherv": prepare::allgatherv,
     neighbor_allgatherv, ineighbor_allgatherv, neighbor_allgatherv_init(
     sendbuf: ConstBuf, sendcount: i64, sendtype: MPI_Datatype,
     recvbuf: MutBuf, recvcounts: CountsPtr<'_>, displs: CountsPtr<'_>, recvtype: MPI_Datatype));
-three_ways!("Neighbor_alltoall": looked_up::alltoall,
+three_forms!("Neighbor_alltoall": prepare::alltoall,
     neighbor_alltoall, ineighbor_alltoall, neighbor_alltoall_init(
     sendbuf: ConstBuf, sendcount: i64, sendtype: MPI_Datatype,
     recvbuf: MutBuf, recvcount: i64, recvtype: MPI_Datatype));
-three_ways!("Neighbor_alltoallv": looked_up::alltoallv,
+three_forms!("Neighbor_alltoallv": prepare::alltoallv,
     neighbor_alltoallv, ineighbor_alltoallv, neighbor_alltoallv_init(
     sendbuf: ConstBuf, sendcounts: CountsPtr<'_>, sdispls: CountsPtr<'_>, sendtype: MPI_Datatype,
     recvbuf: MutBuf, recvcounts: CountsPtr<'_>, rdispls: CountsPtr<'_>, recvtype: MPI_Datatype));
-three_ways!("Neighbor_alltoallw": looked_up::alltoallw,
+three_forms!("Neighbor_alltoallw": prepare::alltoallw,
     neighbor_alltoallw, ineighbor_alltoallw, neighbor_alltoallw_init(
     sendbuf: ConstBuf, sendcounts: CountsPtr<'_>, sdispls: Array<'_, MPI_Aint>, sendtypes: Array<'_, MPI_Datatype>,
     recvbuf: MutBuf, recvcounts: CountsPtr<'_>, rdispls: Array<'_, MPI_Aint>, recvtypes: Array<'_, MPI_Datatype>));
@@ -49,11 +49,11 @@ impl PreparedCollective for Exchange {
     }
 }
 
-/// From the arguments to the calls.
-mod looked_up {
+/// Functions that prepare the calls from the arguments.
+mod prepare {
     use super::*;
 
-    /// What is sent or received: where, how many items, of which type.
+    /// Buffer, count and datatype.
     type Data<B> = (B, i64, MPI_Datatype);
 
     pub(super) fn allgather(

@@ -8,7 +8,7 @@ use runtime::collective::CollectiveRoot;
 use runtime::{CollectiveCall, Comm, Payload, UserMemory, collective};
 
 use super::data::{self, Dense};
-use super::{PreparedCollective, at_hand, three_ways};
+use super::{PreparedCollective, at_hand, three_forms};
 use crate::args::{ConstBuf, CountsPtr, MutBuf, OutArg};
 use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
@@ -18,19 +18,19 @@ use crate::pt2pt::bad_count;
 
 type Done = core::result::Result<(), runtime::Error>;
 
-three_ways!("Reduce" [at_hand::reduce]: looked_up::reduce, reduce, ireduce, reduce_init(
+three_forms!("Reduce" [at_hand::reduce]: prepare::reduce, reduce, ireduce, reduce_init(
     sendbuf: ConstBuf, recvbuf: MutBuf, count: i64, datatype: MPI_Datatype, op: MPI_Op, root: c_int));
-three_ways!("Allreduce" [at_hand::allreduce]: looked_up::allreduce, allreduce, iallreduce, allreduce_init(
+three_forms!("Allreduce" [at_hand::allreduce]: prepare::allreduce, allreduce, iallreduce, allreduce_init(
     sendbuf: ConstBuf, recvbuf: MutBuf, count: i64, datatype: MPI_Datatype, op: MPI_Op));
-three_ways!("Reduce_scatter_block" [at_hand::reduce_scatter_block]: looked_up::reduce_scatter_block,
+three_forms!("Reduce_scatter_block" [at_hand::reduce_scatter_block]: prepare::reduce_scatter_block,
     reduce_scatter_block, ireduce_scatter_block, reduce_scatter_block_init(
     sendbuf: ConstBuf, recvbuf: MutBuf, recvcount: i64, datatype: MPI_Datatype, op: MPI_Op));
-three_ways!("Reduce_scatter" [at_hand::reduce_scatter]: looked_up::reduce_scatter,
+three_forms!("Reduce_scatter" [at_hand::reduce_scatter]: prepare::reduce_scatter,
     reduce_scatter, ireduce_scatter, reduce_scatter_init(
     sendbuf: ConstBuf, recvbuf: MutBuf, recvcounts: CountsPtr<'_>, datatype: MPI_Datatype, op: MPI_Op));
-three_ways!("Scan" [at_hand::scan]: looked_up::scan, scan, iscan, scan_init(
+three_forms!("Scan" [at_hand::scan]: prepare::scan, scan, iscan, scan_init(
     sendbuf: ConstBuf, recvbuf: MutBuf, count: i64, datatype: MPI_Datatype, op: MPI_Op));
-three_ways!("Exscan" [at_hand::exscan]: looked_up::exscan, exscan, iexscan, exscan_init(
+three_forms!("Exscan" [at_hand::exscan]: prepare::exscan, exscan, iexscan, exscan_init(
     sendbuf: ConstBuf, recvbuf: MutBuf, count: i64, datatype: MPI_Datatype, op: MPI_Op));
 
 /// `MPI_Reduce_local`.
@@ -54,9 +54,9 @@ pub fn reduce_local(
 #[derive(Clone)]
 struct Reduce {
     input: Payload,
-    /// At the root alone.
+    /// Only at the root.
     output: Option<Payload>,
-    /// `None` beside the root of an intercommunicator, where no argument but the communicator and the root counts.
+    /// `None` for `MPI_PROC_NULL` as the root of an intercommunicator, where only communicator and root are significant.
     op: Option<Combiner>,
     root: CollectiveRoot,
 }
@@ -102,16 +102,16 @@ impl PreparedCollective for Reduce {
     }
 }
 
-/// What begins with all ranks' input in the output's place.
+/// Reductions that begin with every rank's input in its output buffer.
 #[derive(Clone)]
 struct Everywhere {
     input: Payload,
     output: Payload,
     op: Combiner,
-    what: ReductionKind,
+    kind: ReductionKind,
 }
 
-/// Which of the two operations.
+/// The kind of reduction.
 #[derive(Clone, Copy)]
 enum ReductionKind {
     Allreduce,
@@ -134,7 +134,7 @@ impl PreparedCollective for Everywhere {
         let mut result = Dense::of(&self.output, false);
         let mut input = Dense::of(&self.input, true);
         let (input, output) = (input.memory(), result.memory());
-        match self.what {
+        match self.kind {
             ReductionKind::Allreduce => {
                 collective::allreduce(line, input, output, &self.op).await?
             }
@@ -147,7 +147,7 @@ impl PreparedCollective for Everywhere {
     }
 }
 
-/// Rank 0's output stays as it is, so nothing is put there before (MPI 5.0 section 6.11.2).
+/// Exclusive scan: rank 0's output is unchanged (MPI 5.0 section 6.11.2), so the input is not copied there.
 #[derive(Clone)]
 struct Exscan {
     input: Payload,
@@ -205,8 +205,8 @@ impl PreparedCollective for ReduceScatter {
     }
 }
 
-/// From the arguments to the calls.
-mod looked_up {
+/// Functions that prepare the calls from the arguments.
+mod prepare {
     use super::*;
 
     pub(super) fn reduce(
@@ -265,7 +265,7 @@ mod looked_up {
             op: combiner(mpi, op, datatype)?,
             input,
             output,
-            what: ReductionKind::Allreduce,
+            kind: ReductionKind::Allreduce,
         })
     }
 
@@ -280,8 +280,8 @@ mod looked_up {
     ) -> Result<Everywhere> {
         not_between_groups(group)?;
         let call = allreduce(mpi, group, sendbuf, recvbuf, count, datatype, op)?;
-        let what = ReductionKind::Scan;
-        Ok(Everywhere { what, ..call })
+        let kind = ReductionKind::Scan;
+        Ok(Everywhere { kind, ..call })
     }
 
     pub(super) fn exscan(
@@ -361,7 +361,7 @@ mod looked_up {
         })
     }
 
-    /// As many items of input as of output.
+    /// Input and output of equal counts.
     fn both(
         mpi: Mpi,
         sendbuf: ConstBuf,
@@ -377,7 +377,7 @@ mod looked_up {
         Ok((input, output))
     }
 
-    /// MPI 5.0 section 6.11: scans are for intracommunicators.
+    /// Checks that a scan is on an intracommunicator (MPI 5.0 section 6.11).
     fn not_between_groups(group: &Comm) -> Result<()> {
         if group.is_inter() {
             let detail =
@@ -387,7 +387,7 @@ mod looked_up {
         Ok(())
     }
 
-    /// Where this rank's contribution lies.
+    /// This rank's input: the receive buffer if it is in place.
     fn input_of(sendbuf: ConstBuf, recvbuf: MutBuf) -> MutBuf {
         match sendbuf.is_in_place() {
             true => recvbuf,

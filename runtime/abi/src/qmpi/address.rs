@@ -1,46 +1,45 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where the program called MPI from: found when a tool asks, by walking up its stack.
+//! The address of the program's call of MPI, found on a tool's request by unwinding the call stack.
 //!
-//! A call that goes through tools has a frame of a function that does nothing else (`top_X` of its entry), and above that is the
-//! caller. So calls of which nobody asks pay nothing for it.
+//! A call through tools has a frame of a dedicated function (`top_X` of its entry), and the caller is above that. So calls cost
+//! nothing unless a tool requests the address.
 //!
 //! # Safety
-//! The walk is the compiler's run-time library's; it is handed a function of the right type, and a pointer that lives as
-//! long as the walk.
-#![allow(unsafe_code, reason = "asks the unwinder")]
+//! The unwinder is in the compiler's run-time library; it gets a function of the right type, and a pointer that outlives the walk.
+#![allow(unsafe_code, reason = "calls the unwinder")]
 
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
 
 use crate::qmpi_table::FUNCTIONS;
 
-/// Stands behind the call of the first tool, so that the frame which makes that call is still there meanwhile.
+/// Follows the call of the first tool, so that it is not a tail call and the caller's frame exists during it.
 #[inline(always)]
 pub fn keep_frame() {
-    // SAFETY: no instruction at all; but no call in front of it can be the last thing that its function does.
+    // SAFETY: no instruction; it only prevents that a call before it is compiled as a tail call.
     unsafe { core::arch::asm!("", options(nostack, preserves_flags)) }
 }
 
-/// Where the call came from that this thread is in; `None`: it is in none, or a frame on the way cannot be walked over.
+/// The return address of the MPI call that this thread is in; `None` if it is in none, or a frame cannot be unwound.
 pub(super) fn calling() -> Option<*mut c_void> {
     let mut walk = StackWalk {
         entry: None,
         found: null_mut(),
     };
-    // SAFETY: `step` has the type that is asked for, and gets the pointer that lives here.
+    // SAFETY: `step` has the required type, and gets a pointer to a local that outlives the call.
     unsafe { _Unwind_Backtrace(step, (&raw mut walk).cast()) };
     (!walk.found.is_null()).then_some(walk.found)
 }
 
 /// The state of a walk up the call stack.
 struct StackWalk {
-    /// What the program called, once the frame was met that entered the stack of tools.
+    /// The entry point that the program called, once the frame that entered the stack of tools was found.
     entry: Option<usize>,
     found: *mut c_void,
 }
 
 extern "C" fn step(frame: *mut c_void, walk: *mut c_void) -> c_int {
-    // SAFETY: `calling` handed over the one, which nobody else uses meanwhile.
+    // SAFETY: the pointer that `calling` passed, not used elsewhere during the walk.
     let walk = unsafe { &mut *walk.cast::<StackWalk>() };
     // SAFETY: the unwinder's own frame, inside its callback.
     let start = unsafe { _Unwind_GetRegionStart(frame) };
@@ -53,7 +52,7 @@ extern "C" fn step(frame: *mut c_void, walk: *mut c_void) -> c_int {
     if start == entry {
         return GO_ON;
     }
-    // SAFETY: the same.
+    // SAFETY: as above.
     let address = unsafe { _Unwind_GetIP(frame) };
     walk.found = core::ptr::without_provenance_mut(address);
     STOP

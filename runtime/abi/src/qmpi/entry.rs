@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The functions that tools call: to announce themselves, to intercept, and to find the next one.
+//! The functions that tools call: to register themselves, to intercept functions, and to find the next callee.
 //!
-//! They may be called at any time and from any thread, answer a code and never call an error handler.
+//! They may be called at any time and from any thread, return a code and never call an error handler.
 //!
 //! # Safety
 //! Q1 and Q2 of the [module above](super).
-#![allow(unsafe_code, reason = "this is where tools enter")]
+#![allow(unsafe_code, reason = "entry points of tools")]
 #![allow(non_snake_case, reason = "names of the interface")]
 
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -16,16 +16,16 @@ use super::{Forms, Function, NextTool, QmpiContext, address, name_of, next, numb
 use crate::c::{MPI_ERR_ARG, MPI_ERR_OTHER, MPI_SUCCESS};
 use crate::qmpi_table::FUNCTIONS;
 
-/// Longest name of a tool, with the zero at its end: `QMPI_MAX_TOOL_NAME_LENGTH`.
+/// Longest name of a tool, including the NUL: `QMPI_MAX_TOOL_NAME_LENGTH`.
 const NAME_ROOM: usize = 256;
 
-/// Announces a tool; nothing is intercepted by that.
+/// Registers a tool; this alone intercepts nothing.
 ///
 /// `MPI_ERR_ARG`: no name, an empty one or one of more than 255 characters, or no function. `MPI_ERR_OTHER`: there is a tool of that
-/// name, or it is too late, since which tools there are is settled with the first call of MPI.
+/// name, or the stack was already built, at the first call of MPI.
 ///
 /// # Safety
-/// The name is a C string, the function keeps Q1.
+/// The name is a C string, the function complies with Q1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn QMPI_Register_tool_name(
     tool_name: *const c_char,
@@ -47,24 +47,24 @@ pub unsafe extern "C" fn QMPI_Register_tool_name(
     answer(builder().announce(announced), MPI_ERR_OTHER)
 }
 
-/// Keeps a pointer for the instance whose callback runs. `MPI_ERR_OTHER`: that of another one runs, or none.
+/// Stores a pointer for the instance whose callback runs. `MPI_ERR_OTHER`: the callback of another instance runs, or none.
 #[unsafe(no_mangle)]
 pub extern "C" fn QMPI_Register_tool_storage(tool_id: c_int, tool_storage: *mut c_void) -> c_int {
     let mut builder = builder();
-    if !builder.is_at_work(tool_id) {
+    if !builder.is_active(tool_id) {
         return MPI_ERR_OTHER;
     }
     builder.set_storage(tool_storage);
     MPI_SUCCESS
 }
 
-/// Intercepts a function of MPI with one that takes a context first, from the callback of the instance.
+/// Intercepts an MPI function with one that takes a context first; called from the callback of the instance.
 ///
 /// `MPI_ERR_ARG`: no such function of MPI, no function given, or the instance has functions of the other form.
 /// `MPI_ERR_OTHER`: the callback of another instance runs, or none.
 ///
 /// # Safety
-/// The function keeps Q1.
+/// The function complies with Q1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn QMPI_Register_tool_function(
     tool_id: c_int,
@@ -77,7 +77,7 @@ pub unsafe extern "C" fn QMPI_Register_tool_function(
 /// The same with one that takes a context and the tool's number first: MPICH's form.
 ///
 /// # Safety
-/// The function keeps Q1.
+/// The function complies with Q1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn QMPI_Register_function(
     tool_id: c_int,
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn QMPI_Register_function(
 
 fn intercept(tool: c_int, function: c_int, address: Option<Function>, flavour: Flavour) -> c_int {
     let mut builder = builder();
-    if !builder.is_at_work(tool) {
+    if !builder.is_active(tool) {
         return MPI_ERR_OTHER;
     }
     let (Some(function), Some(address)) = (known(function), address) else {
@@ -98,7 +98,7 @@ fn intercept(tool: c_int, function: c_int, address: Option<Function>, flavour: F
     answer(builder.intercept(flavour, function, address), MPI_ERR_ARG)
 }
 
-/// The pointer that the instance registered. `MPI_ERR_ARG`: the context is not this instance's, or no room for the answer.
+/// The pointer that the instance stored. `MPI_ERR_ARG`: the context is not this instance's, or NULL for the result.
 ///
 /// # Safety
 /// `storage` is NULL or has room for a pointer.
@@ -115,8 +115,8 @@ pub unsafe extern "C" fn QMPI_Context_get_storage(
     unsafe { QMPI_Get_tool_storage(context, tool_id, storage) }
 }
 
-/// The number of the instance that a context is for: ours, since a function in the mail's form is not told which instance of
-/// its tool it is called for. `MPI_ERR_ARG`: a context of MPI itself, or no room.
+/// The number of the instance of a context: an extension of rmpi, since a function in the mail's form does not get the instance that
+/// it is called for. `MPI_ERR_ARG`: a context of MPI itself, or NULL for the result.
 ///
 /// # Safety
 /// `tool_id` is NULL or has room for an `int`.
@@ -134,7 +134,7 @@ pub unsafe extern "C" fn QMPIX_Context_get_tool_id(
     MPI_SUCCESS
 }
 
-/// What `QMPI_Context_get_storage` gives, in MPICH's form: the number alone says whose.
+/// `QMPI_Context_get_storage` in MPICH's form, in which only the number counts.
 ///
 /// # Safety
 /// `storage` is NULL or has room for a pointer.
@@ -156,10 +156,10 @@ pub unsafe extern "C" fn QMPI_Get_tool_storage(
     MPI_SUCCESS
 }
 
-/// Where the program, or the tool that has MPI's names, made the call that this thread is in.
+/// The address from which the program, or a PMPI tool, made the call that this thread is in.
 ///
-/// `MPI_ERR_ARG`: the context is not this instance's, or no room. `MPI_ERR_OTHER`: this thread is in no call, or a frame between
-/// was compiled without the tables that say where it ends.
+/// `MPI_ERR_ARG`: the context is not this instance's, or NULL for the result. `MPI_ERR_OTHER`: this thread is in no call, or a frame in
+/// between was compiled without unwind tables.
 ///
 /// # Safety
 /// `calling_address` is NULL or has room for a pointer.
@@ -176,7 +176,7 @@ pub unsafe extern "C" fn QMPI_Context_get_calling_address(
     unsafe { QMPI_Get_calling_address(context, calling_address) }
 }
 
-/// The same in MPICH's form. The address itself is given, not a string made of it.
+/// The same in MPICH's form. The result is the address itself, not a string.
 ///
 /// # Safety
 /// `calling_address` is NULL or has room for a pointer.
@@ -196,13 +196,13 @@ pub unsafe extern "C" fn QMPI_Get_calling_address(
     MPI_SUCCESS
 }
 
-/// The function that an instance calls next, in the form of its own functions, and what to pass to it: a context, or in
-/// MPICH's form the number of the next tool, which is an `int`.
+/// The function that an instance calls next, in the form of its own functions, and the argument for it: a context, or in MPICH's form
+/// the number of the next tool, an `int`.
 ///
-/// `MPI_ERR_ARG`: no such instance or function of MPI, or no room for the answers.
+/// `MPI_ERR_ARG`: no such instance or MPI function, or NULL for a result.
 ///
 /// # Safety
-/// `function_ptr` is NULL or has room for a pointer, `next` for what the instance's form asks.
+/// `function_ptr` is NULL or has room for a pointer, `next` for the argument of the instance's form.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn QMPI_Get_function(
     tool_id: c_int,
@@ -231,15 +231,15 @@ pub unsafe extern "C" fn QMPI_Get_function(
     // SAFETY: not NULL (Q2).
     unsafe { function_ptr.write(Some(address)) };
     match flavour {
-        // SAFETY: not NULL, and a context is what this form asks (Q2).
+        // SAFETY: not NULL, and this form has a context (Q2).
         Flavour::Context => unsafe { next_tool.cast::<QmpiContext>().write(QmpiContext(number)) },
-        // SAFETY: not NULL, and a number is what this form asks (Q2).
+        // SAFETY: not NULL, and this form has a number (Q2).
         Flavour::Number => unsafe { next_tool.cast::<c_int>().write(number_of(number)) },
     }
     MPI_SUCCESS
 }
 
-/// MPI's own function, in the form of the tool that will call it.
+/// MPI's function, in the form of the tool that will call it.
 fn form(forms: &Forms, flavour: Flavour) -> Function {
     let address = match flavour {
         Flavour::Context => forms.by_context,
@@ -249,7 +249,7 @@ fn form(forms: &Forms, flavour: Flavour) -> Function {
     unsafe { transmute::<*const c_void, Function>(address) }
 }
 
-/// The number of a function of MPI, if there is one.
+/// Checks the number of an MPI function.
 fn known(function: c_int) -> Option<usize> {
     usize::try_from(function)
         .ok()

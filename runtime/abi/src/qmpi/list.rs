@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which tools are stacked: the list of the user, read once.
+//! The user's list of tools, read once.
 //!
-//! `RMPI_TOOLS=outer:inner` names them, the outermost first; one name may stand there several times, for as many instances. A
-//! tool is in the process already, because the program is linked with it or because it was preloaded, or it is loaded
-//! from here: `name=/path/libtool.so`, or the path alone where the library has one tool.
+//! `RMPI_TOOLS=outer:inner` names them, the outermost first; a repeated name makes several instances. A tool is either already in
+//! the process, linked or preloaded, or loaded from here: `name=/path/libtool.so`, or the path alone if the library has one tool.
 //!
 //! # Safety
-//! Libraries that the user names are loaded into this process, and callbacks called that they handed over (Q1).
+//! Libraries that the user names are loaded into this process, and the callbacks that they registered are called (Q1).
 #![allow(unsafe_code, reason = "loads what the user names")]
 
 use core::cell::Cell;
@@ -15,10 +14,10 @@ use std::ffi::{CString, OsString};
 use std::os::unix::ffi::OsStringExt;
 use std::sync::{Mutex, Once, PoisonError};
 
-use super::stack::{MOST_INSTANCES, ToolAnnouncement, builder, stack};
+use super::stack::{MAX_INSTANCES, ToolAnnouncement, builder, stack};
 use super::{number_of, settled};
 
-/// The first of these that is set is the list: ours, the one that MPICH documents, and those that it reads.
+/// The variables for the list, of which the first that is set counts: rmpi's, the one that MPICH documents, and those that it reads.
 const LISTS: &[&str] = &[
     "RMPI_TOOLS",
     "QMPI_TOOL_LIST",
@@ -30,13 +29,13 @@ const LISTS: &[&str] = &[
 static COMPLAINTS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 thread_local! {
-    /// This thread is the one that settles.
+    /// This thread is building the stack.
     static SETTLING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Settles which tools there are, the first time. `true` if there is one.
+/// Builds the stack, the first time. `true` if it is not empty.
 ///
-/// What a tool calls while that goes on reaches MPI itself; other threads wait for the end of it.
+/// MPI calls of tools meanwhile go to MPI itself; other threads wait until the stack is built.
 pub(super) fn settle() -> bool {
     static ONCE: Once = Once::new();
     if SETTLING.get() {
@@ -61,7 +60,7 @@ pub(super) fn settle() -> bool {
     stack().is_some()
 }
 
-/// What there is to say about the list, for the one rank that says it.
+/// Returns the messages about the list, for the one rank that prints them.
 pub fn take_complaints() -> Vec<String> {
     core::mem::take(&mut *COMPLAINTS.lock().unwrap_or_else(PoisonError::into_inner))
 }
@@ -83,27 +82,27 @@ fn given() -> Option<(&'static str, Vec<u8>)> {
 
 /// Adds one item of the list: an instance of a tool.
 fn add(item: &[u8]) -> Result<(), String> {
-    let tool = match what(item) {
+    let tool = match parse_item(item) {
         ToolListItem::Name(name) => announced(name)?,
         ToolListItem::Library(name, path) => from_library(name, path)?,
     };
     let number = {
         let mut builder = builder();
-        if builder.count() == MOST_INSTANCES {
+        if builder.count() == MAX_INSTANCES {
             return Err(format!(
-                "\"{}\" is one too many: {MOST_INSTANCES} tools can be stacked",
+                "\"{}\" is one too many: {MAX_INSTANCES} tools can be stacked",
                 show(item)
             ));
         }
         builder.begin()
     };
-    // SAFETY: the tool handed the function over for this (Q1); the builder is not held.
+    // SAFETY: the tool registered the function for this (Q1); the builder is not locked.
     unsafe { (tool.callback)(number_of(number)) };
     builder().end();
     Ok(())
 }
 
-/// The tool of a name, which is in the process already.
+/// The registered tool of a name.
 fn announced(name: &[u8]) -> Result<ToolAnnouncement, String> {
     let builder = builder();
     if let Some(tool) = builder.named(name) {
@@ -126,15 +125,15 @@ fn announced(name: &[u8]) -> Result<ToolAnnouncement, String> {
 #[derive(Debug, PartialEq, Eq)]
 enum ToolListItem<'a> {
     Name(&'a [u8]),
-    /// A library, and the tool that is wanted of it.
+    /// A library, and optionally the name of a tool in it.
     Library(Option<&'a [u8]>, &'a [u8]),
 }
 
-fn what(item: &[u8]) -> ToolListItem<'_> {
+fn parse_item(item: &[u8]) -> ToolListItem<'_> {
     let equals = item.iter().position(|byte| *byte == b'=');
     let slash = item.iter().position(|byte| *byte == b'/');
     match (equals, slash) {
-        // An `=` behind a slash belongs to the path.
+        // An `=` after a slash belongs to the path.
         (Some(equals), slash) if slash.is_none_or(|slash| equals < slash) => {
             ToolListItem::Library(Some(&item[..equals]), &item[equals + 1..])
         }
@@ -143,11 +142,11 @@ fn what(item: &[u8]) -> ToolListItem<'_> {
     }
 }
 
-/// The tool of a library that is loaded now, or was before.
+/// A tool of a library, which is loaded unless it already was.
 fn from_library(name: Option<&[u8]>, path: &[u8]) -> Result<ToolAnnouncement, String> {
-    builder().expect_from(path);
+    builder().set_library(path);
     let loaded = load(path);
-    builder().expect_from(b"");
+    builder().set_library(b"");
     loaded?;
     let builder = builder();
     let mut there = builder.of_library(path);
@@ -181,12 +180,12 @@ fn from_library(name: Option<&[u8]>, path: &[u8]) -> Result<ToolAnnouncement, St
 
 fn load(path: &[u8]) -> Result<(), String> {
     let name = CString::new(path).map_err(|_| "a path with a zero byte".to_owned())?;
-    // SAFETY: a string that a zero ends; what the library does when it is loaded is the user's wish. It is never unloaded.
+    // SAFETY: a C string; the user is responsible for the library's constructors. It is never unloaded.
     let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     if !handle.is_null() {
         return Ok(());
     }
-    // SAFETY: the loader's words about the call above, made by this thread.
+    // SAFETY: the loader's message for the call above, made by this thread.
     let text = unsafe { libc::dlerror() };
     let why = (!text.is_null()).then(|| {
         // SAFETY: a C string, copied at once.
@@ -207,31 +206,40 @@ mod tests {
 
     #[test]
     fn an_item_is_a_name_a_path_or_both() {
-        assert_eq!(what(b"trace"), ToolListItem::Name(b"trace"));
-        assert_eq!(what(b"/a/t.so"), ToolListItem::Library(None, b"/a/t.so"));
-        assert_eq!(what(b"./t.so"), ToolListItem::Library(None, b"./t.so"));
-        assert_eq!(what(b"x=t.so"), ToolListItem::Library(Some(b"x"), b"t.so"));
+        assert_eq!(parse_item(b"trace"), ToolListItem::Name(b"trace"));
         assert_eq!(
-            what(b"x=/a/t.so"),
+            parse_item(b"/a/t.so"),
+            ToolListItem::Library(None, b"/a/t.so")
+        );
+        assert_eq!(
+            parse_item(b"./t.so"),
+            ToolListItem::Library(None, b"./t.so")
+        );
+        assert_eq!(
+            parse_item(b"x=t.so"),
+            ToolListItem::Library(Some(b"x"), b"t.so")
+        );
+        assert_eq!(
+            parse_item(b"x=/a/t.so"),
             ToolListItem::Library(Some(b"x"), b"/a/t.so")
         );
         assert_eq!(
-            what(b"/a=b/t.so"),
+            parse_item(b"/a=b/t.so"),
             ToolListItem::Library(None, b"/a=b/t.so")
         );
     }
 
     #[test]
     fn what_cannot_be_had_is_told_with_the_remedy() {
-        let told = add(b"nowhere").unwrap_err();
+        let error = add(b"nowhere").unwrap_err();
         assert!(
-            told.contains("no tool is called \"nowhere\"") && told.contains("nowhere=/path"),
-            "{told}"
+            error.contains("no tool is called \"nowhere\"") && error.contains("nowhere=/path"),
+            "{error}"
         );
-        let told = add(b"/nowhere/lib.so").unwrap_err();
+        let error = add(b"/nowhere/lib.so").unwrap_err();
         assert!(
-            told.starts_with("cannot load the tool /nowhere/lib.so: "),
-            "{told}"
+            error.starts_with("cannot load the tool /nowhere/lib.so: "),
+            "{error}"
         );
     }
 }

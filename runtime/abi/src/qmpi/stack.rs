@@ -2,8 +2,8 @@
 //! The stack of tools: built while their callbacks run, and never changed after that.
 //!
 //! # Safety
-//! Tools' own pointers are kept and handed back, never looked behind.
-#![allow(unsafe_code, reason = "keeps pointers of tools")]
+//! Pointers of tools are stored and returned, never dereferenced.
+#![allow(unsafe_code, reason = "stores pointers of tools")]
 
 use core::ffi::{c_int, c_void};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -20,12 +20,12 @@ pub(super) enum Flavour {
     Number,
 }
 
-/// What a tool says when it is loaded.
+/// The registration of a tool.
 #[derive(Clone, Debug)]
 pub(super) struct ToolAnnouncement {
     pub(super) name: Vec<u8>,
     pub(super) callback: unsafe extern "C" fn(c_int),
-    /// The library that was being loaded for it; nothing where it was there before.
+    /// The library that was being loaded at its registration; empty if none was.
     pub(super) library: Vec<u8>,
 }
 
@@ -34,25 +34,25 @@ pub(super) struct ToolAnnouncement {
 struct ToolInstance {
     storage: *mut c_void,
     flavour: Option<Flavour>,
-    /// What it intercepts; empty once that is in the table.
+    /// The functions that it intercepts; empty once they are in the table.
     functions: Vec<Option<Function>>,
 }
 
-// SAFETY: the storage is the tool's own, and only handed back to it.
+// SAFETY: the storage pointer is only returned to the tool.
 unsafe impl Send for ToolInstance {}
-// SAFETY: the same.
+// SAFETY: as above.
 unsafe impl Sync for ToolInstance {}
 
 /// All instances, the outermost first; the first has number 1.
 #[derive(Debug)]
 pub(super) struct Stack {
     instances: Vec<ToolInstance>,
-    /// By instance (0 is the program) and function: who is called next.
+    /// By instance (0 is the program) and function: the next callee.
     next: Vec<NextTool>,
 }
 
 impl Stack {
-    /// Who is called behind number `above`: the first below it that intercepts the function, or MPI.
+    /// The callee after instance `above`: the first below it that intercepts the function, or MPI.
     #[inline(always)]
     pub(super) fn below(&self, above: usize, function: usize) -> &NextTool {
         let row = above.checked_mul(FUNCTIONS.len());
@@ -70,44 +70,44 @@ impl Stack {
     }
 }
 
-/// The stack as it is built.
+/// The state while the stack is built.
 #[derive(Debug, Default)]
 pub(super) struct Builder {
     announced: Vec<ToolAnnouncement>,
     instances: Vec<ToolInstance>,
     /// The number of the instance whose callback runs; 0: none does.
-    at_work: usize,
+    active: usize,
     /// The library that is being loaded.
     library: Vec<u8>,
-    /// Which tools there are is settled.
+    /// The stack is built.
     is_settled: bool,
 }
 
-/// Most instances in one stack.
-pub(super) const MOST_INSTANCES: usize = 256;
+/// Maximum number of instances.
+pub(super) const MAX_INSTANCES: usize = 256;
 
 static BUILDER: Mutex<Builder> = Mutex::new(Builder {
     announced: Vec::new(),
     instances: Vec::new(),
-    at_work: 0,
+    active: 0,
     library: Vec::new(),
     is_settled: false,
 });
 static STACK: OnceLock<Stack> = OnceLock::new();
 
-/// The stack, once it is settled and not empty.
+/// The stack, once it is built and not empty.
 #[inline(always)]
 pub(super) fn stack() -> Option<&'static Stack> {
     STACK.get()
 }
 
-/// The builder; not held while a callback runs.
+/// Locks the builder; not held while a callback runs.
 pub(super) fn builder() -> MutexGuard<'static, Builder> {
     BUILDER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Builder {
-    /// Takes a tool's announcement. `false`: there is one of this name, or it is too late.
+    /// Adds the registration of a tool. `false`: there is one of this name, or the stack is already built.
     pub(super) fn announce(&mut self, mut tool: ToolAnnouncement) -> bool {
         if self.is_settled || self.named(&tool.name).is_some() {
             return false;
@@ -117,19 +117,19 @@ impl Builder {
         true
     }
 
-    /// Tools that are announced from now on belong to this library.
-    pub(super) fn expect_from(&mut self, library: &[u8]) {
+    /// Sets the library of the tools that are registered from now on.
+    pub(super) fn set_library(&mut self, library: &[u8]) {
         library.clone_into(&mut self.library);
     }
 
-    /// The tools that a library announced when it was loaded.
+    /// The tools that a library registered when it was loaded.
     pub(super) fn of_library(&self, library: &[u8]) -> impl Iterator<Item = &ToolAnnouncement> {
         self.announced
             .iter()
             .filter(move |tool| tool.library == library)
     }
 
-    /// How many instances there are.
+    /// Number of instances.
     pub(super) fn count(&self) -> usize {
         self.instances.len()
     }
@@ -138,40 +138,40 @@ impl Builder {
         self.announced.iter().find(|tool| tool.name == name)
     }
 
-    /// Names in the order in which they were announced.
+    /// Names in order of registration.
     pub(super) fn names(&self) -> impl Iterator<Item = &[u8]> {
         self.announced.iter().map(|tool| tool.name.as_slice())
     }
 
-    /// Begins an instance: its number, for its callback.
+    /// Begins an instance; returns its number, for its callback.
     pub(super) fn begin(&mut self) -> usize {
         self.instances.push(ToolInstance {
             storage: core::ptr::null_mut(),
             flavour: None,
             functions: vec![None; FUNCTIONS.len()],
         });
-        self.at_work = self.instances.len();
-        self.at_work
+        self.active = self.instances.len();
+        self.active
     }
 
-    /// The callback has returned.
+    /// Ends an instance, after its callback.
     pub(super) fn end(&mut self) {
-        self.at_work = 0;
+        self.active = 0;
     }
 
     /// Whether the callback of this instance runs.
-    pub(super) fn is_at_work(&self, tool: c_int) -> bool {
-        self.at_work != 0 && usize::try_from(tool) == Ok(self.at_work)
+    pub(super) fn is_active(&self, tool: c_int) -> bool {
+        self.active != 0 && usize::try_from(tool) == Ok(self.active)
     }
 
-    /// Keeps what the instance at work wants to be reminded of.
+    /// Stores the pointer of the active instance.
     pub(super) fn set_storage(&mut self, storage: *mut c_void) {
         if let Some(instance) = self.instances.last_mut() {
             instance.storage = storage;
         }
     }
 
-    /// Lets the instance at work intercept a function. `false`: it has functions of the other form.
+    /// Lets the active instance intercept a function. `false`: it has functions of the other form.
     pub(super) fn intercept(
         &mut self,
         flavour: Flavour,
@@ -188,7 +188,7 @@ impl Builder {
         true
     }
 
-    /// Makes the stack of what was registered.
+    /// Builds the stack from the registrations.
     pub(super) fn finish(&mut self) {
         self.is_settled = true;
         if self.instances.is_empty() {
@@ -204,7 +204,7 @@ impl Builder {
     }
 }
 
-/// By instance, the program first, and function.
+/// The table of next callees, by instance, the program first, and function.
 fn next_table(instances: &[ToolInstance]) -> Vec<NextTool> {
     let mut table = vec![NextTool::Mpi; (instances.len() + 1) * FUNCTIONS.len()];
     for function in 0..FUNCTIONS.len() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the tests of the C interface share: an installed tree, the standard's data, running compilers.
+//! Shared by the tests of the C interface: an installed tree, the standard's data, running compilers.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::fs::{self, File};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
-/// The root of the repository: the crate whose tests these are lies somewhere in it.
+/// The root of the repository, above the crate of the tests.
 pub(crate) fn root() -> PathBuf {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     let root = folder
@@ -33,13 +33,13 @@ pub(crate) fn scratch(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"))
         .join("abi")
         .join(name);
-    // Nothing is there in a first run.
+    // It does not exist in the first run.
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).unwrap();
     folder
 }
 
-/// Library, header and wrappers, installed as people install them, but built quickly. Once a test run.
+/// Library, header and wrappers, installed as by a user, but from a fast build. Once per test run.
 pub(crate) fn prefix() -> &'static Path {
     static PREFIX: OnceLock<PathBuf> = OnceLock::new();
     PREFIX.get_or_init(install)
@@ -48,7 +48,7 @@ pub(crate) fn prefix() -> &'static Path {
 fn install() -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("abi-prefix");
     fs::create_dir_all(&folder).unwrap();
-    // Some runners start a process for each test: the first of a run installs, the others find its mark.
+    // Some runners start a process for each test: the first installs, the others find its stamp file.
     let lock = File::create(folder.join(".lock")).unwrap();
     lock.lock().unwrap();
     let mark = folder.join(".installed");
@@ -68,7 +68,7 @@ fn install() -> PathBuf {
     folder
 }
 
-/// Names the process that runs all tests: its number and its start.
+/// Identifies the process that runs all tests: pid and start time.
 fn run_of_tests() -> String {
     let parent = parent_id();
     let stat = fs::read_to_string(format!("/proc/{parent}/stat")).unwrap_or_default();
@@ -79,7 +79,7 @@ fn run_of_tests() -> String {
     )
 }
 
-/// The rows of one of the standard's files, without the head.
+/// The rows of one of the standard's files, without the header.
 pub(crate) fn standard(name: &str) -> Vec<Vec<String>> {
     let text = fs::read_to_string(abi().join("standard").join(name)).unwrap();
     let columns = |line: &str| line.split('\t').map(str::to_owned).collect();
@@ -96,7 +96,7 @@ pub(crate) fn function_names() -> Vec<String> {
     names
 }
 
-/// What the library exports besides functions.
+/// The library's exports besides functions.
 pub(crate) fn exports() -> Vec<String> {
     let table = fs::read_to_string(abi().join("mpi.api")).unwrap();
     let names = table
@@ -105,7 +105,7 @@ pub(crate) fn exports() -> Vec<String> {
     names.map(|name| name.trim().to_owned()).collect()
 }
 
-/// Runs a program; its output is in the panic where that fails.
+/// Runs a program; panics with its output if it fails.
 pub(crate) fn succeed(command: &mut Command) -> String {
     let output = run(command);
     assert!(
@@ -125,7 +125,7 @@ pub(crate) fn run(command: &mut Command) -> Output {
         match command.output() {
             Ok(output) => return output,
             // Another test of this process forked while the program was being copied: its child has the file open for
-            // writing until it has called exec.
+            // writing until it calls exec.
             Err(why) if why.kind() == ErrorKind::ExecutableFileBusy => std::thread::yield_now(),
             Err(why) => panic!(
                 "cannot run `{program}`: {why}; `cargo xtask setup` installs what the tests need"

@@ -52,7 +52,7 @@ fn is_by_hand(procedure: &Procedure<'_>) -> bool {
 /// `gen/procedures.rs`.
 pub(super) fn list(api: &Api) -> Result<String, String> {
     let mut text = format!(
-        "{HEAD}//! The entry points, one module a chapter: each hands the caller's arguments to the C function (rule F in `lib.rs`).\n\
+        "{HEAD}//! The entry points, one module per chapter: each passes the caller's arguments to the C function (rule F in `lib.rs`).\n\
          #![allow(clippy::too_many_arguments, reason = \"the standard's signatures\")]\n\n"
     );
     let all = super::procedures(api);
@@ -152,7 +152,7 @@ fn entry(procedure: &Procedure<'_>) -> String {
     let name = procedure.c_name();
     format!(
         "\n/// `{name}`, MPI 5.0 section {}.\n#[unsafe(export_name = \"p{}\")]\nextern \"C\" fn {}({}) {{\n{}\
-         // SAFETY: the C function gets what the caller gave (rule F), as C has it.\n\
+         // SAFETY: the caller's arguments (rule F), converted for the C function.\n\
          let code = unsafe {{ c::{name}({}) }};\n{}ierror.set(code);\n}}\n{}",
         procedure.function.section,
         procedure.symbol(procedure.methods()[0]),
@@ -382,7 +382,7 @@ pub(super) fn declarations(
     standard: &Standard,
 ) -> Result<String, String> {
     let mut text = format!(
-        "{HEAD}//! The C functions. Types say as much as this side needs: a handle is a number, a callback an address.\n\
+        "{HEAD}//! The C functions. Types are simplified: a handle is a number, a callback an address.\n\
          #![allow(clippy::too_many_arguments, reason = \"the standard's signatures\")]\n\n\
          use core::ffi::{{c_char, c_int, c_void}};\n\nuse crate::arg::CHandle;\n\nunsafe extern \"C\" {{\n"
     );

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! At hand, the forms with a length and a place for each rank.
+//! Fast paths of the `v` functions, with a count and a displacement for each rank.
 
 use core::ffi::c_int;
 
@@ -96,7 +96,7 @@ pub(in crate::coll) fn alltoallv(
     })
 }
 
-/// The own block, as long as its place among `all`, which is elsewhere; nothing if it is in place.
+/// The own block, as long as its part of `all`, which is separate memory; empty if it is in place.
 #[allow(
     clippy::option_option,
     reason = "nothing to be done at hand, or no block of its own"
@@ -116,7 +116,7 @@ fn own(
     (mine.bytes() == place.bytes() && are_apart(mine, place)).then_some(Some(mine))
 }
 
-/// Blocks of a predefined datatype without a gap, of lengths and at places for each rank.
+/// Blocks of a contiguous predefined datatype, with a length and a displacement for each rank.
 struct VectorBlocks<'a> {
     buf: MutBuf,
     counts: CountArray<'a>,
@@ -126,7 +126,7 @@ struct VectorBlocks<'a> {
 }
 
 impl<'a> VectorBlocks<'a> {
-    /// All of which are memory.
+    /// Checks that all blocks are valid memory.
     fn of(
         it: &AtHand<'_>,
         buf: MutBuf,

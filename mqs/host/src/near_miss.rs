@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What lies beside a rank that waits and nearly fits: a message with another tag, a receive from another rank, a persistent
-//! receive that was not started.
+//! Near misses of a wait: a message with another tag, a receive from another rank, a persistent receive that was not started.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -8,51 +7,51 @@ use serde::Serialize;
 
 use crate::report::{self, CommReport, MessageData, OperationReport, RankReport};
 
-/// Something that does not fit, but nearly.
+/// An operation or call that differs in one point from the one that would end a wait.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-pub struct Near {
-    /// What is different.
-    pub other: Other,
-    /// Whose it is: sender of a message, or receiver.
+pub struct NearMiss {
+    /// The difference.
+    pub other: Difference,
+    /// Its rank: the sender of a message, or the receiver.
     pub rank: i32,
-    /// The other side that it names; none: any.
+    /// Its peer; `None`: any.
     pub peer: Option<i32>,
-    /// Its tag; none: any.
+    /// Its tag; `None`: any.
     pub tag: Option<i64>,
-    /// What it holds.
+    /// Its data.
     #[serde(flatten)]
     pub data: MessageData,
     /// Its communicator.
     pub name: String,
-    /// How many are alike.
+    /// Number of equal ones.
     pub count: usize,
 }
 
-/// In what something does not fit.
+/// The point in which a near miss differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Other {
-    /// In its tag.
+pub enum Difference {
+    /// The tag.
     Tag,
-    /// In its communicator.
+    /// The communicator.
     Communicator,
-    /// In the rank of the other side.
+    /// The rank of the peer.
     Rank,
-    /// It is another collective on the same communicator; its name is in `name`.
+    /// Another collective on the same communicator; its name is in `name`.
     Collective,
-    /// It is the same collective with another root, which is in `peer` as a rank of the communicator.
+    /// The same collective with another root, which is in `peer` as a rank of the communicator.
     Root,
-    /// It is the same collective of other data: their bytes are in `data`.
+    /// The same collective with another size, which is in `data`.
     Size,
-    /// It is the same collective, and the root, from whom the data come, is through with it.
+    /// The same collective, whose root, the source of the data, has already returned from it.
     Through,
-    /// It is a persistent receive that fits, and that was not started.
+    /// A persistent receive that matches but is not started.
     Inactive,
 }
 
-impl Near {
-    /// Of the collective `name` that a rank has called.
-    pub(crate) fn of(other: Other, rank: i32, name: &str) -> Self {
+impl NearMiss {
+    /// A near miss that is the collective `name` of a rank.
+    pub(crate) fn of(other: Difference, rank: i32, name: &str) -> Self {
         Self {
             other,
             rank,
@@ -65,9 +64,9 @@ impl Near {
     }
 }
 
-/// What a receive or a probe matches.
+/// The envelope that a receive or a probe matches.
 pub(crate) struct ReceivePattern {
-    /// Rank in `MPI_COMM_WORLD`; none: any.
+    /// Rank in `MPI_COMM_WORLD`; `None`: any.
     pub(crate) peer: Option<i32>,
     pub(crate) local_peer: Option<i64>,
     pub(crate) tag: Option<i64>,
@@ -84,7 +83,7 @@ impl ReceivePattern {
         }
     }
 
-    pub(crate) fn to_see(comm: &CommReport, it: &report::CallReport) -> Self {
+    pub(crate) fn of_probe(comm: &CommReport, it: &report::CallReport) -> Self {
         let place = it.peer.and_then(|peer| usize::try_from(peer).ok());
         Self {
             peer: place.and_then(|at| comm.ranks.get(at).copied()),
@@ -95,12 +94,12 @@ impl ReceivePattern {
     }
 }
 
-/// Messages that have arrived at a rank and that a receive of it does not take, but nearly.
+/// Unexpected messages of a rank that nearly match one of its receives.
 pub(crate) fn near_messages(
     rank: &RankReport,
     comm: &CommReport,
     it: &ReceivePattern,
-) -> Vec<Near> {
+) -> Vec<NearMiss> {
     let mut found = Gathered::default();
     for theirs in &rank.communicators {
         for message in &theirs.unexpected {
@@ -117,13 +116,13 @@ pub(crate) fn near_messages(
     found.sorted()
 }
 
-/// Receives of a rank that do not take a message, but nearly; and persistent ones that would, were they started.
+/// Receives of a rank that nearly match a message, and inactive persistent receives that match it.
 pub(crate) fn near_receives(
     me: i32,
     receiver: &RankReport,
     comm: &CommReport,
     it: &OperationReport,
-) -> Vec<Near> {
+) -> Vec<NearMiss> {
     let mut found = Gathered::default();
     let Some(owner) = receiver.rank else {
         return Vec::new();
@@ -144,36 +143,36 @@ pub(crate) fn near_receives(
         let fits = |it: &&OperationReport| differs(it) == (true, true, true);
         for receive in theirs.inactive.iter().filter(fits) {
             let peer = world(receive.world_peer);
-            found.add(Other::Inactive, owner, peer, theirs, receive);
+            found.add(Difference::Inactive, owner, peer, theirs, receive);
         }
     }
     found.sorted()
 }
 
-/// The one thing in which two do not fit.
-fn only_difference(comm: bool, rank: bool, tag: bool) -> Option<Other> {
+/// The only point in which two envelopes differ, if there is exactly one.
+fn only_difference(comm: bool, rank: bool, tag: bool) -> Option<Difference> {
     match (comm, rank, tag) {
-        (true, true, false) => Some(Other::Tag),
-        (false, true, true) => Some(Other::Communicator),
-        (true, false, true) => Some(Other::Rank),
+        (true, true, false) => Some(Difference::Tag),
+        (false, true, true) => Some(Difference::Communicator),
+        (true, false, true) => Some(Difference::Rank),
         _ => None,
     }
 }
 
-/// Equal ones are counted.
+/// Near misses, with counts of equal ones.
 #[derive(Default)]
-struct Gathered(HashMap<Near, usize>);
+struct Gathered(HashMap<NearMiss, usize>);
 
 impl Gathered {
     fn add(
         &mut self,
-        other: Other,
+        other: Difference,
         rank: i32,
         peer: Option<i32>,
         comm: &CommReport,
         it: &OperationReport,
     ) {
-        let near = Near {
+        let near = NearMiss {
             other,
             rank,
             peer,
@@ -185,9 +184,12 @@ impl Gathered {
         *self.0.entry(near).or_default() += 1;
     }
 
-    fn sorted(self) -> Vec<Near> {
-        let counted = self.0.into_iter().map(|(it, count)| Near { count, ..it });
-        let sorted: BTreeSet<Near> = counted.collect();
+    fn sorted(self) -> Vec<NearMiss> {
+        let counted = self
+            .0
+            .into_iter()
+            .map(|(it, count)| NearMiss { count, ..it });
+        let sorted: BTreeSet<NearMiss> = counted.collect();
         sorted.into_iter().take(MOST_NEAR).collect()
     }
 }
@@ -196,5 +198,5 @@ pub(crate) fn world(rank: Option<i64>) -> Option<i32> {
     rank.and_then(|rank| i32::try_from(rank).ok())
 }
 
-/// What nearly fits, at most: who sends ten thousand messages with another tag made one mistake.
+/// Maximum number of distinct near misses of one wait.
 const MOST_NEAR: usize = 4;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ranks and what they wait for in words; what many ranks do alike is said once.
+//! The text of what ranks wait for; ranks with equal waits share a line.
 
 use std::collections::BTreeMap;
 
-use crate::near::{Near, Other};
+use crate::near_miss::{Difference, NearMiss};
 use crate::report::MessageData;
 use crate::waits::{AwaitedKind, AwaitedOperation, JobWaits, RankState, RankWait};
 
@@ -12,9 +12,9 @@ use crate::waits::{AwaitedKind, AwaitedOperation, JobWaits, RankState, RankWait}
 pub struct RankLine {
     /// The ranks.
     pub who: Vec<i32>,
-    /// What they do.
+    /// Their state.
     pub text: String,
-    /// More about it, a line each.
+    /// Further lines.
     pub beside: Vec<String>,
 }
 
@@ -37,7 +37,7 @@ pub fn ranks(list: &[i32]) -> String {
     }
 }
 
-/// Three or more in a row are written as first and last.
+/// Formats runs: three or more consecutive ranks as `first-last`.
 fn runs(sorted: &[i32]) -> Vec<String> {
     let mut runs: Vec<(i32, i32)> = Vec::new();
     for rank in sorted {
@@ -57,13 +57,13 @@ fn runs(sorted: &[i32]) -> Vec<String> {
     texts
 }
 
-/// `has` or `have`.
+/// The singular or plural form of a verb: `has` or `have`.
 #[must_use]
 pub fn verb(list: &[i32], one: &'static str, many: &'static str) -> &'static str {
     if list.len() == 1 { one } else { many }
 }
 
-/// What every rank does; equal ones together, by their first rank.
+/// One line for each group of ranks with equal state, sorted by first rank.
 #[must_use]
 pub fn lines(waits: &JobWaits) -> Vec<RankLine> {
     let numbered = || (0..).zip(&waits.states);
@@ -92,7 +92,7 @@ pub fn lines(waits: &JobWaits) -> Vec<RankLine> {
     lines
 }
 
-/// Puts together those that have the same text.
+/// Groups ranks by equal text.
 fn fold(all: impl Iterator<Item = (i32, (String, Vec<String>))>) -> Vec<RankLine> {
     let mut by_text: BTreeMap<(String, Vec<String>), Vec<i32>> = BTreeMap::new();
     for (rank, text) in all {
@@ -103,11 +103,11 @@ fn fold(all: impl Iterator<Item = (i32, (String, Vec<String>))>) -> Vec<RankLine
     lines.collect()
 }
 
-/// How other ranks are called in the text.
+/// How peers are named in the text.
 #[derive(Clone, Copy, Debug)]
 struct PeerNames {
     me: i32,
-    /// By their distance in a ring of so many ranks.
+    /// If given, peers are named by their distance in a ring of so many ranks.
     size: Option<i32>,
 }
 
@@ -131,12 +131,12 @@ impl PeerNames {
     }
 }
 
-/// What a rank does, and lines with more about it.
+/// The state of a rank, and further lines about it.
 fn text(state: &RankState, names: PeerNames) -> (String, Vec<String>) {
     let plain = |text: &str| (text.to_owned(), Vec::new());
     match state {
         RankState::Outside => plain("not waiting in MPI"),
-        RankState::Untold => plain("may wait, or not"),
+        RankState::Unknown => plain("may wait, or not"),
         RankState::Finalized => plain("has finalized MPI"),
         RankState::Ended => plain("has ended"),
         RankState::Unseen => plain("was not looked at"),
@@ -186,7 +186,7 @@ fn wait(wait: &RankWait, names: PeerNames) -> (String, Vec<String>) {
     (text, beside)
 }
 
-/// What is waited for.
+/// The text of an awaited operation.
 fn pending(it: &AwaitedOperation, names: PeerNames) -> String {
     let mut text = match &it.what {
         AwaitedKind::Receive | AwaitedKind::Probe => format!(
@@ -207,7 +207,7 @@ fn pending(it: &AwaitedOperation, names: PeerNames) -> String {
                 (false, true) => "every rank has come".to_owned(),
                 (false, false) => format!("waits for {}", ranks(&it.ranks)),
             };
-            let differs = it.near.iter().any(|near| near.other == Other::Size);
+            let differs = it.near.iter().any(|near| near.other == Difference::Size);
             let with = with(it.local_peer, differs.then_some(it.data.bytes));
             let which = if it.begun {
                 format!("{name}{with}, ")
@@ -239,40 +239,40 @@ fn pending(it: &AwaitedOperation, names: PeerNames) -> String {
     text
 }
 
-fn near(it: &AwaitedOperation, found: &Near, names: PeerNames) -> String {
+fn near(it: &AwaitedOperation, found: &NearMiss, names: PeerNames) -> String {
     let rank = names.of(found.rank);
     let count = match found.count {
         0 | 1 => String::new(),
         count => format!(" ({count} of them)"),
     };
-    if found.other == Other::Collective {
+    if found.other == Difference::Collective {
         return format!("{rank} is in MPI_{} on {} instead", found.name, it.name);
     }
-    if found.other == Other::Root {
+    if found.other == Difference::Root {
         let root = found.peer.unwrap_or(-1);
         return format!("{rank} calls it with root {root}");
     }
-    if found.other == Other::Size {
+    if found.other == Difference::Size {
         return format!("{rank} calls it with {}", bytes(found.data.bytes));
     }
-    if found.other == Other::Through {
+    if found.other == Difference::Through {
         return format!(
             "{rank} is through with it: if its data do not come, it gave other counts or datatypes"
         );
     }
-    if found.other == Other::Inactive {
+    if found.other == Difference::Inactive {
         return format!(
             "{rank} has a persistent receive that fits and is not started (MPI_Recv_init without MPI_Start){count}"
         );
     }
     let difference = match found.other {
-        Other::Tag => tag(found.tag),
-        Other::Communicator => format!("on {}", found.name),
+        Difference::Tag => tag(found.tag),
+        Difference::Communicator => format!("on {}", found.name),
         _ => String::new(),
     };
     let size = data(&found.data);
     match (&it.what, found.other) {
-        (AwaitedKind::Send, Other::Rank) => {
+        (AwaitedKind::Send, Difference::Rank) => {
             let peer = found
                 .peer
                 .map_or_else(|| "any rank".to_owned(), |peer| names.of(peer));
@@ -281,20 +281,20 @@ fn near(it: &AwaitedOperation, found: &Near, names: PeerNames) -> String {
         (AwaitedKind::Send, _) => {
             format!("{rank} receives from it {difference}, {size}{count}")
         }
-        (_, Other::Rank) => {
+        (_, Difference::Rank) => {
             format!("a message with this tag has come from {rank}, {size}{count}")
         }
         _ => format!("what has come from {rank}: {difference}, {size}{count}"),
     }
 }
 
-/// `tag 7`, or that it does not matter.
+/// `tag 7`, or `any tag`.
 #[must_use]
 pub fn tag(tag: Option<i64>) -> String {
     tag.map_or_else(|| "any tag".to_owned(), |tag| format!("tag {tag}"))
 }
 
-/// `40 bytes (10 of MPI_INT)`, or the bytes alone where the datatype is not known.
+/// `40 bytes (10 of MPI_INT)`, or the bytes alone if the datatype is unknown.
 #[must_use]
 pub fn data(it: &MessageData) -> String {
     let size = bytes(it.bytes);
@@ -305,7 +305,7 @@ pub fn data(it: &MessageData) -> String {
     }
 }
 
-/// ` with root 1 and 8 bytes`: what is known of a call of a collective.
+/// ` with root 1 and 8 bytes`: the known arguments of a collective.
 #[must_use]
 pub fn with(root: Option<i64>, size: Option<i64>) -> String {
     match (root, size) {
@@ -325,9 +325,9 @@ pub fn bytes(bytes: i64) -> String {
     }
 }
 
-/// So many that do the same at equal distances are told in one line.
+/// At least so many ranks that wait for peers at equal distances share a line.
 const MANY: usize = 3;
-/// Pending operations of one call that are told.
+/// Maximum number of pending operations listed for one call.
 const MOST_PENDING: usize = 6;
 
 #[cfg(test)]

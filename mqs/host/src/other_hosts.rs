@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What to give to see ranks that are missing, or why they cannot be seen.
+//! Advice for jobs with ranks on other hosts: which pid to give in order to see them, or why they cannot be seen.
 
 use std::fs;
 
 use crate::job::ancestors;
 
-/// Of a job of rmpiexec.
+/// For a job of rmpiexec.
 pub(crate) const BY_FRONT: &str = "the job has ranks on other hosts; to see them give the pid of its rmpiexec, on the host where that runs";
 
-/// Programs by which other launchers start the ranks of a host.
+/// Programs with which other launchers start the ranks of a host.
 const STARTERS: [&str; 6] = [
     "slurmstepd",
     "hydra_pmi_proxy",
@@ -18,14 +18,14 @@ const STARTERS: [&str; 6] = [
     "orted",
 ];
 
-/// Of a job that rmpiexec has not started. `named`: what the user has given; `rank`: a rank that was seen.
+/// For a job of another launcher. `named`: the pid that the user gave; `rank`: a rank that was seen.
 pub(crate) fn by_starter(named: u32, rank: u32) -> String {
     let above = ancestors(rank).into_iter();
     let above = above.filter_map(|pid| Some((pid, name(pid)?)));
     words(named, &above.collect::<Vec<_>>())
 }
 
-/// `above`: who has started the rank, who that, and so on.
+/// `above`: the ancestors of the rank, nearest first.
 fn words(named: u32, above: &[(u32, String)]) -> String {
     const HERE: &str =
         "no rmpiexec has started these ranks: those of this host alone can be looked at";
@@ -40,7 +40,7 @@ fn words(named: u32, above: &[(u32, String)]) -> String {
     }
 }
 
-/// What a process is called.
+/// The name of a process.
 pub(crate) fn name(pid: u32) -> Option<String> {
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
     Some(name.trim_end().to_owned())
