@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What can end a sleep: doorbells, which others ring through memory, descriptors that become readable, and the time after
-//! which a wire wants to be polled. Each wire of a process adds its own before every sleep, and none knows of the others.
+//! Everything that can end a sleep: doorbells, which peers ring through memory, descriptors that become readable, and
+//! the time at which a provider must be polled. Each provider of a process adds its own before every sleep,
+//! independently of the others.
 //!
 //! The kernel waits for words of memory (`futex`) or for descriptors (`poll`), not for both. Where a set has both, a
 //! [`Watcher`] waits for the descriptors and rings the first doorbell.
@@ -13,8 +14,8 @@ use ring::Bell;
 use crate::wait;
 use crate::watcher::Watcher;
 
-/// What ends the next sleep. It is filled anew each time. All its room is there from the start: a wait allocates nothing, but for
-/// the thread of the watcher.
+/// The events that end the next sleep. The set is filled anew each time. All its room is allocated at the start: a
+/// wait allocates nothing, except for the thread of the watcher.
 #[derive(Debug)]
 pub(crate) struct WaitSet {
     /// At most [`wait::MOST_WORDS`].
@@ -22,15 +23,15 @@ pub(crate) struct WaitSet {
     /// At most [`wait::MOST_DESCRIPTORS`].
     signs: Vec<RawFd>,
     longest: Duration,
-    /// From the first sleep on that needs it.
+    /// Created at the first sleep that needs it.
     watcher: Option<Watcher>,
 }
 
-/// A bell of this process, at which it has announced that it will sleep.
+/// A bell of this process, on which it has announced that it will sleep.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Doorbell {
     pub(crate) bell: &'static Bell,
-    /// Its number on the node of that bell.
+    /// The process's local rank on the node of that bell.
     pub(crate) local_rank: u32,
 }
 
@@ -51,7 +52,7 @@ impl WaitSet {
         self.longest = longest;
     }
 
-    /// The same with the descriptors of the last sleep, which are open still: nobody adds his to this one.
+    /// Empties the set but keeps the descriptors of the last sleep, which are still open; none is added for this one.
     pub(crate) fn begin_as_before(&mut self, longest: Duration) {
         self.doorbells.clear();
         self.longest = longest;
@@ -62,17 +63,17 @@ impl WaitSet {
         self.watcher.is_some() && !self.signs.is_empty()
     }
 
-    /// Adds a bell, for which [`Bell::doze`] was called and nothing was found afterwards.
+    /// Adds a bell, on which [`Bell::doze`] was called and after which a poll found nothing.
     pub(crate) fn add_doorbell(&mut self, doorbell: Doorbell) {
         if self.doorbells.len() < wait::MOST_WORDS {
             self.doorbells.push(doorbell);
         } else {
-            // It is heard at the next look.
+            // It is noticed at the next poll.
             self.poll_after(UNHEARD);
         }
     }
 
-    /// Adds a descriptor that becomes readable when there is something to do; it stays open until the sleep ends.
+    /// Adds a descriptor that becomes readable when there is work; it stays open until the sleep ends.
     pub(crate) fn add_sign(&mut self, sign: BorrowedFd<'_>) {
         if self.signs.len() < wait::MOST_DESCRIPTORS {
             self.signs.push(sign.as_raw_fd());
@@ -81,22 +82,22 @@ impl WaitSet {
         }
     }
 
-    /// A wire wants to be polled after so much time at the latest: something is due then, or nothing of it can wake anybody.
+    /// Limits the sleep to `limit`: a provider must be polled then, because work is due or it cannot wake the process.
     pub(crate) fn poll_after(&mut self, limit: Duration) {
         self.longest = self.longest.min(limit);
     }
 
-    /// How long the sleep may last.
+    /// Longest time for the sleep.
     pub(crate) fn longest(&self) -> Duration {
         self.longest
     }
 
-    /// Whether nothing would end the sleep but its time.
+    /// Whether only the timeout would end the sleep.
     pub(crate) fn is_empty(&self) -> bool {
         self.doorbells.is_empty() && self.signs.is_empty()
     }
 
-    /// Sleeps until one of the set is there, at most for its time. Wakes for no reason at times.
+    /// Sleeps until an event of the set occurs, at most for its time. May wake spuriously.
     pub(crate) fn sleep(&mut self) {
         let Some(first) = self.doorbells.first().copied() else {
             return self.sleep_without_doorbell();
@@ -127,7 +128,7 @@ impl WaitSet {
         }
     }
 
-    /// Has the descriptors watched for the process of `doorbell`. `false`: there can be no more threads.
+    /// Has the descriptors watched for the process of `doorbell`. `false`: no more threads can be created.
     fn is_watched(&mut self, doorbell: Doorbell) -> bool {
         let watches = |watcher: &Watcher| watcher.watches(&self.signs, doorbell);
         if !self.watcher.as_ref().is_some_and(watches) {
@@ -137,7 +138,7 @@ impl WaitSet {
     }
 }
 
-/// How long a process sleeps that would not be woken by all that it waits for.
+/// Longest sleep of a process that part of its events cannot wake.
 const UNHEARD: Duration = Duration::from_millis(1);
 
 #[cfg(test)]
@@ -148,7 +149,7 @@ mod tests {
     use std::os::fd::AsFd;
     use std::time::Instant;
 
-    /// Nobody waits for that long.
+    /// No test waits that long.
     const FOR_EVER: Duration = Duration::from_secs(60);
 
     fn bell() -> Doorbell {
@@ -211,7 +212,7 @@ mod tests {
         let mut set = WaitSet::new();
         let bells = [bell(), bell(), bell()];
         for rung in 0..3 {
-            // Where the kernel cannot wait for several words, it ends by itself.
+            // Where the kernel cannot wait for several words, the sleep ends by its timeout.
             let slept = sleep(&mut set, &bells, &[], FOR_EVER, || ring(bells[rung]));
             assert!(slept < FOR_EVER / 2, "{rung}");
         }
@@ -230,7 +231,7 @@ mod tests {
         assert!(slept < FOR_EVER / 2);
         let slept = sleep(&mut set, &[], &[&one], FOR_EVER, || write(&mut to_one));
         assert!(slept < FOR_EVER / 2);
-        // What is there already: no sleep at all.
+        // Readable already: no sleep at all.
         let slept = sleep(&mut set, &[], &[&one, &other], FOR_EVER, || {});
         assert!(slept < FOR_EVER / 2);
     }
@@ -250,7 +251,7 @@ mod tests {
             assert!(slept < FOR_EVER / 2, "a descriptor");
             std::io::Read::read_exact(&mut one, &mut [0]).unwrap();
         }
-        // A wire has come or gone: others are watched.
+        // The set of providers has changed: other descriptors are watched.
         let slept = sleep(&mut set, &[bell], &[&other], FOR_EVER, || {
             write(&mut to_other)
         });

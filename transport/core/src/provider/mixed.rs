@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The network of a process that has ports and connections: each peer is reached by one of the two for good, by `verbs` where both
-//! processes have ports, be they of adapters or programs, and something leads from one to the other; and else by `tcp`.
+//! The network of a process that has ports and connections: each peer is reached by one of the two for good, by
+//! `verbs` where both processes have ports, of adapters or in software, and a path leads from one to the other; and
+//! else by `tcp`.
 //!
-//! Both find out which it is from their two records and by the same rule ([`MixedNetwork::choose`]). Until the record of a peer is here it
-//! is asked for and nothing goes to the peer. What comes from it has come over a connection, which has proved whose it is: `verbs`
-//! hands nothing up of whom it does not know. What was done for the peer meanwhile is made up for ([`Early`]).
+//! Both processes derive the choice from their two records and by the same rule ([`MixedNetwork::choose`]). Until the
+//! record of a peer is known it is requested and nothing is sent to the peer. Frames that arrive from it meanwhile
+//! come over a connection, whose handshake has authenticated the peer: `verbs` delivers nothing from a peer that it
+//! has no record of. Actions for the peer meanwhile are carried out later ([`Early`]).
 //!
-//! Nothing that comes is believed to have come the right way: a buffer goes back to whoever has lent it ([`BY_TCP`]).
+//! The network by which a frame arrived is not trusted: a buffer is returned to the network that has lent it
+//! ([`BY_TCP`]).
 
 use std::collections::VecDeque;
 
@@ -22,23 +25,23 @@ use crate::{
     WorkId,
 };
 
-/// Both networks of a process. Its methods: those of [`Provider`], which ask `way` first; addresses (`meet`, `wanted_address`,
-/// `learn_address`); what is asked of both.
+/// Both networks of a process. Its methods: those of [`Provider`], which look up the peer's network first; addresses
+/// (`meet`, `wanted_address`, `learn_address`); calls that concern both.
 #[derive(Debug)]
 pub(super) struct MixedNetwork<P: VerbsPort, S> {
     pub(super) verbs: Box<Verbs<P>>,
-    /// What the ports are in a record.
+    /// The part of a record that describes the ports.
     part: RecordPart,
-    /// Or why this process has none.
+    /// The connections, or why this process has none.
     tcp: Result<Box<Tcp<S>>, String>,
     ways: Vec<PeerNetwork>,
     early: Early,
     remarks: Remarks,
-    /// Which is polled first changes from turn to turn.
+    /// Which one is polled first, alternating from turn to turn.
     is_tcp_first: bool,
-    /// How often `verbs` alone was looked at, although there are connections.
+    /// Number of polls of `verbs` alone although there are connections.
     looks: u32,
-    /// Somebody may try again what was [`Full`], as it is known now how a peer is reached: nothing else wakes who waits for that.
+    /// A peer's network has just become known, so a caller that got [`Full`] may try again; no other event wakes it.
     has_stirred: bool,
 }
 
@@ -47,24 +50,24 @@ pub(super) struct MixedNetwork<P: VerbsPort, S> {
 enum PeerNetwork {
     #[default]
     Unknown,
-    /// Its record is asked for.
+    /// Its record was requested.
     Asked,
     Verbs,
     Tcp,
 }
 
-/// What was done for peers of whom it was not known how they are reached.
+/// Actions for peers whose network was not yet known.
 #[derive(Debug, Default)]
 struct Early {
-    /// Peers that are to be asked for.
+    /// Peers whose record is to be requested.
     wanted: VecDeque<Peer>,
-    /// Keys of `verbs` that may have been told to a peer which knows before this process how they reach each other: `tcp` honours them too,
-    /// until it turns out that it does not reach the peer.
+    /// Keys of `verbs` that may have reached a peer that has chosen the network before this process has: `tcp` accepts
+    /// them too, until it turns out that it does not reach the peer.
     keys: Vec<(Peer, RemoteKey)>,
     works: Vec<UnroutedWork>,
 }
 
-/// A work request that waits until it is known which network reaches its peer.
+/// A work request that waits until its peer's network is known.
 #[derive(Debug)]
 struct UnroutedWork {
     peer: Peer,
@@ -76,7 +79,8 @@ struct UnroutedWork {
 }
 
 impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
-    /// Both, for a job of `peers` processes; or `verbs`, whose ports are this part of a record, and why there is no `tcp`.
+    /// Combines both, for a job of `peers` processes; or `verbs`, whose ports are this part of a record, and the
+    /// reason why there is no `tcp`.
     pub(super) fn new(
         (part, verbs): (RecordPart, Verbs<P>),
         tcp: Result<Tcp<S>, String>,
@@ -99,7 +103,7 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
         }
     }
 
-    /// Where this process is found.
+    /// The network record of this process.
     pub(super) fn record(&self) -> Vec<u8> {
         let verbs = (self.part, self.verbs.record());
         let tcp = self.tcp.as_ref().map(|tcp| (RecordPart::Tcp, tcp.record()));
@@ -124,7 +128,7 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
         self.tcp.as_deref_mut().ok()
     }
 
-    /// Asks for the record of a peer, if it was not asked for.
+    /// Requests the record of a peer, unless that was done.
     #[cold]
     fn ask(&mut self, peer: Peer) {
         if self.way(peer) == PeerNetwork::Unknown {
@@ -141,7 +145,7 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
         self.ways[place] = way;
     }
 
-    /// Meets a process of another job.
+    /// Adds a process of another job.
     pub(super) fn meet(&mut self, peer: Peer, far: ForeignPeer) {
         self.verbs.meet(peer, far);
         if let Some(tcp) = self.tcp() {
@@ -149,7 +153,7 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
         }
     }
 
-    /// A peer whose record is needed; each is named once.
+    /// A peer whose record is needed; each is returned once.
     pub(super) fn wanted_address(&mut self) -> Option<u32> {
         while let Some(peer) = self.verbs.wanted_address() {
             self.ask(Peer(peer));
@@ -177,8 +181,8 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
         }
     }
 
-    /// Decides for good how a peer is reached: by `verbs` where both have it and something leads from one to the other; and, since
-    /// addresses do not tell all, where not both have `tcp`.
+    /// Decides for good which network reaches a peer: `verbs` where both processes have it and a path leads from one
+    /// to the other; and, since addresses do not prove that, also where not both have `tcp`.
     fn choose(&mut self, peer: Peer, record: &[u8]) -> Result<PeerNetwork, String> {
         match self.way(peer) {
             PeerNetwork::Verbs | PeerNetwork::Tcp => return Ok(self.way(peer)),
@@ -210,13 +214,13 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
         Ok(way)
     }
 
-    /// From now on a peer is reached this way: makes up for what waited for that.
+    /// Sets the network of a peer, and carries out the actions that waited for it.
     fn begin(&mut self, peer: Peer, way: PeerNetwork) {
         self.set(peer, way);
         self.has_stirred = true;
         self.early.wanted.retain(|wanted| *wanted != peer);
         if way == PeerNetwork::Verbs {
-            // Where it is the other one, both know the keys until they are withdrawn.
+            // If the network is `tcp`, both accept the keys until they are withdrawn.
             let theirs = self.early.keys.extract_if(.., |(whose, _)| *whose == peer);
             for (_, key) in theirs.collect::<Vec<_>>() {
                 if let Ok(tcp) = &mut self.tcp {
@@ -233,7 +237,7 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
         }
     }
 
-    /// Begins a work, or keeps it until it is known how the peer is reached.
+    /// Posts a work request, or keeps it until the peer's network is known.
     fn post_work(&mut self, asked: UnroutedWork) {
         let peer = asked.peer;
         match (self.way(peer), &mut self.tcp) {
@@ -265,7 +269,7 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
         tcp || self.verbs.has_news() || here
     }
 
-    /// That `tcp` carries what the devices of two hosts do not, and why, told once; and what `verbs` has to say.
+    /// That `tcp` carries what the devices of two hosts do not, and why, once; else the next remark of `verbs`.
     pub(super) fn next_remark(&mut self) -> Option<String> {
         let apart = self.remarks.next.take();
         apart.or_else(|| self.verbs.next_remark())
@@ -320,7 +324,7 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
         self.verbs.wakes()
     }
 
-    /// Whether a word has come by `verbs`; while connections are used, frames may come over those.
+    /// Whether a word has come by `verbs`; while connections are in use, frames may come over those.
     #[inline(always)]
     pub(super) fn look(&mut self) -> FarLook {
         match &self.tcp {
@@ -329,7 +333,7 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
         }
     }
 
-    /// Connections over which nothing has come for long are looked at now and then.
+    /// Idle connections are polled now and then.
     #[inline(never)]
     fn look_beside_connections(&mut self) -> FarLook {
         self.looks = self.looks.wrapping_add(1);
@@ -354,7 +358,7 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
         )
     }
 
-    /// Adds what can wake the process; `verbs` in the way that it is told.
+    /// Adds the events that can wake the process; `verbs` adds those of the ports.
     pub(super) fn fall_asleep(
         &mut self,
         waits: &mut WaitSet,
@@ -400,7 +404,7 @@ impl<P: VerbsPort, S: Sockets> Provider for MixedNetwork<P, S> {
     }
 
     fn decline(&mut self, peer: Peer, key: RemoteKey) {
-        // It may have been announced before this process knew the way.
+        // It may have been announced before this process knew the peer's network.
         if self.way(peer) != PeerNetwork::Verbs
             && let Ok(tcp) = &mut self.tcp
         {
@@ -523,7 +527,8 @@ impl<P: VerbsPort, S: Sockets> Provider for MixedNetwork<P, S> {
         });
     }
 
-    /// Nothing of the peer comes over either any more. The caller is told by the one that reaches it ([`sift`](Self::sift)).
+    /// Nothing more of the peer is delivered by either. The network that reaches it reports the loss
+    /// ([`sift`](Self::sift)).
     fn lose(&mut self, peer: Peer, why: &str) {
         let way = self.way(peer);
         if way != PeerNetwork::Tcp {
@@ -538,7 +543,7 @@ impl<P: VerbsPort, S: Sockets> Provider for MixedNetwork<P, S> {
     }
 
     fn poll(&mut self, completions: &mut Completions) {
-        // So that neither takes all the room for ever.
+        // So that neither always fills the array.
         self.is_tcp_first = !self.is_tcp_first;
         if self.is_tcp_first {
             self.poll_tcp(completions);
@@ -574,7 +579,7 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
         }
     }
 
-    /// Marks what `tcp` lends, too.
+    /// Polls `tcp`, and marks the buffers that it lends.
     #[inline(always)]
     fn poll_tcp(&mut self, completions: &mut Completions) {
         let Ok(tcp) = &mut self.tcp else { return };
@@ -595,14 +600,14 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
         if is_any_lost {
             self.sift(PeerNetwork::Tcp, completions, before);
             if completions.len() <= 1 {
-                // The caller will not say that it has done what follows.
+                // The caller will not call `uncork`.
                 self.uncork();
             }
         }
     }
 
-    /// `wire` has told behind the first `before` that it has lost peers. The caller hears that of the wire that reaches the peer, once;
-    /// where that is not known yet, the peer is lost to both.
+    /// Filters the losses that `wire` reported after the first `before` completions. The caller gets that of the
+    /// network that reaches the peer, once; where that is not known yet, the peer is lost to both.
     #[cold]
     fn sift(&mut self, wire: PeerNetwork, completions: &mut Completions, before: usize) {
         let lost = |completion: &Completion| match completion {
@@ -624,7 +629,7 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
         completions.retain_since(before, is_told);
     }
 
-    /// A key of `verbs`, which may be told to the peer before it is known how that is reached.
+    /// Records a key of `verbs`, which may reach the peer before the peer's network is known.
     #[inline(always)]
     fn note_key(&mut self, peer: Peer, key: RemoteKey) -> RemoteKey {
         let is_known = self.way(peer) == PeerNetwork::Verbs;
@@ -643,7 +648,7 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
     }
 }
 
-/// What the user of the job should know once.
+/// Remarks that the user of the job should see once.
 #[derive(Debug, Default)]
 struct Remarks {
     is_noted: bool,
@@ -651,7 +656,7 @@ struct Remarks {
 }
 
 impl Remarks {
-    /// A peer has a device, as this process has, and nothing leads from one to the other.
+    /// Records that a peer has a device, as this process has, and no path leads from one to the other.
     #[cold]
     fn note_apart(&mut self, why: &str) {
         if !std::mem::replace(&mut self.is_noted, true) {
@@ -663,17 +668,18 @@ impl Remarks {
 }
 
 impl Early {
-    /// Forgets a key; `true`: it was there.
+    /// Removes a key; `true`: it was recorded.
     fn forget(&mut self, peer: Peer, key: RemoteKey) -> bool {
         let place = self.keys.iter().position(|early| *early == (peer, key));
         place.map(|place| self.keys.swap_remove(place)).is_some()
     }
 }
 
-/// In the name of what is lent to the caller: `tcp` has lent it, and else `verbs`. Neither has so many that it needs the bit.
+/// Marks the index of a buffer that `tcp` has lent; the others are of `verbs`. Neither has so many that it needs the
+/// bit.
 const BY_TCP: u32 = FREE_BIT;
 
-/// Of so many looks one is at idle connections too.
+/// One of so many polls includes idle connections.
 const LOOKS: u32 = 16;
 
 #[cfg(test)]
@@ -682,7 +688,7 @@ mod tests {
     use super::super::verbs::{FakeConfig, FakeNet, FakePort, NetLimits};
     use super::*;
 
-    /// Process 0 of two, both of which have both.
+    /// Process 0 of two, each with both networks.
     fn one() -> MixedNetwork<FakePort, FakeSockets> {
         let (me, limits) = (Peer(0), NetLimits::default());
         let devices = FakeNet::new(FakeConfig::calm(0));
@@ -692,7 +698,7 @@ mod tests {
         MixedNetwork::new((RecordPart::Verbs, verbs), Ok(tcp), 2)
     }
 
-    /// The peers that are told to be lost in some turns.
+    /// The peers reported lost in some turns.
     fn told_lost(mixed: &mut MixedNetwork<FakePort, FakeSockets>) -> Vec<u32> {
         let mut told = Vec::new();
         for _ in 0..200 {
