@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Provider `tcp`: connections of the Internet protocol, which every host has. Every peer has a stream of packets (crate `session`) that
-//! goes over a connection, which is made with the first packet; connections break and are made again without losing or repeating
-//! anything. Reads, writes and atomic operations are carried out by the owner of the memory when it polls.
+//! Provider `tcp`: connections of the Internet protocol, which every host has. Every peer has a stream of packets
+//! (crate `session`) that goes over a connection, which is made with the first packet; connections break and are made
+//! again without losing or repeating anything. Reads, writes and atomic operations are carried out by the owner of the
+//! memory when it polls.
 //!
 //! # Layers
 //! [`Tcp`] is three things:
 //!
 //! - [`TcpLinks`]: peers, connections and how they are made; packets, kept and sent.
-//! - [`TcpTransfers`]: reads, writes, atomic operations, keys to memory, and data that are sent with the frames that announce them
-//!   (`unsolicited.rs`).
-//! - what comes (`arrive.rs`), which is handed to the caller or to `TcpTransfers`.
+//! - [`TcpTransfers`]: reads, writes, atomic operations, keys to memory, and data that are sent with the frames that
+//!   announce them (`unsolicited.rs`).
+//! - arriving packets (`arrive.rs`), which are delivered to the caller or to `TcpTransfers`.
 //!
-//! Nothing below knows of what is above; what befalls a connection is told upwards as a [`TcpLinkEvent`], which [`Tcp::settle`] hands on
-//! before a call ends. All system calls are behind one trait, [`Sockets`].
+//! Lower layers do not depend on upper ones; events of a connection are reported upwards as a [`TcpLinkEvent`], which
+//! [`Tcp::settle`] dispatches before a call ends. All system calls are behind one trait, [`Sockets`].
 //!
 //! # What a poll costs
-//! One system call as a rule: a receive on the connection that something came over last, or a look at all others by `epoll`, in turn.
-//! Where there is no connection, or nothing has come for long, most polls make none (`idle_polls.rs`).
+//! One system call as a rule: a receive on the connection over which bytes arrived last, or `epoll` on all others,
+//! alternately. Where there is no connection, or nothing has arrived for long, most polls make none (`idle_polls.rs`).
 
 mod active_open;
 mod address;
@@ -84,35 +85,36 @@ use crate::wait_set::WaitSet;
 use crate::{Completions, Full, Head, Lease, Peer, RemoteKey, WorkId, net_info};
 pub(super) use address::MOST_RECORD_BYTES;
 
-/// The network of a process, over connections.
+/// The network of a process over TCP connections.
 #[derive(Debug)]
 pub(super) struct Tcp<S> {
     links: TcpLinks<S>,
     moves: TcpTransfers,
     bodies: Bodies,
     buffer: TcpRecvBuffer,
-    /// Peers of whom something has come that was not looked at.
+    /// Peers with received bytes that are not yet processed.
     backlog: VecDeque<u32>,
-    /// Whom something came of last.
+    /// The peer from which bytes arrived last.
     hot: Option<u32>,
-    /// Looks at which nothing had come, and whether anything came since the process last wanted to sleep.
+    /// Consecutive polls without an arrival, and whether anything has arrived since the process last prepared to
+    /// sleep.
     idle: u32,
     has_stirred: bool,
-    /// The caller says when it has done what follows from a poll.
+    /// The caller calls `uncork` after it has handled a poll's completions.
     corks: bool,
     rest: Rest,
     signs: Vec<SockEvent>,
-    /// What others are told.
+    /// The published addresses.
     addresses: Vec<IpAddr>,
     port: u16,
     host: String,
 }
 
 impl Tcp<System> {
-    /// Waits for connections of the other processes of a job.
+    /// Listens for connections of the other processes of a job.
     ///
     /// # Errors
-    /// What cannot be had, and what to do.
+    /// What is unavailable, and what to do.
     pub(super) fn open_best(
         me: Peer,
         peers: u32,
@@ -148,7 +150,7 @@ impl Tcp<System> {
 }
 
 impl Tcp<FakeSockets> {
-    /// Opens a place on a network that only exists in tests.
+    /// Opens an endpoint of a network that exists only in tests.
     pub(super) fn open_on(
         net: &FakeStreams,
         me: Peer,
@@ -184,12 +186,12 @@ fn limits_of(connections: u32, rails: u32, limits: NetLimits) -> TcpLimits {
     }
 }
 
-/// What of this host's addresses others are told, and why not the rest.
+/// This host's addresses, with the reason for each that is not published.
 pub(crate) fn addresses(network: &NetworkSettings) -> Result<Vec<net_info::AddressReport>, String> {
     addresses_to(network, false)
 }
 
-/// The same where others may be on other hosts.
+/// As `addresses`, where peers may be on other hosts.
 pub(super) fn addresses_to(
     network: &NetworkSettings,
     over_hosts: bool,
@@ -225,18 +227,18 @@ impl<S: Sockets> Tcp<S> {
         }
     }
 
-    /// Where this process is found, for others.
+    /// The record of this process for its peers.
     pub(super) fn record(&self) -> Vec<u8> {
         let identity = self.links.identity;
         address::to_record(&self.addresses, self.port, identity, &self.host)
     }
 
-    /// What is counted.
+    /// The counters.
     pub(super) fn counts(&self) -> &Arc<NetCounts> {
         &self.links.counts
     }
 
-    /// Memory that all of this takes now, and that it takes at most.
+    /// Memory used now, and at most.
     pub(super) fn memory(&self) -> (usize, usize) {
         let now = size_of::<Self>()
             + self.links.bytes()
@@ -247,7 +249,7 @@ impl<S: Sockets> Tcp<S> {
         (now, now.max(most.saturating_add(unsolicited::KEPT_BYTES)))
     }
 
-    /// What can be done with any peer.
+    /// The capabilities, which are the same for every peer.
     pub(super) fn caps(&self) -> Caps {
         Caps {
             max_inline_bytes: ring::SLOT_BODY_BYTES,
@@ -272,7 +274,7 @@ impl<S: Sockets> Tcp<S> {
         Ok(())
     }
 
-    /// Posts a frame that may leave with the next one, or with the next poll, and the data that it announces perhaps with it.
+    /// Posts a frame that may leave with the next one, or with the next poll, and the announced data perhaps with it.
     pub(super) fn post_announcement(
         &mut self,
         to: Peer,
@@ -297,13 +299,14 @@ impl<S: Sockets> Tcp<S> {
         Ok(())
     }
 
-    /// What a peer announced with this key is not read.
+    /// Data that a peer announced with this key will not be read.
     pub(super) fn decline(&mut self, peer: Peer, key: RemoteKey) {
         self.moves.decline_unsolicited(&mut self.links, peer.0, key);
         self.settle();
     }
 
-    /// A packet for a peer, if there is room; `None`: the peer is lost, and nobody will ever read it. `data`: what it announces.
+    /// Makes a packet for a peer, if there is room; `None`: the peer is lost, and the frame is dropped. `data`: the
+    /// announced data.
     #[inline(always)]
     fn make_frame(
         &mut self,
@@ -344,12 +347,12 @@ impl<S: Sockets> Tcp<S> {
         Ok(Some(slot))
     }
 
-    /// Copies a body that was lent.
+    /// Copies a lent body.
     pub(super) fn copy_lent(&self, index: u32, target: &mut [u8]) -> usize {
         self.bodies.copy(index, target)
     }
 
-    /// It is given back.
+    /// Returns a lent body.
     pub(super) fn release(&mut self, peer: u32, index: u32) {
         if !self.bodies.release(index) {
             return;
@@ -364,18 +367,18 @@ impl<S: Sockets> Tcp<S> {
         }
     }
 
-    /// Lets a peer reach memory.
+    /// Exports memory to a peer.
     pub(super) fn export(&mut self, peer: Peer, address: u64, bytes: u64) -> RemoteKey {
         let check = self.links.sockets.random();
         self.moves.exports.add(peer.0, address, bytes, check)
     }
 
-    /// The end of that.
+    /// Ends `export`.
     pub(super) fn withdraw(&mut self, peer: Peer, key: RemoteKey) {
         self.moves.withdraw(&mut self.links, peer.0, key);
     }
 
-    /// Begins a read or an atomic operation, or a write without an immediate.
+    /// Starts a read or an atomic operation, or a write without an immediate.
     pub(super) fn post_work(
         &mut self,
         peer: Peer,
@@ -389,7 +392,7 @@ impl<S: Sockets> Tcp<S> {
         self.settle();
     }
 
-    /// Begins a write.
+    /// Starts a write.
     pub(super) fn post_write(
         &mut self,
         peer: Peer,
@@ -418,30 +421,30 @@ impl<S: Sockets> Tcp<S> {
         begun
     }
 
-    /// Meets a process of another job, as a further peer.
+    /// Adds a process of another job as a further peer.
     pub(super) fn meet(&mut self, peer: Peer, far: ForeignPeer) {
         self.links.known.meet(peer.0, far);
         self.links.secrets.meet(peer.0, far.stream_key);
     }
 
-    /// What the launcher says about a peer; `None`: that it has nothing of this provider.
+    /// Records a peer's part of its record; `None`: it has none for this provider.
     pub(super) fn learn_address(&mut self, peer: Peer, part: Option<&[u8]>) {
         self.links.learn_address(peer.0, part);
         self.settle();
     }
 
-    /// A peer whose address should be asked for; each is named once.
+    /// A peer whose record is to be requested; each is returned once.
     pub(super) fn wanted_address(&mut self) -> Option<u32> {
         self.links.wanted.pop_front()
     }
 
-    /// Gives a peer up.
+    /// Marks a peer lost.
     pub(super) fn lose(&mut self, peer: Peer, why: &str) {
         self.links.lose(peer.0, why);
         self.settle();
     }
 
-    /// Why a peer was given up.
+    /// Why a peer was lost.
     pub(super) fn why_lost(&self, peer: Peer) -> Option<&str> {
         self.links.find(peer.0)?.lost.as_deref()
     }
@@ -451,27 +454,27 @@ impl<S: Sockets> Tcp<S> {
         !self.links.wanted.is_empty() || !self.links.news.is_empty()
     }
 
-    /// Something that the user should know.
+    /// The next warning for the user.
     pub(super) fn next_complaint(&mut self) -> Option<String> {
         self.links.news.next()
     }
 
-    /// Whether the kernel moves data of this process now, on a processor that this process may be keeping from it.
+    /// Whether the kernel is moving data of this process, on a processor that this process may be occupying.
     pub(super) fn needs_cores(&self) -> bool {
         self.moves.is_any_under_way()
     }
 
-    /// Whether this process has to wait for its core, which others are told.
+    /// Sets whether this process has to wait for its core, which is sent to its peers.
     pub(super) fn set_lacks_core(&mut self, lacks_core: bool) {
         self.links.lacks_core = lacks_core;
     }
 
-    /// Whether somebody with whom it is connected has.
+    /// Whether some connected peer has to wait for its core.
     pub(super) fn is_any_peer_lacking(&self) -> bool {
         self.links.is_any_lacking()
     }
 
-    /// Whether all that was sent has arrived, and everybody was told what has arrived here.
+    /// Whether all that was sent has arrived, and all that has arrived here is acknowledged.
     pub(super) fn is_quiet(&mut self) -> bool {
         self.uncork();
         self.links.tell_all_owed();
@@ -479,7 +482,7 @@ impl<S: Sockets> Tcp<S> {
         self.links.is_all_there() && self.moves.is_quiet()
     }
 
-    /// Tells works what has become of connections.
+    /// Dispatches the events of connections to transfers.
     pub(super) fn settle(&mut self) {
         while let Some(upshot) = self.links.upshots.pop_front() {
             match upshot {
@@ -502,14 +505,14 @@ impl<S: Sockets> Tcp<S> {
         }
     }
 
-    /// A peer is to be looked at in the next turn.
+    /// Schedules a peer for the next turn.
     fn wait_for(&mut self, peer: u32) {
         if !self.backlog.contains(&peer) {
             self.backlog.push_back(peer);
         }
     }
 
-    /// Asks once what happened.
+    /// Returns completions, without waiting.
     #[inline(never)]
     pub(super) fn poll(&mut self, completions: &mut Completions) {
         self.uncork();
@@ -519,12 +522,12 @@ impl<S: Sockets> Tcp<S> {
         }
     }
 
-    /// From now on the caller says [`uncork`](Self::uncork) when it has done what follows from a poll.
+    /// Promises that the caller calls [`uncork`](Self::uncork) when it has handled a poll's completions.
     pub(super) fn promise_uncork(&mut self) {
         self.corks = true;
     }
 
-    /// What follows from the last poll is done: what was posted meanwhile goes out together.
+    /// Ends the handling of the last poll's completions: packets posted meanwhile leave together.
     #[inline]
     pub(super) fn uncork(&mut self) {
         self.links.push_held();
@@ -537,7 +540,7 @@ impl<S: Sockets> Tcp<S> {
     fn poll_once(&mut self, completions: &mut Completions) {
         self.links.turn += 1;
         self.settle();
-        // First, so that they come through however much others send.
+        // First, so that they are delivered however much peers send.
         self.hand_up_ready(completions);
         if self.may_rest() {
             return;
@@ -545,7 +548,7 @@ impl<S: Sockets> Tcp<S> {
         let mut has_come = false;
         for _ in 0..self.backlog.len() {
             if completions.is_full() {
-                // Those who were not asked are the first of the next turn.
+                // The peers not served are the first of the next turn.
                 break;
             }
             let peer = self.backlog.pop_front();
@@ -600,7 +603,7 @@ impl<S: Sockets> Tcp<S> {
             .goes_on(self.links.turn, every, || sockets.clock_ns())
     }
 
-    /// Hands up works that have ended, as far as there is room.
+    /// Delivers completed works, as far as there is room.
     fn hand_up_ready(&mut self, completions: &mut Completions) {
         while !completions.is_full()
             && let Some(completion) = self.moves.ready.pop_front()
@@ -609,7 +612,7 @@ impl<S: Sockets> Tcp<S> {
         }
     }
 
-    /// Sees to everything that has a sign. `true`: something has come of a peer.
+    /// Handles every socket with an event. `true`: a peer's bytes have arrived.
     fn look_at_all(&mut self, completions: &mut Completions) -> bool {
         let mut signs = std::mem::take(&mut self.signs);
         self.links.sockets.look(&mut signs);
@@ -646,7 +649,7 @@ impl<S: Sockets> Tcp<S> {
         has_come
     }
 
-    /// A rail takes bytes again.
+    /// A rail accepts bytes again.
     fn unblock_rail(&mut self, peer: u32, sock: Sock) {
         if let Some(rail) = self.links.rail(peer, sock) {
             rail.is_blocked = false;
@@ -654,7 +657,7 @@ impl<S: Sockets> Tcp<S> {
         }
     }
 
-    /// Whether nothing is here and nothing can be done: then there is a sign when there is.
+    /// Whether nothing is pending: then a socket event wakes the process for anything new.
     pub(super) fn prepare_sleep(&mut self) -> bool {
         debug_assert!(!self.is_dormant() || self.links.until_due().is_none());
         self.uncork();
@@ -662,7 +665,7 @@ impl<S: Sockets> Tcp<S> {
         self.links.look_at_clock();
         self.settle();
         let has_stirred = std::mem::take(&mut self.has_stirred);
-        // Who sleeps is in nobody's way, and looks once more before.
+        // A sleeping process does not contend for the socket's lock, and polls once more before it sleeps.
         let was_paused = self.links.end_pauses();
         !has_stirred
             && !was_paused
@@ -679,7 +682,7 @@ impl<S: Sockets> Tcp<S> {
             && self.links.is_dormant()
     }
 
-    /// Adds what can wake the process, and when something is due.
+    /// Adds the events that can wake the process, and the time of the next timer.
     pub(super) fn fall_asleep(&mut self, waits: &mut WaitSet) {
         if let Some(due) = self.links.until_due() {
             waits.poll_after(due);
@@ -687,7 +690,7 @@ impl<S: Sockets> Tcp<S> {
         self.links.sockets.fall_asleep(waits);
     }
 
-    /// The process is awake again: whoever has woken it is found by looking at all.
+    /// The process is awake again: polling all sockets finds the one that woke it.
     pub(super) fn wake(&mut self) {
         self.hot = None;
         self.rest.end();
@@ -718,18 +721,18 @@ fn work_of(
     }
 }
 
-/// Connections with one peer, at most.
+/// Most connections with one peer.
 const MOST_RAILS: u32 = 4;
 
-/// Of so many turns one looks at all connections.
+/// One of so many turns polls all connections.
 const LOOK_EVERY: u64 = 8;
 /// The same where there is no connection.
 const ALONE_EVERY: u64 = 64;
-/// After so many looks in vain others come more seldom.
+/// Polls in vain after which they become rarer.
 const IDLE: u32 = 512;
-/// Of so many turns one looks at the clock.
+/// One of so many turns checks the timers.
 const CLOCK_EVERY: u64 = 64;
-/// After so many turns without anything peers are told what has arrived, which packets to them would have told.
+/// Turns without an event after which explicit acknowledgements are sent, where no packets have carried them.
 const TELL_AFTER: u32 = 64;
-/// A frame that is kept, with what belongs to it.
+/// Memory of a stored frame, with its bookkeeping.
 const MOST_PACKET_BYTES: usize = 9 << 10;

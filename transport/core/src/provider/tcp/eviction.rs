@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which connection makes room for another one, where there are as many as there may be, or the system has no descriptor for more.
-//! One that was given up is made again when there is something for it, and loses nothing. One that moves large data is kept as long as
-//! they move: a piece of them that is on its way would begin again with each connection, and might never get through.
+//! Which connection makes room for another one, where the limit is reached, or the system has no more descriptors. An
+//! evicted connection is made again when it is needed, and loses nothing. A connection that moves large data is kept
+//! as long as they move: a partly sent piece would start again with each connection, and might never get through.
 
 use std::io;
 
@@ -10,7 +10,8 @@ use super::peer::TcpPeer;
 use super::sockets::Sockets;
 
 impl<S: Sockets> TcpLinks<S> {
-    /// Gives up connections that were used longest ago until there are at most so many, as far as nothing is under way over them.
+    /// Closes the least recently used connections until there are at most `most`, as far as nothing is in flight over
+    /// them.
     pub(super) fn make_room(&mut self, most: usize) {
         while self.connections() > most && self.give_rail_up() {}
         while self.joined.len() > most {
@@ -23,7 +24,7 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// Whether so many connections are kept for what moves over them that others have to wait until they are through.
+    /// Whether so many connections are kept for the data that move over them that new ones have to wait for their end.
     pub(super) fn is_full(&self) -> bool {
         let most = self.limits.lines.saturating_mul(2).max(1);
         let stays = |side: &&TcpPeer| {
@@ -34,8 +35,8 @@ impl<S: Sockets> TcpLinks<S> {
         self.joined.len() >= most && sides.filter(stays).count() >= most
     }
 
-    /// Closes the connection that is missed least, and is not to the peer that is to be called, so that another one can have its
-    /// descriptor. `false`: there is none, or all were made just now.
+    /// Closes the least useful connection, except that to the peer that is to be connected, so that another one can
+    /// have its descriptor. `false`: there is none, or all are new.
     pub(super) fn free_one(&mut self, but: Option<u32>) -> bool {
         if self.give_rail_up() {
             return true;
@@ -65,7 +66,7 @@ impl<S: Sockets> TcpLinks<S> {
         line.is_some()
     }
 
-    /// The connection that was used longest ago of those over which nothing is under way.
+    /// The least recently used connection over which nothing is in flight.
     fn oldest_idle(&self) -> Option<u32> {
         let used = |peer: &u32| {
             let side = self.find(*peer)?;
@@ -77,8 +78,8 @@ impl<S: Sockets> TcpLinks<S> {
         Some(self.joined.iter().filter_map(used).min()?.1)
     }
 
-    /// The connection that was used longest ago of those that are not new and move no data: what is under way over it goes again.
-    /// `in_need`: none of them need be as old as it may be for something to come over it.
+    /// The least recently used connection that is not new and moves no data: what is in flight over it is sent again.
+    /// `in_need`: new ones are candidates too.
     fn oldest_line(&self, in_need: bool) -> Option<u32> {
         let used = |peer: &u32| {
             let side = self.find(*peer)?;

@@ -1,33 +1,34 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Turns in which nobody asks the system what has happened. A process polls all that it has, however it waits, and a job whose messages go
-//! through shared memory would make a system call in each turn for nothing. Such turns take so little time that who spins is not later
-//! by them; for who polls seldom the clock decides. It is asked once in some turns, and in each where turns come so seldom.
+//! Turns that make no system call. A process polls all its networks, however it waits, and a job whose messages go
+//! through shared memory would make a system call in each turn for nothing. Such turns take so little time that a
+//! spinning process loses nothing; for a process that polls rarely the clock decides. The clock is read once in
+//! several turns, and in each where turns are rare.
 
-/// When turns do something.
+/// Decides which turns do something.
 #[derive(Debug, Default)]
 pub(super) struct Rest {
-    /// The next turn does, whichever it is.
+    /// The next turn does something, in any case.
     is_over: bool,
     looked_ns: u64,
-    /// When the clock was asked last, and after how many turns it is again, of how many in all.
+    /// Last reading of the clock, the turns until the next one, and the interval in turns.
     asked_ns: u64,
     left: u64,
     step: u64,
 }
 
 impl Rest {
-    /// The next turn does something.
+    /// Makes the next turn do something.
     pub(super) fn end(&mut self) {
         self.is_over = true;
     }
 
-    /// Whether turns come so seldom that none should be left out.
+    /// Whether turns are so rare that none should be skipped.
     #[inline]
     pub(super) fn is_seldom(&self) -> bool {
         self.step <= 1
     }
 
-    /// Whether this turn does nothing, where one of `every` does something at least. To be asked once in each turn.
+    /// Whether this turn does nothing, where at least one of `every` does something. Call it once in each turn.
     #[inline]
     pub(super) fn goes_on(&mut self, turn: u64, every: u64, clock_ns: impl Fn() -> u64) -> bool {
         self.left = self.left.saturating_sub(1);
@@ -45,7 +46,8 @@ impl Rest {
         false
     }
 
-    /// Learns from the clock how seldom turns come: after one pause it is asked in each, and more seldom again where there are none.
+    /// Reads the clock to estimate how rare turns are: after one pause it is read in each turn, and less often again
+    /// where there are none.
     fn ask(&mut self, every: u64, now_ns: u64) -> u64 {
         let passed_ns = now_ns.saturating_sub(self.asked_ns);
         self.step = match (passed_ns >= MOST_REST_NS, every) {
@@ -58,10 +60,10 @@ impl Rest {
     }
 }
 
-/// Of so many turns one looks at the clock; and where each looks at what has happened.
+/// One of so many turns reads the clock; the second, where every turn polls for events.
 const CLOCK_EVERY: u64 = 4;
 const CLOCK_EVERY_LOOKS: u64 = 8;
-/// Whoever polls seldom rests no longer.
+/// Longest time between turns that do something, for a process that polls rarely.
 const MOST_REST_NS: u64 = 500_000;
 
 #[cfg(test)]
@@ -69,7 +71,7 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    /// How many of so many turns do something, and how often the clock was asked.
+    /// Number of turns that do something, of so many, and number of clock readings.
     fn looks(rest: &mut Rest, turns: u64, every: u64, pause_ns: u64) -> (u64, u64) {
         let begin_ns = rest.asked_ns;
         let asked = Cell::new(0);
@@ -91,7 +93,7 @@ mod tests {
         let (few, asked) = looks(&mut rest, 640, 64, 30);
         assert!(few <= 11 && asked <= 640 / CLOCK_EVERY + 11);
         assert!(!rest.is_seldom());
-        // Until the clock is asked for the first time nobody knows.
+        // Nothing is known before the first reading of the clock.
         let (some, _) = looks(&mut rest, 640, 64, 1_000_000);
         assert!(rest.is_seldom() && some > 640 - CLOCK_EVERY, "{some}");
         assert!(looks(&mut rest, 640, 64, 30).0 <= 13);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How connections come to be: this process calls a peer, or is called; then both prove who they are (`proof.rs`), and join.
+//! Establishing connections: this process connects to a peer (a *call*), or is connected to; then both prove their
+//! identity (`proof.rs`), and join.
 //!
-//! Where two call each other at once, the call of the one that counts as the first is the one that counts, if it has got through; the
-//! other one is told to yield, and gives its own call up when it is called. Whoever joins twice means the later one: the peer has seen
-//! before this process that the former broke.
+//! Where two processes call each other at once, the call of the one with precedence counts, if it has got through; the
+//! other one gets the verdict to yield, and abandons its own call when it is called. When a peer joins a second time,
+//! the later connection counts: the peer has noticed before this process that the former broke.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -24,11 +25,11 @@ use super::{address, eviction, proof};
 pub(super) enum HandshakeRefusal {
     /// The connection ended.
     Io(io::Error),
-    /// What came was wrong.
+    /// An invalid message.
     Wrong(HandshakeFault),
-    /// Another process was meant, or a rule decides so.
+    /// Another process was meant, or a rule rejects the connection.
     Verdict(HandshakeVerdict),
-    /// A peer wants a connection more that it may not have, as these words say.
+    /// A peer wants a further connection that it may not have, for this reason.
     Rail(u32, &'static str),
 }
 
@@ -44,9 +45,9 @@ impl From<HandshakeFault> for HandshakeRefusal {
     }
 }
 
-/// This process calls.
+/// Calls by this process.
 impl<S: Sockets> TcpLinks<S> {
-    /// Begins to connect to a peer, unless that was begun before.
+    /// Starts to connect to a peer, unless that was done.
     pub(super) fn call(&mut self, peer: u32) {
         let side = self.of(peer);
         if side.call.is_some() || side.line.is_some() || side.lost.is_some() {
@@ -71,7 +72,7 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// The same, behind all others that are to be called.
+    /// The same, at the end of the queue.
     pub(super) fn call_later(&mut self, peer: u32) {
         let now_ns = self.now_ns;
         let side = self.of(peer);
@@ -85,7 +86,7 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// Calls those whose turn has come.
+    /// Starts the calls whose turn has come.
     pub(super) fn start_calls(&mut self) {
         let now_ns = self.now_ns;
         while !self.is_full()
@@ -98,9 +99,10 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// A call that has its turn waits for the next one, or for the peer alone. It connects no further meanwhile, and keeps what the peer's
-    /// system has taken, one connection for each of its addresses at most. All that are kept so are no more than there may be connections,
-    /// and take a part of the descriptors alone: the program wants some, too.
+    /// Ends the turn of a call, which waits for the next one, or for the peer alone. It makes no further connections
+    /// meanwhile, and keeps those that the peer's system has accepted, at most one for each of its addresses. All
+    /// connections kept so are at most as many as there may be connections, and take only a part of the descriptors:
+    /// the program needs some, too.
     pub(super) fn put_off(&mut self, peer: u32) {
         let socks = |peer: u32| {
             let call = self.find(peer).and_then(|side| side.call.as_ref());
@@ -126,7 +128,7 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// The same, but nothing is kept: others need the descriptors.
+    /// The same, but no connection is kept: the descriptors are needed.
     pub(super) fn let_go(&mut self, peer: u32) {
         let call = self.of(peer).call.as_mut();
         let socks = call.map(|call| call.let_go()).unwrap_or_default();
@@ -134,7 +136,7 @@ impl<S: Sockets> TcpLinks<S> {
         self.calls.wait(peer);
     }
 
-    /// A call that stands aside takes turns again, if there is something to be done about it.
+    /// Queues a call that stands aside again, if it has connections to make.
     fn see_whether_aside(&mut self, peer: u32) {
         let call = self.find(peer).and_then(|side| side.call.as_ref());
         let has_to_do = call.is_some_and(|call| !call.may_stand_aside());
@@ -143,7 +145,7 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// Ends a call; `but`: the connection that goes on.
+    /// Ends a call; `but`: the connection that is kept.
     pub(super) fn end_call(&mut self, peer: u32, but: Option<Sock>) {
         let Some(call) = self.find_mut(peer).and_then(|side| side.call.take()) else {
             return;
@@ -158,7 +160,7 @@ impl<S: Sockets> TcpLinks<S> {
     pub(super) fn try_again(&mut self, peer: u32) {
         let now_ns = self.now_ns;
         let call = self.find(peer).and_then(|side| side.call.as_ref());
-        // It may be this process that was late: a connection that has been made meanwhile is no failure.
+        // This process may have polled late: a connection that was established meanwhile is no failure.
         let late = call.map(|call| call.late(now_ns)).unwrap_or_default();
         late.into_iter()
             .for_each(|sock| self.go_on_with_call(peer, sock));
@@ -168,10 +170,10 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// The same for one of them.
+    /// Connects to one address.
     fn try_one(&mut self, peer: u32, index: usize) {
         let now_ns = self.now_ns;
-        // What befell another one may have put the call off, or ended it.
+        // The failure of another one may have ended the call's turn, or the call.
         if !self.calls.is_under_way(peer) {
             return;
         }
@@ -208,7 +210,7 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// Begins to connect; where there is no descriptor, with that of another connection.
+    /// Starts to connect; without a free descriptor, closes another connection for it.
     fn connect(&mut self, peer: u32, address: SocketAddr) -> io::Result<Sock> {
         match self.sockets.connect(address) {
             Err(error) if eviction::is_without_descriptors(&error) && self.free_one(Some(peer)) => {
@@ -245,7 +247,7 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// Something has happened to a connection of a call.
+    /// Handles an event on a connection of a call.
     pub(super) fn go_on_with_call(&mut self, peer: u32, sock: Sock) {
         let now_ns = self.now_ns;
         let Some(side) = self.find_mut(peer) else {
@@ -287,7 +289,7 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// Who answers a call is of another installation: that is not mended by calling again.
+    /// The process that was called is of another installation: calling again does not help.
     fn complain_of_host(&mut self, peer: u32, index: usize, refusal: &HandshakeRefusal) {
         let HandshakeRefusal::Wrong(HandshakeFault::Version(version)) = refusal else {
             return;
@@ -308,7 +310,7 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// One address of a peer has failed by this.
+    /// One address of a peer has failed for this reason.
     fn try_refused(&mut self, peer: u32, index: usize, refusal: &HandshakeRefusal) {
         let refusals = self
             .of(peer)
@@ -316,7 +318,7 @@ impl<S: Sockets> TcpLinks<S> {
             .as_ref()
             .map_or(0, |call| call.tries[index].refusals);
         self.try_failed(peer, index, &words_of(refusal));
-        // Nobody listens at that port, or somebody else does.
+        // Nothing listens at that port, or another process does.
         let is_not_there = match refusal {
             HandshakeRefusal::Io(error) => error.kind() == io::ErrorKind::ConnectionRefused,
             HandshakeRefusal::Wrong(HandshakeFault::Garbage | HandshakeFault::Key)
@@ -329,7 +331,7 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// One address of a peer has failed; others may prove now.
+    /// One address of a peer has failed; another may prove now.
     pub(super) fn try_failed(&mut self, peer: u32, index: usize, why: &str) {
         let now_ns = self.now_ns;
         let Some(call) = self.of(peer).call.as_mut() else {
@@ -402,7 +404,7 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// Proves who this process is.
+    /// Sends the proof of this process.
     fn answer_riddle(
         &mut self,
         peer: u32,
@@ -413,7 +415,7 @@ impl<S: Sockets> TcpLinks<S> {
         let (verdict, nonce) = proof::of_riddle(riddle)?;
         match verdict {
             HandshakeVerdict::Joined => {}
-            // Nobody has proved anything yet who could say so.
+            // These verdicts come only after the proofs.
             HandshakeVerdict::Gone | HandshakeVerdict::NoRail => {
                 return Err(HandshakeRefusal::Wrong(HandshakeFault::Garbage));
             }
@@ -434,17 +436,17 @@ impl<S: Sockets> TcpLinks<S> {
 /// Calls that wait for their turn keep at most one of so many descriptors.
 const KEPT_PART: usize = 4;
 
-/// How far a call has come.
+/// Progress of a call.
 #[derive(Debug)]
 pub(super) enum Stepped {
     At(ConnectStage),
-    /// The peer has joined, by this attempt.
+    /// The peer has joined, on this attempt.
     Joined(Welcome, u32),
 }
 
-/// This process is called.
+/// Incoming connections.
 impl<S: Sockets> TcpLinks<S> {
-    /// Takes in those who have connected.
+    /// Accepts the waiting connections.
     pub(super) fn open_door(&mut self) {
         let now_ns = self.sockets.clock_ns();
         let mut has_taken = false;
@@ -462,7 +464,7 @@ impl<S: Sockets> TcpLinks<S> {
                 Ok(None) => return,
                 Err(error) if eviction::is_without_descriptors(&error) => {
                     if has_taken {
-                        // The system says so also where nobody else waits; if somebody does there is another sign.
+                        // The event also occurs when no further connection waits; if one does there is another event.
                         return;
                     }
                     if !self.free_one(None) {
@@ -484,12 +486,12 @@ impl<S: Sockets> TcpLinks<S> {
         self.is_crowded = !self.strangers.has_room(now_ns);
         let give_way_ns = self.strangers.give_way_at_ns();
         let until_ns = give_way_ns.filter(|_| self.is_crowded);
-        // Else the kernel would say again and again that somebody waits.
+        // Else the kernel would report the waiting connection again and again.
         self.shut_until_ns = Some(until_ns.unwrap_or(now_ns + SHUT_NS));
         self.sockets.want_callers(false);
     }
 
-    /// One of those who were taken in is gone: others that wait at the door are taken in soon, or at once if many are.
+    /// An unauthenticated connection has ended: waiting ones are accepted soon, or at once if many have ended.
     fn make_way(&mut self) {
         let soon_ns = match self.strangers.has_much_room() {
             true => self.now_ns,
@@ -501,7 +503,7 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// Those who connect are taken in again, where nobody was for a while; there is a sign if somebody waits.
+    /// Accepts connections again after a pause; there is an event if one waits.
     pub(super) fn open_door_again(&mut self) {
         let is_over = |until_ns: &u64| *until_ns <= self.now_ns;
         if self
@@ -513,7 +515,7 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// Something has happened to the connection of a stranger.
+    /// Handles an event on an unauthenticated connection.
     pub(super) fn go_on_with_stranger(&mut self, sock: Sock) {
         let Some(mut stranger) = self.strangers.take(sock) else {
             return;
@@ -532,7 +534,7 @@ impl<S: Sockets> TcpLinks<S> {
         self.make_way();
     }
 
-    /// Hears what a stranger says; answers the peer that it is, and what that tells, when it has proved it.
+    /// Processes the caller's messages; returns the peer and its proof's content when it is authenticated.
     fn listen(
         &mut self,
         stranger: &mut UnprovenConnection,
@@ -546,7 +548,7 @@ impl<S: Sockets> TcpLinks<S> {
             };
             let hello = match hello {
                 Err(HandshakeFault::Version(version)) => {
-                    // It sees ours, and can say so.
+                    // It compares versions itself, and can report that.
                     stranger
                         .talk
                         .say(&proof::riddle(HandshakeVerdict::NotMe, [0; 2]));
@@ -583,7 +585,7 @@ impl<S: Sockets> TcpLinks<S> {
         Ok(Some((peer, told, meeting)))
     }
 
-    /// Joins a caller that has proved who it is, or tells it why not.
+    /// Joins an authenticated caller, or sends it the reason why not.
     fn welcome(
         &mut self,
         peer: u32,
@@ -601,7 +603,7 @@ impl<S: Sockets> TcpLinks<S> {
             .wrapping_sub(side.heard_attempt)
             .cast_signed()
             <= 0;
-        // It has called before it has welcomed the call that led to the connection that there is.
+        // It has called before it has welcomed the call that led to the present connection.
         let is_stale = |attempt: u32| meeting.hello.heard.wrapping_sub(attempt).cast_signed() < 0;
         let has_crossed = side
             .line
@@ -623,7 +625,7 @@ impl<S: Sockets> TcpLinks<S> {
             stranger
                 .talk
                 .say(&meeting.welcome(verdict, Ack::default(), 0));
-            // Where that does not get through it learns as much from the end of the connection.
+            // If that does not get through, the end of the connection has the same effect.
             _ = stranger.talk.push(&mut self.sockets);
             return self.close(sock);
         }
@@ -638,7 +640,7 @@ impl<S: Sockets> TcpLinks<S> {
         self.join(peer, line, (ack, rails));
     }
 
-    /// Somebody was sent away so that others are heard.
+    /// Warns that a connection was rejected to make room for others.
     fn complain_of_many(&mut self, stranger: &UnprovenConnection) {
         let now_ns = self.sockets.clock_ns();
         let is_long = self.strangers.is_long_crowded(now_ns);
@@ -651,7 +653,7 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// Somebody was sent away: who should know is told.
+    /// Warns about a rejected connection, where the user should know.
     pub(super) fn complain_of(
         &mut self,
         stranger: &UnprovenConnection,
@@ -674,7 +676,7 @@ impl<S: Sockets> TcpLinks<S> {
                 "rail",
                 format!("is rank {peer}, which wants another connection {why}"),
             ),
-            // It has changed its mind, or has found another way, or computes since it has connected.
+            // The caller has given up, has another connection, or has been computing since it connected.
             HandshakeRefusal::Io(_) | HandshakeRefusal::Verdict(_) => return,
         };
         self.counts.refused.add(1);
@@ -686,14 +688,14 @@ impl<S: Sockets> TcpLinks<S> {
     }
 }
 
-/// So long nobody is taken in where that fails.
+/// Pause before the next accept after a failure.
 const SHUT_NS: u64 = 50_000_000;
-/// The same where there was no room, and some of those who took it are gone.
+/// Pause where there was no room, and some of the connections that filled it have ended.
 const CROWD_NS: u64 = 5_000_000;
 
-/// Both have proved who they are.
+/// Joining, when both sides are authenticated.
 impl<S: Sockets> TcpLinks<S> {
-    /// From now on this connection carries what goes to a peer, which has told so much.
+    /// Makes this connection the line to a peer, whose handshake reported this state.
     fn join(&mut self, peer: u32, line: TcpConnection, (ack, rails): Told) {
         let sock = line.sock;
         self.end_call(peer, Some(sock));
@@ -721,7 +723,7 @@ impl<S: Sockets> TcpLinks<S> {
         self.upshots.push_back(TcpLinkEvent::GoOn(peer));
     }
 
-    /// Takes in where a peer is found.
+    /// Records a peer's address.
     pub(super) fn learn_address(&mut self, peer: u32, part: Option<&[u8]>) {
         let place = part.and_then(address::from_record);
         let Some(place) = place.filter(|place| !place.addresses().is_empty()) else {
@@ -734,10 +736,11 @@ impl<S: Sockets> TcpLinks<S> {
     }
 }
 
-/// What a peer has of our stream, and how many connections it may have with this process; 0: it knows no rails.
+/// State that a peer reports in its handshake: its acknowledgement of our stream, and how many connections it allows
+/// with this process; 0: it does not support rails.
 type Told = (Ack, u8);
 
-/// What has begun to come must be of this version.
+/// Checks that the incoming message is of this version.
 fn check_version(talk: &HandshakeStream) -> Result<(), HandshakeFault> {
     match proof::foreign_version(talk.begun()) {
         Some(version) => Err(HandshakeFault::Version(version)),
@@ -745,7 +748,7 @@ fn check_version(talk: &HandshakeStream) -> Result<(), HandshakeFault> {
     }
 }
 
-/// The first message of the other side, if all of it has come.
+/// The other side's first message, if it is complete.
 fn pull_first<const BYTES: usize>(
     talk: &mut HandshakeStream,
     sockets: &mut impl Sockets,
@@ -755,7 +758,7 @@ fn pull_first<const BYTES: usize>(
     Ok(pulled?)
 }
 
-/// Leaves what has come of a riddle for later.
+/// Reads the available part of a RIDDLE, for later.
 fn take_riddle_in(
     talk: &mut HandshakeStream,
     sockets: &mut impl Sockets,
@@ -765,7 +768,7 @@ fn take_riddle_in(
     Ok(took?)
 }
 
-/// For people: of a process with another version, and what to do.
+/// The message for the user about a process with another version, and what to do.
 fn words_of_version(version: u16) -> String {
     format!(
         "speaks version {version} of the protocol, and this process version {}: use one installation on all hosts",
@@ -773,7 +776,7 @@ fn words_of_version(version: u16) -> String {
     )
 }
 
-/// For people.
+/// The message for the user.
 fn words_of(refusal: &HandshakeRefusal) -> String {
     match refusal {
         HandshakeRefusal::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => {

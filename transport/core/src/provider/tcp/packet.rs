@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What goes over a connection. Numbers are little endian. Everything begins with
+//! The packet format. Numbers are little endian. Every packet begins with
 //!
 //! | offset | bytes | field    | |
 //! |-------:|------:|----------|-|
 //! |      0 |     4 | bytes    | that follow these 16 |
 //! |      4 |     1 | kind     | [`TcpPacketKind`] |
-//! |      5 |     1 | flags    | 1: what has arrived is to be told now, in ACK alone; 2: the sender has to wait for its core |
+//! |      5 |     1 | flags    | 1: what has arrived is to be acknowledged now, in ACK alone; 2: the sender has to wait for its core |
 //! |      6 |     2 | returned | see [`Ack`] |
 //! |      8 |     4 | next     | see [`Ack`] |
 //! |     12 |     4 | number   | of the packet; 0 in ACK, which is none |
@@ -25,11 +25,12 @@
 //! | UNSOLICITED | 24 + data | key (24) of an ANNOUNCE; the data, none if the key was withdrawn |
 //! | DECLINED | 0 | data came unsolicited that were not kept |
 //!
-//! READ, WRITE and ATOMIC have ids of their sender, by which DATA and ANSWER name them. A read ends with the DATA that completes it, or
-//! with an ANSWER where the key is bad or nothing was to be read; a write with the ANSWER to its last piece.
+//! READ, WRITE and ATOMIC carry ids chosen by their sender; DATA and ANSWER repeat them. A read ends with the DATA
+//! that completes it, or with an ANSWER where the key is bad or nothing was to be read; a write with the ANSWER to its
+//! last piece.
 //!
-//! Between an ANNOUNCE and its UNSOLICITED, other packets may stand. A read of all that the key names is not asked for if its data are
-//! here, or on their way.
+//! Between an ANNOUNCE and its UNSOLICITED, other packets may stand. No READ is sent for all that the key names if its
+//! data have arrived, or are in flight.
 
 use session::Ack;
 
@@ -40,7 +41,7 @@ pub(super) const HEADER_BYTES: usize = 16;
 const ASKS: u8 = 1;
 const LACKS_CORE: u8 = 2;
 pub(super) const FRAME_BYTES: usize = 12;
-/// The largest frame, behind its header.
+/// Bytes of the largest frame, without the header.
 pub(super) const MOST_FRAME_BYTES: usize = FRAME_BYTES + ring::layout::POOL_BUFFER_BYTES;
 pub(super) const READ_BYTES: usize = 44;
 pub(super) const WRITE_BYTES: usize = 64;
@@ -48,11 +49,11 @@ pub(super) const ATOMIC_BYTES: usize = 56;
 pub(super) const DATA_BYTES: usize = 16;
 pub(super) const ANSWER_BYTES: usize = 16;
 pub(super) const KEY_BYTES: usize = 24;
-/// What an ANNOUNCE has before the body of its frame.
+/// Bytes of an ANNOUNCE before the body of its frame.
 pub(super) const ANNOUNCE_BYTES: usize = KEY_BYTES + FRAME_BYTES;
-/// Data of one packet, at most.
+/// Most bytes of data in one packet.
 pub(super) const PIECE_BYTES: usize = 512 << 10;
-/// Data that go unsolicited, at most: of more, a read asks before it has waited for long.
+/// Most bytes of unsolicited data: for more, the reader's request arrives before it has waited for long.
 pub(super) const MOST_UNSOLICITED_BYTES: usize = 256 << 10;
 
 /// The kind of a packet.
@@ -87,7 +88,7 @@ impl TcpPacketKind {
         all.into_iter().find(|kind| *kind as u8 == number)
     }
 
-    /// What comes before data that are not looked at, and how much there may be of those.
+    /// Bytes before data that are not parsed, and the most bytes of those.
     fn fixed(self) -> (usize, usize) {
         match self {
             Self::Frame => (FRAME_BYTES, ring::layout::POOL_BUFFER_BYTES),
@@ -115,7 +116,7 @@ pub(super) struct TcpPacketHeader {
 }
 
 impl TcpPacketHeader {
-    /// `None`: nobody of this version wrote it.
+    /// `None`: not of this version.
     pub(super) fn of(bytes: &[u8; HEADER_BYTES]) -> Option<Self> {
         let kind = TcpPacketKind::of(bytes[4])?;
         let length = usize::try_from(u32_at(bytes, 0)).ok()?;
@@ -149,7 +150,7 @@ impl TcpPacketHeader {
         bytes[12..16].copy_from_slice(&self.number.to_le_bytes());
     }
 
-    /// Bytes that must be here before the packet is looked at: all but data that go to memory.
+    /// Bytes that must have arrived before the packet is parsed: all but data that go to memory.
     pub(super) fn wanted(&self) -> usize {
         match self.kind {
             TcpPacketKind::Write => WRITE_BYTES,
@@ -160,7 +161,7 @@ impl TcpPacketHeader {
     }
 }
 
-/// Builds the part of a packet behind its header. Room for the header is in front.
+/// Builds the payload of a packet. Room for the header is in front.
 pub(super) struct TcpPacketBuilder<'a>(&'a mut Vec<u8>);
 
 impl<'a> TcpPacketBuilder<'a> {
@@ -237,7 +238,7 @@ impl<'a> TcpPacketBuilder<'a> {
     }
 }
 
-/// The header of a packet without a number, as they go over rails.
+/// The header of a packet without a number, as used on rails.
 pub(super) fn bare_header(kind: TcpPacketKind, bytes: usize) -> TcpPacketHeader {
     TcpPacketHeader {
         bytes,
@@ -249,7 +250,7 @@ pub(super) fn bare_header(kind: TcpPacketKind, bytes: usize) -> TcpPacketHeader 
     }
 }
 
-/// The head of a frame, from its fixed bytes.
+/// Parses the head of a frame.
 pub(super) fn head_of(bytes: &[u8]) -> Head {
     Head {
         kind: bytes[0],
@@ -259,7 +260,7 @@ pub(super) fn head_of(bytes: &[u8]) -> Head {
     }
 }
 
-/// Asks for data of the receiver's memory.
+/// Requests data of the receiver's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TcpReadRequest {
     pub(super) id: u32,
@@ -279,7 +280,7 @@ impl TcpReadRequest {
     }
 }
 
-/// "Put this there": a piece of a write.
+/// A piece of a write to the receiver's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TcpWriteRequest {
     pub(super) id: u32,
@@ -292,7 +293,7 @@ pub(super) struct TcpWriteRequest {
 }
 
 impl TcpWriteRequest {
-    /// `None`: it makes no sense.
+    /// `None`: malformed.
     pub(super) fn of(bytes: &[u8]) -> Option<Self> {
         let flags = u32_at(bytes, 4);
         (flags & !(LAST | TELLS) == 0).then(|| Self {
@@ -307,7 +308,7 @@ impl TcpWriteRequest {
     }
 }
 
-/// Asks for an atomic operation on a word of the receiver's memory.
+/// Requests an atomic operation on a word of the receiver's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TcpAtomicRequest {
     pub(super) id: u32,
@@ -317,7 +318,7 @@ pub(super) struct TcpAtomicRequest {
 }
 
 impl TcpAtomicRequest {
-    /// `None`: it makes no sense.
+    /// `None`: malformed.
     pub(super) fn of(bytes: &[u8]) -> Option<Self> {
         let (one, other) = (u64_at(bytes, 8), u64_at(bytes, 16));
         let atomic = match u32_at(bytes, 4) {
@@ -337,7 +338,7 @@ impl TcpAtomicRequest {
     }
 }
 
-/// The outcome of an operation that a peer asked for.
+/// The outcome of an operation that a peer requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TcpWorkReply {
     pub(super) id: u32,
@@ -346,7 +347,7 @@ pub(super) struct TcpWorkReply {
 }
 
 impl TcpWorkReply {
-    /// `None`: it makes no sense.
+    /// `None`: malformed.
     pub(super) fn of(bytes: &[u8]) -> Option<Self> {
         let outcome = match u32_at(bytes, 4) {
             0 => WorkOutcome::Done,
@@ -365,9 +366,9 @@ pub(super) fn key_at(bytes: &[u8], at: usize) -> RemoteKey {
     RemoteKey::from_words([0, 8, 16].map(|step| u64_at(bytes, at + step)))
 }
 
-/// The last piece of a write.
+/// Flag: the last piece of a write.
 const LAST: u32 = 1;
-/// It has an immediate.
+/// Flag: it has an immediate.
 const TELLS: u32 = 2;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Large reads that go over several connections at once: they are cut into pieces, and each is asked for where it is here soonest. What
-//! was asked for over a rail that ended is asked for again, over the first connection. A read has ended when all its pieces have come;
-//! its lease stays as long as one may.
+//! Large reads over several connections at once: they are cut into pieces, and each is requested over the connection
+//! on which it completes soonest. Pieces requested over a rail that ended are requested again, over the first
+//! connection. A read has ended when all its pieces have arrived; its lease is kept as long as one may.
 
 use std::collections::VecDeque;
 
@@ -13,14 +13,14 @@ use super::transfers::{MOST_ASKED, MOST_UNSENT, TcpTransfers};
 use super::works::{PartConnection, StripedReadPart};
 use crate::WorkOutcome;
 
-/// Reads to one peer that are not all asked for.
+/// Reads to one peer that are not completely requested.
 #[derive(Debug, Default)]
 pub(super) struct Shares {
-    /// In their order, each with the place behind what was asked for.
+    /// In their order, each with the offset up to which it was requested.
     all: VecDeque<(u32, u64)>,
-    /// Bytes that are not asked for, of all of them.
+    /// Bytes of all of them that are not requested yet.
     left: u64,
-    /// What was asked for over rails that ended.
+    /// Pieces that were requested over rails that ended.
     again: Vec<ReadPiece>,
 }
 
@@ -33,7 +33,7 @@ struct ReadPiece {
 }
 
 impl TcpTransfers {
-    /// A read is to go over several connections.
+    /// Adds a read that is to go over several connections.
     pub(super) fn share(&mut self, peer: u32, id: u32) {
         let Some(work) = self.works.find(peer, id) else {
             return;
@@ -46,7 +46,7 @@ impl TcpTransfers {
         shares.left += bytes;
     }
 
-    /// Asks for pieces, as far as there is room.
+    /// Requests pieces, as far as there is room.
     pub(super) fn deal<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32) {
         while links.of(peer).lost.is_none() {
             let session = &links.of(peer).session;
@@ -83,7 +83,7 @@ impl TcpTransfers {
         }
     }
 
-    /// Bytes that are here of a part that is coming over the first connection.
+    /// Arrived bytes of a part that is being received over the first connection.
     fn here_over_first<S: Sockets>(&mut self, links: &TcpLinks<S>, peer: u32) -> u64 {
         let line = links.find(peer).and_then(|side| side.line.as_ref());
         let Some(inflow) = line.and_then(|line| line.inflow) else {
@@ -97,14 +97,14 @@ impl TcpTransfers {
         }
     }
 
-    /// The next one that nobody was asked for, where there are so many connections.
+    /// The next piece that was not requested, where there are so many connections.
     fn next_piece(&mut self, peer: u32, connections: u64) -> Option<ReadPiece> {
         loop {
             let (work, from) = *self.desk(peer).shares.all.front()?;
             let all = self.works.find(peer, work).map_or(0, |work| work.bytes());
             let left = all.saturating_sub(from);
             if left != 0 {
-                // Each connection has something of a small one, too.
+                // Each connection gets a part of a small read, too.
                 let share = all.div_ceil(connections).next_multiple_of(GRAIN_BYTES);
                 let bytes = left.min(share).min(PIECE_BYTES as u64);
                 return Some(ReadPiece { work, from, bytes });
@@ -113,7 +113,7 @@ impl TcpTransfers {
         }
     }
 
-    /// Nothing more of a read is asked for.
+    /// Requests nothing more of a read.
     fn forget_rest(&mut self, peer: u32, id: u32) {
         let bytes = self.works.find(peer, id).map_or(0, |work| work.bytes());
         let shares = &mut self.desk(peer).shares;
@@ -125,7 +125,7 @@ impl TcpTransfers {
         }
     }
 
-    /// Makes a request of it.
+    /// Makes a request for a piece.
     fn request(
         &mut self,
         peer: u32,
@@ -153,7 +153,7 @@ impl TcpTransfers {
         })
     }
 
-    /// Asks for a piece over the first connection.
+    /// Requests a piece over the first connection.
     fn ask_first<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32, piece: ReadPiece) {
         let now_ns = links.sockets.clock_ns();
         let Some(read) = self.request(peer, piece, PartConnection::First, now_ns) else {
@@ -166,7 +166,7 @@ impl TcpTransfers {
         links.post(peer, slot);
     }
 
-    /// Asks for a piece over a rail.
+    /// Requests a piece over a rail.
     fn ask_rail<S: Sockets>(
         &mut self,
         links: &mut TcpLinks<S>,
@@ -187,11 +187,11 @@ impl TcpTransfers {
             links.counts.striped.add(1);
         }
         links.watch(peer, sock);
-        // What is asked for in one go leaves together.
+        // Requests made together leave together.
         links.upshots.push_back(TcpLinkEvent::Push(peer, sock));
         if let Some(rail) = links.rail(peer, sock) {
             if rail.load.is_idle() {
-                // Before nothing was to move.
+                // Before this, nothing was expected to move.
                 (rail.moved_ns, rail.doubted_ns) = (now_ns, None);
             }
             rail.load.ask(piece.bytes);
@@ -199,7 +199,7 @@ impl TcpTransfers {
         }
     }
 
-    /// A rail has ended: what was asked for over it is asked for again.
+    /// A rail has ended: its pieces are requested again.
     pub(super) fn ask_again<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32, made: u32) {
         for part in self.works.take_parts_over(peer, made) {
             let StripedReadPart {
@@ -219,7 +219,7 @@ impl TcpTransfers {
         }
     }
 
-    /// Some of a part has come, or all of it.
+    /// Some of a part has arrived, or all of it.
     pub(super) fn hear_part<S: Sockets>(
         &mut self,
         links: &mut TcpLinks<S>,
@@ -250,7 +250,7 @@ impl TcpTransfers {
         }
     }
 
-    /// A part cannot be read: neither can the rest, and what is under way is waited for.
+    /// A part cannot be read: neither can the rest, and the parts in flight are waited for.
     pub(super) fn part_is_bad<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32, id: u32) {
         let now_ns = links.sockets.clock_ns();
         let Some(part) = self.end_part(links, id, now_ns) else {
@@ -272,7 +272,7 @@ impl TcpTransfers {
         }
     }
 
-    /// Nothing more comes of a part.
+    /// No more data of a part will arrive.
     fn end_part<S: Sockets>(
         &mut self,
         links: &mut TcpLinks<S>,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sockets of the system. Almost all of it is the standard library's; the calls that it does not have are here.
+//! Sockets of the system. Mostly through the standard library; the calls that it lacks are here.
 //!
 //! # Safety
-//! Each call is given memory that lives longer than the call: arrays of this file, or a [`MemoryRange`], whose head says why the kernel
-//! may read or write there. Descriptors are owned, and closed once.
+//! Each call is given memory that lives longer than the call: arrays of this file, or a [`MemoryRange`], whose head
+//! says why the kernel may read or write there. Descriptors are owned, and closed once.
 #![allow(unsafe_code)]
 
 use std::io::{self, ErrorKind, Read};
@@ -24,25 +24,25 @@ use crate::wait_set::WaitSet;
 #[derive(Debug)]
 pub(in crate::provider) struct System {
     epoll: OwnedFd,
-    /// One at each address that others are told, all with one port.
+    /// One listening socket at each published address, all with one port.
     doors: Vec<TcpListener>,
     socks: Vec<Option<TcpStream>>,
     free: Vec<Sock>,
-    /// What controls the congestion of connections that this process makes; `None`: what the system has chosen.
+    /// The congestion control algorithm of connections that this process makes; `None`: the system's default.
     congestion: Option<&'static str>,
-    /// Random numbers that nobody has got.
+    /// Unused random numbers.
     chance: Vec<u64>,
 }
 
-/// So many are asked for at a time.
+/// Random numbers requested at a time.
 const CHANCE_WORDS: usize = 64;
 
 impl System {
-    /// Listens at these addresses, on one of these ports; `None`: on whichever the system chooses. Answers on which, and at which
-    /// addresses that is possible.
+    /// Listens at these addresses, on one of these ports; `None`: on whichever the system chooses. Returns the port,
+    /// and the addresses at which that is possible.
     ///
     /// # Errors
-    /// What cannot be had, in words.
+    /// What is unavailable, in words.
     pub(super) fn open(
         addresses: &[IpAddr],
         ports: Option<(u16, u16)>,
@@ -81,10 +81,10 @@ impl System {
         Ok((system, port, addresses))
     }
 
-    /// Chooses what controls the congestion of all connections.
+    /// Chooses the congestion control algorithm of all connections.
     ///
     /// # Errors
-    /// What is wanted cannot be had, in words.
+    /// Why the wanted algorithm is unavailable, in words.
     pub(super) fn choose_congestion(&mut self, wanted: TcpCongestion) -> Result<(), String> {
         let Some(door) = self.doors.first() else {
             return Ok(());
@@ -106,7 +106,7 @@ impl System {
             }
         };
         if let Some(name) = chosen {
-            // Connections that are accepted have what their door has.
+            // Accepted connections inherit it from the listening socket.
             for door in &self.doors {
                 set_congestion(door.as_fd(), name).map_err(|error| format!("{name}: {error}"))?;
             }
@@ -115,7 +115,7 @@ impl System {
         Ok(())
     }
 
-    /// Changes what the kernel tells of a descriptor.
+    /// Changes the events of a descriptor.
     fn watch(&self, change: i32, descriptor: RawFd, name: u64, events: i32) -> io::Result<()> {
         let mut event = libc::epoll_event {
             events: events.cast_unsigned(),
@@ -130,7 +130,7 @@ impl System {
         }
     }
 
-    /// Gives a connection a number and has it watched.
+    /// Gives a connection an index and watches it.
     fn keep(&mut self, stream: TcpStream, events: i32) -> io::Result<Sock> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
@@ -154,10 +154,10 @@ impl System {
     }
 }
 
-/// A door at each address where there can be one, and their port.
+/// The listening sockets, one at each possible address, and their port.
 type Doors = (Vec<(TcpListener, IpAddr)>, u16);
 
-/// The first of these ports that is free at all addresses.
+/// Listens on the first of these ports that is free at all addresses.
 fn listen(addresses: &[IpAddr], ports: Option<(u16, u16)>) -> Result<Doors, String> {
     let (first, last) = ports.unwrap_or((0, 0));
     let mut why = String::new();
@@ -179,7 +179,7 @@ fn listen(addresses: &[IpAddr], ports: Option<(u16, u16)>) -> Result<Doors, Stri
     })
 }
 
-/// The same on this port; 0: on whichever the system chooses at the first address.
+/// Listens on this port; 0: on a port that the system chooses at the first address.
 fn listen_on(addresses: &[IpAddr], mut port: u16) -> io::Result<Doors> {
     let mut doors = Vec::new();
     let mut why = None;
@@ -190,7 +190,7 @@ fn listen_on(addresses: &[IpAddr], mut port: u16) -> io::Result<Doors> {
                 doors.push((door, *address));
             }
             Err(error) if error.kind() == ErrorKind::AddrInUse => return Err(error),
-            // As of an address that was found and is no more: others are not told of it.
+            // The address may have been removed since it was found: it is not published.
             Err(error) => why = Some(error),
         }
     }
@@ -277,7 +277,7 @@ impl Sockets for System {
             SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
-        // Nothing is sent: the kernel only looks for the way.
+        // Nothing is sent: the kernel only looks up the route.
         let socket = UdpSocket::bind((any, 0))?;
         socket.connect(to)?;
         Ok(socket.local_addr()?.ip())
@@ -320,7 +320,7 @@ impl Sockets for System {
 
     fn push(&mut self, sock: Sock) {
         if let Ok(stream) = self.stream(sock) {
-            // Set already: to set it again sends what is there. Without it the system sends it 200 ms later.
+            // Already set: setting it again sends what is pending. Otherwise the system sends it 200 ms later.
             _ = stream.set_nodelay(true);
         }
     }
@@ -359,7 +359,7 @@ impl Sockets for System {
     fn close(&mut self, sock: Sock) {
         let place = self.socks.get_mut(sock as usize);
         if let Some(stream) = place.and_then(Option::take) {
-            // A process that this one has forked may have it open: it is neither watched nor used any more all the same.
+            // A forked child may have it open: it is no longer watched or used all the same.
             _ = self.watch(libc::EPOLL_CTL_DEL, stream.as_raw_fd(), sock.into(), 0);
             _ = stream.shutdown(Shutdown::Both);
             self.free.push(sock);
@@ -374,7 +374,7 @@ impl Sockets for System {
         };
         if let Ok(stream) = self.stream(sock) {
             let descriptor = stream.as_raw_fd();
-            // It fails only for what is not watched.
+            // Fails only for a descriptor that is not watched.
             _ = self.watch(libc::EPOLL_CTL_MOD, descriptor, sock.into(), events);
         }
     }
@@ -382,7 +382,7 @@ impl Sockets for System {
     fn want_callers(&mut self, wants: bool) {
         let events = if wants { libc::EPOLLIN } else { 0 };
         for door in &self.doors {
-            // It fails only for what is not watched.
+            // Fails only for a descriptor that is not watched.
             _ = self.watch(libc::EPOLL_CTL_MOD, door.as_raw_fd(), DOOR, events);
         }
     }
@@ -446,7 +446,7 @@ impl Sockets for System {
     }
 
     fn random(&mut self) -> u64 {
-        // One call of the system for many.
+        // One system call for many.
         if self.chance.is_empty() {
             self.chance.resize(CHANCE_WORDS, 0);
             wait::random_words(&mut self.chance);
@@ -455,8 +455,8 @@ impl Sockets for System {
     }
 }
 
-/// Has the kernel ask now and then, where nothing is under way, whether the host at the other end is there. That answers for a process that
-/// computes.
+/// Enables TCP keepalive, by which the kernel probes the other host on an idle connection. That host's kernel replies
+/// for a process that computes.
 fn ask_whether_alive(stream: &TcpStream) -> io::Result<()> {
     let options = [
         (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
@@ -476,7 +476,7 @@ fn ask_whether_alive(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Sets what controls the congestion of a connection, or of those that are accepted at a door.
+/// Sets the congestion control algorithm of a connection, or of those accepted at a listening socket.
 fn set_congestion(socket: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     let bytes = libc::socklen_t::try_from(name.len()).unwrap_or(0);
     let (level, option) = (libc::IPPROTO_TCP, libc::TCP_CONGESTION);
@@ -489,7 +489,7 @@ fn set_congestion(socket: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     }
 }
 
-/// Its name; nothing if that is not known.
+/// Its name; empty if that is not known.
 fn congestion_of(socket: BorrowedFd<'_>) -> String {
     let mut name = [0u8; 16];
     let mut bytes = size_of_name(&name);
@@ -517,7 +517,7 @@ fn of_call(result: isize) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 
-/// Whether a call that never waits only had nothing to do.
+/// Whether a non-blocking call only had nothing to do.
 fn is_nothing(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -554,7 +554,7 @@ pub(super) fn interfaces() -> Vec<TcpInterface> {
     found
 }
 
-/// One of them, if it is up and has an address of the Internet.
+/// An address, if its interface is up and it is an IP address.
 fn interface(entry: &libc::ifaddrs) -> Option<TcpInterface> {
     let flags = entry.ifa_flags.cast_signed();
     let running = libc::IFF_UP | libc::IFF_RUNNING;
@@ -585,17 +585,17 @@ fn interface(entry: &libc::ifaddrs) -> Option<TcpInterface> {
     })
 }
 
-/// What the kernel calls the place where others connect.
+/// The epoll name of all listening sockets.
 const DOOR: u64 = u64::MAX;
-/// How often a port is looked for that is free at all addresses.
+/// Ports tried until one is free at all addresses.
 const MOST_TRIES: u32 = 64;
-/// Callers that may wait to be taken in, where the system allows so many.
+/// Connections that may wait to be accepted, where the system allows so many.
 const MOST_WAITING: i32 = 4096;
-/// Signs that are taken at once.
+/// Events fetched at once.
 const MOST_SIGNS: usize = 32;
-/// A connection on which the kernel has sent the same again so often, and heard nothing for long, is cut off.
+/// A connection on which the kernel has retransmitted so often, with no reply for long, is cut off.
 const FEW_RETRANSMITS: u8 = 3;
-/// When the kernel asks on a connection over which nothing goes, how often, and how many questions may have no answer.
+/// TCP keepalive: idle time before the first probe, interval, and unanswered probes.
 const ASK_AFTER_S: libc::c_int = 20;
 const ASK_EVERY_S: libc::c_int = 5;
 const QUESTIONS: libc::c_int = 6;
@@ -609,7 +609,7 @@ mod tests {
         let here: [IpAddr; 3] =
             ["127.0.0.2", "203.0.113.77", "127.0.0.4"].map(|it| it.parse().unwrap());
         let (mut system, port, addresses) = System::open(&here, None).unwrap();
-        // The second one is for examples: no host has it.
+        // The second one is for documentation: no host has it.
         assert_eq!(addresses, [here[0], here[2]]);
         for (address, is_heard) in [
             ("127.0.0.2", true),
@@ -620,7 +620,7 @@ mod tests {
             assert_eq!(stream.is_ok(), is_heard, "{address}");
             assert!(!is_heard || system.accept().unwrap().is_some(), "{address}");
         }
-        // Whoever has the port at one address has it for all that this process is told.
+        // A process that has the port at one address has it for all published ones.
         let taken = System::open(&here[2..], Some((port, port)));
         assert!(taken.unwrap_err().contains("RMPI_PORT_RANGE"));
         assert!(System::open(&here[1..2], None).is_err());

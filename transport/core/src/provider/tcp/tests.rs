@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests of the whole provider that need to know its inside.
+//! White-box tests of the whole provider.
 
 mod cores;
 mod costs;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What moves large data: works of this process, which peers carry out when they poll, and works of peers, which this one does.
+//! Transfers of large data: works of this process, which peers carry out when they poll, and works of peers, which
+//! this one carries out.
 //!
-//! Data go in pieces of half a MiB, straight out of the memory that they are in, and few are in front of a connection at a time, so
-//! that frames need not wait for all of them. At most [`MOST_ASKED`] works wait for one peer's answers, so that nobody has to keep more of
-//! them than that, and answers always find room: nothing stops a process from listening.
+//! Data are sent in pieces of half a MiB, straight from their memory, and few pieces are queued at a connection at a
+//! time, so that frames need not wait for all of them. At most [`MOST_ASKED`] works wait for one peer's replies, so
+//! that no process has to queue more of them than that, and replies always find room: a process never stops receiving.
 
 use std::collections::VecDeque;
 
@@ -23,48 +24,50 @@ use crate::{Completion, Lease, Peer, RemoteKey, WorkOutcome};
 /// Data for a peer.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Serve {
-    /// What it reads here, behind the first bytes.
+    /// A read by the peer here, after the first bytes.
     Read { read: TcpReadRequest, at: u64 },
-    /// What was announced with this key.
+    /// Data announced with this key.
     Unsolicited(RemoteKey),
 }
 
 /// The transfers that wait for one peer.
 #[derive(Debug, Default)]
 pub(super) struct PeerTransfers {
-    /// Answers to works of the peer's; each finds room before anything else.
+    /// Replies to works of the peer; they are sent before anything else.
     answers: VecDeque<TcpWorkReply>,
     pub(super) serves: VecDeque<Serve>,
-    /// Reads of ours that go over several connections.
+    /// Reads of ours over several connections.
     pub(super) shares: Shares,
-    /// Works of ours that were not told to it, and writes whose data are not all in packets.
+    /// Works of ours that were not sent to it, and writes whose data are not all in packets.
     waiting: VecDeque<u32>,
     writing: VecDeque<u32>,
-    /// A write with an immediate, before whose end no frame goes.
+    /// A write with an immediate, before whose end no frame is sent.
     ordered: Option<u32>,
-    /// Works of ours that it has to answer, and of its that this process has to.
+    /// Unanswered works of ours, and of the peer.
     pub(super) asked: u32,
     serving: u32,
-    /// Announcements whose data wait among those that the peer reads, and announcements of its whose data have not come.
+    /// Announcements whose data are queued among the peer's reads, and announcements by the peer whose data have not
+    /// arrived.
     pub(super) unsolicited: u32,
     pub(super) announced: u32,
-    /// So many more announcements go without data, as the peer has declined some; and it is to hear the same of this process.
+    /// Number of announcements to send without data, as the peer has declined some; and whether a DECLINED is owed to
+    /// the peer.
     pub(super) refrains: u32,
     pub(super) declines: bool,
-    /// Whose turn it is.
+    /// Which kind of data is next.
     writes_next: bool,
 }
 
-/// All transfers that are under way, and the memory that peers may reach.
+/// All transfers in progress, and the memory that peers may access.
 #[derive(Debug, Default)]
 pub(super) struct TcpTransfers {
     pub(super) works: TcpWorks,
     pub(super) exports: Exports,
     pub(super) unsolicited: Unsolicited,
     desks: Vec<Option<Box<PeerTransfers>>>,
-    /// Works of all peers that this process has to answer, over whichever connections.
+    /// Works of all peers that this process has to answer, over all connections.
     pub(super) serving: usize,
-    /// What has ended, or else happened, and was not handed up.
+    /// Completions that were not delivered yet.
     pub(super) ready: VecDeque<Completion>,
 }
 
@@ -81,7 +84,7 @@ impl TcpTransfers {
         self.desks.get(peer as usize)?.as_deref()
     }
 
-    /// Whether anything may wait for room to this peer.
+    /// Whether anything may be queued for this peer.
     #[inline]
     pub(super) fn has_desk(&self, peer: u32) -> bool {
         self.find_desk(peer).is_some()
@@ -94,7 +97,7 @@ impl TcpTransfers {
             .is_some_and(|desk| desk.ordered.is_some())
     }
 
-    /// Begins a work.
+    /// Starts a work.
     pub(super) fn begin<S: Sockets>(&mut self, links: &mut TcpLinks<S>, work: TcpWork) {
         let peer = work.peer;
         if links.of(peer).lost.is_some() {
@@ -109,7 +112,7 @@ impl TcpTransfers {
         self.go_on(links, peer);
     }
 
-    /// Begins a write with an immediate, which keeps its place among frames.
+    /// Starts a write with an immediate, which keeps its order among frames.
     pub(super) fn begin_in_order<S: Sockets>(
         &mut self,
         links: &mut TcpLinks<S>,
@@ -135,7 +138,7 @@ impl TcpTransfers {
         Ok(())
     }
 
-    /// Puts into packets what waits for a peer, as much as is wise.
+    /// Puts queued transfers for a peer into packets, within the limits.
     pub(super) fn go_on<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32) {
         if self.find_desk(peer).is_none() {
             return;
@@ -174,7 +177,7 @@ impl TcpTransfers {
         }
     }
 
-    /// Tells the peer of the next work. `false`: there is none, or it has enough to do.
+    /// Sends the peer its next work. `false`: there is none, or the peer has enough.
     fn begin_next<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32) -> bool {
         let desk = self.desk(peer);
         if desk.asked >= MOST_ASKED {
@@ -230,7 +233,8 @@ impl TcpTransfers {
         true
     }
 
-    /// Puts the next data into a packet: of writes and of what the peer reads in turn, each of them in turn. `false`: there are none.
+    /// Puts the next data into a packet: alternating writes and reads by the peer, each of them in turn. `false`:
+    /// there are none.
     fn cut_next<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32) -> bool {
         let desk = self.desk(peer);
         let writes = desk.writes_next && !desk.writing.is_empty() || desk.serves.is_empty();
@@ -276,7 +280,7 @@ impl TcpTransfers {
         is_last
     }
 
-    /// Puts a piece of what the peer reads into a packet.
+    /// Puts a piece of a read by the peer into a packet.
     fn cut_serve<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32) -> bool {
         let (read, at) = match self.desk(peer).serves.pop_front() {
             Some(Serve::Read { read, at }) => (read, at),
@@ -324,7 +328,7 @@ impl TcpTransfers {
         true
     }
 
-    /// What a peer may reach by this key is no more: it is copied where it is on its way.
+    /// Withdraws a key: data of its memory that are still to be sent are copied.
     pub(super) fn withdraw<S: Sockets>(
         &mut self,
         links: &mut TcpLinks<S>,
@@ -336,12 +340,12 @@ impl TcpTransfers {
         }
     }
 
-    /// Whether anything moves.
+    /// Whether any transfer is in progress.
     pub(super) fn is_any_under_way(&self) -> bool {
         self.serving != 0 || !self.works.is_empty()
     }
 
-    /// Whether all answers to peers are in packets.
+    /// Whether all replies to peers are in packets.
     pub(super) fn is_quiet(&self) -> bool {
         let is_quiet = |desk: &PeerTransfers| desk.ordered.is_none();
         !self.is_any_under_way() && self.desks.iter().flatten().all(|desk| is_quiet(desk))
@@ -355,7 +359,7 @@ impl TcpTransfers {
         });
     }
 
-    /// A peer is lost: nothing moves there any more.
+    /// Ends all transfers with a lost peer.
     pub(super) fn end_all_to<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32) {
         for id in self.works.of(peer) {
             if let Some(work) = self.works.take(id) {
@@ -373,7 +377,7 @@ impl TcpTransfers {
         self.ready.push_back(Completion::Lost { peer });
     }
 
-    /// A work has ended.
+    /// Completes a work.
     pub(super) fn end<S: Sockets>(
         &mut self,
         links: &mut TcpLinks<S>,
@@ -383,7 +387,7 @@ impl TcpTransfers {
         let Some(work) = self.works.take(id) else {
             return;
         };
-        // Nobody was asked for data that came unsolicited.
+        // Unsolicited data needed no request.
         if work.has_begun {
             let desk = self.desk(work.peer);
             desk.asked -= u32::from(work.shared.is_none() && desk.asked != 0);
@@ -393,9 +397,9 @@ impl TcpTransfers {
     }
 }
 
-/// What comes of peers. `None` and `false`: nobody who keeps to the rules sends that.
+/// Processing of peers' packets. `None` and `false`: a protocol violation.
 impl TcpTransfers {
-    /// The peer wants to read.
+    /// Queues a read by the peer.
     pub(super) fn hear_read(&mut self, peer: u32, read: TcpReadRequest) -> bool {
         let is_good = self
             .exports
@@ -422,7 +426,7 @@ impl TcpTransfers {
         desk.serving <= MOST_ASKED
     }
 
-    /// The peer wants a word changed.
+    /// Carries out an atomic operation of the peer.
     pub(super) fn hear_change(&mut self, peer: u32, change: TcpAtomicRequest) -> bool {
         let word = self.exports.find(peer, change.key, change.offset, 8);
         let old = word.and_then(|word| word.change(change.atomic));
@@ -434,7 +438,7 @@ impl TcpTransfers {
         self.answer(peer, change.id, outcome, old.unwrap_or(0))
     }
 
-    /// The last piece of a write is here.
+    /// Queues the reply to the last piece of a write.
     pub(super) fn answer(&mut self, peer: u32, id: u32, outcome: WorkOutcome, old: u64) -> bool {
         self.serving += 1;
         let desk = self.desk(peer);
@@ -443,7 +447,7 @@ impl TcpTransfers {
         desk.serving <= MOST_ASKED
     }
 
-    /// Whether data of a read of ours may come so.
+    /// Whether data of a read of ours may arrive so.
     pub(super) fn expects_data(&mut self, peer: u32, id: u32, at: u64, bytes: usize) -> bool {
         let end = at.checked_add(bytes as u64);
         if let Some(part) = self.works.find_part(peer, id) {
@@ -458,7 +462,7 @@ impl TcpTransfers {
         bytes != 0 && self.works.find(peer, id).is_some_and(fits)
     }
 
-    /// They have come.
+    /// Some data have arrived.
     pub(super) fn hear_data<S: Sockets>(
         &mut self,
         links: &mut TcpLinks<S>,
@@ -479,7 +483,7 @@ impl TcpTransfers {
         }
     }
 
-    /// The peer says how a work of ours has ended.
+    /// Processes the peer's reply to a work of ours.
     pub(super) fn hear_answer<S: Sockets>(
         &mut self,
         links: &mut TcpLinks<S>,
@@ -488,7 +492,7 @@ impl TcpTransfers {
     ) -> bool {
         let is_done = answer.outcome == WorkOutcome::Done;
         if let Some(part) = self.works.find_part(peer, answer.id) {
-            // Data that have begun to come come to their end.
+            // Data being received are received to their end.
             let may_be = part.over == PartConnection::First && part.at == 0 && !is_done;
             if may_be {
                 self.part_is_bad(links, peer, answer.id);
@@ -528,14 +532,14 @@ impl TcpTransfers {
     }
 }
 
-/// Works that one process may have under way with another.
+/// Most works that one process may have in progress with another.
 pub(super) const MOST_ASKED: u32 = 32;
-/// Packets with data that wait in front of a connection, at most.
+/// Most packets with data that wait at a connection.
 pub(super) const MOST_UNSENT: u32 = 2;
 
 #[cfg(test)]
 impl TcpTransfers {
-    /// Works for a peer that have not begun.
+    /// Works for a peer that have not started.
     pub(super) fn waiting(&mut self, peer: u32) -> usize {
         self.desk(peer).waiting.len()
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Those who have connected and not proved who they are. There are few at a time, each has little time, and what is said about them is
-//! said once for each host and reason.
+//! Connections that are accepted but not authenticated. Their number and their time are limited, and each warning is
+//! given once per host and reason.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
@@ -16,7 +16,7 @@ pub(super) struct UnprovenConnection {
     pub(super) talk: HandshakeStream,
     pub(super) from: SocketAddr,
     pub(super) since_ns: u64,
-    /// Who it says to be, once it has.
+    /// The peer that it claims to be, once its HELLO has arrived.
     pub(super) meeting: Option<(u32, HandshakeContext)>,
 }
 
@@ -25,28 +25,28 @@ pub(super) struct UnprovenConnection {
 pub(super) struct UnprovenConnections {
     all: Vec<UnprovenConnection>,
     told: HashSet<(IpAddr, &'static str)>,
-    /// Since when some are sent away so that others find room.
+    /// Since when some are closed to make room for others.
     crowded_ns: Option<u64>,
 }
 
 impl UnprovenConnections {
-    /// Whether one more finds room, or one of those that are here may be sent away for it.
+    /// Whether there is room for one more, or one of the present ones may be closed for it.
     pub(super) fn has_room(&self, now_ns: u64) -> bool {
         self.all.len() < MOST_STRANGERS || self.gives_way(now_ns).is_some()
     }
 
-    /// Whether many more find room.
+    /// Whether there is room for many more.
     pub(super) fn has_much_room(&self) -> bool {
         self.all.len() <= MOST_STRANGERS / 2
     }
 
-    /// From when on one of those that are here may be sent away for another.
+    /// When one of the present ones may be closed for another.
     pub(super) fn give_way_at_ns(&self) -> Option<u64> {
         let since_ns = self.all.iter().map(|one| one.since_ns).min();
         since_ns.map(|since_ns| since_ns + HOLD_NS)
     }
 
-    /// Takes the one that makes room for another, if that is needed.
+    /// Takes the one that is to be closed for another, if that is needed.
     pub(super) fn take_for_another(&mut self, now_ns: u64) -> Option<UnprovenConnection> {
         if self.all.len() < MOST_STRANGERS / 2 {
             self.crowded_ns = None;
@@ -56,13 +56,13 @@ impl UnprovenConnections {
         Some(self.all.swap_remove(at))
     }
 
-    /// Whether that has gone on for so long that it is worth a word: when a large job begins many ranks connect at once.
+    /// Whether that has lasted so long that it deserves a warning: when a large job begins many ranks connect at once.
     pub(super) fn is_long_crowded(&self, now_ns: u64) -> bool {
         let is_long = |since_ns: u64| now_ns.saturating_sub(since_ns) > PATIENCE_NS;
         self.crowded_ns.is_some_and(is_long)
     }
 
-    /// Takes one that has said nothing yet, though it had time.
+    /// Takes one that has sent nothing yet, though it had time.
     pub(super) fn take_silent(&mut self, now_ns: u64) -> Option<UnprovenConnection> {
         let at = self.gives_way(now_ns)?;
         self.all[at]
@@ -71,7 +71,7 @@ impl UnprovenConnections {
             .then(|| self.all.swap_remove(at))
     }
 
-    /// The oldest one that has said nothing, or else just the oldest. Each has some time.
+    /// The oldest one that has sent nothing, or else the oldest. Each has some time.
     fn gives_way(&self, now_ns: u64) -> Option<usize> {
         let is_old = |one: &UnprovenConnection| now_ns.saturating_sub(one.since_ns) >= HOLD_NS;
         let old = self.all.iter().enumerate().filter(|(_, one)| is_old(one));
@@ -92,7 +92,7 @@ impl UnprovenConnections {
         });
     }
 
-    /// Takes the one with this connection.
+    /// Takes the one with this sock.
     pub(super) fn take(&mut self, sock: Sock) -> Option<UnprovenConnection> {
         let at = self.all.iter().position(|one| one.talk.sock == sock)?;
         Some(self.all.swap_remove(at))
@@ -109,22 +109,22 @@ impl UnprovenConnections {
         Some(self.all.swap_remove(at))
     }
 
-    /// Nobody has listened for so long: that time does not count.
+    /// This process did not poll for so long: that time does not count.
     pub(super) fn forgive(&mut self, passed_ns: u64, now_ns: u64) {
         for one in &mut self.all {
             one.since_ns = (one.since_ns + passed_ns).min(now_ns);
         }
     }
 
-    /// Whether this is worth a line: it was not said of this host before.
+    /// Whether this was not yet reported for this host.
     pub(super) fn is_news(&mut self, from: IpAddr, what: &'static str) -> bool {
         self.told.len() < MOST_TOLD && self.told.insert((from, what))
     }
 }
 
-/// At a time; who comes later waits in the system's queue.
+/// At a time; further ones wait in the system's queue.
 const MOST_STRANGERS: usize = 64;
-/// Whoever has not said who it is by then is sent away.
+/// Time for the handshake, after which the connection is closed.
 pub(super) const PATIENCE_NS: u64 = 10_000_000_000;
 const MOST_TOLD: usize = 64;
 
@@ -151,7 +151,7 @@ mod tests {
         assert!(!strangers.is_long_crowded(at_ns));
         let at_ns = crowd(&mut strangers, 8);
         assert!(strangers.is_long_crowded(at_ns));
-        // They have gone: the next crowd is another one.
+        // They are gone: the next crowd is another one.
         strangers.all.clear();
         let at_ns = crowd(&mut strangers, 70);
         assert!(!strangers.is_long_crowded(at_ns));

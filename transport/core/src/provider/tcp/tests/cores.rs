@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Processes that have to wait for their cores, and those with whom they are connected.
+//! Processes that have to wait for their cores, and their connected peers.
 
 use super::super::StreamsConfig;
 use super::world::World;
@@ -20,7 +20,7 @@ fn who_has_to_wait_for_its_core_says_so_with_the_next_packet() {
     assert!(say(&mut world, 2, true), "two of them");
     assert!(say(&mut world, 1, false), "one is left");
     assert!(!say(&mut world, 2, false));
-    // Whose connection ends is not counted any more.
+    // A peer whose connection has ended is not counted.
     assert!(say(&mut world, 2, true));
     world.all[0].lose(Peer(2), "a test wants it");
     assert!(!world.all[0].is_any_peer_lacking());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How often the system is asked where there is nothing to hear.
+//! Number of system calls where nothing arrives.
 
 use super::super::StreamsConfig;
 use super::super::memory::lent_for_ever;
@@ -18,7 +18,7 @@ fn a_process_without_connections_rarely_asks_the_system() {
     let mut world = World::new(StreamsConfig::of(0, 2), 8);
     let looks = looks_in(&mut world, 6400);
     assert!((100..=101).contains(&looks), "{looks}");
-    // Who polls seldom is not later for it.
+    // A process that polls rarely is not delayed.
     world.send(1, 0);
     let mut polls = 0;
     while world.heard[0][1] == 0 {
@@ -27,7 +27,7 @@ fn a_process_without_connections_rarely_asks_the_system() {
         polls += 1;
         assert!(polls < 60, "it does not come");
     }
-    // With a connection it asks in each turn, and after long silence in some.
+    // With a connection it polls in each turn, and after long silence in some.
     assert!(looks_in(&mut world, 64) >= 8);
     looks_in(&mut world, 10_000);
     let looks = looks_in(&mut world, 800);
@@ -55,12 +55,12 @@ fn who_polls_seldom_hears_at_its_next_poll() {
         world.net.pass(SECOND / 1000);
     };
     (0..10).for_each(|_| turn(&mut world));
-    // Connecting takes some words, and each is heard at the next poll.
+    // Connecting takes several messages, and each is processed at the next poll.
     world.send(1, 0);
     world.send(2, 0);
     (0..8).for_each(|_| turn(&mut world));
     assert_eq!(world.heard[0], [0, 1, 1]);
-    // Also of others than who was heard last, and after long silence.
+    // Also from others than the last active peer, and after long silence.
     for silence in [1, 10_000] {
         for peer in [1, 2] {
             (0..silence).for_each(|_| turn(&mut world));
@@ -78,7 +78,7 @@ fn what_follows_from_several_completions_leaves_together() {
     world.send(1, 0);
     world.until("the connection", |world| world.heard[0][1] == 1);
     world.all[0].promise_uncork();
-    // With the second the caller forgets its promise, and the next poll keeps it.
+    // In the second case the caller breaks its promise, and the next poll keeps it.
     for forgets in [false, true] {
         (0..3).for_each(|_| world.send(1, 0));
         world.net.pass(SECOND);
@@ -97,7 +97,7 @@ fn what_follows_from_several_completions_leaves_together() {
         world.busy.clear();
         world.until("both", |world| world.heard[1][0] == before + 2);
     }
-    // One alone waits for nothing.
+    // A single one is not held back.
     world.send(1, 0);
     world.net.pass(SECOND);
     let mut completions = crate::Completions::new();
@@ -135,7 +135,7 @@ fn a_frame_that_comes_alone_is_taken_by_a_look_whatever_its_size() {
         assert_eq!(words[..bytes], body, "{bytes} bytes");
         assert_eq!(arrived.bytes(), u64::try_from(bytes).unwrap());
     }
-    // Several at once are a matter of a poll.
+    // Several at once wait for the poll.
     (0..2).for_each(|_| world.send(1, 0));
     world.net.pass(SECOND);
     assert!(matches!(world.all[0].look(), FarLook::Poll));
@@ -153,7 +153,7 @@ fn what_is_here_already_is_taken_from_a_connection_that_is_left_alone() {
     world.net.pass(SECOND);
     (0..100).for_each(|_| world.turn());
     assert_eq!(world.heard[0][1], 1);
-    // Two at once stay behind a look.
+    // Two at once are held back by a look.
     world.send(1, 0);
     world.net.pass(SECOND);
     assert!(matches!(world.all[0].look(), FarLook::Poll));
@@ -197,7 +197,7 @@ fn of_announcements_the_first_leaves_at_once_and_the_others_with_what_follows() 
         world.busy = vec![0];
         (0..100).for_each(|_| world.turn());
         assert_eq!(world.heard[1][0], expected + 1);
-        // Whoever waits for what comes, looks.
+        // A waiting process polls.
         assert!(matches!(world.all[0].look(), FarLook::Poll));
         expected += 3;
         if sends {
@@ -210,7 +210,7 @@ fn of_announcements_the_first_leaves_at_once_and_the_others_with_what_follows() 
         world.busy.clear();
         world.turn();
     }
-    // One of them at a time waits for nothing, nor does the last before a sleep.
+    // A single one at a time is not held back, nor the last before a sleep.
     (0..2).for_each(|_| announce(&mut world));
     world.all[0].prepare_sleep();
     world.busy = vec![0];

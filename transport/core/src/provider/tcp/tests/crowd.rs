@@ -17,7 +17,7 @@ fn calm(most_open: usize) -> StreamsConfig {
     }
 }
 
-/// Everybody has heard the first one.
+/// Whether all have received from the first one.
 fn all_have_heard(world: &World) -> bool {
     world.heard[1..].iter().all(|heard| heard[0] == 1)
 }
@@ -63,7 +63,7 @@ fn peers_that_do_not_answer_are_not_in_the_way_of_others() {
     assert!(all_have_heard(&world));
 }
 
-/// All others compute for so long that each has had its turn to be called.
+/// All others compute until each call had its turn.
 fn call_all_in_vain(world: &mut World) {
     world.busy = (1..MANY).collect();
     (1..MANY).for_each(|peer| world.send(0, peer));
@@ -77,7 +77,7 @@ fn call_all_in_vain(world: &mut World) {
 fn a_peer_that_computes_finds_one_connection_of_a_caller_for_each_address() {
     let mut world = World::new(calm(usize::MAX), 1000);
     call_all_in_vain(&mut world);
-    // The second address of the last one is that of the caller itself, which sends itself away.
+    // The second address of the last one is that of the caller itself, which rejects its own connection.
     let (all, most) = (MANY as usize - 1, world.net.connections());
     assert!((2 * all..2 * all + 100).contains(&most), "{most}");
     let calls = &world.all[0].links.calls;
@@ -129,7 +129,7 @@ fn who_stands_aside_and_loses_its_connection_is_called_again() {
     let mut world = World::new(calm(usize::MAX), 1000);
     call_all_in_vain(&mut world);
     assert!(world.all[0].links.calls.is_aside(7));
-    // What it has at the doors of others ends there unheard.
+    // Its connections to others end there unprocessed.
     for peer in 1..MANY {
         let sockets = &mut world.all[peer as usize].links.sockets;
         while let Some((sock, _)) = sockets.accept().unwrap() {
@@ -147,7 +147,7 @@ fn who_stands_aside_and_loses_its_connection_is_called_again() {
     assert!(all_have_heard(&world));
 }
 
-/// Whoever is connecting has its turn.
+/// A connecting peer has its turn.
 fn nobody_connects_unseen(tcp: &Tcp<FakeSockets>) {
     for peer in 0..MANY {
         let call = tcp.links.find(peer).and_then(|side| side.call.as_ref());
@@ -169,13 +169,13 @@ fn connections_beyond_the_limit_are_given_up_when_nothing_is_under_way() {
     }
     world.busy.clear();
     world.until("all", all_have_heard);
-    // Now that everything has arrived the clock sees to the rest.
+    // Now that everything has arrived the timers do the rest.
     for _ in 0..64 {
         world.turn();
     }
     world.net.pass(SECOND);
     world.until("few", |world| joined(&world.all[0]) <= 16);
-    // What is given up is acknowledged before: nobody connects again for that.
+    // Evicted connections are acknowledged before: no process connects again for that.
     let had = world.net.connections();
     for _ in 0..1000 {
         world.turn();
@@ -188,7 +188,7 @@ fn whoever_has_no_descriptor_left_gives_connections_up_and_loses_nobody() {
     for pairs in [4, 1000] {
         let mut world = World::new(calm(12), pairs);
         (1..MANY).for_each(|peer| world.send(0, peer));
-        // And all at once want to be taken in.
+        // And all want to connect at once.
         (1..MANY).for_each(|peer| world.send(peer, 0));
         let has_all = |world: &World| world.heard[0][1..].iter().all(|count| *count == 1);
         for _ in 0..400 {
@@ -205,7 +205,7 @@ fn whoever_has_no_descriptor_left_gives_connections_up_and_loses_nobody() {
         assert!(world.net.peak(0) <= 12);
         let lost = |tcp: &Tcp<_>| (0..MANY).any(|peer| tcp.why_lost(Peer(peer)).is_some());
         assert!(!world.all.iter().any(lost));
-        // Said once at most, and by name.
+        // Reported once at most, and by name.
         let mine = world.complaints.iter().filter(|(rank, _)| *rank == 0);
         assert!(mine.clone().count() <= 1, "{:?}", world.complaints);
         assert!(mine.clone().all(|(_, words)| words.contains("ulimit -n")));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where there is no descriptor left: who makes room, and what is said of whom.
+//! Lack of descriptors: which connection makes room, and which warnings are given.
 
 use std::net::SocketAddr;
 
@@ -8,7 +8,7 @@ use super::super::sockets::Sockets;
 use super::world::{SECOND, World};
 use crate::Peer;
 
-/// So many ranks, of which each may have so many connections.
+/// So many ranks, each limited to so many connections.
 fn scarce(ranks: u32, most_open: usize) -> World {
     let config = StreamsConfig {
         most_open,
@@ -21,7 +21,7 @@ fn given_up(world: &World, rank: usize) -> u64 {
     world.all[rank].counts().given_up.get()
 }
 
-/// Turns for so long, as often as a process that waits.
+/// Runs turns for so long, as often as a waiting process.
 fn pass(world: &mut World, seconds: u64) {
     for _ in 0..seconds * 10 {
         (0..64).for_each(|_| world.turn());
@@ -76,7 +76,7 @@ fn who_says_nothing_makes_room_before_a_connection_does() {
         (world.all[0].links.has_line(1), given_up(&world, 0)),
         (true, 0)
     );
-    // The next one has the room of the connection that was used longest ago.
+    // The next one gets the descriptor of the least recently used connection.
     world.send(1, 0);
     world.until("it", |world| world.heard[0][1] == 2);
     world.all[3].links.sockets.close(silent);

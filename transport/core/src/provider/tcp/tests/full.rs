@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What happens while a caller has no room for completions.
+//! A caller without room for completions.
 
 use super::super::StreamsConfig;
 use super::super::memory::lent_for_ever;
@@ -44,7 +44,7 @@ fn a_write_that_is_whole_while_there_is_no_room_is_answered_though_nothing_more_
         world.all[0].take(1, &mut full);
     }
     assert!(inflow(&world).is_some());
-    // One poll more, and the process sleeps for good.
+    // One poll more, and the process sleeps until an event.
     world.all[0].poll(&mut Completions::new());
     assert!(inflow(&world).is_none());
     world.all[0].prepare_sleep();

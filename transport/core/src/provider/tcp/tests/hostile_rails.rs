@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whoever wants a further connection and may not, and peers that lie over one.
+//! Further connections that are not allowed, and peers that violate the protocol over one.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ use super::super::{PeerIdentities, StreamKey, Tcp};
 use super::hostile::{KEY, Liar, complaint, connect_to, greet, hello, is_ended, keys, pull, until};
 use crate::{Completion, Head, Peer, RemoteKey, WorkOutcome};
 
-/// Rank 2 of three, with three interfaces, at each of which one address leads to it. It calls nobody for a rail.
+/// Rank 2 of three, with three interfaces, at each of which one address leads to it. It makes no rails itself.
 fn host() -> Tcp<System> {
     let addresses: [IpAddr; 3] =
         ["127.0.0.1", "127.0.0.2", "127.0.0.3"].map(|it| it.parse().unwrap());
@@ -41,7 +41,7 @@ fn hello_of_rail(tcp: &Tcp<System>, rank: u32) -> Hello {
     }
 }
 
-/// Wants to be a rail of this rank, with the key of this job; answers the verdict.
+/// Requests to be a rail of this rank, with the key of this job; returns the verdict.
 fn ask_for_rail(
     tcp: &mut Tcp<System>,
     rank: u32,
@@ -98,7 +98,7 @@ fn who_may_have_no_rail_is_sent_away_and_why_is_told_once() {
         assert_eq!(words.is_empty(), expected.is_empty(), "{words}");
     }
     assert_eq!(tcp.links.counts.refused.get(), 3);
-    // By the same interface, of which the peer cannot know.
+    // By the same interface, which the peer cannot know.
     let _first = Liar::join(&mut tcp, 0, 1);
     let (_, verdict) = ask_for_rail(&mut tcp, 0, "127.0.0.1", KEY);
     assert_eq!(verdict, Some(HandshakeVerdict::NoRail));
@@ -230,7 +230,7 @@ fn over_a_rail_nothing_is_read_but_what_was_exported() {
     assert!(!tcp.moves.is_any_under_way());
 }
 
-/// Whoever asks for more at once than anybody may, of a process that computes, loses the rail.
+/// A peer that requests more at once than is allowed, of a process that computes, loses the rail.
 #[test]
 fn no_more_is_kept_of_a_rail_than_honest_peers_ask_for() {
     let mut tcp = host();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Processes of other jobs, at addresses that lead to others of theirs.
+//! Processes of other jobs, at addresses that lead to other processes of theirs.
 
 use super::super::links::TcpLimits;
 use super::super::{FakeSockets, FakeStreams, PeerIdentities, StreamKey, StreamsConfig, Tcp};
@@ -7,7 +7,7 @@ use super::world::{SECOND, World};
 use crate::Peer;
 use crate::provider::verbs::ForeignPeer;
 
-/// A rank of two, at a place of the network.
+/// A rank of two, at an endpoint of the network.
 fn open(net: &FakeStreams, place: u32, rank: u32) -> Tcp<FakeSockets> {
     let sockets = FakeSockets::new(net.clone(), place);
     let (addresses, key) = (sockets.addresses(), key_of(place));
@@ -24,12 +24,12 @@ fn open(net: &FakeStreams, place: u32, rank: u32) -> Tcp<FakeSockets> {
     }
 }
 
-/// Two jobs have two places each.
+/// Two jobs have two endpoints each.
 fn key_of(place: u32) -> StreamKey {
     StreamKey::new(1 << (100 + place / 2))
 }
 
-/// Each rank of one job has met the rank of the other that has its number, and all know each other as number 2.
+/// Each rank of one job has added the rank of the other that has its number, and all know each other as number 2.
 fn two_jobs(seed: u64) -> World {
     let config = StreamsConfig {
         breaks: 0,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Data that come with the frame that announces them: who reads them waits for nobody, what nobody reads is bounded, and a peer that does
-//! not keep to the rules is refused.
+//! Data that are sent with the frame that announces them: a read of them does not wait, unread data are bounded, and a
+//! peer that violates the protocol is refused.
 
 use super::super::memory::{MemoryRange, lent_for_ever};
 use super::super::packet::{MOST_UNSOLICITED_BYTES, TcpPacketKind};
@@ -12,7 +12,7 @@ use crate::{Peer, RemoteKey, WorkId};
 
 const BYTES: usize = 100_000;
 
-/// Two processes that are connected.
+/// Two connected processes.
 fn connected() -> World {
     let mut world = World::new(StreamsConfig::of(0, 2), 8);
     world.send(1, 0);
@@ -39,7 +39,7 @@ struct Place {
 }
 
 impl Place {
-    /// Whether all of it is that.
+    /// Whether all bytes have this value.
     fn is_all(&self, content: u8) -> bool {
         let mut copy = vec![!content; self.bytes];
         MemoryRange::exported(self.address, self.bytes).copy_to(&mut copy);
@@ -47,7 +47,7 @@ impl Place {
     }
 }
 
-/// Process 1 reads what was announced.
+/// Process 1 reads the announced data.
 fn read(world: &mut World, key: RemoteKey) -> Place {
     let bytes = usize::try_from(key.bytes).unwrap();
     let lease = lent_for_ever(vec![0; bytes]);
@@ -98,7 +98,7 @@ fn what_nobody_reads_is_bounded_and_the_sender_hears_of_it() {
         assert!(place.is_all(content), "{content}");
     }
     assert_eq!(kept(&world), 0);
-    // The next ones go without.
+    // The next ones are sent without data.
     announce(&mut world, 1, BYTES);
     (0..100).for_each(|_| world.turn());
     assert_eq!(kept(&world), 0);
@@ -233,7 +233,7 @@ fn announcements_that_make_no_sense_are_refused() {
         is_ended(&mut tcp, &mut liar.stream);
         let words = tcp.next_complaint().unwrap();
         assert!(words.contains("makes no sense"), "{words}");
-        // Others do not notice.
+        // Others are not affected.
         _ = Liar::join(&mut tcp, 2, 1);
     }
 }

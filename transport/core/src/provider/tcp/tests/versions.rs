@@ -8,7 +8,7 @@ use super::super::{StreamsConfig, address, proof};
 use super::world::World;
 use crate::Peer;
 
-/// The words of another version: ours with its number, and so long.
+/// A message of another version: ours with its number and length.
 fn words(ours: &[u8], version: u8, bytes: usize) -> Vec<u8> {
     let mut words = ours.to_vec();
     words[8..10].copy_from_slice(&[version, 0]);
@@ -16,7 +16,7 @@ fn words(ours: &[u8], version: u8, bytes: usize) -> Vec<u8> {
     words
 }
 
-/// Sends all of it by hand.
+/// Sends all the bytes on a raw socket.
 fn say(world: &mut World, from: usize, sock: Sock, bytes: &[u8]) {
     let mut sent = 0;
     while sent < bytes.len() {
@@ -26,7 +26,7 @@ fn say(world: &mut World, from: usize, sock: Sock, bytes: &[u8]) {
     }
 }
 
-/// What comes by hand, until the end of the connection.
+/// The bytes that arrive, until the end of the connection.
 fn hear(world: &mut World, at: usize, sock: Sock) -> Vec<u8> {
     let mut heard = Vec::new();
     for _ in 0..10_000 {
