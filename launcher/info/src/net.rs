@@ -55,7 +55,7 @@ pub(crate) fn page(report: &NetReport, devices: &str, peer: Option<IpAddr>) -> P
         ));
         works = false;
     }
-    if let (Some(peer), Some(way)) = (peer, &report.way) {
+    if let (Some(peer), Some(way)) = (peer, &report.egress) {
         let (words, reaches) = way_in_words(peer, way, &ports);
         text.push_str(&wrapped(&words, 0));
         works &= reaches;

@@ -199,7 +199,7 @@ pub(crate) struct ArrivalWord {
 impl ArrivalWord {
     #[inline(always)]
     pub(crate) fn tell(self) {
-        self.line.tell_written(self.word);
+        self.line.signal_written(self.word);
     }
 
     /// Says something about them before.

@@ -181,7 +181,7 @@ impl WaitProgress {
     /// For who looks whether anything goes on in the job: this wait goes on.
     pub(crate) fn tell(&mut self, fabric: &Fabric, beside_others: bool) {
         let begins = !std::mem::replace(&mut self.told, true);
-        fabric.tell_wait(begins, beside_others);
+        fabric.count_sleep(begins, beside_others);
     }
 
     /// Whether those who look at the job from outside are to be told of it now, where other threads wait for this process too.

@@ -67,7 +67,7 @@ impl BcastQueueMember {
     /// Number of entries that all members must have taken before one with `length` bytes is published, where it has no
     /// room: enough for several more, so that a waiting member is not woken for each.
     #[must_use]
-    pub fn wanted(&self, length: usize) -> u32 {
+    pub fn room_target(&self, length: usize) -> u32 {
         let (next, taken) = (self.next.get(), self.taken.get());
         let end = self.place_bytes(length).end + QUEUE_BYTES as u64 / 2;
         let behind = next.wrapping_sub(taken).min(ENTRIES);
@@ -91,7 +91,7 @@ impl BcastQueueMember {
     ///
     /// # Panics
     /// With more than [`CHUNK_BYTES`] bytes.
-    pub fn tell(&self, note: RoundNote, bytes: &[u8]) {
+    pub fn publish(&self, note: RoundNote, bytes: &[u8]) {
         let number = self.next.get();
         let placed = self.place_bytes(bytes.len());
         let fits = match is_inline(bytes.len()) {
@@ -99,32 +99,32 @@ impl BcastQueueMember {
             false => self.ring.fill(offset(placed.start), bytes),
         };
         assert!(fits, "{} bytes in a broadcast queue", bytes.len());
-        let told = BcastEntryHead {
+        let head = BcastEntryHead {
             note,
             place: self.place,
             end: u32::try_from(offset(placed.end)).unwrap_or(0),
         };
-        self.words.tell(number, told);
+        self.words.publish(number, head);
         self.go_on(placed.end);
     }
 
     /// The next entry, if it was published already.
     #[inline]
     #[must_use]
-    pub fn told(&self) -> Option<BcastEntryHead> {
+    pub fn next_entry(&self) -> Option<BcastEntryHead> {
         self.words.entry(self.next.get())
     }
 
     /// Whether entry `number` was published.
     #[must_use]
-    pub fn is_told(&self, number: u32) -> bool {
+    pub fn is_published(&self, number: u32) -> bool {
         self.words.entry(number).is_some()
     }
 
-    /// Announces that this member is at call `call` and missed an earlier one; `tells`: it is about to publish entries
+    /// Announces that this member is at call `call` and missed an earlier one; `publishes`: it is about to publish entries
     /// of it.
-    pub fn announce(&self, call: u32, tells: bool) {
-        let word = u64::from(call) | u64::from(tells) << 32 | 1 << 33;
+    pub fn announce(&self, call: u32, publishes: bool) {
+        let word = u64::from(call) | u64::from(publishes) << 32 | 1 << 33;
         self.words.announce(self.place, word);
     }
 
@@ -138,11 +138,11 @@ impl BcastQueueMember {
 
     /// Copies bytes of the next entry, which has `length`, starting at byte `at`. If another process has garbled the
     /// entry, the bytes are arbitrary.
-    pub fn read(&self, told: &BcastEntryHead, length: usize, at: usize, into: &mut [u8]) {
+    pub fn read(&self, head: &BcastEntryHead, length: usize, at: usize, into: &mut [u8]) {
         let _ = match is_inline(length) {
             true => self.words.get(self.next.get(), at, into),
             false => {
-                let start = offset(u64::from(told.end).wrapping_sub(padded(length)));
+                let start = offset(u64::from(head.end).wrapping_sub(padded(length)));
                 self.ring.drain(start.saturating_add(at), into)
             }
         };
@@ -150,9 +150,9 @@ impl BcastQueueMember {
 
     /// Takes the next entry: this member has finished reading it.
     #[inline]
-    pub fn take(&self, told: &BcastEntryHead) {
+    pub fn take(&self, head: &BcastEntryHead) {
         let before = self.end_before(self.next.get());
-        let more = offset(u64::from(told.end).wrapping_sub(before));
+        let more = offset(u64::from(head.end).wrapping_sub(before));
         self.go_on(before + more as u64);
     }
 

@@ -19,7 +19,7 @@ pub struct NetReport {
     /// Which side moves large data.
     pub rendezvous: Rendezvous,
     /// Interface by which packets to the peer leave; `None`: no peer was given.
-    pub way: Option<Egress>,
+    pub egress: Option<Egress>,
     /// Memory that processes may lock for devices.
     pub memory: LockedMemoryReport,
 }
@@ -139,7 +139,7 @@ pub fn dpdk(ports: &str) -> Result<String, String> {
     crate::provider::dpdk_ports(ports)
 }
 
-/// Looks at this host: at what a process would use of it that opened `network`. `peer`: an address that packets shall go to.
+/// Reports the devices of this host, and which of them a process that opened `network` would use. `peer`: an address to route to.
 #[must_use]
 pub fn look(network: &NetworkSettings, peer: Option<IpAddr>) -> NetReport {
     crate::provider::look(network, peer)

@@ -5,11 +5,11 @@
 mod caps;
 mod cma;
 mod config;
+mod counters;
 mod distance;
 mod faked;
 mod far;
 mod later;
-mod ledger;
 mod loopback;
 mod mixed;
 mod net;
@@ -37,8 +37,8 @@ use crate::{
 };
 pub use caps::{Caps, Mover};
 pub use config::{Config, Providers};
+pub use counters::{FabricCounters, FabricStats};
 use later::Later;
-pub use ledger::{FabricCounters, FabricStats};
 use loopback::Loopback;
 use net::NetworkProvider;
 pub use record::MOST_RECORD_BYTES;
@@ -92,7 +92,7 @@ macro_rules! carried {
 /// | the node | `claim_board`, `take_seat` or `decline_board`, `leave_board`; `make_lines`, `line_of`, `place_of` |
 /// | loss | `lose`, `why_lost`; `next_complaint`, `next_remark`, `next_port_change` |
 /// | the end | `is_quiet` |
-/// | counts | `stats`, `ledger`, `net_stats`, `net_memory` |
+/// | counts | `stats`, `counters`, `net_stats`, `net_memory` |
 ///
 /// These are more than sixty, as many as the vocabulary has calls: nearly all hand theirs on to one provider or to
 /// each.
@@ -281,10 +281,10 @@ impl Fabric {
 
     /// The counters, which may be read at any time.
     #[must_use]
-    pub fn ledger(&self) -> FabricCounters {
+    pub fn counters(&self) -> FabricCounters {
         FabricCounters {
             net: self.net.as_ref().map(NetworkProvider::counts),
-            ..self.shm.ledger()
+            ..self.shm.counters()
         }
     }
 

@@ -50,7 +50,7 @@ pub enum BoardEvent {
     /// The round is over.
     Over(Round),
     /// All members below this place, which is not 0, have arrived in the round.
-    Told(Round, u32),
+    Arrived(Round, u32),
     /// This entry of the broadcast queue was published.
     Entry(u32),
     /// All members have taken so many entries of the broadcast queue.
@@ -160,10 +160,10 @@ impl Seat {
     }
 
     fn rounds_of_few(&self) -> u32 {
-        let (mut round, mut told) = self.over.get();
+        let (mut round, mut arrived) = self.over.get();
         // No further than this member, whatever the shared memory contains.
         while round != self.next.get() {
-            let waits_for = self.lines[told as usize..]
+            let waits_for = self.lines[arrived as usize..]
                 .iter()
                 .position(|lines| !lines.has_reached(round));
             if let Some(more) = waits_for {
@@ -171,12 +171,12 @@ impl Seat {
                     clippy::cast_possible_truncation,
                     reason = "at most so many as members"
                 )]
-                self.over.set((round, told + more as u32));
+                self.over.set((round, arrived + more as u32));
                 return round;
             }
-            (round, told) = (round.wrapping_add(1), 0);
+            (round, arrived) = (round.wrapping_add(1), 0);
         }
-        self.over.set((round, told));
+        self.over.set((round, arrived));
         round
     }
 
@@ -252,8 +252,8 @@ impl Seat {
     }
 
     /// Takes the next entry of the broadcast queue, and wakes the member that waits for room.
-    pub fn take_entry(&self, told: &BcastEntryHead) {
-        self.queue.take(told);
+    pub fn take_entry(&self, head: &BcastEntryHead) {
+        self.queue.take(head);
         let waiter = self.queue.waiter();
         if let Some(member) = waiter.and_then(|place| self.members.get(place as usize)) {
             self.wake(*member);
@@ -289,7 +289,7 @@ impl Seat {
     #[inline]
     pub fn arrive(&self, round: Round, note: RoundNote) {
         self.next.set(round.0.wrapping_add(1));
-        self.lines[self.place as usize].tell(round.0, note);
+        self.lines[self.place as usize].publish(round.0, note);
         if self.is_of_few() {
             return self.wake_those_of_rounds();
         }
@@ -317,7 +317,7 @@ impl Seat {
     /// The first member of `places` that has not arrived in the round.
     #[inline]
     #[must_use]
-    pub fn first_to_tell(&self, round: Round, mut places: Range<u32>) -> Option<u32> {
+    pub fn first_absent(&self, round: Round, mut places: Range<u32>) -> Option<u32> {
         places.find(|place| {
             let lines = self.lines.get(*place as usize);
             lines.is_some_and(|lines| !lines.has_reached(round.0))
@@ -352,7 +352,7 @@ impl Seat {
             let Some(Sleeps::ForEntry(entry)) = self.board.sleeps_for(place) else {
                 continue;
             };
-            if self.queue.is_told(entry) && self.wake(*member) {
+            if self.queue.is_published(entry) && self.wake(*member) {
                 left -= 1;
                 if left == 0 {
                     return;
@@ -367,17 +367,17 @@ impl Seat {
         let rounds = self.rounds();
         let is_over = |round: u32| rounds.wrapping_sub(round).wrapping_sub(1) <= u32::MAX / 2;
         // A round, and the first member that has not arrived in it.
-        let mut told: Option<(u32, u32)> = None;
+        let mut arrived: Option<(u32, u32)> = None;
         for (place, member) in (0..).zip(&self.members) {
             let has_happened = match self.board.sleeps_for(place) {
                 None | Some(Sleeps::ForEntry(_)) => false,
                 Some(Sleeps::ForRound(round)) => is_over(round),
-                Some(Sleeps::ForTellers { round, below }) => {
-                    if told.is_none_or(|(known, _)| known != round) {
-                        let first = self.first_to_tell(Round(round), 0..self.members());
-                        told = Some((round, first.unwrap_or(u32::MAX)));
+                Some(Sleeps::ForArrivals { round, below }) => {
+                    if arrived.is_none_or(|(known, _)| known != round) {
+                        let first = self.first_absent(Round(round), 0..self.members());
+                        arrived = Some((round, first.unwrap_or(u32::MAX)));
                     }
-                    is_over(round) || told.is_some_and(|(_, first)| below <= first)
+                    is_over(round) || arrived.is_some_and(|(_, first)| below <= first)
                 }
             };
             if has_happened {
@@ -418,8 +418,8 @@ impl Awaited {
     pub fn has_happened(&self) -> bool {
         match self.what {
             BoardEvent::Over(round) => self.seat.is_over(round),
-            BoardEvent::Told(round, below) => self.seat.first_to_tell(round, 0..below).is_none(),
-            BoardEvent::Entry(number) => self.seat.queue.is_told(number),
+            BoardEvent::Arrived(round, below) => self.seat.first_absent(round, 0..below).is_none(),
+            BoardEvent::Entry(number) => self.seat.queue.is_published(number),
             BoardEvent::Taken(count) => self.seat.queue.have_taken(count),
         }
     }
@@ -430,9 +430,9 @@ impl Awaited {
         match self.what {
             BoardEvent::Taken(count) => self.seat.queue.doze(count, || sleep(self)),
             BoardEvent::Over(round) => self.doze_at_board(Sleeps::ForRound(round.0), sleep),
-            BoardEvent::Told(round, below) => {
+            BoardEvent::Arrived(round, below) => {
                 let round = round.0;
-                self.doze_at_board(Sleeps::ForTellers { round, below }, sleep);
+                self.doze_at_board(Sleeps::ForArrivals { round, below }, sleep);
             }
             BoardEvent::Entry(number) => self.doze_at_board(Sleeps::ForEntry(number), sleep),
         }

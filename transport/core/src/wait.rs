@@ -122,13 +122,13 @@ pub(crate) fn leave_signals_to_others() {
 /// Sleeps until one of the descriptors is readable, at most for `timeout`; `false`: none was by then. Uses the first
 /// [`MOST_DESCRIPTORS`] only.
 pub(crate) fn poll_readable(descriptors: &[RawFd], timeout: Duration) -> bool {
-    let nobody = libc::pollfd {
+    let unused = libc::pollfd {
         fd: -1,
         events: libc::POLLIN,
         revents: 0,
     };
-    let mut wanted = [nobody; MOST_DESCRIPTORS];
-    for (entry, descriptor) in wanted.iter_mut().zip(descriptors) {
+    let mut polled = [unused; MOST_DESCRIPTORS];
+    for (entry, descriptor) in polled.iter_mut().zip(descriptors) {
         entry.fd = *descriptor;
     }
     let limit = libc::timespec {
@@ -139,7 +139,7 @@ pub(crate) fn poll_readable(descriptors: &[RawFd], timeout: Duration) -> bool {
     // SAFETY: so many entries, which live over the call, as does the limit; a descriptor that is closed is reported, not used.
     let count = unsafe {
         libc::ppoll(
-            wanted.as_mut_ptr(),
+            polled.as_mut_ptr(),
             entries as libc::nfds_t,
             &raw const limit,
             std::ptr::null(),

@@ -21,7 +21,7 @@ pub(crate) struct WaitSet {
     /// At most [`wait::MOST_WORDS`].
     doorbells: Vec<Doorbell>,
     /// At most [`wait::MOST_DESCRIPTORS`].
-    signs: Vec<RawFd>,
+    descriptors: Vec<RawFd>,
     longest: Duration,
     /// Created at the first sleep that needs it.
     watcher: Option<Watcher>,
@@ -39,7 +39,7 @@ impl WaitSet {
     pub(crate) fn new() -> Self {
         Self {
             doorbells: Vec::with_capacity(wait::MOST_WORDS),
-            signs: Vec::with_capacity(wait::MOST_DESCRIPTORS),
+            descriptors: Vec::with_capacity(wait::MOST_DESCRIPTORS),
             longest: Duration::ZERO,
             watcher: None,
         }
@@ -48,7 +48,7 @@ impl WaitSet {
     /// Empties the set for a sleep of `longest` at most.
     pub(crate) fn begin(&mut self, longest: Duration) {
         self.doorbells.clear();
-        self.signs.clear();
+        self.descriptors.clear();
         self.longest = longest;
     }
 
@@ -60,7 +60,7 @@ impl WaitSet {
 
     /// Whether the last sleep had descriptors, and a thread to watch them.
     pub(crate) fn has_watched(&self) -> bool {
-        self.watcher.is_some() && !self.signs.is_empty()
+        self.watcher.is_some() && !self.descriptors.is_empty()
     }
 
     /// Adds a bell, on which [`Bell::doze`] was called and after which a poll found nothing.
@@ -69,16 +69,16 @@ impl WaitSet {
             self.doorbells.push(doorbell);
         } else {
             // It is noticed at the next poll.
-            self.poll_after(UNHEARD);
+            self.poll_after(UNNOTICED);
         }
     }
 
     /// Adds a descriptor that becomes readable when there is work; it stays open until the sleep ends.
-    pub(crate) fn add_sign(&mut self, sign: BorrowedFd<'_>) {
-        if self.signs.len() < wait::MOST_DESCRIPTORS {
-            self.signs.push(sign.as_raw_fd());
+    pub(crate) fn add_descriptor(&mut self, descriptor: BorrowedFd<'_>) {
+        if self.descriptors.len() < wait::MOST_DESCRIPTORS {
+            self.descriptors.push(descriptor.as_raw_fd());
         } else {
-            self.poll_after(UNHEARD);
+            self.poll_after(UNNOTICED);
         }
     }
 
@@ -94,7 +94,7 @@ impl WaitSet {
 
     /// Whether only the timeout would end the sleep.
     pub(crate) fn is_empty(&self) -> bool {
-        self.doorbells.is_empty() && self.signs.is_empty()
+        self.doorbells.is_empty() && self.descriptors.is_empty()
     }
 
     /// Sleeps until an event of the set occurs, at most for its time. May wake spuriously.
@@ -102,8 +102,8 @@ impl WaitSet {
         let Some(first) = self.doorbells.first().copied() else {
             return self.sleep_without_doorbell();
         };
-        if !self.signs.is_empty() && !self.is_watched(first) {
-            self.poll_after(UNHEARD);
+        if !self.descriptors.is_empty() && !self.is_watched(first) {
+            self.poll_after(UNNOTICED);
         }
         let asleep = |doorbell: &Doorbell| (doorbell.bell.sleep_word(), Bell::ASLEEP);
         match &self.doorbells[..] {
@@ -115,31 +115,31 @@ impl WaitSet {
                 let words = several.iter().map(asleep);
                 if !wait::futex_wait_any(words, self.longest) {
                     let (word, expected) = asleep(&first);
-                    wait::futex_wait(word, expected, self.longest.min(UNHEARD));
+                    wait::futex_wait(word, expected, self.longest.min(UNNOTICED));
                 }
             }
         }
     }
 
     fn sleep_without_doorbell(&self) {
-        match self.signs.is_empty() {
+        match self.descriptors.is_empty() {
             true => std::thread::sleep(self.longest),
-            false => _ = wait::poll_readable(&self.signs, self.longest),
+            false => _ = wait::poll_readable(&self.descriptors, self.longest),
         }
     }
 
     /// Has the descriptors watched for the process of `doorbell`. `false`: no more threads can be created.
     fn is_watched(&mut self, doorbell: Doorbell) -> bool {
-        let watches = |watcher: &Watcher| watcher.watches(&self.signs, doorbell);
+        let watches = |watcher: &Watcher| watcher.watches(&self.descriptors, doorbell);
         if !self.watcher.as_ref().is_some_and(watches) {
-            self.watcher = Watcher::new(&self.signs, doorbell);
+            self.watcher = Watcher::new(&self.descriptors, doorbell);
         }
         self.watcher.as_ref().is_some_and(Watcher::ring_at_next)
     }
 }
 
 /// Longest sleep of a process that part of its events cannot wake.
-const UNHEARD: Duration = Duration::from_millis(1);
+const UNNOTICED: Duration = Duration::from_millis(1);
 
 #[cfg(test)]
 mod tests {
@@ -169,7 +169,7 @@ mod tests {
     fn sleep(
         set: &mut WaitSet,
         doorbells: &[Doorbell],
-        signs: &[&PipeReader],
+        descriptors: &[&PipeReader],
         longest: Duration,
         wake: impl FnOnce() + Send,
     ) -> Duration {
@@ -179,7 +179,9 @@ mod tests {
             doorbell.bell.doze();
             set.add_doorbell(*doorbell);
         }
-        signs.iter().for_each(|sign| set.add_sign(sign.as_fd()));
+        descriptors
+            .iter()
+            .for_each(|descriptor| set.add_descriptor(descriptor.as_fd()));
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 std::thread::sleep(Duration::from_millis(20));
@@ -261,10 +263,10 @@ mod tests {
     #[test]
     fn descriptors_of_the_last_sleep_end_the_next_one_too() {
         let mut set = WaitSet::new();
-        let (sign, mut to_sign) = pipe().unwrap();
+        let (descriptor, mut to_sign) = pipe().unwrap();
         let bell = bell();
         assert!(!set.has_watched());
-        let slept = sleep(&mut set, &[bell], &[&sign], FOR_EVER, || ring(bell));
+        let slept = sleep(&mut set, &[bell], &[&descriptor], FOR_EVER, || ring(bell));
         assert!(slept < FOR_EVER / 2 && set.has_watched());
         for by_bell in [true, false] {
             bell.bell.doze();
@@ -289,15 +291,15 @@ mod tests {
     #[test]
     fn more_than_the_kernel_takes_is_looked_at_again_soon() {
         let mut set = WaitSet::new();
-        let (sign, _end) = pipe().unwrap();
-        let room = (set.doorbells.capacity(), set.signs.capacity());
+        let (descriptor, _end) = pipe().unwrap();
+        let room = (set.doorbells.capacity(), set.descriptors.capacity());
         set.begin(FOR_EVER);
         for _ in 0..=wait::MOST_DESCRIPTORS {
-            set.add_sign(sign.as_fd());
+            set.add_descriptor(descriptor.as_fd());
         }
         assert_eq!(
-            (set.signs.len(), set.longest),
-            (wait::MOST_DESCRIPTORS, UNHEARD)
+            (set.descriptors.len(), set.longest),
+            (wait::MOST_DESCRIPTORS, UNNOTICED)
         );
         set.begin(FOR_EVER);
         for _ in 0..=wait::MOST_WORDS {
@@ -305,9 +307,9 @@ mod tests {
         }
         assert_eq!(
             (set.doorbells.len(), set.longest),
-            (wait::MOST_WORDS, UNHEARD)
+            (wait::MOST_WORDS, UNNOTICED)
         );
-        let room_now = (set.doorbells.capacity(), set.signs.capacity());
+        let room_now = (set.doorbells.capacity(), set.descriptors.capacity());
         assert_eq!(room_now, room, "a wait allocates nothing");
     }
 }

@@ -16,50 +16,53 @@ use crate::wait_set::Doorbell;
 #[derive(Debug)]
 pub(crate) struct Watcher {
     /// Holds one entry: the next readable descriptor shall ring.
-    wanted: SyncSender<()>,
-    signs: Box<[RawFd]>,
+    requests: SyncSender<()>,
+    descriptors: Box<[RawFd]>,
     doorbell: Doorbell,
 }
 
 impl Watcher {
     /// Watches descriptors for the process of a doorbell; `None` where no more threads or descriptors can be created.
-    pub(crate) fn new(signs: &[RawFd], doorbell: Doorbell) -> Option<Self> {
-        let (wanted, asked) = sync_channel(1);
-        let own: Option<Vec<OwnedFd>> = signs.iter().map(|sign| wait::duplicate(*sign)).collect();
+    pub(crate) fn new(descriptors: &[RawFd], doorbell: Doorbell) -> Option<Self> {
+        let (requests, pending) = sync_channel(1);
+        let own: Option<Vec<OwnedFd>> = descriptors
+            .iter()
+            .map(|descriptor| wait::duplicate(*descriptor))
+            .collect();
         let own = own?;
         std::thread::Builder::new()
             .name("rmpi-watcher".into())
             .stack_size(STACK_BYTES)
-            .spawn(move || watch(&asked, &own, doorbell))
+            .spawn(move || watch(&pending, &own, doorbell))
             .ok()?;
         Some(Self {
-            wanted,
-            signs: signs.into(),
+            requests,
+            descriptors: descriptors.into(),
             doorbell,
         })
     }
 
     /// Whether it watches exactly these.
-    pub(crate) fn watches(&self, signs: &[RawFd], doorbell: Doorbell) -> bool {
-        self.signs[..] == *signs && std::ptr::eq(self.doorbell.bell, doorbell.bell)
+    pub(crate) fn watches(&self, descriptors: &[RawFd], doorbell: Doorbell) -> bool {
+        self.descriptors[..] == *descriptors && std::ptr::eq(self.doorbell.bell, doorbell.bell)
     }
 
     /// Requests that the next readable descriptor rings the doorbell, once. `false`: the thread has ended.
     pub(crate) fn ring_at_next(&self) -> bool {
         // A request that is pending already suffices.
         !matches!(
-            self.wanted.try_send(()),
+            self.requests.try_send(()),
             Err(TrySendError::Disconnected(()))
         )
     }
 }
 
-fn watch(asked: &Receiver<()>, signs: &[OwnedFd], doorbell: Doorbell) {
+fn watch(pending: &Receiver<()>, descriptors: &[OwnedFd], doorbell: Doorbell) {
     wait::leave_signals_to_others();
-    let raw: Vec<RawFd> = signs.iter().map(AsRawFd::as_raw_fd).collect();
-    while asked.recv().is_ok() {
+    let raw: Vec<RawFd> = descriptors.iter().map(AsRawFd::as_raw_fd).collect();
+    while pending.recv().is_ok() {
         while !wait::poll_readable(&raw, PATIENCE) {
-            if asked.try_recv() == Err(TryRecvError::Disconnected) {
+            if pending.try_recv() == Err(TryRecvError::Disconnected) {
                 return;
             }
         }

@@ -33,7 +33,7 @@ pub struct BcastQueue {
 #[cfg_attr(not(loom), repr(align(64)))]
 struct BcastEntry {
     /// Its number (low half) and its [`RoundNote`], which is not 0.
-    told: AtomicU64,
+    published: AtomicU64,
     /// End of its bytes in the ring, and its publisher (low 16 bits).
     origin: AtomicU64,
     body: [AtomicU64; BODY_WORDS],
@@ -66,10 +66,10 @@ impl BcastQueue {
     #[must_use]
     pub fn entry(&self, number: u32) -> Option<BcastEntryHead> {
         let entry = self.at(number);
-        // PAIR(queue-told): `tell` stores it with Release, after the bytes.
-        let told = entry.told.load(Ordering::Acquire);
-        let (number_told, note) = (told & u64::from(u32::MAX), told >> 32);
-        if note == 0 || number_told != u64::from(number) {
+        // PAIR(queue-entry): `publish` stores it with Release, after the bytes.
+        let published = entry.published.load(Ordering::Acquire);
+        let (published_number, note) = (published & u64::from(u32::MAX), published >> 32);
+        if note == 0 || published_number != u64::from(number) {
             return None;
         }
         let origin = entry.origin.load(Ordering::Relaxed);
@@ -85,13 +85,13 @@ impl BcastQueue {
     /// Publishes entry `number`, whose bytes are in the ring or in the [body](Self::put), to all. Only where all
     /// members have [taken](Self::least_taken) the one [`ENTRIES`] before.
     #[inline]
-    pub fn tell(&self, number: u32, told: BcastEntryHead) {
+    pub fn publish(&self, number: u32, head: BcastEntryHead) {
         let entry = self.at(number);
-        let origin = u64::from(told.end) << 16 | u64::from(told.place & 0xffff);
+        let origin = u64::from(head.end) << 16 | u64::from(head.place & 0xffff);
         entry.origin.store(origin, Ordering::Relaxed);
-        let word = u64::from(number) | u64::from(told.note.word()) << 32;
-        // PAIR(queue-told): `entry` loads it with Acquire.
-        entry.told.store(word, Ordering::Release);
+        let word = u64::from(number) | u64::from(head.note.word()) << 32;
+        // PAIR(queue-entry): `entry` loads it with Acquire.
+        entry.published.store(word, Ordering::Release);
     }
 
     /// Puts bytes into the body of the entry that is published next. `false`: they do not fit, and nothing was put.
@@ -127,7 +127,7 @@ impl BcastQueue {
     /// Records that member `place` is done with all entries before `number`.
     #[inline]
     pub fn take(&self, place: u32, number: u32) {
-        // PAIR(queue-taken): `least_taken` loads it with Acquire: what this member read, it has read before.
+        // PAIR(queue-taken): `least_taken` loads it with Acquire, after this member's reads of the entries.
         self.taken_by(place).store(number, Ordering::Release);
     }
 
@@ -154,7 +154,7 @@ impl BcastQueue {
     pub fn doze(&self, place: u32, count: u32) {
         let word = u64::from(count) << 32 | u64::from(place.wrapping_add(1));
         self.waiter.0.store(word, Ordering::Relaxed);
-        // PAIR(queue-room): who takes an entry fences before it looks who waits.
+        // PAIR(queue-room): a member that takes an entry fences before it looks for the waiting one.
         fence(Ordering::SeqCst);
     }
 
@@ -168,7 +168,7 @@ impl BcastQueue {
     #[inline]
     #[must_use]
     pub fn waiter(&self, members: u32, own: u32) -> Option<u32> {
-        // PAIR(queue-room): `doze` says who waits, fences, and then looks once more.
+        // PAIR(queue-room): `doze` stores the waiting member, fences, and then checks once more.
         fence(Ordering::SeqCst);
         #[allow(clippy::cast_possible_truncation, reason = "the halves of a word")]
         let (count, place) = match self.waiter.0.load(Ordering::Relaxed) {
@@ -201,7 +201,7 @@ impl BcastQueue {
     /// Resets the queue to entry 0, while only the caller uses it.
     pub fn begin(&self) {
         for entry in &self.entries {
-            entry.told.store(0, Ordering::Relaxed);
+            entry.published.store(0, Ordering::Relaxed);
         }
         for (taken, call) in self.taken.iter().zip(&self.calls) {
             taken.0.store(0, Ordering::Relaxed);
@@ -226,7 +226,7 @@ impl BcastQueue {
     #[must_use]
     pub fn new() -> Self {
         let entry = |_| BcastEntry {
-            told: AtomicU64::new(0),
+            published: AtomicU64::new(0),
             origin: AtomicU64::new(0),
             body: core::array::from_fn(|_| AtomicU64::new(0)),
         };
@@ -269,7 +269,7 @@ mod tests {
 
     const NOTE: RoundNote = RoundNote { kind: 2, bytes: 8 };
 
-    fn told(place: u32, end: u32) -> BcastEntryHead {
+    fn head(place: u32, end: u32) -> BcastEntryHead {
         let note = NOTE;
         BcastEntryHead { note, place, end }
     }
@@ -280,8 +280,8 @@ mod tests {
         assert_eq!(queue.entry(0), None);
         for number in [0, 1, ENTRIES - 1, ENTRIES, u32::MAX] {
             assert!(queue.put(number, &number.to_ne_bytes()));
-            queue.tell(number, told(1023, u32::MAX));
-            assert_eq!(queue.entry(number), Some(told(1023, u32::MAX)));
+            queue.publish(number, head(1023, u32::MAX));
+            assert_eq!(queue.entry(number), Some(head(1023, u32::MAX)));
             let mut bytes = [0; 4];
             assert!(queue.get(number, 0, &mut bytes));
             assert_eq!(u32::from_ne_bytes(bytes), number);
@@ -334,7 +334,7 @@ mod tests {
     #[test]
     fn who_begins_anew_begins_with_nothing() {
         let queue = BcastQueue::new();
-        (0..1000).for_each(|number| queue.tell(number, told(0, 0)));
+        (0..1000).for_each(|number| queue.publish(number, head(0, 0)));
         queue.take(7, 1000);
         queue.announce(7, 5);
         queue.begin();

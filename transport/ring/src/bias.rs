@@ -35,7 +35,7 @@ impl Bias {
             return None;
         }
         inside.store(1, Ordering::Relaxed);
-        // Fence pair "bias": `revoke` ends the turn, makes every thread fence, and then looks who is inside.
+        // Fence pair "bias": `revoke` ends the turn, makes every thread fence, and then checks whether the owner is inside.
         light_fence();
         if self.turn.load(Ordering::Relaxed) == turn {
             return Some(BiasTurn(turn));
@@ -102,7 +102,7 @@ impl Bias {
 
 #[cfg(not(loom))]
 impl Bias {
-    /// A bias that nobody has.
+    /// A bias without an owner.
     #[must_use]
     pub const fn new() -> Self {
         Self {

@@ -71,7 +71,7 @@ pub enum Sleeps {
     /// Until this round is over.
     ForRound(u32),
     /// Until all members below a place, which is not 0, have arrived in a round.
-    ForTellers {
+    ForArrivals {
         /// The round.
         round: u32,
         /// The place.
@@ -177,14 +177,14 @@ impl Board {
     pub fn doze(&self, place: u32, what: Sleeps) {
         let word = match what {
             Sleeps::ForRound(round) => numbered(round),
-            Sleeps::ForTellers { round, below } => {
+            Sleeps::ForArrivals { round, below } => {
                 numbered(round) | u64::from(below) << BELOW_SHIFT
             }
             Sleeps::ForEntry(entry) => u64::from(entry) | FOR_ENTRY,
         };
         self.awaited_by(place).store(word, Ordering::Relaxed);
         self.sleepers.fetch_add(1, Ordering::Relaxed);
-        // PAIR(board-sleep): whoever ends a round, or tells, fences before it looks for sleepers.
+        // PAIR(board-sleep): a member that ends a round, or publishes, fences before it looks for sleepers.
         fence(Ordering::SeqCst);
     }
 
@@ -193,7 +193,7 @@ impl Board {
     pub fn rise(&self, place: u32) {
         self.awaited_by(place).store(0, Ordering::Relaxed);
         self.sleepers.fetch_sub(1, Ordering::Relaxed);
-        // PAIR(board-sleep): whoever still finds this member asleep has fenced; then this member finds what that one did.
+        // PAIR(board-sleep): a member that still finds this one asleep has fenced; then this one sees its stores.
         fence(Ordering::SeqCst);
     }
 
@@ -206,7 +206,7 @@ impl Board {
         match (word & FOR_ENTRY != 0, word >> BELOW_SHIFT) {
             (true, _) => Some(Sleeps::ForEntry(number)),
             (false, 0) => (word != 0).then_some(Sleeps::ForRound(number)),
-            (false, below) => Some(Sleeps::ForTellers {
+            (false, below) => Some(Sleeps::ForArrivals {
                 round: number,
                 below: u32::try_from(below).unwrap_or(u32::MAX),
             }),
@@ -258,15 +258,15 @@ impl Default for Board {
 
 impl ArrivalGate {
     /// Counts one of `expected` arrivals; the last one gets the sum of their notes, and resets the gate.
-    fn pass(&self, told: u64, expected: u32) -> Option<u64> {
+    fn pass(&self, signature: u64, expected: u32) -> Option<u64> {
         // PAIR(board-gate): each arrival joins the chain of those before it; the last one has seen all.
-        let before = self.0.fetch_add(1 | told << 16, Ordering::AcqRel);
+        let before = self.0.fetch_add(1 | signature << 16, Ordering::AcqRel);
         if before & 0xffff != u64::from(expected - 1) {
             return None;
         }
         // No member arrives at it again before the round is over, which the last one publishes later, with Release.
         self.0.store(0, Ordering::Relaxed);
-        Some((before >> 16).wrapping_add(told) & SUM)
+        Some((before >> 16).wrapping_add(signature) & SUM)
     }
 }
 
@@ -369,12 +369,12 @@ mod tests {
         let board = Board::new();
         assert!(!board.has_sleepers() && board.sleeps_for(1023).is_none());
         for number in [0, 7, u32::MAX] {
-            let tellers = [1, 1023].map(|below| Sleeps::ForTellers {
+            let arrivals = [1, 1023].map(|below| Sleeps::ForArrivals {
                 round: number,
                 below,
             });
             let others = [Sleeps::ForRound(number), Sleeps::ForEntry(number)];
-            for what in tellers.into_iter().chain(others) {
+            for what in arrivals.into_iter().chain(others) {
                 board.doze(1023, what);
                 assert!(board.has_sleepers());
                 assert_eq!(board.sleeps_for(1023), Some(what));

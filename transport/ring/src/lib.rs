@@ -45,22 +45,22 @@
 //! | offer-open | `Offer::open` stores the claim word | `Offer::claim` loads it |
 //! | offer-done | `Offer::finish_back` adds | `Offer::helped` loads |
 //! | gate-open | `GateLine::open` stores the number | `GateLine::is_open` loads it |
-//! | gate-written | `GateLine::tell_written` stores the number | `GateLine::is_written` loads it |
+//! | gate-written | `GateLine::signal_written` stores the number | `GateLine::is_written` loads it |
 //! | board-gate | `Board::arrive` adds | the next `Board::arrive` at the same gate |
 //! | board-over | the last `Board::arrive` stores the round | `Board::rounds` loads it |
-//! | board-note | `MemberLines::tell` stores the note | `MemberLines::note`, `MemberLines::has_reached` load it |
-//! | board-sleep | `Board::arrive`, who has told a round or entries: fence, then the sleepers | `Board::doze`: counts, fence, then a last look |
+//! | board-note | `MemberLines::publish` stores the note | `MemberLines::note`, `MemberLines::has_reached` load it |
+//! | board-sleep | a member that has arrived or published entries: fence, then the sleepers | `Board::doze`: counts, fence, then a last look |
 //! | board-free | `Board::give_back` stores the key | `Board::claim` swaps it |
 //! | board-left | each `Board::leave` adds | the last `Board::leave` |
-//! | queue-told | `BcastQueue::tell` stores number and note | `BcastQueue::entry` loads them |
+//! | queue-entry | `BcastQueue::publish` stores number and note | `BcastQueue::entry` loads them |
 //! | queue-taken | `BcastQueue::take` stores the count | `BcastQueue::least_taken` loads it |
 //! | queue-call | `BcastQueue::announce` stores the word | `BcastQueue::call_of` loads it |
-//! | queue-room | `BcastQueue::waiter`: fence, then who waits | `BcastQueue::doze`: says so, fence, then a last look |
+//! | queue-room | `BcastQueue::waiter`: fence, then the waiting member | `BcastQueue::doze`: stores it, fence, then a last look |
 //! | ident | `Ident::introduce` stores `ready` | `Ident::pid` loads it |
-//! | bias | `Bias::enter`: is inside, light fence, then the turn | `Bias::revoke`: the turn, heavy fence, then who is inside |
+//! | bias | `Bias::enter`: is inside, light fence, then the turn | `Bias::revoke`: the turn, heavy fence, then whether the owner is inside |
 //! | bias-left | `Bias::leave` stores 0 | `Bias::revoke` loads it |
 //! | turnstile | `Turnstile::leave` stores the word | `Turnstile::enter` and `enter_waiting` exchange or load it |
-//! | own-count | `Producer::publish` tells how many frames it has sent | `ProducerCounts::counts` observes it |
+//! | own-count | `Producer::publish` stores its count of frames | `ProducerCounts::counts` observes it |
 //! | sleep-fence | `Bell::ring`: fence, then the sleep word | `Bell::doze`: sleep word, fence, then a last look |
 //! | attention | `Producer::publish`: light fence, then attention | `Consumer::look_away`, heavy fence, then a last look |
 //!

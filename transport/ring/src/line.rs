@@ -42,7 +42,7 @@ impl GateLine {
     /// sender, if that sleeps.
     #[inline(always)]
     pub fn open(&self, number: u64) {
-        // PAIR(gate-open): GateLine::is_open loads with Acquire; what the receiver read before is read.
+        // PAIR(gate-open): GateLine::is_open loads with Acquire, after the receiver's reads of the last message.
         self.opened.store(number, Ordering::Release);
     }
 
@@ -57,7 +57,7 @@ impl GateLine {
     /// Sender: signals that the bytes of `number` are written. Afterwards it [wakes](crate::Bell::wake) the receiver,
     /// if that sleeps.
     #[inline(always)]
-    pub fn tell_written(&self, number: u64) {
+    pub fn signal_written(&self, number: u64) {
         // PAIR(gate-written): GateLine::is_written loads with Acquire.
         self.written.store(number, Ordering::Release);
     }
@@ -82,7 +82,7 @@ impl GateLine {
     #[inline(always)]
     #[must_use]
     pub fn is_written(&self, number: u64) -> bool {
-        // PAIR(gate-written): GateLine::tell_written stores with Release, after the bytes.
+        // PAIR(gate-written): GateLine::signal_written stores with Release, after the bytes.
         self.written.load(Ordering::Acquire) == number
     }
 
@@ -165,12 +165,12 @@ mod tests {
         assert!(!line.is_open(1) && !line.is_written(1));
         line.open(1);
         assert!(line.is_open(1) && !line.is_open(2) && !line.is_written(1));
-        line.tell_written(1);
+        line.signal_written(1);
         line.open(2);
         assert!(line.is_written(1) && !line.is_open(1) && !line.is_written(2));
         assert_eq!(line.noted(1), None);
         line.note(2, 77);
-        line.tell_written(2);
+        line.signal_written(2);
         assert_eq!((line.noted(1), line.noted(2)), (None, Some(77)));
     }
 

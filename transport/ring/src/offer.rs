@@ -70,7 +70,7 @@ impl Offer {
         self.helped.fetch_add(1, Ordering::Release);
     }
 
-    /// Reader: what the helper has finished; `None` if the word is not of this generation.
+    /// Reader: the progress of the helper; `None` if the word is not of this generation.
     #[must_use]
     pub fn helped(&self, generation: u32) -> Option<Helped> {
         // PAIR(offer-done): Offer::finish_back adds with Release.

@@ -94,7 +94,7 @@ impl Filling<'_, '_> {
     #[must_use]
     pub fn publish(self, head: Head) -> bool {
         // Before the frame counts: a concurrent reader sees too few words, never too many.
-        self.producer.told.pushed.add(1);
+        self.producer.published.pushed.add(1);
         self.producer.publish(self.slot, head)
     }
 }
@@ -113,7 +113,7 @@ pub struct Producer<'a> {
     limit: u32,
     /// The receiver's own buffer is in use while its count of releases has this value.
     own_taken_at: Option<u32>,
-    told: &'a ProducerCounts,
+    published: &'a ProducerCounts,
 }
 
 /// A producer's counters, for other threads of its process and for signal handlers.
@@ -181,14 +181,14 @@ impl<'a> Producer<'a> {
             sent: 0,
             limit: SLOTS,
             own_taken_at: None,
-            told: &UNHEARD,
+            published: &UNREAD,
         }
     }
 
-    /// A producer that publishes its counters, from the ring's start, in `told`.
+    /// A producer that publishes its counters, from the ring's start, in `published`.
     #[must_use]
-    pub fn telling(self, told: &'a ProducerCounts) -> Self {
-        Self { told, ..self }
+    pub fn with_counts(self, published: &'a ProducerCounts) -> Self {
+        Self { published, ..self }
     }
 
     /// A producer that never has room, with a [closed](PairLine::closed) line: it stands for a peer that has no ring.
@@ -243,7 +243,7 @@ impl<'a> Producer<'a> {
         // Not `then`: a closure around closures is not always inlined.
         if self.has_slot_at_hand() {
             if short {
-                self.told.short_words.add(1);
+                self.published.short_words.add(1);
             }
             let slot = self.slot();
             let head = head();
@@ -271,7 +271,7 @@ impl<'a> Producer<'a> {
     fn publish(&mut self, slot: &RingSlot, head: Head) -> bool {
         slot.word.store(head.word, Ordering::Relaxed);
         self.sent = self.sent.wrapping_add(1);
-        self.told.sent.publish(self.sent);
+        self.published.sent.publish(self.sent);
         // PAIR(slot-full): Consumer::pop loads the head with Acquire; no other line moves.
         slot.head.store(pack(self.sent, head), Ordering::Release);
         // Fence pair "attention": Consumer::look_away stores, then its owner makes the heavy fence.
@@ -305,7 +305,7 @@ impl<'a> Producer<'a> {
     #[inline(never)]
     fn refresh(&mut self) -> bool {
         // At least once per lap, so 2^31 frames never pass in between.
-        let passed = &self.told.passed;
+        let passed = &self.published.passed;
         passed.set(frames(self.sent, passed.get()));
         // PAIR(slot-free): Consumer::return_credit stores the count with Release.
         let consumed = self.line.consumed.load(Ordering::Acquire);
@@ -330,7 +330,7 @@ fn frames(sent: u32, passed: u64) -> u64 {
 }
 
 /// Counters that are not read.
-static UNHEARD: ProducerCounts = ProducerCounts::new();
+static UNREAD: ProducerCounts = ProducerCounts::new();
 
 /// The receiving end of a ring.
 #[derive(Debug)]
@@ -706,8 +706,8 @@ mod tests {
 
     #[test]
     fn words_are_what_was_not_pushed() {
-        let (ring, line, told) = (Ring::new(), PairLine::new(), ProducerCounts::new());
-        let mut tx = Producer::new(&ring, &line).telling(&told);
+        let (ring, line, published) = (Ring::new(), PairLine::new(), ProducerCounts::new());
+        let mut tx = Producer::new(&ring, &line).with_counts(&published);
         let mut rx = Consumer::new(&ring, &line);
         for turn in 0..1000u64 {
             while !tx.has_room() {
@@ -719,13 +719,17 @@ mod tests {
                 rx.pop();
             }
         }
-        let counts = told.counts();
+        let counts = published.counts();
         assert_eq!(
             (counts.frames, counts.words, counts.short_words),
             (1100, 1000, 250)
         );
         while tx.push(head(2), &[]).is_ok() {}
-        assert_eq!(told.counts().words, 1000, "a frame without room is none");
+        assert_eq!(
+            published.counts().words,
+            1000,
+            "a frame without room is none"
+        );
     }
 
     #[test]

@@ -57,7 +57,7 @@ impl Turnstile {
     }
 
     fn take_offer(&self, thread: usize) -> bool {
-        // PAIR(turnstile): as in `enter`; it also sees who has offered.
+        // PAIR(turnstile): as in `enter`; it also sees which thread has offered.
         let is_offered = self.word.load(Ordering::Acquire) == OFFERED;
         is_offered
             && self.offerer.load(Ordering::Relaxed) != thread
@@ -88,7 +88,7 @@ impl Turnstile {
         if offers {
             self.offerer.store(thread, Ordering::Relaxed);
         }
-        // PAIR(turnstile): as in `leave`. Who waits stays until it has entered, so an offer is taken by somebody.
+        // PAIR(turnstile): as in `leave`. A waiting thread stays until it has entered, so an offer is always taken.
         self.word
             .store(if offers { OFFERED } else { FREE }, Ordering::Release);
         offers

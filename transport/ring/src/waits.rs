@@ -27,7 +27,7 @@ impl WaitCounts {
 
     /// Owner: counts a sleep that is about to begin: `begins`, whether it is the first in this wait; `beside_others`,
     /// whether other threads of the process may be running. One thread at a time calls this.
-    pub fn tell(&self, begins: bool, beside_others: bool) {
+    pub fn count_sleep(&self, begins: bool, beside_others: bool) {
         let add = |word: &AtomicU32, number: u32| {
             let sum = word.load(Ordering::Relaxed).wrapping_add(number);
             word.store(sum, Ordering::Relaxed);
@@ -93,12 +93,12 @@ mod tests {
         let waits = WaitCounts::default();
         assert_eq!(seen(&waits), WaitsSeen::default());
         waits.announce(60);
-        waits.tell(true, false);
+        waits.count_sleep(true, false);
         let first = seen(&waits);
         assert_eq!((first.patience_s, first.begun, first.turns), (60, 1, 1));
-        waits.tell(false, false);
+        waits.count_sleep(false, false);
         assert_eq!(seen(&waits), WaitsSeen { turns: 2, ..first });
-        waits.tell(true, true);
+        waits.count_sleep(true, true);
         let last = seen(&waits);
         assert_eq!((last.begun, last.turns, last.beside_others), (2, 3, true));
     }

@@ -535,7 +535,7 @@ fn a_note_comes_after_the_data_that_it_is_about() {
             let shared = shared.clone();
             thread::spawn(move || {
                 shared.1.set(9);
-                shared.0.tell(0, MEET);
+                shared.0.publish(0, MEET);
             })
         };
         if let Some(note) = shared.0.note(0) {
@@ -554,7 +554,7 @@ fn lines_are_written_again_when_all_have_read_them() {
             let lines = lines.clone();
             thread::spawn(move || {
                 for round in 0..DEPTH + 1 {
-                    lines[1].tell(round, MEET);
+                    lines[1].publish(round, MEET);
                     while !lines[0].has_reached(round) {
                         thread::yield_now();
                     }
@@ -569,7 +569,7 @@ fn lines_are_written_again_when_all_have_read_them() {
                 thread::yield_now();
             }
             assert!(lines[0].put(round, &[round as u8 + 1]));
-            lines[0].tell(round, MEET);
+            lines[0].publish(round, MEET);
         }
         reader.join().unwrap();
     });
@@ -580,16 +580,16 @@ fn lines_are_written_again_when_all_have_read_them() {
 fn who_tells_in_its_lines_sees_who_sleeps() {
     model(|| {
         let shared = Arc::new((Board::new(), MemberLines::new()));
-        let teller = {
+        let publisher = {
             let shared = shared.clone();
             thread::spawn(move || {
-                shared.1.tell(0, MEET);
+                shared.1.publish(0, MEET);
                 shared.0.has_sleepers() && shared.0.sleeps_for(0) == Some(Sleeps::ForRound(0))
             })
         };
         shared.0.doze(0, Sleeps::ForRound(0));
         let goes_to_sleep = !shared.1.has_reached(0);
-        let wakes = teller.join().unwrap();
+        let wakes = publisher.join().unwrap();
         assert!(!goes_to_sleep || wakes);
     });
 }
@@ -634,13 +634,13 @@ fn a_board_is_free_when_all_have_left() {
 }
 
 /// R8: bytes of an entry are visible when it is published, and are overwritten only after all have taken it (PAIR
-/// queue-told, queue-taken).
+/// queue-entry, queue-taken).
 #[test]
 fn entries_of_a_broadcast_queue_wait_until_all_have_taken_those_that_they_replace() {
     model(|| {
         let shared: Arc<(BcastQueue, [Watched; ENTRIES as usize])> = Arc::new(Default::default());
         let last = ENTRIES;
-        let teller = {
+        let publisher = {
             let shared = shared.clone();
             thread::spawn(move || {
                 let (queue, bytes) = &*shared;
@@ -649,7 +649,7 @@ fn entries_of_a_broadcast_queue_wait_until_all_have_taken_those_that_they_replac
                         thread::yield_now();
                     }
                     bytes[(number % ENTRIES) as usize].set(number + 1);
-                    queue.tell(number, told(0));
+                    queue.publish(number, head(0));
                     queue.take(0, number + 1);
                 }
             })
@@ -662,7 +662,7 @@ fn entries_of_a_broadcast_queue_wait_until_all_have_taken_those_that_they_replac
             assert_eq!(bytes[(number % ENTRIES) as usize].get(), number + 1);
             queue.take(1, number + 1);
         }
-        teller.join().unwrap();
+        publisher.join().unwrap();
     });
 }
 
@@ -672,7 +672,7 @@ fn entries_of_a_broadcast_queue_wait_until_all_have_taken_those_that_they_replac
 fn the_last_to_take_an_entry_sees_who_waits_for_room() {
     model(|| {
         let queue = Arc::new(BcastQueue::new());
-        queue.tell(0, told(0));
+        queue.publish(0, head(0));
         queue.take(0, 1);
         let others = [1, 2].map(|place| {
             let queue = queue.clone();
@@ -690,7 +690,7 @@ fn the_last_to_take_an_entry_sees_who_waits_for_room() {
     });
 }
 
-fn told(place: u32) -> BcastEntryHead {
+fn head(place: u32) -> BcastEntryHead {
     BcastEntryHead {
         note: MEET,
         place,
@@ -776,7 +776,7 @@ fn bytes_go_through_a_gate_when_it_is_open_and_are_read_when_written() {
                     if number == 2 {
                         line.note(2, 7);
                     }
-                    line.tell_written(number.into());
+                    line.signal_written(number.into());
                 }
             })
         };
@@ -810,7 +810,7 @@ fn a_gate_is_passed_or_revoked_and_the_bytes_have_one_owner() {
                         assert_eq!(place, [4, 5, 6]);
                         bytes.set(1);
                         line.note(1, 4);
-                        line.tell_written(1);
+                        line.signal_written(1);
                         return true;
                     }
                 }

@@ -38,7 +38,7 @@ fn report(ports: Vec<PortReport>, way: Option<Egress>) -> NetReport {
         devices: Ok(vec![device]),
         rails: 1,
         rendezvous: Rendezvous::Auto,
-        way,
+        egress: way,
         memory: memory(None, None),
     }
 }

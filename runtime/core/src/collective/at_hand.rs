@@ -260,10 +260,10 @@ impl<'a> AtHand<'a> {
     fn tell(&self, kind: RoundKind, bytes: &[u8]) -> Option<()> {
         let queue = self.seat.bcast_queue();
         // What was told by others is of calls that this rank missed.
-        if queue.told().is_some() || !queue.has_room(bytes.len()) {
+        if queue.next_entry().is_some() || !queue.has_room(bytes.len()) {
             return None;
         }
-        queue.tell(self.told(kind, bytes.len()).note(), bytes);
+        queue.publish(self.told(kind, bytes.len()).note(), bytes);
         self.seat.wake_readers();
         Some(())
     }
@@ -292,7 +292,7 @@ impl<'a> AtHand<'a> {
         let queue = self.seat.bcast_queue();
         (0..self.looks).find_map(|_| {
             std::hint::spin_loop();
-            queue.told()
+            queue.next_entry()
         })
     }
 
@@ -350,7 +350,7 @@ impl<'a> AtHand<'a> {
         self.seat.wake_those_of_rounds();
         let mut told = 0;
         for _ in 0..self.looks {
-            match self.seat.first_to_tell(round, told..self.rank()) {
+            match self.seat.first_absent(round, told..self.rank()) {
                 Some(missing) => told = missing,
                 None if self.is_alike_below(round) => {
                     return Some(parts.with_own(self.rank(), own));

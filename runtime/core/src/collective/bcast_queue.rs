@@ -82,7 +82,7 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
             self.meet_all(expected).await?;
         }
         // What was told is of calls that this rank missed.
-        while let Some(earlier) = self.words().told() {
+        while let Some(earlier) = self.words().next_entry() {
             self.0.seat.take_entry(&earlier);
         }
         Ok(())
@@ -98,7 +98,7 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
             if !self.words().has_room(chunk.len()) {
                 self.wait_for_room(expected, chunk.len()).await?;
             }
-            self.words().tell(told.note(), &bytes[chunk]);
+            self.words().publish(told.note(), &bytes[chunk]);
         }
         self.0.seat.wake_readers();
         Ok(())
@@ -231,7 +231,7 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
     #[cold]
     async fn wait_for_room(&self, ours: BoardNote, length: usize) -> Result<(), Error> {
         self.0.seat.wake_sleepers();
-        let count = self.words().wanted(length);
+        let count = self.words().room_target(length);
         let taken = || self.words().have_taken(count).then_some(BcastWaitEnd::Room);
         loop {
             let doubt = || self.doubt(None, ours);
@@ -245,7 +245,7 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
     /// The next entry of this call; those of calls that this rank missed are passed over.
     async fn entry(&self, root: u32, ours: BoardNote) -> Result<Entry, Error> {
         loop {
-            let entry = match self.words().told() {
+            let entry = match self.words().next_entry() {
                 Some(entry) => entry,
                 None => match self.wait_for_entry(root, ours).await? {
                     BcastWaitEnd::Entry(entry) => entry,
@@ -271,7 +271,7 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
         if self.0.line.comm().has_missed() {
             self.0.announce(false);
         }
-        let told = || self.words().told().map(BcastWaitEnd::Entry);
+        let told = || self.words().next_entry().map(BcastWaitEnd::Entry);
         let doubt = || self.doubt(Some(root), ours);
         let next = BoardEvent::Entry(self.words().next());
         self.0.wait(next, told, doubt).await

@@ -497,14 +497,14 @@ impl<V: Visit> BoardRound<'_, V> {
             return self.all().await;
         }
         let told = Cell::new(0);
-        let lower = || match seat.first_to_tell(self.round, told.get()..rank) {
+        let lower = || match seat.first_absent(self.round, told.get()..rank) {
             Some(missing) => {
                 told.set(missing);
                 None
             }
             None => Some(()),
         };
-        let event = BoardEvent::Told(self.round, rank);
+        let event = BoardEvent::Arrived(self.round, rank);
         self.board.wait(event, lower, || None).await?;
         match (0..rank).all(|lower| seat.note(self.round, lower) == Some(self.note)) {
             true => Ok(true),

@@ -50,16 +50,22 @@ pub(super) fn read(pid: u32, lease: &mut Lease, offset: usize, bytes: usize, add
     if !is_slow_here(address, local, bytes) {
         return whole(CmaDirection::Read, pid, local, bytes, address);
     }
-    let by_way = by_way(bytes, address, |way, done| {
+    let through_bounce = through_bounce(bytes, address, |bounce, done| {
         let there = address + done as u64;
-        let is_read = whole(CmaDirection::Read, pid, address_of(way), way.len(), there);
+        let is_read = whole(
+            CmaDirection::Read,
+            pid,
+            address_of(bounce),
+            bounce.len(),
+            there,
+        );
         if is_read {
             // SAFETY: memory of this thread.
-            unsafe { lease.fill_from(offset + done, NonNull::from(&*way).cast(), way.len()) };
+            unsafe { lease.fill_from(offset + done, NonNull::from(&*bounce).cast(), bounce.len()) };
         }
         is_read
     });
-    by_way.unwrap_or_else(|| whole(CmaDirection::Read, pid, local, bytes, address))
+    through_bounce.unwrap_or_else(|| whole(CmaDirection::Read, pid, local, bytes, address))
 }
 
 /// Writes bytes `offset .. offset + bytes` of the lease to `address` of process `pid`.
@@ -73,17 +79,23 @@ pub(super) fn write_own(pid: u32, source: u64, bytes: usize, target: u64) -> boo
     if !is_slow_here(source, target, bytes) {
         return whole(CmaDirection::Write, pid, source, bytes, target);
     }
-    let by_way = by_way(bytes, source, |way, done| {
+    let through_bounce = through_bounce(bytes, source, |bounce, done| {
         let (from, to) = (source + done as u64, target + done as u64);
         whole(
             CmaDirection::Read,
             std::process::id(),
-            address_of(way),
-            way.len(),
+            address_of(bounce),
+            bounce.len(),
             from,
-        ) && whole(CmaDirection::Write, pid, address_of(way), way.len(), to)
+        ) && whole(
+            CmaDirection::Write,
+            pid,
+            address_of(bounce),
+            bounce.len(),
+            to,
+        )
     });
-    by_way.unwrap_or_else(|| whole(CmaDirection::Write, pid, source, bytes, target))
+    through_bounce.unwrap_or_else(|| whole(CmaDirection::Write, pid, source, bytes, target))
 }
 
 /// Whether a copy by the kernel between these addresses would be slow, on this processor.
@@ -100,12 +112,12 @@ fn has_slow_distances() -> bool {
     let start = from.as_ptr().addr().wrapping_sub(to.as_ptr().addr()) % PAGE_BYTES;
     let mut time = |distance: usize| {
         let begin = Instant::now();
-        let way = &mut to[start + distance..][..BYTES];
+        let bounce = &mut to[start + distance..][..BYTES];
         let there = from.as_ptr().expose_provenance() as u64;
         whole(
             CmaDirection::Read,
             std::process::id(),
-            address_of(way),
+            address_of(bounce),
             BYTES,
             there,
         );
@@ -123,24 +135,24 @@ fn has_slow_distances() -> bool {
 /// Calls `copy` for one piece after the other, with a buffer of this thread and the number of bytes already done,
 /// until it fails. Addresses at or slightly after `address`'s offset in a page are far from the buffer's offset in its
 /// page. `None`: there is no buffer, since the thread is about to end.
-fn by_way(
+fn through_bounce(
     bytes: usize,
     address: u64,
     mut copy: impl FnMut(&mut [u8], usize) -> bool,
 ) -> Option<bool> {
     thread_local! {
-        static WAY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+        static BOUNCE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     }
-    let copied = WAY.try_with(|way| {
-        let way = &mut *way.borrow_mut();
-        way.resize(WAY_BYTES + PAGE_BYTES, 0);
+    let copied = BOUNCE.try_with(|bounce| {
+        let bounce = &mut *bounce.borrow_mut();
+        bounce.resize(BOUNCE_BYTES + PAGE_BYTES, 0);
         let far = to_usize(address).wrapping_add(PAGE_BYTES / 2);
-        let start = far.wrapping_sub(way.as_ptr().addr()) % PAGE_BYTES;
+        let start = far.wrapping_sub(bounce.as_ptr().addr()) % PAGE_BYTES;
         let mut done = 0;
         while done < bytes {
             // Pieces start at the same offset in a page as `address`: their size is a multiple of pages.
-            let piece = WAY_BYTES.min(bytes - done);
-            if !copy(&mut way[start..start + piece], done) {
+            let piece = BOUNCE_BYTES.min(bytes - done);
+            if !copy(&mut bounce[start..start + piece], done) {
                 return false;
             }
             done += piece;
@@ -150,8 +162,8 @@ fn by_way(
     copied.ok()
 }
 
-fn address_of(way: &mut [u8]) -> u64 {
-    way.as_mut_ptr().expose_provenance() as u64
+fn address_of(bounce: &mut [u8]) -> u64 {
+    bounce.as_mut_ptr().expose_provenance() as u64
 }
 
 #[derive(Clone, Copy)]
@@ -198,7 +210,7 @@ fn transfer(direction: CmaDirection, pid: u32, local: libc::iovec, remote: u64) 
 }
 
 /// Size of the bounce buffer: it stays in a core's own caches.
-const WAY_BYTES: usize = 64 << 10;
+const BOUNCE_BYTES: usize = 64 << 10;
 
 #[cfg(test)]
 mod tests {

@@ -33,7 +33,7 @@ pub(super) struct Distance {
 impl Distance {
     /// How to fill a buffer with the next `bytes` bytes.
     #[inline]
-    pub(super) fn way(&mut self, bytes: usize) -> Fill {
+    pub(super) fn choose_fill(&mut self, bytes: usize) -> Fill {
         if bytes < LEAST_BYTES {
             return Fill::Plain;
         }
@@ -80,7 +80,7 @@ impl Distance {
         let far = taken > LINE_IS_FAR * u32::try_from(bytes / 64).unwrap_or(u32::MAX);
         if far == self.far {
             self.doubts = 0;
-            self.interval = (self.interval * 2 + 1).min(MOST_BETWEEN);
+            self.interval = (self.interval * 2 + 1).min(MOST_INTERVAL);
         } else {
             self.doubts += 1;
             self.interval = 0;
@@ -98,7 +98,7 @@ const LEAST_BYTES: usize = 1024;
 const LEAST_TIMED_BYTES: usize = 1024;
 /// Cost of a line, on average over a copy, where it must come from a cache that is not shared.
 const LINE_IS_FAR: Duration = Duration::from_nanos(6);
-const MOST_BETWEEN: u8 = 127;
+const MOST_INTERVAL: u8 = 127;
 
 #[cfg(test)]
 mod tests {
@@ -108,7 +108,7 @@ mod tests {
     fn past_caches(distance: &mut Distance, count: u32, line_ns: u64) -> u32 {
         let mut past = 0;
         for _ in 0..count {
-            match distance.way(8192) {
+            match distance.choose_fill(8192) {
                 Fill::PastCaches => past += 1,
                 Fill::Timed => distance.judge(8192, Duration::from_nanos(line_ns * 128)),
                 Fill::Plain => {}
@@ -131,7 +131,7 @@ mod tests {
         let mut past = 0;
         for turn in 0..50 {
             past += past_caches(&mut distance, 99, 2);
-            if distance.way(8192) == Fill::Timed || turn % 2 == 0 {
+            if distance.choose_fill(8192) == Fill::Timed || turn % 2 == 0 {
                 distance.judge(8192, Duration::from_millis(4));
             }
         }
@@ -155,7 +155,7 @@ mod tests {
     fn small_messages_stay_in_the_caches() {
         let mut distance = Distance::default();
         past_caches(&mut distance, 100, 14);
-        assert_eq!(distance.way(8192), Fill::PastCaches);
-        assert_eq!(distance.way(1023), Fill::Plain);
+        assert_eq!(distance.choose_fill(8192), Fill::PastCaches);
+        assert_eq!(distance.choose_fill(1023), Fill::Plain);
     }
 }

@@ -34,7 +34,7 @@ pub(super) struct MixedNetwork<P: VerbsPort, S> {
     part: RecordPart,
     /// The connections, or why this process has none.
     tcp: Result<Box<Tcp<S>>, String>,
-    ways: Vec<PeerNetwork>,
+    networks: Vec<PeerNetwork>,
     early: Early,
     remarks: Remarks,
     /// Which one is polled first, alternating from turn to turn.
@@ -51,7 +51,7 @@ enum PeerNetwork {
     #[default]
     Unknown,
     /// Its record was requested.
-    Asked,
+    Requested,
     Verbs,
     Tcp,
 }
@@ -94,7 +94,7 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
             verbs: Box::new(verbs),
             part,
             tcp,
-            ways: vec![PeerNetwork::Unknown; peers as usize],
+            networks: vec![PeerNetwork::Unknown; peers as usize],
             early: Early::default(),
             remarks: Remarks::default(),
             is_tcp_first: false,
@@ -112,16 +112,19 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
     }
 
     pub(super) fn provider_of(&self, peer: Peer) -> Option<&'static str> {
-        match self.way(peer) {
-            PeerNetwork::Unknown | PeerNetwork::Asked => None,
+        match self.network(peer) {
+            PeerNetwork::Unknown | PeerNetwork::Requested => None,
             PeerNetwork::Verbs => Some(self.part.provider()),
             PeerNetwork::Tcp => Some(RecordPart::Tcp.provider()),
         }
     }
 
     #[inline(always)]
-    fn way(&self, peer: Peer) -> PeerNetwork {
-        self.ways.get(peer.0 as usize).copied().unwrap_or_default()
+    fn network(&self, peer: Peer) -> PeerNetwork {
+        self.networks
+            .get(peer.0 as usize)
+            .copied()
+            .unwrap_or_default()
     }
 
     fn tcp(&mut self) -> Option<&mut Tcp<S>> {
@@ -130,19 +133,19 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
 
     /// Requests the record of a peer, unless that was done.
     #[cold]
-    fn ask(&mut self, peer: Peer) {
-        if self.way(peer) == PeerNetwork::Unknown {
-            self.set(peer, PeerNetwork::Asked);
+    fn request_record(&mut self, peer: Peer) {
+        if self.network(peer) == PeerNetwork::Unknown {
+            self.set(peer, PeerNetwork::Requested);
             self.early.wanted.push_back(peer);
         }
     }
 
-    fn set(&mut self, peer: Peer, way: PeerNetwork) {
+    fn set(&mut self, peer: Peer, network: PeerNetwork) {
         let place = peer.0 as usize;
-        if place >= self.ways.len() {
-            self.ways.resize(place + 1, PeerNetwork::Unknown);
+        if place >= self.networks.len() {
+            self.networks.resize(place + 1, PeerNetwork::Unknown);
         }
-        self.ways[place] = way;
+        self.networks[place] = network;
     }
 
     /// Adds a process of another job.
@@ -156,10 +159,10 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
     /// A peer whose record is needed; each is returned once.
     pub(super) fn wanted_address(&mut self) -> Option<u32> {
         while let Some(peer) = self.verbs.wanted_address() {
-            self.ask(Peer(peer));
+            self.request_record(Peer(peer));
         }
         while let Some(peer) = self.tcp().and_then(Tcp::wanted_address) {
-            self.ask(Peer(peer));
+            self.request_record(Peer(peer));
         }
         self.early.wanted.pop_front().map(|peer| peer.0)
     }
@@ -184,11 +187,11 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
     /// Decides for good which network reaches a peer: `verbs` where both processes have it and a path leads from one
     /// to the other; and, since addresses do not prove that, also where not both have `tcp`.
     fn choose(&mut self, peer: Peer, record: &[u8]) -> Result<PeerNetwork, String> {
-        match self.way(peer) {
-            PeerNetwork::Verbs | PeerNetwork::Tcp => return Ok(self.way(peer)),
-            PeerNetwork::Unknown | PeerNetwork::Asked => {}
+        match self.network(peer) {
+            PeerNetwork::Verbs | PeerNetwork::Tcp => return Ok(self.network(peer)),
+            PeerNetwork::Unknown | PeerNetwork::Requested => {}
         }
-        let way = match (
+        let network = match (
             ports_of(record),
             part_of(record, RecordPart::Tcp),
             &self.tcp,
@@ -210,16 +213,16 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
                 ));
             }
         };
-        self.begin(peer, way);
-        Ok(way)
+        self.begin(peer, network);
+        Ok(network)
     }
 
     /// Sets the network of a peer, and carries out the actions that waited for it.
-    fn begin(&mut self, peer: Peer, way: PeerNetwork) {
-        self.set(peer, way);
+    fn begin(&mut self, peer: Peer, network: PeerNetwork) {
+        self.set(peer, network);
         self.has_stirred = true;
         self.early.wanted.retain(|wanted| *wanted != peer);
-        if way == PeerNetwork::Verbs {
+        if network == PeerNetwork::Verbs {
             // If the network is `tcp`, both accept the keys until they are withdrawn.
             let theirs = self.early.keys.extract_if(.., |(whose, _)| *whose == peer);
             for (_, key) in theirs.collect::<Vec<_>>() {
@@ -228,7 +231,7 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
                 }
             }
         }
-        if way == PeerNetwork::Tcp {
+        if network == PeerNetwork::Tcp {
             self.verbs.shut_out(peer);
         }
         let works = self.early.works.extract_if(.., |work| work.peer == peer);
@@ -238,21 +241,21 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
     }
 
     /// Posts a work request, or keeps it until the peer's network is known.
-    fn post_work(&mut self, asked: UnroutedWork) {
-        let peer = asked.peer;
-        match (self.way(peer), &mut self.tcp) {
+    fn post_work(&mut self, request: UnroutedWork) {
+        let peer = request.peer;
+        match (self.network(peer), &mut self.tcp) {
             (PeerNetwork::Verbs, _) => {
-                let what = (asked.kind, asked.lease);
+                let what = (request.kind, request.lease);
                 self.verbs
-                    .post_work(peer, what, asked.key, asked.offset, asked.work);
+                    .post_work(peer, what, request.key, request.offset, request.work);
             }
             (PeerNetwork::Tcp, Ok(tcp)) => {
-                let what = (asked.kind, asked.lease);
-                tcp.post_work(peer, what, asked.key, asked.offset, asked.work);
+                let what = (request.kind, request.lease);
+                tcp.post_work(peer, what, request.key, request.offset, request.work);
             }
             _ => {
-                self.ask(peer);
-                self.early.works.push(asked);
+                self.request_record(peer);
+                self.early.works.push(request);
             }
         }
     }
@@ -276,7 +279,7 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
     }
 
     pub(super) fn why_lost(&self, peer: Peer) -> Option<&str> {
-        match (self.way(peer), &self.tcp) {
+        match (self.network(peer), &self.tcp) {
             (PeerNetwork::Tcp, Ok(tcp)) => tcp.why_lost(peer),
             _ => self.verbs.why_lost(peer),
         }
@@ -289,7 +292,7 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
         head: Head,
         word: u64,
     ) -> bool {
-        self.way(to) == PeerNetwork::Verbs && self.verbs.post_word::<BYTES>(to, head, word)
+        self.network(to) == PeerNetwork::Verbs && self.verbs.post_word::<BYTES>(to, head, word)
     }
 
     pub(super) fn promise_uncork(&mut self) {
@@ -353,8 +356,8 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
         let (now, most) = self.verbs.memory();
         let tcp = self.tcp.as_ref().map_or((0, 0), |tcp| tcp.memory());
         (
-            now + tcp.0 + self.ways.len(),
-            most + tcp.1 + self.ways.len(),
+            now + tcp.0 + self.networks.len(),
+            most + tcp.1 + self.networks.len(),
         )
     }
 
@@ -373,7 +376,7 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
 
 impl<P: VerbsPort, S: Sockets> Provider for MixedNetwork<P, S> {
     fn caps(&self, peer: Peer) -> Caps {
-        match (self.way(peer), &self.tcp) {
+        match (self.network(peer), &self.tcp) {
             (PeerNetwork::Tcp, Ok(tcp)) => tcp.caps(),
             _ => self.verbs.caps(peer),
         }
@@ -381,11 +384,11 @@ impl<P: VerbsPort, S: Sockets> Provider for MixedNetwork<P, S> {
 
     #[inline(always)]
     fn post_send(&mut self, to: Peer, head: Head, body: &[u8]) -> Result<(), Full> {
-        match (self.way(to), &mut self.tcp) {
+        match (self.network(to), &mut self.tcp) {
             (PeerNetwork::Verbs, _) => self.verbs.post_send(to, head, body),
             (PeerNetwork::Tcp, Ok(tcp)) => tcp.post_send(to, head, body),
             _ => {
-                self.ask(to);
+                self.request_record(to);
                 Err(Full)
             }
         }
@@ -397,7 +400,7 @@ impl<P: VerbsPort, S: Sockets> Provider for MixedNetwork<P, S> {
         (head, body): (Head, &[u8]),
         data: Option<RemoteKey>,
     ) -> Result<(), Full> {
-        match (self.way(to), &mut self.tcp) {
+        match (self.network(to), &mut self.tcp) {
             (PeerNetwork::Tcp, Ok(tcp)) => tcp.post_announcement(to, (head, body), data),
             _ => self.post_send(to, head, body),
         }
@@ -405,7 +408,7 @@ impl<P: VerbsPort, S: Sockets> Provider for MixedNetwork<P, S> {
 
     fn decline(&mut self, peer: Peer, key: RemoteKey) {
         // It may have been announced before this process knew the peer's network.
-        if self.way(peer) != PeerNetwork::Verbs
+        if self.network(peer) != PeerNetwork::Verbs
             && let Ok(tcp) = &mut self.tcp
         {
             tcp.decline(peer, key);
@@ -427,7 +430,7 @@ impl<P: VerbsPort, S: Sockets> Provider for MixedNetwork<P, S> {
     }
 
     fn export(&mut self, peer: Peer, address: u64, bytes: u64) -> RemoteKey {
-        let key = match (self.way(peer), &mut self.tcp) {
+        let key = match (self.network(peer), &mut self.tcp) {
             (PeerNetwork::Tcp, Ok(tcp)) => return tcp.export(peer, address, bytes),
             _ => self.verbs.export(peer, address, bytes),
         };
@@ -435,7 +438,7 @@ impl<P: VerbsPort, S: Sockets> Provider for MixedNetwork<P, S> {
     }
 
     fn offer(&mut self, peer: Peer, address: u64, bytes: u64) -> RemoteKey {
-        let key = match (self.way(peer), &mut self.tcp) {
+        let key = match (self.network(peer), &mut self.tcp) {
             (PeerNetwork::Tcp, Ok(tcp)) => return tcp.export(peer, address, bytes),
             _ => self.verbs.offer(peer, address, bytes),
         };
@@ -443,7 +446,7 @@ impl<P: VerbsPort, S: Sockets> Provider for MixedNetwork<P, S> {
     }
 
     fn withdraw(&mut self, peer: Peer, key: RemoteKey) {
-        let is_tcp = self.way(peer) == PeerNetwork::Tcp;
+        let is_tcp = self.network(peer) == PeerNetwork::Tcp;
         let is_early = match self.early.keys.is_empty() {
             true => false,
             false => self.early.forget(peer, key),
@@ -481,7 +484,7 @@ impl<P: VerbsPort, S: Sockets> Provider for MixedNetwork<P, S> {
         work: WorkId,
         immediate: Option<u32>,
     ) -> Result<(), Lease> {
-        match (self.way(peer), &mut self.tcp) {
+        match (self.network(peer), &mut self.tcp) {
             (PeerNetwork::Verbs, _) => self
                 .verbs
                 .post_write(peer, lease, key, offset, work, immediate),
@@ -489,7 +492,7 @@ impl<P: VerbsPort, S: Sockets> Provider for MixedNetwork<P, S> {
                 tcp.post_write(peer, lease, key, offset, work, immediate)
             }
             _ if immediate.is_some() => {
-                self.ask(peer);
+                self.request_record(peer);
                 Err(lease)
             }
             _ => {
@@ -530,14 +533,14 @@ impl<P: VerbsPort, S: Sockets> Provider for MixedNetwork<P, S> {
     /// Nothing more of the peer is delivered by either. The network that reaches it reports the loss
     /// ([`sift`](Self::sift)).
     fn lose(&mut self, peer: Peer, why: &str) {
-        let way = self.way(peer);
-        if way != PeerNetwork::Tcp {
+        let network = self.network(peer);
+        if network != PeerNetwork::Tcp {
             self.verbs.lose(peer, why);
         }
         if let Some(tcp) = self.tcp() {
             tcp.lose(peer, why);
         }
-        if matches!(way, PeerNetwork::Unknown | PeerNetwork::Asked) {
+        if matches!(network, PeerNetwork::Unknown | PeerNetwork::Requested) {
             self.begin(peer, PeerNetwork::Verbs);
         }
     }
@@ -615,7 +618,10 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
             _ => None,
         };
         for peer in completions.since(before).filter_map(lost) {
-            if matches!(self.way(peer), PeerNetwork::Unknown | PeerNetwork::Asked) {
+            if matches!(
+                self.network(peer),
+                PeerNetwork::Unknown | PeerNetwork::Requested
+            ) {
                 let why = match (wire, &self.tcp) {
                     (PeerNetwork::Tcp, Ok(tcp)) => tcp.why_lost(peer),
                     _ => self.verbs.why_lost(peer),
@@ -624,26 +630,27 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
                 self.lose(peer, &why);
             }
         }
-        let is_told =
-            |completion: &Completion| lost(completion).is_none_or(|peer| self.way(peer) == wire);
+        let is_told = |completion: &Completion| {
+            lost(completion).is_none_or(|peer| self.network(peer) == wire)
+        };
         completions.retain_since(before, is_told);
     }
 
     /// Records a key of `verbs`, which may reach the peer before the peer's network is known.
     #[inline(always)]
     fn note_key(&mut self, peer: Peer, key: RemoteKey) -> RemoteKey {
-        let is_known = self.way(peer) == PeerNetwork::Verbs;
+        let is_known = self.network(peer) == PeerNetwork::Verbs;
         if !is_known && key != RemoteKey::default() {
-            self.honour_early(peer, key);
+            self.accept_early_keys(peer, key);
         }
         key
     }
 
     #[cold]
-    fn honour_early(&mut self, peer: Peer, key: RemoteKey) {
+    fn accept_early_keys(&mut self, peer: Peer, key: RemoteKey) {
         self.early.keys.push((peer, key));
         if let Some(tcp) = self.tcp() {
-            tcp.honour(peer, key);
+            tcp.accept_key(peer, key);
         }
     }
 }
@@ -699,17 +706,17 @@ mod tests {
     }
 
     /// The peers reported lost in some turns.
-    fn told_lost(mixed: &mut MixedNetwork<FakePort, FakeSockets>) -> Vec<u32> {
-        let mut told = Vec::new();
+    fn reported_losses(mixed: &mut MixedNetwork<FakePort, FakeSockets>) -> Vec<u32> {
+        let mut lost_peers = Vec::new();
         for _ in 0..200 {
             let mut completions = Completions::new();
             mixed.poll(&mut completions);
-            told.extend(completions.since(0).map(|completion| match completion {
+            lost_peers.extend(completions.since(0).map(|completion| match completion {
                 Completion::Lost { peer } => peer.0,
                 other => panic!("{other:?}"),
             }));
         }
-        told
+        lost_peers
     }
 
     #[test]
@@ -717,10 +724,10 @@ mod tests {
         let mut mixed = one();
         let tcp = mixed.tcp().unwrap();
         tcp.lose(Peer(1), "it makes no sense");
-        assert_eq!(told_lost(&mut mixed), [1]);
+        assert_eq!(reported_losses(&mut mixed), [1]);
         assert_eq!(mixed.verbs.why_lost(Peer(1)), Some("it makes no sense"));
         mixed.lose(Peer(1), "it has died");
-        assert_eq!(told_lost(&mut mixed), []);
+        assert_eq!(reported_losses(&mut mixed), []);
     }
 
     #[test]
@@ -765,7 +772,7 @@ mod tests {
         mixed.tcp = Err("there is no key".to_owned());
         let record = to_record(&[(RecordPart::Tcp, vec![1, 2, 3])]);
         mixed.learn_address(Peer(1), &record);
-        assert_eq!(told_lost(&mut mixed), [1]);
+        assert_eq!(reported_losses(&mut mixed), [1]);
         let why = mixed.why_lost(Peer(1)).unwrap();
         assert!(why.contains("since there is no key; let both use"), "{why}");
     }
@@ -776,7 +783,7 @@ mod tests {
         mixed.begin(Peer(1), PeerNetwork::Verbs);
         let tcp = mixed.tcp().unwrap();
         tcp.lose(Peer(1), "it makes no sense");
-        assert_eq!(told_lost(&mut mixed), []);
+        assert_eq!(reported_losses(&mut mixed), []);
         assert_eq!(mixed.why_lost(Peer(1)), None);
     }
 }

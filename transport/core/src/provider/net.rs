@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::caps::Caps;
-use super::ledger::NetCounts;
+use super::counters::NetCounts;
 use super::mixed::MixedNetwork;
 use super::no_common_network;
 use super::record::{RecordPart, part_of, ports_of, to_record};

@@ -18,8 +18,8 @@ use ring::{
 };
 
 use super::cma;
+use super::counters::{FabricCounters, FabricStats, ShmCounts};
 use super::distance::{Distance, Fill};
-use super::ledger::{FabricCounters, FabricStats, ShmCounts};
 use super::transfer::{Help, Transfers};
 use crate::arena::Arenas;
 use crate::{
@@ -72,13 +72,13 @@ struct Tx {
 #[derive(Clone, Debug)]
 pub(super) struct WordCounts {
     /// By peer.
-    told_by: Arc<Grown<OnceLock<&'static ProducerCounts>>>,
+    published_by: Arc<Grown<OnceLock<&'static ProducerCounts>>>,
 }
 
 impl Default for WordCounts {
     fn default() -> Self {
-        let told_by = Arc::new(Grown::new(0));
-        Self { told_by }
+        let published_by = Arc::new(Grown::new(0));
+        Self { published_by }
     }
 }
 
@@ -86,19 +86,19 @@ impl WordCounts {
     /// Words sent to a peer, and the bytes in them; for any thread and for signal handlers. Never more than were sent,
     /// and less only while a send is in progress.
     pub(super) fn of(&self, peer: Peer) -> (u64, u64) {
-        let told = self.told_by.get(peer.0 as usize);
-        let Some(told) = told.and_then(OnceLock::get) else {
+        let published = self.published_by.get(peer.0 as usize);
+        let Some(published) = published.and_then(OnceLock::get) else {
             return (0, 0);
         };
-        let counts = told.counts();
+        let counts = published.counts();
         let missing = counts.short_words * (8 - SHORT_WORD_BYTES);
         (counts.words, (8 * counts.words).saturating_sub(missing))
     }
 
     /// Frames sent to all ranks of the node.
     pub(super) fn frames(&self) -> u64 {
-        let told = self.told_by.iter().filter_map(OnceLock::get);
-        told.map(|told| told.counts().frames).sum()
+        let published = self.published_by.iter().filter_map(OnceLock::get);
+        published.map(|published| published.counts().frames).sum()
     }
 }
 
@@ -185,7 +185,7 @@ impl Shm {
     pub(super) fn make_room_for(&mut self, peers: u32) {
         let nowhere = || CachePadded::new(Tx::nowhere());
         self.senders.resize_with(peers as usize, nowhere);
-        self.words.told_by.grow_to(peers as usize);
+        self.words.published_by.grow_to(peers as usize);
     }
 
     fn join(&mut self, node: Node) {
@@ -194,15 +194,15 @@ impl Shm {
         // Not to this process, which the loopback serves: there is one path between two processes.
         for (to, peer) in node.others() {
             // Like the segment, never freed: it may be read at any time.
-            let told: &ProducerCounts = Box::leak(Box::default());
-            let place = self.words.told_by.get(peer.0 as usize);
-            if place.is_none_or(|place| place.set(told).is_err()) {
+            let published: &ProducerCounts = Box::leak(Box::default());
+            let place = self.words.published_by.get(peer.0 as usize);
+            if place.is_none_or(|place| place.set(published).is_err()) {
                 // Another segment reaches that peer.
                 continue;
             }
             *self.senders[peer.0 as usize] = Tx {
                 producer: Producer::new(segment.ring(to, me), segment.pair_line(to, me))
-                    .telling(told),
+                    .with_counts(published),
                 bell: Some(segment.bell(to)),
                 local: to,
                 distance: Distance::default(),
@@ -273,7 +273,7 @@ impl Shm {
         if !tx.producer.has_room() {
             return Err(Full);
         }
-        let way = tx.distance.way(body.len());
+        let choose_fill = tx.distance.choose_fill(body.len());
         // The peer has a core of its own.
         let is_elsewhere = tx.distance.is_far() || self.attentive;
         let index = if is_elsewhere {
@@ -288,7 +288,7 @@ impl Shm {
         let (Some(index), Some(buffer)) = (index, buffer) else {
             return Err(Full);
         };
-        match way {
+        match choose_fill {
             Fill::Plain => buffer.fill(body),
             Fill::PastCaches => buffer.fill_past_caches(body),
             Fill::Timed => tx.distance.measure(body.len(), || buffer.fill(body)),
@@ -323,7 +323,7 @@ impl Shm {
     }
 
     /// The counters, without those of the network.
-    pub(super) fn ledger(&self) -> FabricCounters {
+    pub(super) fn counters(&self) -> FabricCounters {
         FabricCounters {
             shm: Arc::clone(&self.stats),
             net: None,
@@ -737,7 +737,7 @@ impl Shm {
     /// Whether only a poll can return more.
     #[inline(always)]
     pub(super) fn must_poll(&self) -> bool {
-        self.active.first == Active::NOBODY
+        self.active.first == Active::NONE
     }
 
     pub(super) fn stats(&self) -> FabricStats {

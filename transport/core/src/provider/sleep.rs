@@ -20,9 +20,9 @@ impl Fabric {
 
     /// Counts a sleep that is about to begin: `begins`, whether it is the first in this wait; `beside_others`, whether
     /// other threads of the process may be running.
-    pub fn tell_wait(&self, begins: bool, beside_others: bool) {
+    pub fn count_sleep(&self, begins: bool, beside_others: bool) {
         if let Some(waits) = self.waits {
-            waits.tell(begins, beside_others);
+            waits.count_sleep(begins, beside_others);
         }
     }
 

@@ -26,6 +26,7 @@ mod batching;
 mod beside;
 mod clock;
 mod congestion;
+mod connect;
 mod connect_queue;
 mod eviction;
 mod fake;
@@ -35,7 +36,6 @@ mod interfaces;
 mod keys;
 mod lent_bodies;
 mod links;
-mod meet;
 mod memory;
 mod notices;
 mod packet;
@@ -64,7 +64,7 @@ use std::sync::Arc;
 use arrive::TcpRecvBuffer;
 pub(super) use fake::FakeSockets;
 pub use fake::{FakeStreams, StreamsConfig};
-use idle_polls::Rest;
+use idle_polls::IdlePolls;
 use interfaces::CandidateAddress;
 use lent_bodies::Bodies;
 use links::{SockOwner, TcpLimits, TcpLinkEvent, TcpLinks};
@@ -79,7 +79,7 @@ use transfers::TcpTransfers;
 use works::TcpWork;
 
 use super::caps::{Caps, Mover};
-use super::ledger::NetCounts;
+use super::counters::NetCounts;
 use super::verbs::{ForeignPeer, NetLimits, NetworkSettings, PeerIdentities, WorkKind};
 use crate::wait_set::WaitSet;
 use crate::{Completions, Full, Head, Lease, Peer, RemoteKey, WorkId, net_info};
@@ -102,8 +102,8 @@ pub(super) struct Tcp<S> {
     has_stirred: bool,
     /// The caller calls `uncork` after it has handled a poll's completions.
     corks: bool,
-    rest: Rest,
-    signs: Vec<SockEvent>,
+    rest: IdlePolls,
+    sock_events: Vec<SockEvent>,
     /// The published addresses.
     addresses: Vec<IpAddr>,
     port: u16,
@@ -219,8 +219,8 @@ impl<S: Sockets> Tcp<S> {
             idle: 0,
             has_stirred: false,
             corks: false,
-            rest: Rest::default(),
-            signs: Vec::new(),
+            rest: IdlePolls::default(),
+            sock_events: Vec::new(),
             addresses: Vec::new(),
             port: 0,
             host: String::new(),
@@ -291,7 +291,7 @@ impl<S: Sockets> Tcp<S> {
                 self.moves.send_unsolicited(&mut self.links, to.0, key);
             }
             None => {
-                self.moves.refrain(to.0);
+                self.moves.count_bare_announcement(to.0);
                 self.links.post_deferrable(to.0, slot);
             }
         }
@@ -328,7 +328,7 @@ impl<S: Sockets> Tcp<S> {
         let lacks_buffers = is_large && !side.session.may_lend();
         if side.session.room() == 0 || lacks_buffers || is_ordered {
             side.awaits_buffers |= lacks_buffers;
-            self.links.ask(to.0);
+            self.links.request_ack(to.0);
             return Err(Full);
         }
         if is_large {
@@ -360,9 +360,9 @@ impl<S: Sockets> Tcp<S> {
         let side = self.links.of(peer);
         side.lent = side.lent.saturating_sub(1);
         let is_awaited = side.session.give_back();
-        self.links.owe(peer);
+        self.links.owe_ack(peer);
         if is_awaited {
-            self.links.tell(peer);
+            self.links.send_ack(peer);
             self.settle();
         }
     }
@@ -415,7 +415,7 @@ impl<S: Sockets> Tcp<S> {
         );
         let begun = self.moves.begin_in_order(&mut self.links, work);
         if begun.is_err() {
-            self.links.ask(peer.0);
+            self.links.request_ack(peer.0);
         }
         self.settle();
         begun
@@ -451,12 +451,12 @@ impl<S: Sockets> Tcp<S> {
 
     #[inline(always)]
     pub(super) fn has_news(&self) -> bool {
-        !self.links.wanted.is_empty() || !self.links.news.is_empty()
+        !self.links.wanted.is_empty() || !self.links.notices.is_empty()
     }
 
     /// The next warning for the user.
     pub(super) fn next_complaint(&mut self) -> Option<String> {
-        self.links.news.next()
+        self.links.notices.next()
     }
 
     /// Whether the kernel is moving data of this process, on a processor that this process may be occupying.
@@ -477,7 +477,7 @@ impl<S: Sockets> Tcp<S> {
     /// Whether all that was sent has arrived, and all that has arrived here is acknowledged.
     pub(super) fn is_quiet(&mut self) -> bool {
         self.uncork();
-        self.links.tell_all_owed();
+        self.links.send_owed_acks();
         self.settle();
         self.links.is_all_there() && self.moves.is_quiet()
     }
@@ -498,7 +498,7 @@ impl<S: Sockets> Tcp<S> {
                     serving,
                 } => {
                     self.moves.serving -= serving;
-                    self.moves.ask_again(&mut self.links, peer, made);
+                    self.moves.request_again(&mut self.links, peer, made);
                     self.moves.go_on(&mut self.links, peer);
                 }
             }
@@ -583,8 +583,8 @@ impl<S: Sockets> Tcp<S> {
         } else {
             self.idle.saturating_add(1)
         };
-        if self.idle == TELL_AFTER && self.links.is_any_owing() {
-            self.links.tell_all_owed();
+        if self.idle == ACK_AFTER && self.links.is_any_owing() {
+            self.links.send_owed_acks();
             self.settle();
         }
         self.hand_up_ready(completions);
@@ -600,7 +600,7 @@ impl<S: Sockets> Tcp<S> {
         };
         let sockets = &self.links.sockets;
         self.rest
-            .goes_on(self.links.turn, every, || sockets.clock_ns())
+            .skips_turn(self.links.turn, every, || sockets.clock_ns())
     }
 
     /// Delivers completed works, as far as there is room.
@@ -614,19 +614,19 @@ impl<S: Sockets> Tcp<S> {
 
     /// Handles every socket with an event. `true`: a peer's bytes have arrived.
     fn look_at_all(&mut self, completions: &mut Completions) -> bool {
-        let mut signs = std::mem::take(&mut self.signs);
-        self.links.sockets.look(&mut signs);
+        let mut sock_events = std::mem::take(&mut self.sock_events);
+        self.links.sockets.look(&mut sock_events);
         let mut has_come = false;
-        for sign in signs.drain(..) {
+        for sign in sock_events.drain(..) {
             let SockEvent::On { sock, reads, sends } = sign else {
-                self.links.open_door();
+                self.links.accept_waiting();
                 continue;
             };
             match self.links.owner(sock) {
                 SockOwner::Nobody => {}
-                SockOwner::Stranger => self.links.go_on_with_stranger(sock),
-                SockOwner::Call(peer) => self.links.go_on_with_call(peer, sock),
-                SockOwner::RailCall(peer) => self.links.go_on_with_rail_call(peer, sock),
+                SockOwner::Stranger => self.links.continue_unproven(sock),
+                SockOwner::Call(peer) => self.links.continue_call(peer, sock),
+                SockOwner::RailCall(peer) => self.links.continue_rail_call(peer, sock),
                 SockOwner::Rail(peer) => {
                     if sends {
                         self.unblock_rail(peer, sock);
@@ -645,7 +645,7 @@ impl<S: Sockets> Tcp<S> {
             }
             self.settle();
         }
-        self.signs = signs;
+        self.sock_events = sock_events;
         has_come
     }
 
@@ -661,7 +661,7 @@ impl<S: Sockets> Tcp<S> {
     pub(super) fn prepare_sleep(&mut self) -> bool {
         debug_assert!(!self.is_dormant() || self.links.until_due().is_none());
         self.uncork();
-        self.links.tell_all_owed();
+        self.links.send_owed_acks();
         self.links.look_at_clock();
         self.settle();
         let has_stirred = std::mem::take(&mut self.has_stirred);
@@ -733,6 +733,6 @@ const IDLE: u32 = 512;
 /// One of so many turns checks the timers.
 const CLOCK_EVERY: u64 = 64;
 /// Turns without an event after which explicit acknowledgements are sent, where no packets have carried them.
-const TELL_AFTER: u32 = 64;
+const ACK_AFTER: u32 = 64;
 /// Memory of a stored frame, with its bookkeeping.
 const MOST_PACKET_BYTES: usize = 9 << 10;

@@ -188,14 +188,14 @@ impl Shm {
             revoked: false,
             waited: 0,
         };
-        let asked = [
+        let request = [
             source.to_word(),
             lease.address(),
             lease.bytes() as u64,
             offered.place(),
         ];
-        let check = self.seal_for(from, &asked);
-        let words = [asked[0], asked[1], asked[2], asked[3], check];
+        let check = self.seal_for(from, &request);
+        let words = [request[0], request[1], request[2], request[3], check];
         #[allow(
             clippy::cast_possible_truncation,
             reason = "a slot's body has 48 bytes"

@@ -158,7 +158,7 @@ impl<'a> NearHand<'a> {
         let note = BoardNote::of_call(self.number, RoundKind::Bcast, into.len()).note();
         for (heard, chunk) in chunks(into.len()).enumerate() {
             let told = match self.is_told() {
-                true => self.seat.bcast_queue().told(),
+                true => self.seat.bcast_queue().next_entry(),
                 false => None,
             };
             let Some(told) = told.filter(|told| told.place == leader && told.note == note) else {
@@ -181,7 +181,7 @@ impl<'a> NearHand<'a> {
         let next = queue.next();
         let comes_soon = (0..looks(self.universe)).any(|_| {
             std::hint::spin_loop();
-            queue.is_told(next)
+            queue.is_published(next)
         });
         comes_soon || {
             let entry = Awaited::new(&self.seat, BoardEvent::Entry(next));

@@ -106,20 +106,20 @@ pub(super) struct Active {
 }
 
 impl Active {
-    pub(super) const NOBODY: u32 = u32::MAX;
+    pub(super) const NONE: u32 = u32::MAX;
 
     /// An empty set, with room for `ranks` ranks.
     pub(super) fn with_room(ranks: u32) -> Self {
         Self {
             ranks: Vec::with_capacity(ranks as usize),
-            first: Self::NOBODY,
+            first: Self::NONE,
             batches: 0,
         }
     }
 
     pub(super) fn change(&mut self, change: impl FnOnce(&mut Vec<u32>)) {
         change(&mut self.ranks);
-        self.first = self.ranks.first().copied().unwrap_or(Self::NOBODY);
+        self.first = self.ranks.first().copied().unwrap_or(Self::NONE);
     }
 
     /// Counts a batch. A caller that takes frame after frame from the first ring would never serve the others, nor its
@@ -128,7 +128,7 @@ impl Active {
     fn count_batch(&mut self) {
         self.batches += 1;
         if self.batches >= MOST_BATCHES {
-            self.first = Self::NOBODY;
+            self.first = Self::NONE;
         }
     }
 

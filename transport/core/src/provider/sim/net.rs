@@ -82,7 +82,7 @@ pub(super) enum SimPost {
 }
 
 impl SimPost {
-    /// Bytes of data that go with it: those of a read count too, since their way back takes the adapters as long.
+    /// Bytes of data that go with it: those of a read count too, since the adapters take as long to return them.
     fn bytes(&self) -> u64 {
         match self {
             Self::Frame { body, .. } => body.len() as u64,
@@ -359,9 +359,9 @@ impl SimWire {
                     lease.copy_to_process(key.address + offset);
                 }
                 let peer = Peer(from);
-                let told = immediate.filter(|_| outcome == WorkOutcome::Done);
-                let told = told.map(|immediate| Completion::Written { peer, immediate });
-                (SimPost::Done(worked(work, outcome, lease)), told)
+                let written = immediate.filter(|_| outcome == WorkOutcome::Done);
+                let written = written.map(|immediate| Completion::Written { peer, immediate });
+                (SimPost::Done(worked(work, outcome, lease)), written)
             }
             rest @ (SimPost::Gone | SimPost::Done(_)) => (rest, None),
         };

@@ -19,7 +19,7 @@ pub(super) struct ActiveOpen {
     /// The process lacked a descriptor for it, which is no evidence about the peer.
     pub(super) lacks: bool,
     /// Since when the peer's system has accepted a connection, and since when one waits for a WELCOME.
-    heard_ns: Option<u64>,
+    accepted_ns: Option<u64>,
     proved_ns: u64,
     /// Until when the silence of the peer was counted.
     pub(super) counted_ns: u64,
@@ -44,16 +44,19 @@ pub(super) enum ConnectStage {
     Failed { again_at_ns: u64 },
     /// HELLO is sent as soon as the connection is established.
     Connecting {
-        talk: HandshakeStream,
+        stream: HandshakeStream,
         hello: Hello,
         since_ns: u64,
     },
     /// Established; waits for RIDDLE.
-    Greeted { talk: HandshakeStream, hello: Hello },
+    Greeted {
+        stream: HandshakeStream,
+        hello: Hello,
+    },
     /// Waits for WELCOME.
     Proved {
-        talk: HandshakeStream,
-        meeting: HandshakeContext,
+        stream: HandshakeStream,
+        context: HandshakeContext,
     },
 }
 
@@ -72,7 +75,7 @@ impl ActiveOpen {
             proving: None,
             since_ns: now_ns,
             lacks: false,
-            heard_ns: None,
+            accepted_ns: None,
             proved_ns: 0,
             counted_ns: now_ns,
         }
@@ -85,25 +88,25 @@ impl ActiveOpen {
             self.proved_ns = now_ns;
         }
         self.tries[index].stage = stage;
-        self.see_whether_heard(now_ns);
+        self.note_accepted(now_ns);
     }
 
-    pub(super) fn see_whether_heard(&mut self, now_ns: u64) {
-        let since_ns = self.heard_ns.unwrap_or(now_ns);
-        self.heard_ns = self.is_heard().then_some(since_ns);
+    pub(super) fn note_accepted(&mut self, now_ns: u64) {
+        let since_ns = self.accepted_ns.unwrap_or(now_ns);
+        self.accepted_ns = self.is_accepted().then_some(since_ns);
     }
 
     /// Whether the peer's system has accepted a connection recently: other connection attempts need not hurry.
     pub(super) fn is_promising(&self, now_ns: u64) -> bool {
-        let for_ns = self.heard_for_ns(now_ns);
+        let for_ns = self.accepted_for_ns(now_ns);
         for_ns.is_some_and(|for_ns| for_ns <= PROMISE_NS)
     }
 
     /// For how long the peer's system has had a connection; `None`: it has none. A connection that is rejected at once
     /// does not count: another process may be listening there.
-    pub(super) fn heard_for_ns(&self, now_ns: u64) -> Option<u64> {
-        self.heard_ns
-            .map(|heard_ns| now_ns.saturating_sub(heard_ns))
+    pub(super) fn accepted_for_ns(&self, now_ns: u64) -> Option<u64> {
+        self.accepted_ns
+            .map(|accepted_ns| now_ns.saturating_sub(accepted_ns))
     }
 
     /// The try that has waited so long for a WELCOME that others should prove instead, if there are others.
@@ -115,11 +118,11 @@ impl ActiveOpen {
     }
 
     /// This process did not poll for so long: that time does not count.
-    pub(super) fn forgive(&mut self, passed_ns: u64) {
+    pub(super) fn skip_time(&mut self, passed_ns: u64) {
         self.since_ns += passed_ns;
         self.counted_ns += passed_ns;
         self.proved_ns += passed_ns;
-        self.heard_ns = self.heard_ns.map(|heard_ns| heard_ns + passed_ns);
+        self.accepted_ns = self.accepted_ns.map(|accepted_ns| accepted_ns + passed_ns);
         for one in &mut self.tries {
             if let ConnectStage::Connecting { since_ns, .. } = &mut one.stage {
                 *since_ns += passed_ns;
@@ -145,7 +148,7 @@ impl ActiveOpen {
     /// Ends its turn without keeping any connection: returns all of them, to be closed.
     pub(super) fn let_go(&mut self) -> Vec<Sock> {
         let socks = self.fail_where(|stage| stage.sock().is_some());
-        (self.proving, self.heard_ns) = (None, None);
+        (self.proving, self.accepted_ns) = (None, None);
         socks
     }
 
@@ -162,12 +165,12 @@ impl ActiveOpen {
     /// them is waited for in vain while others wait for their turn to prove.
     pub(super) fn may_stand_aside(&self) -> bool {
         let waits_behind = self.proving.is_some() && self.tries.len() > 1;
-        !waits_behind && self.tries.iter().all(|one| one.stage.is_heard())
+        !waits_behind && self.tries.iter().all(|one| one.stage.is_accepted())
     }
 
     /// Whether the peer's system has accepted a connection: the rest is only a matter of time.
-    pub(super) fn is_heard(&self) -> bool {
-        self.tries.iter().any(|one| one.stage.is_heard())
+    pub(super) fn is_accepted(&self) -> bool {
+        self.tries.iter().any(|one| one.stage.is_accepted())
     }
 
     /// Its connections.
@@ -176,15 +179,15 @@ impl ActiveOpen {
     }
 
     /// Connections that the peer's system has accepted, with the indices of their addresses.
-    pub(super) fn heard(&self) -> Vec<(usize, Sock)> {
+    pub(super) fn accepted(&self) -> Vec<(usize, Sock)> {
         let all = self.tries.iter().enumerate();
-        let heard = all.filter_map(|(index, one)| match &one.stage {
-            ConnectStage::Greeted { talk, .. } | ConnectStage::Proved { talk, .. } => {
-                Some((index, talk.sock))
+        let accepted = all.filter_map(|(index, one)| match &one.stage {
+            ConnectStage::Greeted { stream, .. } | ConnectStage::Proved { stream, .. } => {
+                Some((index, stream.sock))
             }
             _ => None,
         });
-        heard.collect()
+        accepted.collect()
     }
 
     /// The index of a connection's address.
@@ -196,9 +199,9 @@ impl ActiveOpen {
     /// Connections that should be established by now.
     pub(super) fn late(&self, now_ns: u64) -> Vec<Sock> {
         let late = self.tries.iter().filter_map(|one| match &one.stage {
-            ConnectStage::Connecting { talk, since_ns, .. } if since_ns + CONNECT_NS <= now_ns => {
-                Some(talk.sock)
-            }
+            ConnectStage::Connecting {
+                stream, since_ns, ..
+            } if since_ns + CONNECT_NS <= now_ns => Some(stream.sock),
             _ => None,
         });
         late.collect()
@@ -236,16 +239,16 @@ impl ActiveOpen {
 }
 
 impl ConnectStage {
-    fn is_heard(&self) -> bool {
+    fn is_accepted(&self) -> bool {
         matches!(self, Self::Greeted { .. } | Self::Proved { .. })
     }
 
     pub(super) fn sock(&self) -> Option<Sock> {
         match self {
             Self::Failed { .. } => None,
-            Self::Connecting { talk, .. }
-            | Self::Greeted { talk, .. }
-            | Self::Proved { talk, .. } => Some(talk.sock),
+            Self::Connecting { stream, .. }
+            | Self::Greeted { stream, .. }
+            | Self::Proved { stream, .. } => Some(stream.sock),
         }
     }
 }
@@ -293,7 +296,7 @@ mod tests {
             last = again;
         }
         assert_eq!(call.words(), "127.0.0.1:9: no");
-        assert!(!call.is_heard());
+        assert!(!call.is_accepted());
     }
 
     #[test]
@@ -304,12 +307,12 @@ mod tests {
             from: 1,
             to: 2,
             attempt: 3,
-            heard: 4,
+            welcomed: 4,
             is_rail: false,
             nonce: [5, 6],
         };
         let greeted = |sock| ConnectStage::Greeted {
-            talk: HandshakeStream::new(sock),
+            stream: HandshakeStream::new(sock),
             hello,
         };
         assert!(!call.is_promising(5));
@@ -317,18 +320,18 @@ mod tests {
         assert!(!call.may_stand_aside(), "the other was not tried");
         assert!(call.is_promising(5 + PROMISE_NS));
         assert!(!call.is_promising(6 + PROMISE_NS));
-        call.forgive(1);
+        call.skip_time(1);
         assert!(call.is_promising(6 + PROMISE_NS));
-        let meeting = HandshakeContext {
+        let context = HandshakeContext {
             keys: PairKey::new(StreamKey::new(1), StreamKey::new(1)),
             hello,
             nonce: [0; 2],
         };
-        let talk = HandshakeStream::new(0);
-        call.has_come(0, ConnectStage::Proved { talk, meeting }, 9);
+        let stream = HandshakeStream::new(0);
+        call.has_come(0, ConnectStage::Proved { stream, context }, 9);
         assert_eq!(call.proves_in_vain(10 + PROMISE_NS), None, "no other");
         call.has_come(1, greeted(1), 10);
-        assert!(call.tries.iter().all(|one| one.stage.is_heard()));
+        assert!(call.tries.iter().all(|one| one.stage.is_accepted()));
         assert_eq!(call.proves_in_vain(9 + PROMISE_NS), None);
         assert_eq!(call.proves_in_vain(10 + PROMISE_NS), Some(0));
         assert!(!call.may_stand_aside(), "one waits behind another");

@@ -16,7 +16,7 @@ use super::packet::{
     TcpPacketHeader, TcpPacketKind, TcpReadRequest, TcpWorkReply, TcpWriteRequest, WRITE_BYTES,
     head_of, key_at,
 };
-use super::peer::{Found, Inflow, TcpDataTarget, TcpPeer};
+use super::peer::{Inflow, TargetMemory, TcpDataTarget, TcpPeer};
 use super::proof::{u32_at, u64_at};
 use super::sockets::Sockets;
 use super::{Tcp, memory::MemoryRange};
@@ -240,13 +240,13 @@ impl<S: Sockets> Tcp<S> {
         if !is_it || !is_next || !has_room || !self.links.acknowledge(peer, header.ack) {
             return None;
         }
-        self.links.hear_of_core(peer, header.lacks_core);
+        self.links.record_core_state(peer, header.lacks_core);
         self.accept(peer);
         let turn = self.links.turn;
         if let Some(line) = &mut self.links.of(peer).line {
             (line.used, line.has_come) = (turn, true);
         }
-        if self.moves.has_desk(peer) {
+        if self.moves.has_queue(peer) {
             self.links.upshots.push_back(TcpLinkEvent::GoOn(peer));
         }
         Some((head_of(fixed), body))
@@ -295,9 +295,9 @@ impl<S: Sockets> Tcp<S> {
                 TcpRecvStep::Lacks if !is_drained && bytes <= TURN_BYTES => {}
                 _ => return Ok((bytes, last)),
             }
-            let (got, asked) = receive(self, buffer)?;
+            let (got, most) = receive(self, buffer)?;
             bytes += got;
-            is_drained = got < asked;
+            is_drained = got < most;
             if got == 0 {
                 return Ok((bytes, last));
             }
@@ -319,27 +319,24 @@ impl<S: Sockets> Tcp<S> {
                 (0, true) => buffer.place_of(BEFORE_BYTES),
                 _ => buffer.place_of(BEHIND_BYTES),
             };
-            let asked = place.len();
+            let most = place.len();
             let got = self.links.sockets.receive(sock, None, place)?;
             buffer.to += got;
-            return Ok((got, asked));
+            return Ok((got, most));
         };
         let left = inflow.bytes - inflow.at;
         let memory = self.find_target(peer, &inflow);
         let place = buffer.place();
         // More data most likely follow: little is copied through the buffer.
-        let (asked, got) = match memory {
+        let (most, got) = match memory {
             Some(memory) => {
                 let place = &mut place[..BEHIND_BYTES];
-                let asked = memory.bytes() + place.len();
-                (
-                    asked,
-                    self.links.sockets.receive(sock, Some(memory), place)?,
-                )
+                let most = memory.bytes() + place.len();
+                (most, self.links.sockets.receive(sock, Some(memory), place)?)
             }
             None => {
-                let asked = place.len();
-                (asked, self.links.sockets.receive(sock, None, place)?)
+                let most = place.len();
+                (most, self.links.sockets.receive(sock, None, place)?)
             }
         };
         let now_ns = self.links.now_ns;
@@ -355,11 +352,11 @@ impl<S: Sockets> Tcp<S> {
             }
             buffer.to += got - at_target;
         }
-        Ok((got, asked))
+        Ok((got, most))
     }
 
     /// The present target of the remaining data.
-    fn find_target(&mut self, peer: u32, inflow: &Inflow) -> Found {
+    fn find_target(&mut self, peer: u32, inflow: &Inflow) -> TargetMemory {
         let whole: Option<MemoryRange> = match &inflow.target {
             TcpDataTarget::Read { id, at } => self.moves.works.place(peer, *id, *at, inflow.bytes),
             TcpDataTarget::Write(write) => {
@@ -419,13 +416,13 @@ impl<S: Sockets> Tcp<S> {
         if !self.links.acknowledge(peer, header.ack) {
             return TcpRecvStep::Wrong("it has what was never sent");
         }
-        self.links.hear_of_core(peer, header.lacks_core);
+        self.links.record_core_state(peer, header.lacks_core);
         buffer.from += end;
         let bytes = &buffer.bytes[buffer.from - header.wanted()..buffer.from];
         match header.kind {
             TcpPacketKind::Ack => {
-                if header.asks {
-                    self.links.tell(peer);
+                if header.requests_ack {
+                    self.links.send_ack(peer);
                 }
                 TcpRecvStep::Taken
             }
@@ -450,18 +447,18 @@ impl<S: Sockets> Tcp<S> {
                 let (key, frame) = bytes.split_at(KEY_BYTES);
                 let key = key_at(key, 0);
                 self.may_take(peer, frame.len() - FRAME_BYTES)
-                    && self.moves.hear_announcement(&mut self.links, peer, key)
+                    && self.moves.handle_announcement(&mut self.links, peer, key)
                     && self.hand_up(peer, frame, completions)
             }
             TcpPacketKind::Declined => {
-                self.moves.hear_declined(peer);
+                self.moves.handle_declined(peer);
                 true
             }
-            TcpPacketKind::Read => self.moves.hear_read(peer, TcpReadRequest::of(bytes)),
+            TcpPacketKind::Read => self.moves.handle_read(peer, TcpReadRequest::of(bytes)),
             TcpPacketKind::Atomic => TcpAtomicRequest::of(bytes)
-                .is_some_and(|change| self.moves.hear_change(peer, change)),
+                .is_some_and(|change| self.moves.handle_change(peer, change)),
             TcpPacketKind::Answer => TcpWorkReply::of(bytes)
-                .is_some_and(|answer| self.moves.hear_answer(&mut self.links, peer, answer)),
+                .is_some_and(|answer| self.moves.handle_answer(&mut self.links, peer, answer)),
             TcpPacketKind::Write
             | TcpPacketKind::Data
             | TcpPacketKind::Unsolicited
@@ -481,7 +478,7 @@ impl<S: Sockets> Tcp<S> {
         let side = self.links.of(peer);
         let number = side.session.ack().next;
         side.session.accept_next(number);
-        self.links.owe(peer);
+        self.links.owe_ack(peer);
     }
 
     fn hand_up(&mut self, peer: u32, bytes: &[u8], completions: &mut Completions) -> bool {
@@ -619,7 +616,7 @@ impl<S: Sockets> Tcp<S> {
         match inflow.target {
             TcpDataTarget::Read { id, .. } => {
                 self.moves
-                    .hear_data(&mut self.links, peer, id, inflow.bytes);
+                    .handle_data(&mut self.links, peer, id, inflow.bytes);
             }
             TcpDataTarget::Write(write) if write.is_last => {
                 let found = self
@@ -653,11 +650,11 @@ impl<S: Sockets> Tcp<S> {
     fn refuse(&mut self, peer: u32, what: &str) {
         self.links.counts.refused.add(1);
         let side = self.links.of(peer);
-        side.wrongs += 1;
+        side.violations += 1;
         let words = format!("what rank {peer} sends over tcp makes no sense: {what}");
-        match side.wrongs {
-            1 => self.links.news.complain(words),
-            MOST_WRONGS => return self.links.lose(peer, &words),
+        match side.violations {
+            1 => self.links.notices.complain(words),
+            MOST_VIOLATIONS => return self.links.lose(peer, &words),
             _ => {}
         }
         self.links.broke(peer, &io::ErrorKind::InvalidData.into());
@@ -679,4 +676,4 @@ const TURN_BYTES: usize = 1 << 20;
 /// Bodies of one peer that may be lent; well-behaved peers need fewer.
 const MOST_LENT: u32 = 64;
 /// Protocol violations after which a peer is given up.
-const MOST_WRONGS: u32 = 4;
+const MOST_VIOLATIONS: u32 = 4;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::super::ledger::NetCounts;
+use super::super::counters::NetCounts;
 use super::Tcp;
 use super::sockets::Sockets;
 use crate::{Peer, RemoteKey};
@@ -27,7 +27,7 @@ impl<S: Sockets> Tcp<S> {
     }
 
     /// Accepts a key to memory that the other network has made.
-    pub(in crate::provider) fn honour(&mut self, peer: Peer, key: RemoteKey) {
+    pub(in crate::provider) fn accept_key(&mut self, peer: Peer, key: RemoteKey) {
         self.moves.exports.add_key(peer.0, key);
     }
 }

@@ -16,19 +16,19 @@ impl<S: Sockets> TcpLinks<S> {
         let before_ns = std::mem::replace(&mut self.now_ns, self.sockets.clock_ns());
         let passed_ns = self.now_ns.saturating_sub(before_ns);
         if passed_ns > AWAY_NS {
-            self.strangers.forgive(passed_ns, self.now_ns);
+            self.unproven.skip_time(passed_ns, self.now_ns);
             for index in 0..self.calls.under_way().len() {
                 let peer = self.calls.under_way()[index];
                 let call = self.find_mut(peer).and_then(|side| side.call.as_mut());
                 if let Some(call) = call {
-                    call.forgive(passed_ns);
+                    call.skip_time(passed_ns);
                 }
             }
             for index in 0..self.joined.len() {
                 let peer = self.joined[index];
                 let line = self.find_mut(peer).and_then(|side| side.line.as_mut());
                 if let Some(line) = line {
-                    line.forgive(passed_ns);
+                    line.skip_time(passed_ns);
                 }
             }
         }
@@ -40,11 +40,11 @@ impl<S: Sockets> TcpLinks<S> {
             self.look_at_call(peer);
         }
         self.take_turns();
-        while let Some(stranger) = self.strangers.take_late(self.now_ns) {
+        while let Some(caller) = self.unproven.take_late(self.now_ns) {
             // The caller may be computing: no warning.
-            self.close(stranger.talk.sock);
+            self.close(caller.stream.sock);
         }
-        self.open_door_again();
+        self.resume_accepting();
         let is_above = self.joined.len() > self.limits.lines;
         if is_above && self.now_ns.saturating_sub(self.trimmed_ns) > TRIM_NS {
             self.trimmed_ns = self.now_ns;
@@ -103,9 +103,9 @@ impl<S: Sockets> TcpLinks<S> {
         if let Some(index) = call.proves_in_vain(now_ns) {
             return self.give_try_up(peer, index, "who answers there does not go on");
         }
-        if call.lacks || call.heard_for_ns(now_ns) >= Some(COUNT_NS) {
+        if call.lacks || call.accepted_for_ns(now_ns) >= Some(COUNT_NS) {
             call.counted_ns = now_ns;
-        } else if !call.is_heard() && call.counted_ns + COUNT_NS <= now_ns {
+        } else if !call.is_accepted() && call.counted_ns + COUNT_NS <= now_ns {
             side.silent_ns += now_ns - std::mem::replace(&mut call.counted_ns, now_ns);
             let silent_ns = side.silent_ns;
             self.doubt(peer, silent_ns, limit_ns);
@@ -137,7 +137,7 @@ impl<S: Sockets> TcpLinks<S> {
             self.lose(peer, &why);
         } else if silent_ns >= COMPLAIN_NS && !std::mem::replace(&mut side.has_complained, true) {
             let words = format!("rank {peer}: {words}; it is tried again and again");
-            self.news.complain(words);
+            self.notices.complain(words);
         }
     }
 
@@ -167,8 +167,8 @@ impl<S: Sockets> TcpLinks<S> {
         }
         for peer in self.calls.all().collect::<Vec<_>>() {
             let call = self.find(peer).and_then(|side| side.call.as_ref());
-            let heard: Vec<(usize, Sock)> = call.map(|call| call.heard()).unwrap_or_default();
-            let cut = heard
+            let accepted: Vec<(usize, Sock)> = call.map(|call| call.accepted()).unwrap_or_default();
+            let cut = accepted
                 .into_iter()
                 .find(|(_, sock)| self.sockets.is_cut_off(*sock, CUT_OFF_MS));
             // Other tries of the attempt are checked the next time, if there are any then.
@@ -196,11 +196,11 @@ impl<S: Sockets> TcpLinks<S> {
             .filter_map(|peer| self.find(*peer)?.call.as_ref());
         let due_ns = |call: &ActiveOpen| {
             let count_ns = call.counted_ns.max(self.now_ns) + COUNT_NS;
-            let count_ns = (!call.is_heard()).then_some(count_ns);
+            let count_ns = (!call.is_accepted()).then_some(count_ns);
             call.again_at_ns().into_iter().chain(count_ns).min()
         };
         let at_ns = calls.filter_map(|call| due_ns(call)).min();
-        let late_ns = (!self.strangers.is_empty()).then_some(self.now_ns + CHECK_NS);
+        let late_ns = (!self.unproven.is_empty()).then_some(self.now_ns + CHECK_NS);
         let rails_ns = self.rails_due_ns();
         let others = [late_ns, self.shut_until_ns, self.turn_due_ns(), rails_ns];
         let at_ns = at_ns.into_iter().chain(others.into_iter().flatten());

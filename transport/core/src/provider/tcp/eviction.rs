@@ -41,8 +41,8 @@ impl<S: Sockets> TcpLinks<S> {
         if self.give_rail_up() {
             return true;
         }
-        if let Some(stranger) = self.strangers.take_silent(self.now_ns) {
-            self.close(stranger.talk.sock);
+        if let Some(stranger) = self.unproven.take_silent(self.now_ns) {
+            self.close(stranger.stream.sock);
             return true;
         }
         if let Some(peer) = self.oldest_idle() {
@@ -92,17 +92,17 @@ impl<S: Sockets> TcpLinks<S> {
     }
 
     fn give_up(&mut self, peer: u32) {
-        // What has come is acknowledged first, also where packets wait: else the peer would connect again only to send the same.
+        // Received packets are acknowledged first, also where packets wait: else the peer would connect again only to resend them.
         let side = self.find_mut(peer).filter(|side| side.owes);
         if let Some(line) = side.and_then(|side| side.line.as_mut()) {
-            line.owes_note = true;
+            line.owes_ack = true;
             // If it is broken, it is no more than closed.
             let _ = self.send_some(peer, false);
         }
         if self.hang_up(peer) {
             self.counts.given_up.add(1);
         }
-        // Whoever made room for this process must not be in its way.
+        // The new call is queued last, behind the one that the connection made room for.
         if self.of(peer).needs_line() {
             self.call_later(peer);
         }
@@ -112,8 +112,8 @@ impl<S: Sockets> TcpLinks<S> {
     pub(super) fn lack_descriptors(&mut self) {
         let words = "no descriptor is free for another connection: it is made when there is one again; a higher limit (ulimit -n) helps, \
                      or a smaller RMPI_NET_PAIRS";
-        if !std::mem::replace(&mut self.has_told_of_descriptors, true) {
-            self.news.complain(words.to_owned());
+        if !std::mem::replace(&mut self.has_reported_descriptors, true) {
+            self.notices.complain(words.to_owned());
         }
         for peer in self.calls.lack(self.now_ns, HOLD_NS) {
             self.let_go(peer);

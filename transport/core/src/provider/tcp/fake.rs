@@ -140,7 +140,7 @@ struct FakeStreamNet {
 struct FakeProcess {
     /// The connection and the end that a sock stands for.
     socks: Vec<Option<FakeSock>>,
-    door: VecDeque<(u64, usize)>,
+    listener: VecDeque<(u64, usize)>,
     is_shut: bool,
     /// Everything sent to it is lost, silently.
     is_cut_off: bool,
@@ -257,7 +257,8 @@ impl FakeStreams {
     pub fn is_asleep(&self, process: u32) -> bool {
         let net = self.lock();
         let sleep = net.processes[process as usize].sleep;
-        sleep.is_some_and(|(until_ns, _)| net.now_ns < until_ns) && net.signs(process).is_empty()
+        sleep.is_some_and(|(until_ns, _)| net.now_ns < until_ns)
+            && net.sock_events(process).is_empty()
     }
 
     /// How often a process has slept for half a minute though nothing was due: an event was missed.
@@ -387,10 +388,13 @@ impl FakeStreamNet {
     }
 
     /// The present events of a process.
-    fn signs(&self, me: u32) -> Vec<SockEvent> {
+    fn sock_events(&self, me: u32) -> Vec<SockEvent> {
         let process = &self.processes[me as usize];
-        let has_caller = process.door.iter().any(|(at_ns, _)| *at_ns <= self.now_ns);
-        let door = (has_caller && !process.is_shut).then_some(SockEvent::Door);
+        let has_caller = process
+            .listener
+            .iter()
+            .any(|(at_ns, _)| *at_ns <= self.now_ns);
+        let listener = (has_caller && !process.is_shut).then_some(SockEvent::Incoming);
         let sign = |(sock, held): (usize, &Option<FakeSock>)| {
             let held = (*held)?;
             let connection = &self.connections[held.connection];
@@ -401,7 +405,7 @@ impl FakeStreamNet {
             (reads || sends).then_some(SockEvent::On { sock, reads, sends })
         };
         let socks = process.socks.iter().enumerate().filter_map(sign);
-        door.into_iter().chain(socks).collect()
+        listener.into_iter().chain(socks).collect()
     }
 
     fn is_cut(&self, connection: &FakeConnection) -> bool {
@@ -455,7 +459,9 @@ impl Sockets for FakeSockets {
         let number = net.connections.len() - 1;
         if !is_refused && !is_cut_off {
             let at_ns = net.now_ns + one + other;
-            net.processes[host as usize].door.push_back((at_ns, number));
+            net.processes[host as usize]
+                .listener
+                .push_back((at_ns, number));
         }
         Ok(net.keep(self.me, number, 0, true))
     }
@@ -465,11 +471,11 @@ impl Sockets for FakeSockets {
         let now_ns = net.now_ns;
         // The kernel allocates the descriptor first, even when no connection waits.
         net.find_descriptor(self.me)?;
-        let door = &mut net.processes[self.me as usize].door;
-        let Some(at) = door.iter().position(|(at_ns, _)| *at_ns <= now_ns) else {
+        let listener = &mut net.processes[self.me as usize].listener;
+        let Some(at) = listener.iter().position(|(at_ns, _)| *at_ns <= now_ns) else {
             return Ok(None);
         };
-        let (_, number) = door.remove(at).expect("it was just found");
+        let (_, number) = listener.remove(at).expect("it was just found");
         let sock = net.keep(self.me, number, 1, false);
         Ok(Some((sock, SocketAddr::from(([10, 9, 9, 9], 9)))))
     }
@@ -574,7 +580,7 @@ impl Sockets for FakeSockets {
         }
     }
 
-    fn want_callers(&mut self, wants: bool) {
+    fn watch_listeners(&mut self, wants: bool) {
         self.net.lock().processes[self.me as usize].is_shut = !wants;
     }
 
@@ -594,15 +600,15 @@ impl Sockets for FakeSockets {
         has_sent && cut.copied().flatten().is_some_and(is_long)
     }
 
-    fn look(&mut self, signs: &mut Vec<SockEvent>) {
+    fn look(&mut self, sock_events: &mut Vec<SockEvent>) {
         let mut net = self.net.lock();
-        signs.extend(net.signs(self.me));
+        sock_events.extend(net.sock_events(self.me));
         let now_ns = net.now_ns;
         let process = &mut net.processes[self.me as usize];
         process.looks += 1;
         let sleep = process.sleep.take();
         let is_over = sleep.is_some_and(|(until_ns, is_last)| is_last && now_ns >= until_ns);
-        process.overslept += u64::from(is_over && signs.is_empty());
+        process.overslept += u64::from(is_over && sock_events.is_empty());
     }
 
     /// It sleeps in the time of the network, which the test advances.

@@ -25,7 +25,7 @@ impl HandshakeStream {
     }
 
     /// Appends a message to the bytes to be sent.
-    pub(super) fn say(&mut self, bytes: &[u8]) {
+    pub(super) fn enqueue(&mut self, bytes: &[u8]) {
         self.out.extend_from_slice(bytes);
     }
 

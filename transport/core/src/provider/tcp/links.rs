@@ -2,14 +2,14 @@
 //! Peers and the connections to them: packets are kept and sent, and a connection that broke is made again. Events of
 //! a peer are reported upwards as values ([`TcpLinkEvent`]).
 //!
-//! | file | what its methods do |
+//! | file | its methods |
 //! |------|---------------------|
 //! | `links.rs` | keep and send packets, break connections |
 //! | `batching.rs` | send packets later, with others |
-//! | `meet.rs` | make connections: call, be called, join |
+//! | `connect.rs` | make connections: call, be called, join |
 //! | `rails.rs` | make further connections, and end them |
-//! | `clock.rs` | what is due |
-//! | `eviction.rs` | give connections up for others |
+//! | `clock.rs` | timers |
+//! | `eviction.rs` | evict connections for others |
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use session::{Ack, CarrierNumbers, Slot, Via};
 
-use super::super::ledger::NetCounts;
+use super::super::counters::NetCounts;
 use super::address::TcpHosts;
 use super::connect_queue::ConnectQueue;
 use super::notices::TcpNotices;
@@ -88,7 +88,7 @@ pub(super) struct TcpLinks<S> {
     pub(super) interfaces: Vec<(IpAddr, u32)>,
     pub(super) sides: Vec<Option<Box<TcpPeer>>>,
     owners: Vec<SockOwner>,
-    pub(super) strangers: UnprovenConnections,
+    pub(super) unproven: UnprovenConnections,
     pub(super) calls: ConnectQueue,
     /// Peers with a connection.
     pub(super) joined: Vec<u32>,
@@ -99,7 +99,7 @@ pub(super) struct TcpLinks<S> {
     /// No connection is accepted before this time; and whether that is because unauthenticated ones fill all places.
     pub(super) shut_until_ns: Option<u64>,
     pub(super) is_crowded: bool,
-    pub(super) has_told_of_descriptors: bool,
+    pub(super) has_reported_descriptors: bool,
     /// Peers that are owed an acknowledgement.
     owing: Vec<u32>,
     /// Whether packets are held back, and the peers for which some are.
@@ -112,7 +112,7 @@ pub(super) struct TcpLinks<S> {
     lacking: usize,
     pub(super) store: PacketStore,
     pub(super) numbers: CarrierNumbers,
-    pub(super) news: TcpNotices,
+    pub(super) notices: TcpNotices,
     pub(super) wanted: VecDeque<u32>,
     pub(super) upshots: VecDeque<TcpLinkEvent>,
     pub(super) counts: Arc<NetCounts>,
@@ -140,7 +140,7 @@ impl<S: Sockets> TcpLinks<S> {
             interfaces: Vec::new(),
             sides: (0..peers).map(|_| None).collect(),
             owners: Vec::new(),
-            strangers: UnprovenConnections::default(),
+            unproven: UnprovenConnections::default(),
             calls: ConnectQueue::default(),
             joined: Vec::new(),
             rails: 0,
@@ -150,14 +150,14 @@ impl<S: Sockets> TcpLinks<S> {
             is_crowded: false,
             lacks_core: false,
             lacking: 0,
-            has_told_of_descriptors: false,
+            has_reported_descriptors: false,
             owing: Vec::new(),
             is_corked: false,
             corked: Vec::new(),
             held: Vec::new(),
             store: PacketStore::default(),
             numbers: CarrierNumbers::default(),
-            news: TcpNotices::default(),
+            notices: TcpNotices::default(),
             wanted: VecDeque::new(),
             upshots: VecDeque::new(),
             counts: Arc::default(),
@@ -221,7 +221,7 @@ impl<S: Sockets> TcpLinks<S> {
     /// Whether a timer may be pending.
     #[inline]
     pub(super) fn has_timers(&self) -> bool {
-        !self.calls.is_empty() || !self.strangers.is_empty() || self.shut_until_ns.is_some()
+        !self.calls.is_empty() || !self.unproven.is_empty() || self.shut_until_ns.is_some()
     }
 
     pub(super) fn owner(&self, sock: Sock) -> SockOwner {
@@ -389,7 +389,7 @@ impl<S: Sockets> TcpLinks<S> {
         if !side.may_have(ack.next) || side.is_half_out_before(ack.next) {
             return false;
         }
-        side.has_asked = false;
+        side.has_requested_ack = false;
         let ack = Ack { beyond: 0, ..ack };
         let session = &mut side.session;
         let kept = &mut side.kept_data;
@@ -402,7 +402,7 @@ impl<S: Sockets> TcpLinks<S> {
 
     /// Records whether a peer has to wait for its core.
     #[inline]
-    pub(super) fn hear_of_core(&mut self, peer: u32, lacks_core: bool) {
+    pub(super) fn record_core_state(&mut self, peer: u32, lacks_core: bool) {
         let line = self.find_mut(peer).and_then(|side| side.line.as_mut());
         let changed = line.filter(|line| line.lacks_core != lacks_core);
         if let Some(line) = changed {
@@ -421,7 +421,7 @@ impl<S: Sockets> TcpLinks<S> {
 
     /// A packet of a peer was delivered: an acknowledgement is owed.
     #[inline]
-    pub(super) fn owe(&mut self, peer: u32) {
+    pub(super) fn owe_ack(&mut self, peer: u32) {
         let Some(side) = self.find_mut(peer) else {
             return;
         };
@@ -431,28 +431,28 @@ impl<S: Sockets> TcpLinks<S> {
             self.owing.push(peer);
         }
         if is_much {
-            self.tell(peer);
+            self.send_ack(peer);
         }
     }
 
     /// Sends a peer an acknowledgement.
-    pub(super) fn tell(&mut self, peer: u32) {
+    pub(super) fn send_ack(&mut self, peer: u32) {
         let line = self.find_mut(peer).and_then(|side| side.line.as_mut());
         if let Some(line) = line {
-            line.owes_note = true;
+            line.owes_ack = true;
             self.flush(peer);
         }
     }
 
     /// Sends all owed acknowledgements.
-    pub(super) fn tell_all_owed(&mut self) {
+    pub(super) fn send_owed_acks(&mut self) {
         for peer in std::mem::take(&mut self.owing) {
             let Some(side) = self.find_mut(peer) else {
                 continue;
             };
             side.is_owing = false;
             if side.owes {
-                self.tell(peer);
+                self.send_ack(peer);
             }
         }
     }
@@ -463,15 +463,15 @@ impl<S: Sockets> TcpLinks<S> {
     }
 
     /// Requests an acknowledgement from a peer, once until one arrives.
-    pub(super) fn ask(&mut self, peer: u32) {
+    pub(super) fn request_ack(&mut self, peer: u32) {
         let Some(side) = self.find_mut(peer) else {
             return;
         };
         if let Some(line) = side.line.as_mut() {
-            if std::mem::replace(&mut side.has_asked, true) {
+            if std::mem::replace(&mut side.has_requested_ack, true) {
                 return;
             }
-            (line.owes_note, line.asks) = (true, true);
+            (line.owes_ack, line.requests_ack) = (true, true);
         }
         self.flush(peer);
     }
@@ -503,7 +503,7 @@ impl<S: Sockets> TcpLinks<S> {
         self.close(line.sock);
         let side = self.of(peer);
         side.session.broke(line.made);
-        side.has_asked = false;
+        side.has_requested_ack = false;
         true
     }
 
@@ -546,9 +546,9 @@ impl<S: Sockets> TcpLinks<S> {
             let wrote = side
                 .line
                 .as_ref()
-                .is_none_or(|line| line.out.is_none() && !line.owes_note);
+                .is_none_or(|line| line.out.is_none() && !line.owes_ack);
             if !is_there {
-                self.ask(peer);
+                self.request_ack(peer);
             }
             all &= is_there && wrote;
         }
@@ -573,13 +573,13 @@ const SMALL_BYTES: usize = 2048;
 fn next_out(side: &mut TcpPeer, store: &mut PacketStore, lacks_core: bool) -> Option<TcpOutgoing> {
     let line = side.line.as_mut()?;
     let Some(due) = side.session.next_unsent() else {
-        if !std::mem::take(&mut line.owes_note) {
+        if !std::mem::take(&mut line.owes_ack) {
             return None;
         }
         let header = TcpPacketHeader {
             bytes: 0,
             kind: TcpPacketKind::Ack,
-            asks: std::mem::take(&mut line.asks),
+            requests_ack: std::mem::take(&mut line.requests_ack),
             lacks_core,
             ack: side.session.tell(),
             number: 0,
@@ -590,7 +590,7 @@ fn next_out(side: &mut TcpPeer, store: &mut PacketStore, lacks_core: bool) -> Op
         return Some(TcpOutgoing::Bytes { bytes, at: 0 });
     };
     // A packet carries an acknowledgement too; only a request for one needs an ACK of its own.
-    line.owes_note = line.asks;
+    line.owes_ack = line.requests_ack;
     side.owes = false;
     store.address(due.slot, due.number, side.session.tell(), lacks_core);
     Some(TcpOutgoing::Packet {

@@ -16,7 +16,7 @@
 //! |--------|------:|-|
 //! | FRAME  | 12 + body | kind (1), 0 (1), flags (2) and word (8) of its [`Head`]; the body |
 //! | READ   | 44 | id (4), offset (8), bytes (8), key (24) |
-//! | WRITE  | 64 + data | id (4), [`LAST`] and [`TELLS`] (4), immediate (4), 0 (4), offset (8) and bytes (8) of all of it, where in that the data belong (8), key (24); the data |
+//! | WRITE  | 64 + data | id (4), [`LAST`] and [`HAS_IMMEDIATE`] (4), immediate (4), 0 (4), offset (8) and bytes (8) of all of it, where in that the data belong (8), key (24); the data |
 //! | ATOMIC | 56 | id (4), 0 adds, 1 compares and swaps (4), two operands (8 each), offset (8), key (24) |
 //! | DATA   | 16 + data | id of a read (4), 0 (4), where in it the data belong (8); the data |
 //! | ANSWER | 16 | id (4), 0 done or 1 bad key (4), the word that was there before an atomic operation (8) |
@@ -38,7 +38,7 @@ use super::proof::{u16_at, u32_at, u64_at};
 use crate::{Atomic, Head, RemoteKey, WorkOutcome};
 
 pub(super) const HEADER_BYTES: usize = 16;
-const ASKS: u8 = 1;
+const REQUESTS_ACK: u8 = 1;
 const LACKS_CORE: u8 = 2;
 pub(super) const FRAME_BYTES: usize = 12;
 /// Bytes of the largest frame, without the header.
@@ -109,7 +109,7 @@ impl TcpPacketKind {
 pub(super) struct TcpPacketHeader {
     pub(super) bytes: usize,
     pub(super) kind: TcpPacketKind,
-    pub(super) asks: bool,
+    pub(super) requests_ack: bool,
     pub(super) lacks_core: bool,
     pub(super) ack: Ack,
     pub(super) number: u32,
@@ -121,14 +121,14 @@ impl TcpPacketHeader {
         let kind = TcpPacketKind::of(bytes[4])?;
         let length = usize::try_from(u32_at(bytes, 0)).ok()?;
         let (least, data) = kind.fixed();
-        let asks = bytes[5] & ASKS != 0;
+        let requests_ack = bytes[5] & REQUESTS_ACK != 0;
         let is_good = (least..=least + data).contains(&length)
-            && bytes[5] & !(ASKS | LACKS_CORE) == 0
-            && (!asks || kind == TcpPacketKind::Ack);
+            && bytes[5] & !(REQUESTS_ACK | LACKS_CORE) == 0
+            && (!requests_ack || kind == TcpPacketKind::Ack);
         is_good.then(|| Self {
             bytes: length,
             kind,
-            asks,
+            requests_ack,
             lacks_core: bytes[5] & LACKS_CORE != 0,
             ack: Ack {
                 next: u32_at(bytes, 8),
@@ -143,8 +143,8 @@ impl TcpPacketHeader {
         let length = u32::try_from(self.bytes).unwrap_or(u32::MAX);
         bytes[..4].copy_from_slice(&length.to_le_bytes());
         bytes[4] = self.kind as u8;
-        let asks = if self.asks { ASKS } else { 0 };
-        bytes[5] = asks | if self.lacks_core { LACKS_CORE } else { 0 };
+        let requests_ack = if self.requests_ack { REQUESTS_ACK } else { 0 };
+        bytes[5] = requests_ack | if self.lacks_core { LACKS_CORE } else { 0 };
         bytes[6..8].copy_from_slice(&self.ack.returned.to_le_bytes());
         bytes[8..12].copy_from_slice(&self.ack.next.to_le_bytes());
         bytes[12..16].copy_from_slice(&self.number.to_le_bytes());
@@ -212,8 +212,12 @@ impl<'a> TcpPacketBuilder<'a> {
 
     pub(super) fn write(&mut self, write: &TcpWriteRequest) {
         let last = if write.is_last { LAST } else { 0 };
-        let tells = if write.immediate.is_some() { TELLS } else { 0 };
-        self.u32(write.id).u32(last | tells);
+        let has_immediate = if write.immediate.is_some() {
+            HAS_IMMEDIATE
+        } else {
+            0
+        };
+        self.u32(write.id).u32(last | has_immediate);
         self.u32(write.immediate.unwrap_or(0)).u32(0);
         self.u64(write.offset).u64(write.bytes).u64(write.at);
         self.key(write.key);
@@ -243,7 +247,7 @@ pub(super) fn bare_header(kind: TcpPacketKind, bytes: usize) -> TcpPacketHeader 
     TcpPacketHeader {
         bytes,
         kind,
-        asks: false,
+        requests_ack: false,
         lacks_core: false,
         ack: Ack::default(),
         number: 0,
@@ -296,10 +300,10 @@ impl TcpWriteRequest {
     /// `None`: malformed.
     pub(super) fn of(bytes: &[u8]) -> Option<Self> {
         let flags = u32_at(bytes, 4);
-        (flags & !(LAST | TELLS) == 0).then(|| Self {
+        (flags & !(LAST | HAS_IMMEDIATE) == 0).then(|| Self {
             id: u32_at(bytes, 0),
             is_last: flags & LAST != 0,
-            immediate: (flags & TELLS != 0).then(|| u32_at(bytes, 8)),
+            immediate: (flags & HAS_IMMEDIATE != 0).then(|| u32_at(bytes, 8)),
             offset: u64_at(bytes, 16),
             bytes: u64_at(bytes, 24),
             at: u64_at(bytes, 32),
@@ -369,7 +373,7 @@ pub(super) fn key_at(bytes: &[u8], at: usize) -> RemoteKey {
 /// Flag: the last piece of a write.
 const LAST: u32 = 1;
 /// Flag: it has an immediate.
-const TELLS: u32 = 2;
+const HAS_IMMEDIATE: u32 = 2;
 
 #[cfg(test)]
 mod tests {
@@ -471,11 +475,11 @@ mod tests {
             beyond: 0,
             returned: 5,
         };
-        let header = |kind, bytes, asks| {
+        let header = |kind, bytes, requests_ack| {
             let header = TcpPacketHeader {
                 bytes,
                 kind,
-                asks,
+                requests_ack,
                 lacks_core: bytes % 2 == 0,
                 ack,
                 number: 6,

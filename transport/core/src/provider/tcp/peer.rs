@@ -25,7 +25,7 @@ pub(super) struct TcpPeer {
     pub(super) is_wanted: bool,
     /// Number of this process's last attempt, and of the peer's last one.
     pub(super) attempt: u32,
-    pub(super) heard_attempt: u32,
+    pub(super) peer_attempt: u32,
     /// Time during which its system accepted no connection although it was tried, since the last connection.
     pub(super) silent_ns: u64,
     pub(super) has_complained: bool,
@@ -48,13 +48,13 @@ pub(super) struct TcpPeer {
     /// The turn of the last post to it.
     pub(super) posted: u64,
     /// An acknowledgement was requested, and nothing has arrived since.
-    pub(super) has_asked: bool,
+    pub(super) has_requested_ack: bool,
     /// A large frame waits until the peer returns buffers that hold frames of this process.
     pub(super) awaits_buffers: bool,
     /// Number of lent buffers that hold its frames.
     pub(super) lent: u32,
     /// Number of its protocol violations.
-    pub(super) wrongs: u32,
+    pub(super) violations: u32,
     pub(super) lost: Option<Box<str>>,
 }
 
@@ -68,7 +68,7 @@ impl TcpPeer {
             place: None,
             is_wanted: false,
             attempt: 0,
-            heard_attempt: 0,
+            peer_attempt: 0,
             silent_ns: 0,
             has_complained: false,
             sent_end: FIRST_PACKET,
@@ -81,10 +81,10 @@ impl TcpPeer {
             owes: false,
             is_corked: false,
             posted: u64::MAX,
-            has_asked: false,
+            has_requested_ack: false,
             awaits_buffers: false,
             lent: 0,
-            wrongs: 0,
+            violations: 0,
             lost: None,
         }
     }
@@ -163,8 +163,8 @@ pub(super) struct TcpConnection {
     pub(super) is_blocked: bool,
     pub(super) is_armed: bool,
     /// An acknowledgement is owed; and the peer has requested one.
-    pub(super) owes_note: bool,
-    pub(super) asks: bool,
+    pub(super) owes_ack: bool,
+    pub(super) requests_ack: bool,
     /// The peer has to wait for its core, by its last packet.
     pub(super) lacks_core: bool,
     /// Received bytes that are not yet processed.
@@ -194,8 +194,8 @@ impl TcpConnection {
             }),
             is_blocked: false,
             is_armed: false,
-            owes_note: false,
-            asks: false,
+            owes_ack: false,
+            requests_ack: false,
             lacks_core: false,
             rest: Vec::new(),
             inflow: None,
@@ -220,7 +220,7 @@ impl TcpConnection {
     }
 
     /// This process was away for so long: that time does not count against the peer.
-    pub(super) fn forgive(&mut self, passed_ns: u64) {
+    pub(super) fn skip_time(&mut self, passed_ns: u64) {
         self.since_ns = self.since_ns.saturating_add(passed_ns);
         self.moved_ns = self.moved_ns.saturating_add(passed_ns);
     }
@@ -278,7 +278,7 @@ pub(super) enum TcpDataTarget {
 }
 
 /// The present memory of a target; `None`: the bytes are dropped.
-pub(super) type Found = Option<MemoryRange>;
+pub(super) type TargetMemory = Option<MemoryRange>;
 
 /// Time during which the first bytes may still come over a line.
 const NEW_NS: u64 = 1_000_000_000;

@@ -42,7 +42,7 @@ pub(super) struct Hello {
     /// Number of the attempt, among all of the caller to this host.
     pub(super) attempt: u32,
     /// The host's last attempt that the caller has welcomed.
-    pub(super) heard: u32,
+    pub(super) welcomed: u32,
     /// The connection is to be a rail beside the present one.
     pub(super) is_rail: bool,
     pub(super) nonce: [u64; 2],
@@ -130,7 +130,7 @@ impl Hello {
         put(&mut bytes, 12, &self.from.to_le_bytes());
         put(&mut bytes, 16, &self.to.to_le_bytes());
         put(&mut bytes, 24, &self.attempt.to_le_bytes());
-        put(&mut bytes, 28, &self.heard.to_le_bytes());
+        put(&mut bytes, 28, &self.welcomed.to_le_bytes());
         put_nonce(&mut bytes, 32, self.nonce);
         bytes
     }
@@ -147,7 +147,7 @@ impl Hello {
             from: u32_at(bytes, 12),
             to: u64_at(bytes, 16),
             attempt: u32_at(bytes, 24),
-            heard: u32_at(bytes, 28),
+            welcomed: u32_at(bytes, 28),
             nonce: [u64_at(bytes, 32), u64_at(bytes, 40)],
         })
     }
@@ -329,7 +329,7 @@ mod tests {
         from: 3,
         to: 9,
         attempt: 0x0102_0304,
-        heard: 5,
+        welcomed: 5,
         is_rail: false,
         nonce: [11, 12],
     };
@@ -343,7 +343,7 @@ mod tests {
         PairKey::new(StreamKey::new(ours), StreamKey::new(theirs))
     }
 
-    fn meeting() -> HandshakeContext {
+    fn context() -> HandshakeContext {
         HandshakeContext {
             keys: keys(7, 7),
             hello: HELLO,
@@ -365,28 +365,28 @@ mod tests {
             HandshakeVerdict::Gone,
             HandshakeVerdict::NoRail,
         ] {
-            let said = riddle(verdict, [1, 2]);
-            assert_eq!(of_riddle(&said), Ok((verdict, [1, 2])));
+            let reply = riddle(verdict, [1, 2]);
+            assert_eq!(of_riddle(&reply), Ok((verdict, [1, 2])));
             let welcome = Welcome {
                 verdict,
                 ack: ACK,
                 rails: 3,
             };
-            let bytes = meeting().welcome(verdict, ACK, 3);
-            assert_eq!(meeting().of_welcome(&bytes), Ok(welcome));
+            let bytes = context().welcome(verdict, ACK, 3);
+            assert_eq!(context().of_welcome(&bytes), Ok(welcome));
         }
-        assert_eq!(meeting().of_proof(&meeting().proof(ACK, 4)), Ok((ACK, 4)));
+        assert_eq!(context().of_proof(&context().proof(ACK, 4)), Ok((ACK, 4)));
     }
 
     #[test]
     fn a_proof_is_good_for_one_key_one_pair_and_one_connection() {
-        let proof = meeting().proof(ACK, 2);
+        let proof = context().proof(ACK, 2);
         let hello = |change: fn(&mut Hello)| {
             let mut hello = HELLO;
             change(&mut hello);
-            HandshakeContext { hello, ..meeting() }
+            HandshakeContext { hello, ..context() }
         };
-        let with = |keys| HandshakeContext { keys, ..meeting() };
+        let with = |keys| HandshakeContext { keys, ..context() };
         let others = [
             with(keys(7, 8)),
             // Each of the 128 bits matters.
@@ -394,7 +394,7 @@ mod tests {
             with(keys(7 | 1 << 32, 7 | 1 << 32)),
             HandshakeContext {
                 nonce: [21, 23],
-                ..meeting()
+                ..context()
             },
             hello(|it| it.from = 4),
             hello(|it| it.to = 8),
@@ -413,13 +413,13 @@ mod tests {
             let mut bad = proof;
             bad[at] ^= 4;
             assert_eq!(
-                meeting().of_proof(&bad),
+                context().of_proof(&bad),
                 Err(HandshakeFault::Key),
                 "byte {at}"
             );
         }
         // A MAC of one side is not valid for the other.
-        assert_eq!(meeting().of_welcome(&proof), Err(HandshakeFault::Key));
+        assert_eq!(context().of_welcome(&proof), Err(HandshakeFault::Key));
         assert_eq!(keys(1, 2), keys(2, 1));
         assert_ne!(keys(1, 2), keys(1, 1));
         assert_eq!(format!("{:?}", keys(1, 2)), "Keys(..)");
@@ -439,8 +439,8 @@ mod tests {
         assert_eq!(Hello::of(&bytes), Err(HandshakeFault::Garbage));
         assert_eq!(foreign_version(&bytes), None);
         assert_eq!(foreign_version(&HELLO.to_bytes()), None);
-        let mut said = riddle(HandshakeVerdict::Joined, [0; 2]);
-        said[10] = 200;
-        assert_eq!(of_riddle(&said), Err(HandshakeFault::Garbage));
+        let mut reply = riddle(HandshakeVerdict::Joined, [0; 2]);
+        reply[10] = 200;
+        assert_eq!(of_riddle(&reply), Err(HandshakeFault::Garbage));
     }
 }

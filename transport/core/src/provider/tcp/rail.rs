@@ -4,12 +4,12 @@
 //! all without numbers. A read may be repeated, so that a rail needs no session: requests over a rail that ends are
 //! made again over the first connection.
 //!
-//! | file | what is in it |
+//! | file | content |
 //! |------|---------------|
 //! | `rail.rs` | a rail, and over which connection a piece goes |
-//! | `rails.rs` | how rails are made and given up |
+//! | `rails.rs` | making and ending rails |
 //! | `striping.rs` | reads that are cut into pieces |
-//! | `serve.rs`, `arrive/rail.rs` | what goes out over a rail, and what comes |
+//! | `serve.rs`, `arrive/rail.rs` | sending and receiving over a rail |
 
 use std::collections::VecDeque;
 
@@ -36,7 +36,7 @@ impl ConnectionLoad {
     }
 
     /// Counts a requested piece.
-    pub(super) fn ask(&mut self, bytes: u64) {
+    pub(super) fn request(&mut self, bytes: u64) {
         self.bytes += bytes;
     }
 
@@ -88,7 +88,7 @@ impl ConnectionLoad {
 #[derive(Debug, Default)]
 pub(super) struct TcpRails {
     /// Connections that the peer allows with this process; 0: it does not support rails.
-    pub(super) told: u8,
+    pub(super) allowed: u8,
     pub(super) all: Vec<TcpRail>,
     pub(super) calls: Vec<RailCall>,
     /// Pieces over the first connection.
@@ -116,7 +116,7 @@ impl TcpRails {
 
     /// Whether data have moved over one of them recently.
     pub(super) fn has_moved(&self, now_ns: u64) -> bool {
-        let moved = |rail: &TcpRail| now_ns.saturating_sub(rail.moved_ns) < LATELY_NS;
+        let moved = |rail: &TcpRail| now_ns.saturating_sub(rail.moved_ns) < RECENT_NS;
         self.all.iter().any(moved)
     }
 
@@ -153,12 +153,12 @@ impl TcpRails {
         if index != best && time(&load) > fastest.time_ns(rest, unknown_ns) {
             return None;
         }
-        self.let_idle_hope(index);
+        self.retry_slow(index);
         Some(index)
     }
 
     /// A slow connection may recover: it is tried again after some time.
-    fn let_idle_hope(&mut self, but: usize) {
+    fn retry_slow(&mut self, but: usize) {
         let first = std::iter::once(&mut self.first);
         let all = first.chain(self.all.iter_mut().map(|rail| &mut rail.load));
         for (_, load) in all.enumerate().filter(|(index, _)| *index != but) {
@@ -192,7 +192,7 @@ pub(super) struct TcpRail {
     pub(super) doubted_ns: Option<u64>,
     /// Requests and replies to be sent, and how many of their bytes were.
     pub(super) words: Vec<u8>,
-    pub(super) said: usize,
+    pub(super) sent: usize,
     /// Reads by the peer to serve here.
     pub(super) serves: VecDeque<TcpReadRequest>,
     pub(super) out: Option<Sending>,
@@ -219,7 +219,7 @@ impl TcpRail {
             moved_ns: now_ns,
             doubted_ns: None,
             words: first,
-            said: 0,
+            sent: 0,
             serves: VecDeque::new(),
             out: None,
             is_blocked: false,
@@ -230,7 +230,7 @@ impl TcpRail {
     }
 
     /// Appends a packet without data to the bytes to be sent.
-    pub(super) fn say(
+    pub(super) fn enqueue(
         &mut self,
         kind: TcpPacketKind,
         make: impl FnOnce(&mut TcpPacketBuilder<'_>),
@@ -295,7 +295,7 @@ pub(super) const MOST_SERVES: usize = 16;
 /// When at most so many bytes requested over a connection are outstanding, the next piece is requested.
 const AHEAD_BYTES: u64 = 128 << 10;
 /// Movement within this time counts as recent; it is shorter than the time after which an idle connection is cut off.
-const LATELY_NS: u64 = 5_000_000_000;
+const RECENT_NS: u64 = 5_000_000_000;
 /// Upper bound for the measured time of a piece.
 const MOST_TIME_NS: u64 = 1_000_000_000;
 const FIRST_PAUSE_NS: u64 = 1_000_000_000;
@@ -319,7 +319,7 @@ mod tests {
                 }
             };
             if *time_us != 0 {
-                load.ask(PIECE);
+                load.request(PIECE);
                 load.come(PIECE, 0, time_us * 1000);
             }
         }
@@ -340,7 +340,7 @@ mod tests {
                     0 => &mut rails.first,
                     _ => &mut rails.all[index - 1].load,
                 };
-                load.ask(PIECE);
+                load.request(PIECE);
                 let since_us = ends[index].last().copied().unwrap_or(now_us);
                 ends[index].push(since_us + times_us[index]);
                 counts[index] += 1;
@@ -379,9 +379,9 @@ mod tests {
     fn what_is_not_known_is_tried_and_what_was_slow_again() {
         let mut rails = rails(&[100, 0]);
         assert_eq!(rails.choose(PIECE, 4 * PIECE, Some(0)), Some(0));
-        rails.first.ask(PIECE);
+        rails.first.request(PIECE);
         assert_eq!(rails.choose(PIECE, 3 * PIECE, Some(0)), Some(1));
-        rails.all[0].load.ask(PIECE);
+        rails.all[0].load.request(PIECE);
         rails.all[0].load.come(PIECE, 0, 3_000_000);
         rails.first.come(PIECE, 100_000, 200_000);
         let mut tries = 0;
@@ -399,8 +399,8 @@ mod tests {
         while let Some(index) = rails.choose(PIECE, 1 << 40, Some(0)) {
             counts[index] += 1;
             match index {
-                0 => rails.first.ask(PIECE),
-                _ => rails.all[0].load.ask(PIECE),
+                0 => rails.first.request(PIECE),
+                _ => rails.all[0].load.request(PIECE),
             }
         }
         assert_eq!(counts, [1, 1]);
@@ -421,10 +421,10 @@ mod tests {
     #[test]
     fn a_piece_that_was_late_says_little() {
         let mut load = rails(&[100]).first;
-        load.ask(PIECE);
+        load.request(PIECE);
         load.come(PIECE, 100_000, 500_000_000);
         assert!(load.time_ns(PIECE, 1) <= 200_000, "{load:?}");
-        load.ask(PIECE);
+        load.request(PIECE);
         load.come(PIECE, 500_000_000, 500_100_000);
         assert!(load.time_ns(PIECE, 1) <= 150_000, "{load:?}");
     }

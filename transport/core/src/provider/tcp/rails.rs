@@ -10,8 +10,8 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::active_open::{CONNECT_NS, ConnectStage};
+use super::connect::{HandshakeRefusal, Stepped};
 use super::links::{SockOwner, TcpLinkEvent, TcpLinks};
-use super::meet::{HandshakeRefusal, Stepped};
 use super::proof::{HandshakeContext, HandshakeVerdict};
 use super::rail::{RailCall, TcpRail};
 use super::sockets::{Sock, Sockets};
@@ -30,7 +30,7 @@ pub(super) struct ActiveRail {
 /// Making rails.
 impl<S: Sockets> TcpLinks<S> {
     /// The number of connections with a peer that this process allows, for the handshake.
-    pub(super) fn rails_to_tell(&self) -> u8 {
+    pub(super) fn allowed_rails(&self) -> u8 {
         self.limits.rails
     }
 
@@ -53,7 +53,7 @@ impl<S: Sockets> TcpLinks<S> {
         let is_first = self.known.with(peer).is_first;
         let side = self.of(peer);
         let rails = &side.rails;
-        let may_be = usize::from(rails.told.min(most)).saturating_sub(1);
+        let may_be = usize::from(rails.allowed.min(most)).saturating_sub(1);
         let is_time = rails.again_at_ns <= now_ns;
         let is_busy = !rails.calls.is_empty() || rails.all.len() >= may_be;
         if !is_first || side.line.is_none() || !is_time || is_busy {
@@ -145,7 +145,7 @@ impl<S: Sockets> TcpLinks<S> {
     }
 
     /// Handles an event on a rail that is being made.
-    pub(super) fn go_on_with_rail_call(&mut self, peer: u32, sock: Sock) {
+    pub(super) fn continue_rail_call(&mut self, peer: u32, sock: Sock) {
         let is_it = |call: &RailCall| call.stage.sock() == Some(sock);
         let calls = &mut self.of(peer).rails.calls;
         let Some(at) = calls.iter().position(is_it) else {
@@ -178,10 +178,10 @@ impl<S: Sockets> TcpLinks<S> {
     pub(super) fn welcome_rail(
         &mut self,
         peer: u32,
-        meeting: &HandshakeContext,
-        mut stranger: UnprovenConnection,
+        context: &HandshakeContext,
+        mut caller: UnprovenConnection,
     ) {
-        let sock = stranger.talk.sock;
+        let sock = caller.stream.sock;
         let interface = match self.may_add_rail(peer, sock) {
             Ok((interface, old)) => {
                 if let Some(old) = old {
@@ -190,32 +190,32 @@ impl<S: Sockets> TcpLinks<S> {
                 interface
             }
             Err(why) => {
-                let no = meeting.welcome(HandshakeVerdict::NoRail, Ack::default(), 0);
-                stranger.talk.say(&no);
+                let no = context.welcome(HandshakeVerdict::NoRail, Ack::default(), 0);
+                caller.stream.enqueue(&no);
                 // If that does not get through, the end of the connection has the same effect.
-                _ = stranger.talk.push(&mut self.sockets);
+                _ = caller.stream.push(&mut self.sockets);
                 self.close(sock);
                 if let Some(why) = why {
-                    self.complain_of(&stranger, &HandshakeRefusal::Rail(peer, why));
+                    self.complain_of(&caller, &HandshakeRefusal::Rail(peer, why));
                 }
                 return;
             }
         };
-        let rails = self.rails_to_tell();
-        let first = meeting.welcome(HandshakeVerdict::Joined, Ack::default(), rails);
+        let rails = self.allowed_rails();
+        let first = context.welcome(HandshakeVerdict::Joined, Ack::default(), rails);
         self.add_rail(peer, (sock, interface), first.to_vec());
     }
 
     /// The interface of a further connection that a peer has made, and the rail that it replaces: a peer that makes a
     /// second one over an interface has noticed before this process that the former broke. Or a refusal, with a reason
     /// if it is a protocol violation.
-    fn may_add_rail(&self, peer: u32, sock: Sock) -> Result<(u32, Option<Sock>), Refused> {
+    fn may_add_rail(&self, peer: u32, sock: Sock) -> Result<(u32, Option<Sock>), RailRefusal> {
         let Some(side) = self.find(peer).filter(|side| side.lost.is_none()) else {
             return Err(Some("without a first one"));
         };
         if side.line.is_none() {
             // A former first connection may just have been evicted.
-            let was_there = side.heard_attempt != 0 || side.attempt != 0;
+            let was_there = side.peer_attempt != 0 || side.attempt != 0;
             return Err((!was_there).then_some("without a first one"));
         }
         if self.known.with(peer).is_first {
@@ -228,7 +228,7 @@ impl<S: Sockets> TcpLinks<S> {
         if let Some(old) = old {
             return Ok((interface, Some(old.sock)));
         }
-        let may_be = usize::from(side.rails.told.min(self.limits.rails));
+        let may_be = usize::from(side.rails.allowed.min(self.limits.rails));
         if all.len() + 1 >= may_be {
             return Err(Some("beside as many as there may be"));
         }
@@ -371,7 +371,7 @@ impl<S: Sockets> TcpLinks<S> {
         let Some(side) = self.find_mut(peer) else {
             return;
         };
-        let (has_answered, Some(rail)) = (!side.has_asked, side.rails.find(sock)) else {
+        let (has_answered, Some(rail)) = (!side.has_requested_ack, side.rails.find(sock)) else {
             return;
         };
         rail.moved_ns = rail.moved_ns.saturating_add(passed_ns);
@@ -384,7 +384,7 @@ impl<S: Sockets> TcpLinks<S> {
         match rail.doubted_ns {
             None => {
                 rail.doubted_ns = Some(now_ns);
-                self.ask(peer);
+                self.request_ack(peer);
             }
             // A peer that has not replied was absent: the rail's time starts when it is back.
             Some(_) if !has_answered => rail.doubted_ns = Some(now_ns),
@@ -408,7 +408,7 @@ impl<S: Sockets> TcpLinks<S> {
 }
 
 /// Why a rail is refused, if that is a protocol violation.
-type Refused = Option<&'static str>;
+type RailRefusal = Option<&'static str>;
 
 /// How long a peer may leave an attempt unanswered whose connection its system has accepted.
 const PROOF_NS: u64 = 30_000_000_000;

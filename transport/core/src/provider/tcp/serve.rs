@@ -14,7 +14,7 @@ use crate::WorkOutcome;
 
 impl TcpTransfers {
     /// Queues a peer's read over a rail. `false`: a protocol violation.
-    pub(super) fn hear_rail_read(&mut self, rail: &mut TcpRail, read: TcpReadRequest) -> bool {
+    pub(super) fn handle_rail_read(&mut self, rail: &mut TcpRail, read: TcpReadRequest) -> bool {
         let is_piece = (1..=PIECE_BYTES as u64).contains(&read.bytes);
         if !is_piece || rail.serving() >= MOST_SERVES {
             return false;
@@ -53,7 +53,7 @@ impl TcpTransfers {
             let (sent, is_data) = match &rail.out {
                 Some(out) => (self.send_data(sockets, peer, sock, out)?, true),
                 None => {
-                    let words = &rail.words[rail.said..];
+                    let words = &rail.words[rail.sent..];
                     (sockets.send(sock, words, None, false)?, false)
                 }
             };
@@ -72,10 +72,10 @@ impl TcpTransfers {
                     self.serving -= 1;
                 }
             } else {
-                rail.said += sent;
-                if rail.said == rail.words.len() {
+                rail.sent += sent;
+                if rail.sent == rail.words.len() {
                     rail.words.clear();
-                    rail.said = 0;
+                    rail.sent = 0;
                 }
             }
         }
@@ -97,7 +97,7 @@ impl TcpTransfers {
         } else {
             self.serving -= 1;
             let (id, outcome, old) = (read.id, WorkOutcome::BadKey, 0);
-            rail.say(TcpPacketKind::Answer, |maker| {
+            rail.enqueue(TcpPacketKind::Answer, |maker| {
                 maker.answer(TcpWorkReply { id, outcome, old });
             });
         }

@@ -16,7 +16,7 @@ pub(in crate::provider) type Sock = u32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::provider) enum SockEvent {
     /// A connection waits to be accepted.
-    Door,
+    Incoming,
     /// An event on a connection.
     On {
         /// The connection.
@@ -73,7 +73,7 @@ pub(in crate::provider) trait Sockets: Debug {
     fn want_to_send(&mut self, sock: Sock, wants: bool);
 
     /// Sets whether there are events when a connection waits to be accepted, as there are at first.
-    fn want_callers(&mut self, wants: bool);
+    fn watch_listeners(&mut self, wants: bool);
 
     /// Limit of open descriptors of this process, the program's included.
     fn most_open(&self) -> usize;
@@ -82,7 +82,7 @@ pub(in crate::provider) trait Sockets: Debug {
     fn is_cut_off(&mut self, sock: Sock, for_ms: u32) -> bool;
 
     /// Appends the pending events.
-    fn look(&mut self, signs: &mut Vec<SockEvent>);
+    fn look(&mut self, sock_events: &mut Vec<SockEvent>);
 
     /// Adds the events that end a sleep.
     fn fall_asleep(&self, waits: &mut WaitSet);

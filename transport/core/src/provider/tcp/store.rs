@@ -75,7 +75,7 @@ impl PacketStore {
         let header = TcpPacketHeader {
             bytes,
             kind: kept.kind.unwrap_or(TcpPacketKind::Ack),
-            asks: false,
+            requests_ack: false,
             lacks_core,
             ack,
             number,

@@ -9,7 +9,7 @@ use super::links::{TcpLinkEvent, TcpLinks};
 use super::packet::{PIECE_BYTES, TcpPacketBuilder, TcpPacketKind, TcpReadRequest};
 use super::peer::TcpDataTarget;
 use super::sockets::{Sock, Sockets};
-use super::transfers::{MOST_ASKED, MOST_UNSENT, TcpTransfers};
+use super::transfers::{MOST_UNANSWERED, MOST_UNSENT, TcpTransfers};
 use super::works::{PartConnection, StripedReadPart};
 use crate::WorkOutcome;
 
@@ -41,7 +41,7 @@ impl TcpTransfers {
         work.has_begun = true;
         work.shared.get_or_insert_default();
         let bytes = work.bytes();
-        let shares = &mut self.desk(peer).shares;
+        let shares = &mut self.queue(peer).shares;
         shares.all.push_back((id, 0));
         shares.left += bytes;
     }
@@ -51,33 +51,33 @@ impl TcpTransfers {
         while links.of(peer).lost.is_none() {
             let session = &links.of(peer).session;
             let has_room = session.room() != 0 && session.unsent() < MOST_UNSENT;
-            let desk = self.desk(peer);
-            let is_open = has_room && desk.asked < MOST_ASKED;
-            if is_open && let Some(piece) = desk.shares.again.pop() {
-                self.ask_first(links, peer, piece);
+            let queue = self.queue(peer);
+            let is_open = has_room && queue.unanswered < MOST_UNANSWERED;
+            if is_open && let Some(piece) = queue.shares.again.pop() {
+                self.request_over_first(links, peer, piece);
                 continue;
             }
             let connections = 1 + links.of(peer).rails.all.len();
             let Some(piece) = self.next_piece(peer, connections as u64) else {
                 return;
             };
-            let left = self.desk(peer).shares.left;
+            let left = self.queue(peer).shares.left;
             let here = self.here_over_first(links, peer);
             let rails = &mut links.of(peer).rails;
             let chosen = rails.choose(piece.bytes, left, is_open.then_some(here));
             let Some(index) = chosen else {
                 return;
             };
-            let shares = &mut self.desk(peer).shares;
+            let shares = &mut self.queue(peer).shares;
             shares.left -= piece.bytes;
             if let Some((_, next)) = shares.all.front_mut() {
                 *next += piece.bytes;
             }
             match index.checked_sub(1) {
-                None => self.ask_first(links, peer, piece),
+                None => self.request_over_first(links, peer, piece),
                 Some(rail) => {
                     let sock = links.of(peer).rails.all[rail].sock;
-                    self.ask_rail(links, peer, sock, piece);
+                    self.request_over_rail(links, peer, sock, piece);
                 }
             }
         }
@@ -100,7 +100,7 @@ impl TcpTransfers {
     /// The next piece that was not requested, where there are so many connections.
     fn next_piece(&mut self, peer: u32, connections: u64) -> Option<ReadPiece> {
         loop {
-            let (work, from) = *self.desk(peer).shares.all.front()?;
+            let (work, from) = *self.queue(peer).shares.all.front()?;
             let all = self.works.find(peer, work).map_or(0, |work| work.bytes());
             let left = all.saturating_sub(from);
             if left != 0 {
@@ -109,14 +109,14 @@ impl TcpTransfers {
                 let bytes = left.min(share).min(PIECE_BYTES as u64);
                 return Some(ReadPiece { work, from, bytes });
             }
-            self.desk(peer).shares.all.pop_front();
+            self.queue(peer).shares.all.pop_front();
         }
     }
 
     /// Requests nothing more of a read.
     fn forget_rest(&mut self, peer: u32, id: u32) {
         let bytes = self.works.find(peer, id).map_or(0, |work| work.bytes());
-        let shares = &mut self.desk(peer).shares;
+        let shares = &mut self.queue(peer).shares;
         shares.again.retain(|piece| piece.work != id);
         if let Some(at) = shares.all.iter().position(|(work, _)| *work == id)
             && let Some((_, from)) = shares.all.remove(at)
@@ -154,20 +154,25 @@ impl TcpTransfers {
     }
 
     /// Requests a piece over the first connection.
-    fn ask_first<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32, piece: ReadPiece) {
+    fn request_over_first<S: Sockets>(
+        &mut self,
+        links: &mut TcpLinks<S>,
+        peer: u32,
+        piece: ReadPiece,
+    ) {
         let now_ns = links.sockets.clock_ns();
         let Some(read) = self.request(peer, piece, PartConnection::First, now_ns) else {
             return;
         };
-        self.desk(peer).asked += 1;
-        links.of(peer).rails.first.ask(piece.bytes);
+        self.queue(peer).unanswered += 1;
+        links.of(peer).rails.first.request(piece.bytes);
         let make = |place: &mut Vec<u8>| TcpPacketBuilder::new(place).read(&read);
         let slot = links.store.keep(TcpPacketKind::Read, make, None, None);
         links.post(peer, slot);
     }
 
     /// Requests a piece over a rail.
-    fn ask_rail<S: Sockets>(
+    fn request_over_rail<S: Sockets>(
         &mut self,
         links: &mut TcpLinks<S>,
         peer: u32,
@@ -194,13 +199,18 @@ impl TcpTransfers {
                 // Before this, nothing was expected to move.
                 (rail.moved_ns, rail.doubted_ns) = (now_ns, None);
             }
-            rail.load.ask(piece.bytes);
-            rail.say(TcpPacketKind::Read, |maker| maker.read(&read));
+            rail.load.request(piece.bytes);
+            rail.enqueue(TcpPacketKind::Read, |maker| maker.read(&read));
         }
     }
 
     /// A rail has ended: its pieces are requested again.
-    pub(super) fn ask_again<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32, made: u32) {
+    pub(super) fn request_again<S: Sockets>(
+        &mut self,
+        links: &mut TcpLinks<S>,
+        peer: u32,
+        made: u32,
+    ) {
         for part in self.works.take_parts_over(peer, made) {
             let StripedReadPart {
                 work, from, bytes, ..
@@ -214,13 +224,13 @@ impl TcpTransfers {
                 self.end_if_bad(links, peer, work);
             } else {
                 let piece = ReadPiece { work, from, bytes };
-                self.desk(peer).shares.again.push(piece);
+                self.queue(peer).shares.again.push(piece);
             }
         }
     }
 
     /// Some of a part has arrived, or all of it.
-    pub(super) fn hear_part<S: Sockets>(
+    pub(super) fn handle_part<S: Sockets>(
         &mut self,
         links: &mut TcpLinks<S>,
         peer: u32,
@@ -289,8 +299,8 @@ impl TcpTransfers {
         match part.over {
             PartConnection::First => {
                 rails.first.come(part.bytes, part.asked_ns, now_ns);
-                let desk = self.desk(peer);
-                desk.asked = desk.asked.saturating_sub(1);
+                let queue = self.queue(peer);
+                queue.unanswered = queue.unanswered.saturating_sub(1);
             }
             PartConnection::Rail(made) => {
                 rails.failures = 0;

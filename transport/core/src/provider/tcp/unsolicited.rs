@@ -112,15 +112,15 @@ impl TcpTransfers {
         if !is_fit || is_shared {
             return false;
         }
-        let desk = self.desk(peer);
-        let may_go = desk.refrains == 0 && desk.unsolicited < MOST_ANNOUNCED;
+        let queue = self.queue(peer);
+        let may_go = queue.bare_announcements == 0 && queue.unsolicited < MOST_ANNOUNCED;
         may_go && self.exports.may_announce(peer, key)
     }
 
     /// Counts an announcement without its data.
-    pub(super) fn refrain(&mut self, peer: u32) {
-        let desk = self.desk(peer);
-        desk.refrains = desk.refrains.saturating_sub(1);
+    pub(super) fn count_bare_announcement(&mut self, peer: u32) {
+        let queue = self.queue(peer);
+        queue.bare_announcements = queue.bare_announcements.saturating_sub(1);
     }
 
     /// Queues announced data.
@@ -132,9 +132,9 @@ impl TcpTransfers {
     ) {
         self.exports.announce(peer, key);
         self.serving += 1;
-        let desk = self.desk(peer);
-        desk.unsolicited += 1;
-        desk.serves.push_back(Serve::Unsolicited(key));
+        let queue = self.queue(peer);
+        queue.unsolicited += 1;
+        queue.serves.push_back(Serve::Unsolicited(key));
         self.go_on(links, peer);
         links.flush(peer);
     }
@@ -147,7 +147,7 @@ impl TcpTransfers {
         key: RemoteKey,
     ) {
         self.serving -= 1;
-        self.desk(peer).unsolicited -= 1;
+        self.queue(peer).unsolicited -= 1;
         let data = self.exports.find(peer, key, 0, key.bytes);
         let make = |bytes: &mut Vec<u8>| TcpPacketBuilder::new(bytes).unsolicited(key);
         let export = data.map(|_| key.check);
@@ -158,15 +158,15 @@ impl TcpTransfers {
     }
 
     /// The peer had to drop such data, or did not want them.
-    pub(super) fn hear_declined(&mut self, peer: u32) {
-        self.desk(peer).refrains = REFRAINS;
+    pub(super) fn handle_declined(&mut self, peer: u32) {
+        self.queue(peer).bare_announcements = BARE_ANNOUNCEMENTS;
     }
 }
 
 /// Receiving. `false`: a protocol violation.
 impl TcpTransfers {
     /// Records an announcement, whose data will follow.
-    pub(super) fn hear_announcement<S: Sockets>(
+    pub(super) fn handle_announcement<S: Sockets>(
         &mut self,
         links: &mut TcpLinks<S>,
         peer: u32,
@@ -174,11 +174,11 @@ impl TcpTransfers {
     ) -> bool {
         let is_fit = (1..=MOST_UNSOLICITED_BYTES as u64).contains(&key.bytes);
         let is_new = !self.unsolicited.all.contains_key(&(peer, key));
-        let desk = self.desk(peer);
-        if !is_fit || !is_new || desk.announced >= MOST_ANNOUNCED {
+        let queue = self.queue(peer);
+        if !is_fit || !is_new || queue.announced >= MOST_ANNOUNCED {
             return false;
         }
-        desk.announced += 1;
+        queue.announced += 1;
         let announced = AnnouncedData {
             turn: links.turn,
             ..AnnouncedData::default()
@@ -288,9 +288,9 @@ impl TcpTransfers {
         };
         let is_kept = matches!(announced.target, AnnouncedTarget::Kept { .. }) && bytes != 0;
         let is_dropped = matches!(announced.target, AnnouncedTarget::Dropped);
-        let desk = self.desk(peer);
-        desk.announced -= 1;
-        desk.declines |= is_dropped;
+        let queue = self.queue(peer);
+        queue.announced -= 1;
+        queue.declines |= is_dropped;
         if !is_kept {
             self.unsolicited.forget(name);
         }
@@ -352,7 +352,7 @@ impl TcpTransfers {
         };
         if announced.has_come {
             self.unsolicited.forget(name);
-            self.desk(peer).declines = true;
+            self.queue(peer).declines = true;
             self.go_on(links, peer);
         } else if !matches!(announced.target, AnnouncedTarget::Read(_)) {
             let was = std::mem::replace(&mut announced.target, AnnouncedTarget::Dropped);
@@ -396,7 +396,7 @@ const COPIED_BYTES: u64 = 32 << 10;
 /// Data not read for so long make room for others.
 const OLD_NS: u64 = 1_000_000_000;
 /// Announcements without data after some that were dropped.
-const REFRAINS: u32 = 64;
+const BARE_ANNOUNCEMENTS: u32 = 64;
 
 #[cfg(test)]
 impl Unsolicited {
@@ -411,6 +411,7 @@ impl Unsolicited {
 impl TcpTransfers {
     /// Whether announced data of a peer have not arrived.
     pub(super) fn is_any_expected(&self, peer: u32) -> bool {
-        self.find_desk(peer).is_some_and(|desk| desk.announced != 0)
+        self.find_queue(peer)
+            .is_some_and(|queue| queue.announced != 0)
     }
 }

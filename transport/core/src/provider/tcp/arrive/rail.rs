@@ -11,7 +11,7 @@ use super::super::proof::{u32_at, u64_at};
 use super::super::rail::RailInflow;
 use super::super::sockets::{Sock, Sockets};
 use super::super::works::PartConnection;
-use super::{BEHIND_BYTES, MOST_WRONGS, TcpRecvBuffer, TcpRecvStep};
+use super::{BEHIND_BYTES, MOST_VIOLATIONS, TcpRecvBuffer, TcpRecvStep};
 use crate::WorkOutcome;
 use crate::provider::tcp::Tcp;
 use crate::provider::tcp::links::TcpLinkEvent;
@@ -154,7 +154,7 @@ impl<S: Sockets> Tcp<S> {
         let bytes = &buffer.bytes[buffer.from - header.wanted()..buffer.from];
         let made = rail.made;
         let is_good = match header.kind {
-            TcpPacketKind::Read => self.moves.hear_rail_read(rail, TcpReadRequest::of(bytes)),
+            TcpPacketKind::Read => self.moves.handle_rail_read(rail, TcpReadRequest::of(bytes)),
             TcpPacketKind::Data => {
                 let (id, at) = (u32_at(bytes, 0), u64_at(bytes, 8));
                 let bytes = header.bytes - header.wanted();
@@ -163,7 +163,7 @@ impl<S: Sockets> Tcp<S> {
                 is_asked
             }
             TcpPacketKind::Answer => TcpWorkReply::of(bytes).is_some_and(|answer| {
-                let is_asked = self.moves.has_asked_rail(peer, answer.id, made);
+                let is_asked = self.moves.has_probed_rail(peer, answer.id, made);
                 let is_bad = is_asked && answer.outcome == WorkOutcome::BadKey;
                 if is_bad {
                     self.moves.part_is_bad(&mut self.links, peer, answer.id);
@@ -204,7 +204,7 @@ impl<S: Sockets> Tcp<S> {
             return TcpRecvStep::Lacks;
         }
         let (links, bytes) = (&mut self.links, inflow.bytes as u64);
-        self.moves.hear_part(links, peer, inflow.id, bytes);
+        self.moves.handle_part(links, peer, inflow.id, bytes);
         TcpRecvStep::Taken
     }
 
@@ -213,11 +213,11 @@ impl<S: Sockets> Tcp<S> {
         self.links.rail_broke(peer, sock);
         self.links.counts.refused.add(1);
         let side = self.links.of(peer);
-        side.wrongs += 1;
+        side.violations += 1;
         let words = format!("what rank {peer} sends over tcp makes no sense: {what}");
-        match side.wrongs {
-            1 => self.links.news.complain(words),
-            MOST_WRONGS.. => self.links.lose(peer, &words),
+        match side.violations {
+            1 => self.links.notices.complain(words),
+            MOST_VIOLATIONS.. => self.links.lose(peer, &words),
             _ => {}
         }
     }
@@ -225,7 +225,7 @@ impl<S: Sockets> Tcp<S> {
 
 /// Checks against the parts requested over rails.
 impl super::super::transfers::TcpTransfers {
-    fn has_asked_rail(&mut self, peer: u32, id: u32, made: u32) -> bool {
+    fn has_probed_rail(&mut self, peer: u32, id: u32, made: u32) -> bool {
         let part = self.works.find_part(peer, id);
         part.is_some_and(|part| part.over == PartConnection::Rail(made))
     }
@@ -239,7 +239,7 @@ impl super::super::transfers::TcpTransfers {
         bytes: usize,
     ) -> bool {
         let whole = self.works.find_part(peer, id).map(|part| part.bytes);
-        at == 0 && whole == Some(bytes as u64) && self.has_asked_rail(peer, id, made)
+        at == 0 && whole == Some(bytes as u64) && self.has_probed_rail(peer, id, made)
     }
 }
 

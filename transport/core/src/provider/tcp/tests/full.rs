@@ -15,7 +15,7 @@ fn a_write_that_is_whole_while_there_is_no_room_is_answered_though_nothing_more_
     };
     let mut world = World::new(config, 8);
     world.send(1, 0);
-    world.until("the connection", |world| world.heard[0][1] == 1);
+    world.until("the connection", |world| world.received[0][1] == 1);
     let content = || lent_for_ever(vec![7; 100_000]);
     let far = content().address();
     let key = world.all[0].export(Peer(1), far, 100_000);

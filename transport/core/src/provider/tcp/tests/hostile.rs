@@ -88,7 +88,7 @@ pub(super) fn hello(tcp: &Tcp<System>, from: u32, attempt: u32) -> Hello {
         from,
         to: tcp.links.identity,
         attempt,
-        heard: 0,
+        welcomed: 0,
         is_rail: false,
         nonce: [1, 2],
     }
@@ -101,9 +101,9 @@ pub(super) fn greet(
     hello: Hello,
 ) -> (HandshakeVerdict, [u64; 2]) {
     stream.write_all(&hello.to_bytes()).unwrap();
-    let mut said = [0; proof::RIDDLE_BYTES];
-    pull(tcp, stream, &mut said);
-    proof::of_riddle(&said).unwrap()
+    let mut reply = [0; proof::RIDDLE_BYTES];
+    pull(tcp, stream, &mut reply);
+    proof::of_riddle(&reply).unwrap()
 }
 
 pub(super) fn keys(key: u128) -> PairKey {
@@ -136,18 +136,18 @@ impl Liar {
         let hello = hello(tcp, rank, attempt);
         let (_, nonce) = greet(tcp, &mut stream, hello);
         let keys = keys(KEY);
-        let meeting = HandshakeContext { keys, hello, nonce };
+        let context = HandshakeContext { keys, hello, nonce };
         let next = tcp.links.of(rank).session.ack().next;
         let ack = Ack {
             next: 1,
             beyond: 0,
             returned: 0,
         };
-        stream.write_all(&meeting.proof(ack, RAILS)).unwrap();
-        let mut said = [0; proof::WELCOME_BYTES];
-        pull(tcp, &mut stream, &mut said);
+        stream.write_all(&context.proof(ack, RAILS)).unwrap();
+        let mut reply = [0; proof::WELCOME_BYTES];
+        pull(tcp, &mut stream, &mut reply);
         assert_eq!(
-            meeting.of_welcome(&said).unwrap().verdict,
+            context.of_welcome(&reply).unwrap().verdict,
             HandshakeVerdict::Joined
         );
         Self {
@@ -169,7 +169,7 @@ impl Liar {
         let header = TcpPacketHeader {
             bytes: bytes.len() - 16,
             kind,
-            asks: false,
+            requests_ack: false,
             lacks_core: false,
             ack: Ack {
                 next: 1,
@@ -185,10 +185,10 @@ impl Liar {
 
     /// The next outcome that the host replies, as on the wire.
     pub(super) fn answer(&mut self, tcp: &mut Tcp<System>) -> u8 {
-        let mut said = [0; 32];
-        pull(tcp, &mut self.stream, &mut said);
-        assert_eq!(said[4], TcpPacketKind::Answer as u8, "{said:?}");
-        said[20]
+        let mut reply = [0; 32];
+        pull(tcp, &mut self.stream, &mut reply);
+        assert_eq!(reply[4], TcpPacketKind::Answer as u8, "{reply:?}");
+        reply[20]
     }
 }
 
@@ -384,16 +384,16 @@ fn of_two_connections_of_a_peer_the_later_one_counts() {
     let hello = hello(&tcp, 1, 1);
     let (_, nonce) = greet(&mut tcp, &mut late, hello);
     let keys = keys(KEY);
-    let meeting = HandshakeContext { keys, hello, nonce };
+    let context = HandshakeContext { keys, hello, nonce };
     let ack = Ack {
         next: 1,
         ..Ack::default()
     };
-    late.write_all(&meeting.proof(ack, 0)).unwrap();
-    let mut said = [0; proof::WELCOME_BYTES];
-    pull(&mut tcp, &mut late, &mut said);
+    late.write_all(&context.proof(ack, 0)).unwrap();
+    let mut reply = [0; proof::WELCOME_BYTES];
+    pull(&mut tcp, &mut late, &mut reply);
     assert_eq!(
-        meeting.of_welcome(&said).unwrap().verdict,
+        context.of_welcome(&reply).unwrap().verdict,
         HandshakeVerdict::Old
     );
 }

@@ -42,7 +42,7 @@ fn hello_of_rail(tcp: &Tcp<System>, rank: u32) -> Hello {
 }
 
 /// Requests to be a rail of this rank, with the key of this job; returns the verdict.
-fn ask_for_rail(
+fn request_rail(
     tcp: &mut Tcp<System>,
     rank: u32,
     at: &str,
@@ -53,13 +53,13 @@ fn ask_for_rail(
     let (verdict, nonce) = greet(tcp, &mut stream, hello);
     assert_eq!(verdict, HandshakeVerdict::Joined);
     let keys = keys(key);
-    let meeting = HandshakeContext { keys, hello, nonce };
-    let proof = meeting.proof(Ack::default(), 2);
+    let context = HandshakeContext { keys, hello, nonce };
+    let proof = context.proof(Ack::default(), 2);
     stream.write_all(&proof).unwrap();
     let verdict = (key == KEY).then(|| {
-        let mut said = [0; proof::WELCOME_BYTES];
-        pull(tcp, &mut stream, &mut said);
-        meeting.of_welcome(&said).unwrap().verdict
+        let mut reply = [0; proof::WELCOME_BYTES];
+        pull(tcp, &mut stream, &mut reply);
+        context.of_welcome(&reply).unwrap().verdict
     });
     (Liar { stream, number: 0 }, verdict)
 }
@@ -72,7 +72,7 @@ fn rails(tcp: &Tcp<System>, peer: u32) -> usize {
 /// A peer, and its rail.
 fn joined(tcp: &mut Tcp<System>, attempt: u32) -> (Liar, Liar) {
     let first = Liar::join(tcp, 0, attempt);
-    let (rail, verdict) = ask_for_rail(tcp, 0, "127.0.0.2", KEY);
+    let (rail, verdict) = request_rail(tcp, 0, "127.0.0.2", KEY);
     assert_eq!(verdict, Some(HandshakeVerdict::Joined));
     assert_eq!(rails(tcp, 0), 1);
     (first, rail)
@@ -90,7 +90,7 @@ fn who_may_have_no_rail_is_sent_away_and_why_is_told_once() {
         (KEY, ""),
         (KEY + 1, "did not prove to know the key"),
     ] {
-        let (mut liar, verdict) = ask_for_rail(&mut tcp, 0, "127.0.0.2", key);
+        let (mut liar, verdict) = request_rail(&mut tcp, 0, "127.0.0.2", key);
         assert!(verdict.is_none_or(|verdict| verdict == HandshakeVerdict::NoRail));
         is_ended(&mut tcp, &mut liar.stream);
         let words = complaint(&mut tcp);
@@ -100,9 +100,9 @@ fn who_may_have_no_rail_is_sent_away_and_why_is_told_once() {
     assert_eq!(tcp.links.counts.refused.get(), 3);
     // By the same interface, which the peer cannot know.
     let _first = Liar::join(&mut tcp, 0, 1);
-    let (_, verdict) = ask_for_rail(&mut tcp, 0, "127.0.0.1", KEY);
+    let (_, verdict) = request_rail(&mut tcp, 0, "127.0.0.1", KEY);
     assert_eq!(verdict, Some(HandshakeVerdict::NoRail));
-    let (_rail, verdict) = ask_for_rail(&mut tcp, 0, "127.0.0.2", KEY);
+    let (_rail, verdict) = request_rail(&mut tcp, 0, "127.0.0.2", KEY);
     assert_eq!(verdict, Some(HandshakeVerdict::Joined));
     assert_eq!((rails(&tcp, 0), complaint(&mut tcp)), (1, String::new()));
 }
@@ -111,7 +111,7 @@ fn who_may_have_no_rail_is_sent_away_and_why_is_told_once() {
 fn one_rail_too_many_is_sent_away() {
     let mut tcp = host();
     let (_first, _rail) = joined(&mut tcp, 1);
-    let (mut liar, verdict) = ask_for_rail(&mut tcp, 0, "127.0.0.3", KEY);
+    let (mut liar, verdict) = request_rail(&mut tcp, 0, "127.0.0.3", KEY);
     assert_eq!(verdict, Some(HandshakeVerdict::NoRail));
     is_ended(&mut tcp, &mut liar.stream);
     let words = complaint(&mut tcp);
@@ -123,7 +123,7 @@ fn one_rail_too_many_is_sent_away() {
 fn of_two_rails_over_an_interface_the_later_one_counts() {
     let mut tcp = host();
     let (_first, mut old) = joined(&mut tcp, 1);
-    let (_new, verdict) = ask_for_rail(&mut tcp, 0, "127.0.0.2", KEY);
+    let (_new, verdict) = request_rail(&mut tcp, 0, "127.0.0.2", KEY);
     assert_eq!(verdict, Some(HandshakeVerdict::Joined));
     is_ended(&mut tcp, &mut old.stream);
     assert_eq!((rails(&tcp, 0), complaint(&mut tcp)), (1, String::new()));
@@ -221,10 +221,10 @@ fn over_a_rail_nothing_is_read_but_what_was_exported() {
     };
     rail.number = 0;
     rail.send(TcpPacketKind::Read, |maker| maker.read(&read), &[]);
-    let mut said = [0; 40];
-    pull(&mut tcp, &mut rail.stream, &mut said);
+    let mut reply = [0; 40];
+    pull(&mut tcp, &mut rail.stream, &mut reply);
     assert_eq!(
-        (said[4], said[16], &said[32..]),
+        (reply[4], reply[16], &reply[32..]),
         (TcpPacketKind::Data as u8, 4, &[5; 8][..])
     );
     assert!(!tcp.moves.is_any_under_way());

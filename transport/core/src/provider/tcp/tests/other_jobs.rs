@@ -61,14 +61,14 @@ fn who_knows_somebody_else_by_the_same_number_does_not_take_the_one_for_the_othe
         let mut world = two_jobs(seed);
         // The first address of rank 0 of the other job leads to rank 1 of it.
         world.send(0, 2);
-        world.until("the frame", |world| world.heard[2][2] == 1);
+        world.until("the frame", |world| world.received[2][2] == 1);
         for _ in 0..500 {
             world.turn();
         }
-        assert_eq!(world.heard[3], [0; 4], "seed {seed}");
+        assert_eq!(world.received[3], [0; 4], "seed {seed}");
         assert!(world.all[3].links.joined.is_empty(), "seed {seed}");
         world.send(3, 2);
-        world.until("another one", |world| world.heard[1][2] == 1);
-        assert_eq!(world.heard[0], [0; 4], "seed {seed}");
+        world.until("another one", |world| world.received[1][2] == 1);
+        assert_eq!(world.received[0], [0; 4], "seed {seed}");
     }
 }

@@ -36,7 +36,7 @@ fn whose_call_hangs_takes_the_other_in() {
     // It would get the verdict to yield for ever, since rank 0 has precedence and is calling.
     world.send(1, 0);
     pass(&mut world, 4);
-    assert_eq!((world.heard[0][1], world.heard[1][0]), (1, 1));
+    assert_eq!((world.received[0][1], world.received[1][0]), (1, 1));
     assert!(world.complaints.is_empty(), "{:?}", world.complaints);
 }
 
@@ -72,7 +72,7 @@ fn a_process_that_has_ended_is_lost_within_seconds() {
         let mut world = calm(2);
         if was_joined {
             world.send(0, 1);
-            world.until("the frame", |world| world.heard[1][0] == 1);
+            world.until("the frame", |world| world.received[1][0] == 1);
         }
         world.busy = vec![1];
         world.net.end(1);
@@ -102,7 +102,7 @@ fn a_connection_that_was_made_while_its_caller_computed_is_used() {
     }
     assert_eq!(world.net.connections(), 2, "none was thrown away");
     world.busy.clear();
-    world.until("it", |world| world.heard[1][0] == 1);
+    world.until("it", |world| world.received[1][0] == 1);
     assert!(world.complaints.is_empty(), "{:?}", world.complaints);
 }
 
@@ -113,15 +113,15 @@ fn nothing_is_said_of_ranks_that_compute() {
     for turns in [40, 1] {
         world.send(1, 0);
         for _ in 0..turns {
-            if world.all[0].links.strangers.is_empty() {
+            if world.all[0].links.unproven.is_empty() {
                 world.turn();
             }
         }
         world.busy = vec![1];
         pass(&mut world, 60);
         world.busy.clear();
-        let heard = world.heard[0][1];
-        world.until("the frame", |world| world.heard[0][1] >= heard.max(1));
+        let received = world.received[0][1];
+        world.until("the frame", |world| world.received[0][1] >= received.max(1));
         world.all[1].links.hang_up(0);
         pass(&mut world, 1);
     }

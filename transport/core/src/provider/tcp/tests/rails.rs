@@ -226,7 +226,7 @@ fn rails_are_given_up_before_any_other_connection() {
         let mut world = World::new(config, pairs);
         world.until_there_are_rails(0, 1, 1);
         world.send(0, 2);
-        world.until("it", |world| world.heard[2][0] == 1);
+        world.until("it", |world| world.received[2][0] == 1);
         (0..1000).for_each(|_| world.turn());
         let links = &world.all[0].links;
         assert!(links.has_line(1) && links.has_line(2), "{pairs}");
@@ -265,7 +265,7 @@ fn a_key_that_is_bad_ends_the_read_once_when_nothing_of_it_is_under_way() {
 }
 
 /// Many reads between three processes, while at random moments connections of an interface break, or its network is cut for a while.
-fn befall(seed: u64) {
+fn run_with_faults(seed: u64) {
     let _failing = Failing(seed);
     let mut random = SimRandom::new(seed ^ 0x4a11);
     let config = StreamsConfig {
@@ -287,7 +287,7 @@ fn befall(seed: u64) {
             let target = world.read(reader, owner, key, part);
             reads.push((target, all[from as usize..].to_vec()));
         }
-        strike(&mut world, &mut random, &mut cut);
+        inject_fault(&mut world, &mut random, &mut cut);
         (0..20).for_each(|_| world.turn());
         world.net.pass(random.below(SECOND / 10));
     }
@@ -317,7 +317,7 @@ fn befall(seed: u64) {
 }
 
 /// Breaks or cuts an interface, or not.
-fn strike(world: &mut World, random: &mut SimRandom, cut: &mut Option<u32>) {
+fn inject_fault(world: &mut World, random: &mut SimRandom, cut: &mut Option<u32>) {
     match random.below(12) {
         0 => world.net.reset(random.below(2) as u32),
         1 if cut.is_none() => {
@@ -341,7 +341,7 @@ fn whatever_befalls_interfaces_every_read_ends_once_and_has_all() {
     let seeds = std::env::var("RMPI_TEST_SEEDS").ok();
     let seeds = seeds.map_or(24, |seeds| seeds.parse::<u64>().unwrap());
     let seeds = only.map_or(1..seeds, |seed| seed..seed + 1);
-    seeds.for_each(befall);
+    seeds.for_each(run_with_faults);
 }
 
 struct Failing(u64);

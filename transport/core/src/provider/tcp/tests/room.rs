@@ -31,7 +31,7 @@ fn buffers_that_are_given_back_while_there_is_no_connection_are_heard_of() {
         for _ in 0..MOST_LENT {
             world.all[0].post_send(Peer(1), HEAD, &large).unwrap();
         }
-        world.until("all", |world| world.heard[1][0] == MOST_LENT);
+        world.until("all", |world| world.received[1][0] == MOST_LENT);
         if is_crowded {
             crowd_out(&mut world);
         } else {
@@ -50,7 +50,7 @@ fn buffers_that_are_given_back_while_there_is_no_connection_are_heard_of() {
             }
         }
         assert!(has_sent, "{is_crowded}");
-        world.until("it", |world| world.heard[1][0] == MOST_LENT + 1);
+        world.until("it", |world| world.received[1][0] == MOST_LENT + 1);
     }
 }
 
@@ -122,7 +122,7 @@ fn move_data(
 }
 
 /// All of them.
-const WAYS: [(WorkKind, bool); 4] = [
+const TRANSFERS: [(WorkKind, bool); 4] = [
     (WorkKind::Read, true),
     (WorkKind::Read, false),
     (WorkKind::Write, true),
@@ -136,11 +136,14 @@ fn data_get_through_where_there_are_more_peers_than_connections() {
             most_open,
             ..StreamsConfig::of(0, 13)
         };
-        for way in WAYS {
-            let (world, _) = move_data(config, pairs, 768 << 10, way);
+        for transfer in TRANSFERS {
+            let (world, _) = move_data(config, pairs, 768 << 10, transfer);
             // None was evicted while it moved data.
             let broken: u64 = world.all.iter().map(|tcp| tcp.counts().broken.get()).sum();
-            assert!(broken <= 20, "{most_open} {pairs} {way:?}: {broken} broke");
+            assert!(
+                broken <= 20,
+                "{most_open} {pairs} {transfer:?}: {broken} broke"
+            );
         }
     }
 }
@@ -148,10 +151,10 @@ fn data_get_through_where_there_are_more_peers_than_connections() {
 #[test]
 fn while_many_connections_move_data_others_wait() {
     let (ranks, pairs) = (200, 4);
-    for way in WAYS {
-        let (world, most) = move_data(StreamsConfig::of(0, ranks), pairs, 64 << 10, way);
+    for transfer in TRANSFERS {
+        let (world, most) = move_data(StreamsConfig::of(0, ranks), pairs, 64 << 10, transfer);
         // And the waiting incoming connections, and the outgoing attempts.
-        assert!(most <= 2 * 4 + 64 + MOST_CALLS, "{way:?}: {most}");
+        assert!(most <= 2 * 4 + 64 + MOST_CALLS, "{transfer:?}: {most}");
         assert!(world.complaints.is_empty(), "{:?}", world.complaints);
     }
 }

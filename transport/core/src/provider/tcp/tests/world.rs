@@ -18,7 +18,7 @@ pub(super) struct World {
     pub(super) net: FakeStreams,
     pub(super) all: Vec<Tcp<FakeSockets>>,
     /// Frames that arrived, by receiver and sender.
-    pub(super) heard: Vec<Vec<u32>>,
+    pub(super) received: Vec<Vec<u32>>,
     /// Works that succeeded, by process.
     pub(super) worked: Vec<u32>,
     /// Works that have ended, with any outcome.
@@ -44,7 +44,7 @@ impl World {
     pub(super) fn of(config: StreamsConfig, net: FakeStreams, all: Vec<Tcp<FakeSockets>>) -> Self {
         Self {
             all,
-            heard: vec![vec![0; config.ranks as usize]; config.ranks as usize],
+            received: vec![vec![0; config.ranks as usize]; config.ranks as usize],
             worked: vec![0; config.ranks as usize],
             ended: 0,
             busy: Vec::new(),
@@ -77,7 +77,7 @@ impl World {
         for index in 0..completions.len() {
             let (me, done) = (me as usize, WorkOutcome::Done);
             match completions.take(index) {
-                Some(Completion::Arrived(it)) => self.heard[me][it.peer.0 as usize] += 1,
+                Some(Completion::Arrived(it)) => self.received[me][it.peer.0 as usize] += 1,
                 Some(Completion::Worked { outcome, .. }) => {
                     self.worked[me] += u32::from(outcome == done);
                     self.ended += 1;

@@ -11,9 +11,9 @@ use super::world::{SECOND, World};
 
 /// Whether there is an event for a waiting connection.
 fn is_called<S: Sockets>(tcp: &mut Tcp<S>) -> bool {
-    let mut signs = Vec::new();
-    tcp.links.sockets.look(&mut signs);
-    signs.contains(&SockEvent::Door)
+    let mut sock_events = Vec::new();
+    tcp.links.sockets.look(&mut sock_events);
+    sock_events.contains(&SockEvent::Incoming)
 }
 
 #[test]

@@ -114,8 +114,8 @@ impl<S: Sockets> TcpLinks<S> {
             .filter(|one| !self.calls.is_under_way(*one));
         let kept: usize = waiting.map(socks).sum();
         let most = self.limits.lines.min(self.sockets.most_open() / KEPT_PART);
-        let heard = self.find(peer).and_then(|side| side.call.as_ref());
-        if kept + heard.map_or(0, |call| call.heard().len()) > most {
+        let call = self.find(peer).and_then(|side| side.call.as_ref());
+        if kept + call.map_or(0, |call| call.accepted().len()) > most {
             return self.let_go(peer);
         }
         let call = self.of(peer).call.as_mut();
@@ -137,7 +137,7 @@ impl<S: Sockets> TcpLinks<S> {
     }
 
     /// Queues a call that stands aside again, if it has connections to make.
-    fn see_whether_aside(&mut self, peer: u32) {
+    fn requeue_if_useful(&mut self, peer: u32) {
         let call = self.find(peer).and_then(|side| side.call.as_ref());
         let has_to_do = call.is_some_and(|call| !call.may_stand_aside());
         if has_to_do && self.calls.is_aside(peer) {
@@ -163,7 +163,7 @@ impl<S: Sockets> TcpLinks<S> {
         // This process may have polled late: a connection that was established meanwhile is no failure.
         let late = call.map(|call| call.late(now_ns)).unwrap_or_default();
         late.into_iter()
-            .for_each(|sock| self.go_on_with_call(peer, sock));
+            .for_each(|sock| self.continue_call(peer, sock));
         let call = self.find(peer).and_then(|side| side.call.as_ref());
         for index in 0..call.map_or(0, |call| call.tries.len()) {
             self.try_one(peer, index);
@@ -224,31 +224,31 @@ impl<S: Sockets> TcpLinks<S> {
         let far = self.known.with(peer);
         let side = self.of(peer);
         let to = side.place.as_ref().map_or(0, |place| place.identity);
-        let (attempt, heard) = if is_rail {
+        let (attempt, welcomed) = if is_rail {
             (0, 0)
         } else {
             side.attempt = side.attempt.wrapping_add(1);
-            (side.attempt, side.heard_attempt)
+            (side.attempt, side.peer_attempt)
         };
         let hello = Hello {
             is_rail,
             from: far.known_as,
             to,
             attempt,
-            heard,
+            welcomed,
             nonce: [self.sockets.random(), self.sockets.random()],
         };
-        let mut talk = HandshakeStream::new(sock);
-        talk.say(&hello.to_bytes());
+        let mut stream = HandshakeStream::new(sock);
+        stream.enqueue(&hello.to_bytes());
         ConnectStage::Connecting {
-            talk,
+            stream,
             hello,
             since_ns: self.now_ns,
         }
     }
 
     /// Handles an event on a connection of a call.
-    pub(super) fn go_on_with_call(&mut self, peer: u32, sock: Sock) {
+    pub(super) fn continue_call(&mut self, peer: u32, sock: Sock) {
         let now_ns = self.now_ns;
         let Some(side) = self.find_mut(peer) else {
             return;
@@ -270,7 +270,7 @@ impl<S: Sockets> TcpLinks<S> {
         match stepped {
             Ok(Stepped::At(stage)) => {
                 call.has_come(index, stage, now_ns);
-                self.see_whether_aside(peer);
+                self.requeue_if_useful(peer);
             }
             Ok(Stepped::Joined(Welcome { ack, rails, .. }, attempt)) => {
                 let line = TcpConnection::new(sock, self.numbers.next(), Vec::new());
@@ -303,10 +303,10 @@ impl<S: Sockets> TcpLinks<S> {
         let words = format!(
             "rank {peer}{}{host} cannot be reached at {address}: it {}",
             if host.is_empty() { "" } else { " on host " },
-            words_of_version(*version)
+            describe_version(*version)
         );
-        if self.strangers.is_news(address.ip(), "version") {
-            self.news.complain(words);
+        if self.unproven.is_first_report(address.ip(), "version") {
+            self.notices.complain(words);
         }
     }
 
@@ -317,7 +317,7 @@ impl<S: Sockets> TcpLinks<S> {
             .call
             .as_ref()
             .map_or(0, |call| call.tries[index].refusals);
-        self.try_failed(peer, index, &words_of(refusal));
+        self.try_failed(peer, index, &describe_refusal(refusal));
         // Nothing listens at that port, or another process does.
         let is_not_there = match refusal {
             HandshakeRefusal::Io(error) => error.kind() == io::ErrorKind::ConnectionRefused,
@@ -339,15 +339,15 @@ impl<S: Sockets> TcpLinks<S> {
         };
         call.tries[index].stage = ConnectStage::Failed { again_at_ns: 0 };
         call.tries[index].fail(why.to_owned(), now_ns);
-        call.see_whether_heard(now_ns);
+        call.note_accepted(now_ns);
         let was_proving = call.proving.take_if(|proving| *proving == index);
         let greeted = |stage: &ConnectStage| matches!(stage, ConnectStage::Greeted { .. });
         let others = call.tries.iter().filter(|one| greeted(&one.stage));
         let others = others.filter_map(|one| one.stage.sock());
         let others: Vec<Sock> = others.filter(|_| was_proving.is_some()).collect();
-        self.see_whether_aside(peer);
+        self.requeue_if_useful(peer);
         for sock in others {
-            self.go_on_with_call(peer, sock);
+            self.continue_call(peer, sock);
         }
     }
 
@@ -360,43 +360,46 @@ impl<S: Sockets> TcpLinks<S> {
         let sockets = &mut self.sockets;
         match stage {
             ConnectStage::Connecting {
-                mut talk,
+                mut stream,
                 hello,
                 since_ns,
             } => {
-                if !talk.push(sockets)? {
+                if !stream.push(sockets)? {
                     return Ok(Stepped::At(ConnectStage::Connecting {
-                        talk,
+                        stream,
                         hello,
                         since_ns,
                     }));
                 }
-                sockets.want_to_send(talk.sock, false);
-                self.step(peer, ConnectStage::Greeted { talk, hello }, may_prove)
+                sockets.want_to_send(stream.sock, false);
+                self.step(peer, ConnectStage::Greeted { stream, hello }, may_prove)
             }
-            ConnectStage::Greeted { mut talk, hello } if !may_prove => {
-                take_riddle_in(&mut talk, sockets)?;
-                Ok(Stepped::At(ConnectStage::Greeted { talk, hello }))
+            ConnectStage::Greeted { mut stream, hello } if !may_prove => {
+                take_riddle_in(&mut stream, sockets)?;
+                Ok(Stepped::At(ConnectStage::Greeted { stream, hello }))
             }
-            ConnectStage::Greeted { mut talk, hello } => {
-                let Some(riddle) = pull_first(&mut talk, sockets)? else {
-                    return Ok(Stepped::At(ConnectStage::Greeted { talk, hello }));
+            ConnectStage::Greeted { mut stream, hello } => {
+                let Some(riddle) = pull_first(&mut stream, sockets)? else {
+                    return Ok(Stepped::At(ConnectStage::Greeted { stream, hello }));
                 };
-                let meeting = self.answer_riddle(peer, &riddle, hello, &mut talk)?;
-                self.step(peer, ConnectStage::Proved { talk, meeting }, true)
+                let context = self.answer_riddle(peer, &riddle, hello, &mut stream)?;
+                self.step(peer, ConnectStage::Proved { stream, context }, true)
             }
-            ConnectStage::Proved { mut talk, meeting } => {
-                if !talk.push(sockets)? {
-                    sockets.want_to_send(talk.sock, true);
-                    return Ok(Stepped::At(ConnectStage::Proved { talk, meeting }));
+            ConnectStage::Proved {
+                mut stream,
+                context,
+            } => {
+                if !stream.push(sockets)? {
+                    sockets.want_to_send(stream.sock, true);
+                    return Ok(Stepped::At(ConnectStage::Proved { stream, context }));
                 }
-                sockets.want_to_send(talk.sock, false);
-                let Some(welcome) = talk.pull(sockets)? else {
-                    return Ok(Stepped::At(ConnectStage::Proved { talk, meeting }));
+                sockets.want_to_send(stream.sock, false);
+                let Some(welcome) = stream.pull(sockets)? else {
+                    return Ok(Stepped::At(ConnectStage::Proved { stream, context }));
                 };
-                let welcome = meeting.of_welcome(&welcome)?;
+                let welcome = context.of_welcome(&welcome)?;
                 match welcome.verdict {
-                    HandshakeVerdict::Joined => Ok(Stepped::Joined(welcome, meeting.hello.attempt)),
+                    HandshakeVerdict::Joined => Ok(Stepped::Joined(welcome, context.hello.attempt)),
                     verdict => Err(HandshakeRefusal::Verdict(verdict)),
                 }
             }
@@ -410,7 +413,7 @@ impl<S: Sockets> TcpLinks<S> {
         peer: u32,
         riddle: &[u8; proof::RIDDLE_BYTES],
         hello: Hello,
-        talk: &mut HandshakeStream,
+        stream: &mut HandshakeStream,
     ) -> Result<HandshakeContext, HandshakeRefusal> {
         let (verdict, nonce) = proof::of_riddle(riddle)?;
         match verdict {
@@ -422,14 +425,14 @@ impl<S: Sockets> TcpLinks<S> {
             verdict => return Err(HandshakeRefusal::Verdict(verdict)),
         }
         let keys = self.secrets.with(peer);
-        let meeting = HandshakeContext { keys, hello, nonce };
-        let rails = self.rails_to_tell();
+        let context = HandshakeContext { keys, hello, nonce };
+        let rails = self.allowed_rails();
         let ack = match hello.is_rail {
             true => Ack::default(),
             false => self.of(peer).session.tell(),
         };
-        talk.say(&meeting.proof(ack, rails));
-        Ok(meeting)
+        stream.enqueue(&context.proof(ack, rails));
+        Ok(context)
     }
 }
 
@@ -447,19 +450,19 @@ pub(super) enum Stepped {
 /// Incoming connections.
 impl<S: Sockets> TcpLinks<S> {
     /// Accepts the waiting connections.
-    pub(super) fn open_door(&mut self) {
+    pub(super) fn accept_waiting(&mut self) {
         let now_ns = self.sockets.clock_ns();
         let mut has_taken = false;
-        while self.strangers.has_room(now_ns) && !self.is_full() {
+        while self.unproven.has_room(now_ns) && !self.is_full() {
             match self.sockets.accept() {
                 Ok(Some((sock, from))) => {
                     has_taken = true;
-                    if let Some(stranger) = self.strangers.take_for_another(now_ns) {
-                        self.close(stranger.talk.sock);
-                        self.complain_of_many(&stranger);
+                    if let Some(caller) = self.unproven.take_for_another(now_ns) {
+                        self.close(caller.stream.sock);
+                        self.complain_of_many(&caller);
                     }
                     self.own(sock, SockOwner::Stranger);
-                    self.strangers.add(sock, from, now_ns);
+                    self.unproven.add(sock, from, now_ns);
                 }
                 Ok(None) => return,
                 Err(error) if eviction::is_without_descriptors(&error) => {
@@ -474,73 +477,73 @@ impl<S: Sockets> TcpLinks<S> {
                 }
                 Err(error) => {
                     let here = IpAddr::from([0, 0, 0, 0]);
-                    if self.strangers.is_news(here, "accept") {
+                    if self.unproven.is_first_report(here, "accept") {
                         let words =
                             format!("a connection cannot be taken in: {error}; it is tried again");
-                        self.news.complain(words);
+                        self.notices.complain(words);
                     }
                     break;
                 }
             }
         }
-        self.is_crowded = !self.strangers.has_room(now_ns);
-        let give_way_ns = self.strangers.give_way_at_ns();
+        self.is_crowded = !self.unproven.has_room(now_ns);
+        let give_way_ns = self.unproven.replaceable_at_ns();
         let until_ns = give_way_ns.filter(|_| self.is_crowded);
         // Else the kernel would report the waiting connection again and again.
         self.shut_until_ns = Some(until_ns.unwrap_or(now_ns + SHUT_NS));
-        self.sockets.want_callers(false);
+        self.sockets.watch_listeners(false);
     }
 
     /// An unauthenticated connection has ended: waiting ones are accepted soon, or at once if many have ended.
-    fn make_way(&mut self) {
-        let soon_ns = match self.strangers.has_much_room() {
+    fn schedule_accept(&mut self) {
+        let soon_ns = match self.unproven.has_much_room() {
             true => self.now_ns,
             false => self.now_ns + CROWD_NS,
         };
         if let Some(until_ns) = self.shut_until_ns.as_mut().filter(|_| self.is_crowded) {
             *until_ns = soon_ns.min(*until_ns);
-            self.open_door_again();
+            self.resume_accepting();
         }
     }
 
     /// Accepts connections again after a pause; there is an event if one waits.
-    pub(super) fn open_door_again(&mut self) {
+    pub(super) fn resume_accepting(&mut self) {
         let is_over = |until_ns: &u64| *until_ns <= self.now_ns;
         if self
             .shut_until_ns
             .take_if(|until_ns| is_over(until_ns))
             .is_some()
         {
-            self.sockets.want_callers(true);
+            self.sockets.watch_listeners(true);
         }
     }
 
     /// Handles an event on an unauthenticated connection.
-    pub(super) fn go_on_with_stranger(&mut self, sock: Sock) {
-        let Some(mut stranger) = self.strangers.take(sock) else {
+    pub(super) fn continue_unproven(&mut self, sock: Sock) {
+        let Some(mut caller) = self.unproven.take(sock) else {
             return;
         };
-        match self.listen(&mut stranger) {
-            Ok(None) => return self.strangers.put_back(stranger),
-            Ok(Some((peer, _, meeting))) if meeting.hello.is_rail => {
-                self.welcome_rail(peer, &meeting, stranger);
+        match self.listen(&mut caller) {
+            Ok(None) => return self.unproven.put_back(caller),
+            Ok(Some((peer, _, context))) if context.hello.is_rail => {
+                self.welcome_rail(peer, &context, caller);
             }
-            Ok(Some((peer, told, meeting))) => self.welcome(peer, told, &meeting, stranger),
+            Ok(Some((peer, report, context))) => self.welcome(peer, report, &context, caller),
             Err(refusal) => {
                 self.close(sock);
-                self.complain_of(&stranger, &refusal);
+                self.complain_of(&caller, &refusal);
             }
         }
-        self.make_way();
+        self.schedule_accept();
     }
 
     /// Processes the caller's messages; returns the peer and its proof's content when it is authenticated.
     fn listen(
         &mut self,
-        stranger: &mut UnprovenConnection,
-    ) -> Result<Option<(u32, Told, HandshakeContext)>, HandshakeRefusal> {
-        if stranger.meeting.is_none() {
-            let hello = match pull_first(&mut stranger.talk, &mut self.sockets) {
+        caller: &mut UnprovenConnection,
+    ) -> Result<Option<(u32, HandshakeReport, HandshakeContext)>, HandshakeRefusal> {
+        if caller.context.is_none() {
+            let hello = match pull_first(&mut caller.stream, &mut self.sockets) {
                 Ok(None) => return Ok(None),
                 Ok(Some(hello)) => Hello::of(&hello),
                 Err(HandshakeRefusal::Wrong(wrong)) => Err(wrong),
@@ -549,62 +552,63 @@ impl<S: Sockets> TcpLinks<S> {
             let hello = match hello {
                 Err(HandshakeFault::Version(version)) => {
                     // It compares versions itself, and can report that.
-                    stranger
-                        .talk
-                        .say(&proof::riddle(HandshakeVerdict::NotMe, [0; 2]));
-                    stranger.talk.push(&mut self.sockets)?;
+                    caller
+                        .stream
+                        .enqueue(&proof::riddle(HandshakeVerdict::NotMe, [0; 2]));
+                    caller.stream.push(&mut self.sockets)?;
                     return Err(HandshakeRefusal::Wrong(HandshakeFault::Version(version)));
                 }
                 hello => hello?,
             };
             let peer = hello.from;
             if hello.to != self.identity || !self.known.may_be(peer) {
-                stranger
-                    .talk
-                    .say(&proof::riddle(HandshakeVerdict::NotMe, [0; 2]));
-                stranger.talk.push(&mut self.sockets)?;
+                caller
+                    .stream
+                    .enqueue(&proof::riddle(HandshakeVerdict::NotMe, [0; 2]));
+                caller.stream.push(&mut self.sockets)?;
                 return Err(HandshakeRefusal::Verdict(HandshakeVerdict::NotMe));
             }
             let nonce = [self.sockets.random(), self.sockets.random()];
             let keys = self.secrets.with(peer);
-            stranger
-                .talk
-                .say(&proof::riddle(HandshakeVerdict::Joined, nonce));
-            stranger.meeting = Some((peer, HandshakeContext { keys, hello, nonce }));
+            caller
+                .stream
+                .enqueue(&proof::riddle(HandshakeVerdict::Joined, nonce));
+            caller.context = Some((peer, HandshakeContext { keys, hello, nonce }));
         }
-        if !stranger.talk.push(&mut self.sockets)? {
-            self.sockets.want_to_send(stranger.talk.sock, true);
+        if !caller.stream.push(&mut self.sockets)? {
+            self.sockets.want_to_send(caller.stream.sock, true);
             return Ok(None);
         }
-        self.sockets.want_to_send(stranger.talk.sock, false);
-        let proof = stranger.talk.pull(&mut self.sockets)?;
-        let (Some((peer, meeting)), Some(proof)) = (stranger.meeting, proof) else {
+        self.sockets.want_to_send(caller.stream.sock, false);
+        let proof = caller.stream.pull(&mut self.sockets)?;
+        let (Some((peer, context)), Some(proof)) = (caller.context, proof) else {
             return Ok(None);
         };
-        let told = meeting.of_proof(&proof)?;
-        Ok(Some((peer, told, meeting)))
+        let report = context.of_proof(&proof)?;
+        Ok(Some((peer, report, context)))
     }
 
     /// Joins an authenticated caller, or sends it the reason why not.
     fn welcome(
         &mut self,
         peer: u32,
-        told: Told,
-        meeting: &HandshakeContext,
-        mut stranger: UnprovenConnection,
+        report: HandshakeReport,
+        context: &HandshakeContext,
+        mut caller: UnprovenConnection,
     ) {
-        let (ack, rails) = told;
-        let sock = stranger.talk.sock;
+        let (ack, rails) = report;
+        let sock = caller.stream.sock;
         let (is_first, now_ns) = (self.known.with(peer).is_first, self.now_ns);
         let side = self.of(peer);
-        let is_old = meeting
+        let is_old = context
             .hello
             .attempt
-            .wrapping_sub(side.heard_attempt)
+            .wrapping_sub(side.peer_attempt)
             .cast_signed()
             <= 0;
         // It has called before it has welcomed the call that led to the present connection.
-        let is_stale = |attempt: u32| meeting.hello.heard.wrapping_sub(attempt).cast_signed() < 0;
+        let is_stale =
+            |attempt: u32| context.hello.welcomed.wrapping_sub(attempt).cast_signed() < 0;
         let has_crossed = side
             .line
             .as_ref()
@@ -622,44 +626,44 @@ impl<S: Sockets> TcpLinks<S> {
             HandshakeVerdict::Joined
         };
         if verdict != HandshakeVerdict::Joined {
-            stranger
-                .talk
-                .say(&meeting.welcome(verdict, Ack::default(), 0));
+            caller
+                .stream
+                .enqueue(&context.welcome(verdict, Ack::default(), 0));
             // If that does not get through, the end of the connection has the same effect.
-            _ = stranger.talk.push(&mut self.sockets);
+            _ = caller.stream.push(&mut self.sockets);
             return self.close(sock);
         }
-        side.heard_attempt = meeting.hello.attempt;
+        side.peer_attempt = context.hello.attempt;
         if self.hang_up(peer) {
             self.counts.broken.add(1);
         }
-        let told = self.of(peer).session.tell();
-        let our_rails = if rails == 0 { 0 } else { self.rails_to_tell() };
-        let first = meeting.welcome(verdict, told, our_rails).to_vec();
+        let our_ack = self.of(peer).session.tell();
+        let our_rails = if rails == 0 { 0 } else { self.allowed_rails() };
+        let first = context.welcome(verdict, our_ack, our_rails).to_vec();
         let line = TcpConnection::new(sock, self.numbers.next(), first);
         self.join(peer, line, (ack, rails));
     }
 
     /// Warns that a connection was rejected to make room for others.
-    fn complain_of_many(&mut self, stranger: &UnprovenConnection) {
+    fn complain_of_many(&mut self, caller: &UnprovenConnection) {
         let now_ns = self.sockets.clock_ns();
-        let is_long = self.strangers.is_long_crowded(now_ns);
-        if is_long && self.strangers.is_news(IpAddr::from([0, 0, 0, 0]), "many") {
-            self.news.complain(format!(
+        let is_long = self.unproven.is_long_crowded(now_ns);
+        if is_long
+            && self
+                .unproven
+                .is_first_report(IpAddr::from([0, 0, 0, 0]), "many")
+        {
+            self.notices.complain(format!(
                 "for 10 s more have connected than prove to be of this job, and the oldest are sent away, as one from {}: ranks connect \
                  again, others should not connect at all",
-                stranger.from
+                caller.from
             ));
         }
     }
 
     /// Warns about a rejected connection, where the user should know.
-    pub(super) fn complain_of(
-        &mut self,
-        stranger: &UnprovenConnection,
-        refusal: &HandshakeRefusal,
-    ) {
-        let (from, ip) = (stranger.from, stranger.from.ip());
+    pub(super) fn complain_of(&mut self, caller: &UnprovenConnection, refusal: &HandshakeRefusal) {
+        let (from, ip) = (caller.from, caller.from.ip());
         let (what, words) = match refusal {
             HandshakeRefusal::Wrong(HandshakeFault::Key) => (
                 "key",
@@ -670,7 +674,7 @@ impl<S: Sockets> TcpLinks<S> {
                 ("garbage", "is no process of an MPI job".to_owned())
             }
             HandshakeRefusal::Wrong(HandshakeFault::Version(version)) => {
-                ("version", words_of_version(*version))
+                ("version", describe_version(*version))
             }
             HandshakeRefusal::Rail(peer, why) => (
                 "rail",
@@ -680,8 +684,8 @@ impl<S: Sockets> TcpLinks<S> {
             HandshakeRefusal::Io(_) | HandshakeRefusal::Verdict(_) => return,
         };
         self.counts.refused.add(1);
-        if self.strangers.is_news(ip, what) {
-            self.news.complain(format!(
+        if self.unproven.is_first_report(ip, what) {
+            self.notices.complain(format!(
                 "somebody at {from} has connected and {words}: refused, which is said once of each host"
             ));
         }
@@ -696,7 +700,7 @@ const CROWD_NS: u64 = 5_000_000;
 /// Joining, when both sides are authenticated.
 impl<S: Sockets> TcpLinks<S> {
     /// Makes this connection the line to a peer, whose handshake reported this state.
-    fn join(&mut self, peer: u32, line: TcpConnection, (ack, rails): Told) {
+    fn join(&mut self, peer: u32, line: TcpConnection, (ack, rails): HandshakeReport) {
         let sock = line.sock;
         self.end_call(peer, Some(sock));
         self.hang_up(peer);
@@ -708,7 +712,7 @@ impl<S: Sockets> TcpLinks<S> {
         self.own(sock, SockOwner::Line(peer));
         let (used, since_ns) = (self.turn, self.now_ns);
         let side = self.of(peer);
-        side.rails.told = rails;
+        side.rails.allowed = rails;
         side.silent_ns = 0;
         side.has_complained = false;
         side.line = Some(TcpConnection {
@@ -738,11 +742,11 @@ impl<S: Sockets> TcpLinks<S> {
 
 /// State that a peer reports in its handshake: its acknowledgement of our stream, and how many connections it allows
 /// with this process; 0: it does not support rails.
-type Told = (Ack, u8);
+type HandshakeReport = (Ack, u8);
 
 /// Checks that the incoming message is of this version.
-fn check_version(talk: &HandshakeStream) -> Result<(), HandshakeFault> {
-    match proof::foreign_version(talk.begun()) {
+fn check_version(stream: &HandshakeStream) -> Result<(), HandshakeFault> {
+    match proof::foreign_version(stream.begun()) {
         Some(version) => Err(HandshakeFault::Version(version)),
         None => Ok(()),
     }
@@ -750,26 +754,26 @@ fn check_version(talk: &HandshakeStream) -> Result<(), HandshakeFault> {
 
 /// The other side's first message, if it is complete.
 fn pull_first<const BYTES: usize>(
-    talk: &mut HandshakeStream,
+    stream: &mut HandshakeStream,
     sockets: &mut impl Sockets,
 ) -> Result<Option<[u8; BYTES]>, HandshakeRefusal> {
-    let pulled = talk.pull(sockets);
-    check_version(talk)?;
+    let pulled = stream.pull(sockets);
+    check_version(stream)?;
     Ok(pulled?)
 }
 
 /// Reads the available part of a RIDDLE, for later.
 fn take_riddle_in(
-    talk: &mut HandshakeStream,
+    stream: &mut HandshakeStream,
     sockets: &mut impl Sockets,
 ) -> Result<(), HandshakeRefusal> {
-    let took = talk.take_in::<{ proof::RIDDLE_BYTES }>(sockets);
-    check_version(talk)?;
+    let took = stream.take_in::<{ proof::RIDDLE_BYTES }>(sockets);
+    check_version(stream)?;
     Ok(took?)
 }
 
 /// The message for the user about a process with another version, and what to do.
-fn words_of_version(version: u16) -> String {
+fn describe_version(version: u16) -> String {
     format!(
         "speaks version {version} of the protocol, and this process version {}: use one installation on all hosts",
         proof::VERSION
@@ -777,7 +781,7 @@ fn words_of_version(version: u16) -> String {
 }
 
 /// The message for the user.
-fn words_of(refusal: &HandshakeRefusal) -> String {
+fn describe_refusal(refusal: &HandshakeRefusal) -> String {
     match refusal {
         HandshakeRefusal::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
             "it has ended the connection".to_owned()
@@ -787,7 +791,7 @@ fn words_of(refusal: &HandshakeRefusal) -> String {
             "something else than an MPI process answers".to_owned()
         }
         HandshakeRefusal::Wrong(HandshakeFault::Version(version)) => {
-            format!("it {}", words_of_version(*version))
+            format!("it {}", describe_version(*version))
         }
         HandshakeRefusal::Wrong(HandshakeFault::Key) => {
             "a process of another job answers".to_owned()
