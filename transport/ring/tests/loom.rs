@@ -649,7 +649,7 @@ fn entries_of_a_broadcast_queue_wait_until_all_have_taken_those_that_they_replac
                         thread::yield_now();
                     }
                     bytes[(number % ENTRIES) as usize].set(number + 1);
-                    queue.publish(number, head(0));
+                    queue.publish(number, entry_head(0));
                     queue.take(0, number + 1);
                 }
             })
@@ -672,7 +672,7 @@ fn entries_of_a_broadcast_queue_wait_until_all_have_taken_those_that_they_replac
 fn the_last_to_take_an_entry_sees_who_waits_for_room() {
     model(|| {
         let queue = Arc::new(BcastQueue::new());
-        queue.publish(0, head(0));
+        queue.publish(0, entry_head(0));
         queue.take(0, 1);
         let others = [1, 2].map(|place| {
             let queue = queue.clone();
@@ -690,7 +690,7 @@ fn the_last_to_take_an_entry_sees_who_waits_for_room() {
     });
 }
 
-fn head(place: u32) -> BcastEntryHead {
+fn entry_head(place: u32) -> BcastEntryHead {
     BcastEntryHead {
         note: MEET,
         place,
