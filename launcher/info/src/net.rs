@@ -55,7 +55,7 @@ pub(crate) fn page(report: &NetReport, devices: &str, peer: Option<IpAddr>) -> P
         ));
         works = false;
     }
-    if let (Some(peer), Some(egress)) = (peer, &report.way) {
+    if let (Some(peer), Some(egress)) = (peer, &report.egress) {
         let (words, reaches) = path_in_words(peer, egress, &ports);
         text.push_str(&wrapped(&words, 0));
         works &= reaches;

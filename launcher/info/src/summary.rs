@@ -238,7 +238,7 @@ mod tests {
                 rails: 1,
                 rendezvous: transport::Rendezvous::Auto,
                 devices,
-                way: None,
+                egress: None,
                 memory: LockedMemoryReport {
                     limit_bytes: None,
                     first_bytes: 1,

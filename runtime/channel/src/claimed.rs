@@ -157,7 +157,7 @@ impl Outlet {
             target.put(from);
         }
         self.line.note(word, bytes);
-        self.line.tell_written(word);
+        self.line.signal_written(word);
         fabric.nudge(peer);
         ClaimOutcome::Done
     }

@@ -200,7 +200,7 @@ pub(crate) struct ArrivalWord {
 impl ArrivalWord {
     #[inline(always)]
     pub(crate) fn publish(self) {
-        self.line.tell_written(self.word);
+        self.line.signal_written(self.word);
     }
 
     /// Adds a note, before the word is published.

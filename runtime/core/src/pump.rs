@@ -78,7 +78,7 @@ impl Pump {
     ) -> Self {
         let most_bytes = fabric.max_send_bytes() as u64;
         let config = engine_config(values, most_bytes);
-        let traffic = PeerTraffic::new(size, fabric.ledger(), channels);
+        let traffic = PeerTraffic::new(size, fabric.counters(), channels);
         Self {
             engine: Engine::with_counters(config, size, counters),
             fabric,

@@ -181,7 +181,7 @@ impl WaitProgress {
     /// Reports that this wait continues, to observers of the job's activity.
     pub(crate) fn tell(&mut self, fabric: &Fabric, is_shared: bool) {
         let begins = !std::mem::replace(&mut self.is_reported, true);
-        fabric.tell_wait(begins, is_shared);
+        fabric.count_sleep(begins, is_shared);
     }
 
     /// Whether the wait is due to be reported outside the process, if other threads wait for this process too.

@@ -23,7 +23,7 @@ use crate::mr::WORD_BYTES;
 use crate::{Atomic, Lease};
 use free::ArenaSpace;
 
-/// The arenas of a node, as one rank sees them.
+/// The arenas of a node, as seen by one rank.
 #[derive(Debug)]
 pub(crate) struct Arenas {
     file: Arc<OwnedFd>,
@@ -31,19 +31,19 @@ pub(crate) struct Arenas {
     first: u64,
     bytes: u64,
     own: ArenaState,
-    /// Which arena is this rank's.
+    /// Index of this rank's arena.
     me: u32,
     windows: HashMap<(u32, u64), ArenaMapping>,
-    /// So many there is room for.
+    /// Number of windows for which room is reserved.
     expected: usize,
 }
 
 /// The state of this rank's arena.
 #[derive(Debug)]
 enum ArenaState {
-    /// Nobody has asked for memory yet.
+    /// No memory has been requested yet.
     Untouched,
-    /// The system gives no addresses for it.
+    /// The system has no address space for it.
     Refused,
     /// Mapped.
     Open {
@@ -75,7 +75,7 @@ impl Arenas {
         }
     }
 
-    /// Memory of `bytes` bytes, zero and aligned to a page; `None` where the arena has no room for it.
+    /// Allocates `bytes` bytes, zeroed and page-aligned; `None` where the arena has no room for them.
     pub(crate) fn allocate(&mut self, bytes: usize) -> Option<NonNull<u8>> {
         if matches!(self.own, ArenaState::Untouched) {
             self.own = match self.map(self.me, 0, self.bytes) {
@@ -94,7 +94,7 @@ impl Arenas {
         Some(unsafe { base.0.add(usize::try_from(offset).ok()?) })
     }
 
-    /// Gives memory back to the system. `false`: it is not from here, or was given back already.
+    /// Gives memory back to the system. Returns `false` if it is not from this arena, or was given back already.
     pub(crate) fn free(&mut self, place: NonNull<u8>) -> bool {
         let ArenaState::Open { base, space } = &mut self.own else {
             return false;
@@ -109,7 +109,7 @@ impl Arenas {
         true
     }
 
-    /// The name that others know an address of this rank's arena by.
+    /// The name under which other ranks address this memory in the rank's arena.
     pub(crate) fn name_of(&self, address: u64, bytes: u64) -> Option<u64> {
         let ArenaState::Open { base, .. } = &self.own else {
             return None;
@@ -119,7 +119,7 @@ impl Arenas {
         inside.then(|| name(offset))
     }
 
-    /// The address of what others name in this rank's arena.
+    /// The address of memory in this rank's arena that another rank names.
     pub(crate) fn address_of(&self, name: u64, bytes: u64) -> Option<u64> {
         let ArenaState::Open { base, .. } = &self.own else {
             return None;
@@ -137,7 +137,7 @@ impl Arenas {
         (is_name(name) && inside).then_some(offset)
     }
 
-    /// Fills bytes `at .. at + bytes` of the lease from `offset` of a rank's arena. `false`: it cannot be mapped.
+    /// Fills bytes `at .. at + bytes` of the lease from `offset` of a rank's arena; `false` if that cannot be mapped.
     pub(crate) fn read(
         &mut self,
         rank: u32,
@@ -159,7 +159,7 @@ impl Arenas {
         true
     }
 
-    /// Copies the lease to `offset` of a rank's arena. `false`: it cannot be mapped.
+    /// Copies the lease to `offset` of a rank's arena; `false` if that cannot be mapped.
     pub(crate) fn write(&mut self, rank: u32, offset: u64, lease: &Lease) -> bool {
         let mut done = 0;
         while done < lease.bytes() {
@@ -174,7 +174,7 @@ impl Arenas {
         true
     }
 
-    /// Changes the word at `offset` of a rank's arena, which is aligned; the lease gets what was there before. `false`: it
+    /// Changes the aligned word at `offset` of a rank's arena; the lease gets its previous value. `false` if the word
     /// cannot be mapped.
     pub(crate) fn change(
         &mut self,
@@ -208,14 +208,14 @@ impl Arenas {
         unsafe { line_at(place) }
     }
 
-    /// Where `bytes` bytes that a rank names in its arena are mapped here, if they are in one piece.
+    /// The address at which `bytes` bytes that a rank names in its arena are mapped here, if they are in one piece.
     pub(crate) fn place_of(&mut self, rank: u32, name: u64, bytes: u64) -> Option<NonNull<u8>> {
         let offset = self.offset_of(name, bytes)?;
         let (place, room) = self.reach(rank, offset)?;
         (bytes <= room as u64).then_some(place)
     }
 
-    /// Makes room for so many more windows of a rank, or as many as it has: to remember one later asks for no memory.
+    /// Reserves room for up to `most` more windows of a rank, so that remembering one later allocates no memory.
     pub(crate) fn expect(&mut self, most: usize) {
         let all = usize::try_from(self.bytes / WINDOW_BYTES).unwrap_or(usize::MAX);
         self.expected += most.min(all);
@@ -223,7 +223,7 @@ impl Arenas {
         self.windows.reserve(self.expected.saturating_sub(known));
     }
 
-    /// Where `offset` of a rank's arena is mapped here, and how many bytes from there.
+    /// The address at which `offset` of a rank's arena is mapped here, and the bytes mapped from there.
     fn reach(&mut self, rank: u32, offset: u64) -> Option<(NonNull<u8>, usize)> {
         if offset >= self.bytes {
             return None;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A process's place in the broadcast queue of a board: it tells entries to all other members, and takes those that others
-//! tell, in the one order of their calls. Who tells does not wait for those that take, as long as there is room.
+//! A process's place in the broadcast queue of a board. A member publishes entries to all other members and takes
+//! theirs, all in the order of their calls. A publisher does not wait for readers as long as there is room.
 
 use std::cell::Cell;
 
@@ -9,23 +9,23 @@ use ring::{BoardParts, ENTRIES, QUEUE_BODY_BYTES, RoundNote, SharedBytes};
 
 pub use ring::BcastEntryHead;
 
-/// A member's place in a broadcast queue, and how many entries it has taken.
+/// A member's place in a broadcast queue, and its count of entries taken.
 #[derive(Debug)]
 pub struct BcastQueueMember {
     words: &'static ring::BcastQueue,
     ring: SharedBytes,
     members: u32,
     place: u32,
-    /// Number of the entry that this member tells or takes next.
+    /// Number of the entry that this member publishes or takes next.
     next: Cell<u32>,
-    /// All members had taken so many when this one last looked.
+    /// Entries that all members had taken at this member's last look.
     taken: Cell<u32>,
-    /// Where the bytes of the last entries end, counted from the begin of the queue, by the entries' numbers.
+    /// End of the bytes of each recent entry, counted from the start of the queue, indexed by entry number.
     ends: Box<[Cell<u64>]>,
 }
 
 impl BcastQueueMember {
-    /// The place of member `place` of `members`. All are at the queue's begin.
+    /// Takes place `place` of `members`. All members start at the queue's start.
     pub(crate) fn take_place(parts: &BoardParts, members: u32, place: u32) -> Self {
         let first = parts.queue.taken(place);
         Self {
@@ -39,14 +39,14 @@ impl BcastQueueMember {
         }
     }
 
-    /// The number of the entry that this member tells or takes next.
+    /// The number of the entry that this member publishes or takes next.
     #[inline]
     #[must_use]
     pub fn next(&self) -> u32 {
         self.next.get()
     }
 
-    /// Whether an entry with `length` bytes, at most [`CHUNK_BYTES`], can be told.
+    /// Whether an entry with `length` bytes, at most [`CHUNK_BYTES`], has room.
     #[inline]
     #[must_use]
     pub fn has_room(&self, length: usize) -> bool {
@@ -64,10 +64,10 @@ impl BcastQueueMember {
         next.wrapping_sub(taken) < ENTRIES && end.wrapping_sub(free) <= QUEUE_BYTES as u64
     }
 
-    /// How many entries all must have taken before one with `length` bytes is told, where there is no room for it: enough for
-    /// some more, so that who waits is not woken for each.
+    /// Number of entries that all members must have taken before one with `length` bytes is published, where it has no
+    /// room: enough for several more, so that a waiting member is not woken for each.
     #[must_use]
-    pub fn wanted(&self, length: usize) -> u32 {
+    pub fn room_target(&self, length: usize) -> u32 {
         let (next, taken) = (self.next.get(), self.taken.get());
         let end = self.place_bytes(length).end + QUEUE_BYTES as u64 / 2;
         let behind = next.wrapping_sub(taken).min(ENTRIES);
@@ -79,7 +79,7 @@ impl BcastQueueMember {
         next.wrapping_sub(left)
     }
 
-    /// Whether all have taken `count` entries.
+    /// Whether all members have taken `count` entries.
     #[must_use]
     pub fn have_taken(&self, count: u32) -> bool {
         let next = self.next.get();
@@ -87,11 +87,11 @@ impl BcastQueueMember {
         next.wrapping_sub(least) <= next.wrapping_sub(count)
     }
 
-    /// Tells the next entry, for which there is [room](Self::has_room).
+    /// Publishes the next entry, for which there is [room](Self::has_room).
     ///
     /// # Panics
     /// With more than [`CHUNK_BYTES`] bytes.
-    pub fn tell(&self, note: RoundNote, bytes: &[u8]) {
+    pub fn publish(&self, note: RoundNote, bytes: &[u8]) {
         let number = self.next.get();
         let placed = self.place_bytes(bytes.len());
         let fits = match is_inline(bytes.len()) {
@@ -99,35 +99,36 @@ impl BcastQueueMember {
             false => self.ring.fill(offset(placed.start), bytes),
         };
         assert!(fits, "{} bytes in a broadcast queue", bytes.len());
-        let told = BcastEntryHead {
+        let head = BcastEntryHead {
             note,
             place: self.place,
             end: u32::try_from(offset(placed.end)).unwrap_or(0),
         };
-        self.words.tell(number, told);
+        self.words.publish(number, head);
         self.go_on(placed.end);
     }
 
-    /// The next entry, if it was told already.
+    /// The next entry, if it was published already.
     #[inline]
     #[must_use]
-    pub fn told(&self) -> Option<BcastEntryHead> {
+    pub fn next_entry(&self) -> Option<BcastEntryHead> {
         self.words.entry(self.next.get())
     }
 
-    /// Whether entry `number` was told.
+    /// Whether entry `number` was published.
     #[must_use]
-    pub fn is_told(&self, number: u32) -> bool {
+    pub fn is_published(&self, number: u32) -> bool {
         self.words.entry(number).is_some()
     }
 
-    /// This member is at call `call`, and missed an earlier one; `tells`: it is about to tell entries of it.
-    pub fn announce(&self, call: u32, tells: bool) {
-        let word = u64::from(call) | u64::from(tells) << 32 | 1 << 33;
+    /// Announces that this member is at call `call` and missed an earlier one; `publishes`: it is about to publish entries
+    /// of it.
+    pub fn announce(&self, call: u32, publishes: bool) {
+        let word = u64::from(call) | u64::from(publishes) << 32 | 1 << 33;
         self.words.announce(self.place, word);
     }
 
-    /// The call that a member has [announced](Self::announce) last, and whether it is about to tell.
+    /// The call that a member [announced](Self::announce) last, and whether it is about to publish entries.
     #[must_use]
     pub fn announced(&self, place: u32) -> Option<(u32, bool)> {
         let word = self.words.call_of(place);
@@ -135,27 +136,27 @@ impl BcastQueueMember {
         (word != 0).then_some((word as u32, word >> 32 & 1 != 0))
     }
 
-    /// Copies bytes of the next entry, which has `length`, from byte `at` on. Where another process has garbled the entry, they
-    /// are any.
-    pub fn read(&self, told: &BcastEntryHead, length: usize, at: usize, into: &mut [u8]) {
+    /// Copies bytes of the next entry, which has `length`, starting at byte `at`. If another process has garbled the
+    /// entry, the bytes are arbitrary.
+    pub fn read(&self, head: &BcastEntryHead, length: usize, at: usize, into: &mut [u8]) {
         let _ = match is_inline(length) {
             true => self.words.get(self.next.get(), at, into),
             false => {
-                let start = offset(u64::from(told.end).wrapping_sub(padded(length)));
+                let start = offset(u64::from(head.end).wrapping_sub(padded(length)));
                 self.ring.drain(start.saturating_add(at), into)
             }
         };
     }
 
-    /// Is done with the next entry.
+    /// Takes the next entry: this member has finished reading it.
     #[inline]
-    pub fn take(&self, told: &BcastEntryHead) {
+    pub fn take(&self, head: &BcastEntryHead) {
         let before = self.end_before(self.next.get());
-        let more = offset(u64::from(told.end).wrapping_sub(before));
+        let more = offset(u64::from(head.end).wrapping_sub(before));
         self.go_on(before + more as u64);
     }
 
-    /// Runs `sleep`, which is woken when all have taken `count` entries.
+    /// Runs `sleep`, which is woken when all members have taken `count` entries.
     pub(crate) fn doze<R>(&self, count: u32, sleep: impl FnOnce() -> R) -> R {
         self.words.doze(self.place, count);
         let slept = sleep();
@@ -163,7 +164,7 @@ impl BcastQueueMember {
         slept
     }
 
-    /// The member that may sleep and has room now.
+    /// The member that may be sleeping and has room now.
     pub(crate) fn waiter(&self) -> Option<u32> {
         self.words.waiter(self.members, self.next.get())
     }
@@ -175,12 +176,12 @@ impl BcastQueueMember {
         self.words.take(self.place, self.next.get());
     }
 
-    /// Where the bytes of the entry before `number` end.
+    /// End of the bytes of the entry before `number`.
     fn end_before(&self, number: u32) -> u64 {
         self.ends[(number.wrapping_sub(1) % ENTRIES) as usize].get()
     }
 
-    /// Where the bytes of the next entry go. They lie in one piece.
+    /// Byte range in the ring for the next entry, in one piece.
     fn place_bytes(&self, length: usize) -> std::ops::Range<u64> {
         let start = self.end_before(self.next.get());
         if is_inline(length) {
@@ -197,21 +198,21 @@ impl BcastQueueMember {
     }
 }
 
-/// Bytes lie in the entry itself.
+/// Whether the bytes lie in the entry itself.
 fn is_inline(length: usize) -> bool {
     length <= QUEUE_BODY_BYTES
 }
 
-/// Bytes of the ring for `length` bytes: whole cache lines.
+/// Ring bytes used for `length` bytes: whole cache lines.
 fn padded(length: usize) -> u64 {
     length.next_multiple_of(64) as u64
 }
 
-/// Of a place counted from the queue's begin, the one in the ring.
+/// Offset in the ring of a position counted from the queue's start.
 #[allow(clippy::cast_possible_truncation, reason = "below the ring's length")]
 fn offset(at: u64) -> usize {
     (at % QUEUE_BYTES as u64) as usize
 }
 
-/// Bytes of an entry, at most.
+/// Most bytes of an entry.
 pub const CHUNK_BYTES: usize = 16 * 1024;

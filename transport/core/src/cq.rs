@@ -1,41 +1,41 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Completions: what [`Fabric::poll`](crate::Fabric::poll) tells its caller.
+//! Completions, returned by [`Fabric::poll`](crate::Fabric::poll).
 
 use crate::{Head, Lease, Peer, WorkId, WorkOutcome};
 
-/// Something that happened.
+/// One event of a fabric.
 #[derive(Debug)]
 pub enum Completion {
-    /// A peer's send is here. Copy its body, then release it.
+    /// A peer's send has arrived. Copy its body, then release it.
     Arrived(Arrived),
     /// A read or write that was posted here has ended.
     Worked {
-        /// The name that it was posted with.
+        /// The id given when it was posted.
         work: WorkId,
         /// How it ended.
         outcome: WorkOutcome,
-        /// The memory, back from its loan.
+        /// The memory lent to it.
         lease: Lease,
     },
-    /// A peer does not answer any more: nothing that is posted towards it will arrive, nothing of it will.
-    /// [`Fabric::why_lost`](crate::Fabric::why_lost) says why.
+    /// A peer is lost: nothing posted to it will arrive, and nothing from it will.
+    /// [`Fabric::why_lost`](crate::Fabric::why_lost) returns the reason.
     Lost {
-        /// Which.
+        /// The lost peer.
         peer: Peer,
     },
-    /// A peer's write with immediate has ended: its bytes are here.
+    /// A peer's write with immediate has completed: its bytes are in memory.
     Written {
-        /// Who wrote.
+        /// The writing peer.
         peer: Peer,
-        /// What it said.
+        /// The immediate.
         immediate: u32,
     },
 }
 
-/// A frame that arrived: a private copy of its head, its body or a claim on the buffer where the body is.
+/// A frame that arrived: a private copy of its head, and its body or a claim on the buffer that holds it.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrived {
-    /// Who sent it: known from the queue pair.
+    /// The sender, identified by its queue pair.
     pub peer: Peer,
     /// Its head, as posted; `len` is the provider's.
     pub head: Head,
@@ -44,17 +44,17 @@ pub struct Arrived {
     pub(crate) body: RecvBuffer,
 }
 
-/// Where the body of an arrived frame is.
+/// Location of the body of an arrived frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecvBuffer {
-    /// In the frame's own words.
+    /// In the frame's words.
     Inline {
         /// Its length.
         bytes: u8,
     },
     /// In a buffer that the provider lends until it is released.
     Lent {
-        /// Which buffer.
+        /// Index of the buffer.
         index: u32,
         /// Its length.
         bytes: u32,
@@ -90,7 +90,7 @@ impl Arrived {
 }
 
 impl Completion {
-    /// The frame, if this is one.
+    /// The frame, if this is an arrival.
     #[must_use]
     pub fn arrived(&self) -> Option<&Arrived> {
         match self {
@@ -108,7 +108,7 @@ pub struct Completions {
 }
 
 impl Completions {
-    /// Completions that one poll can give at most.
+    /// Most completions returned by one poll.
     pub const CAPACITY: usize = 16;
 
     /// An empty array.
@@ -120,21 +120,21 @@ impl Completions {
         }
     }
 
-    /// How many the last poll gave.
+    /// Completions returned by the last poll.
     #[inline(always)]
     #[must_use]
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether the last poll gave nothing.
+    /// Whether the last poll returned nothing.
     #[inline(always)]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Takes completion `index` out.
+    /// Takes out completion `index`.
     #[inline(always)]
     pub fn take(&mut self, index: usize) -> Option<Completion> {
         self.entries[index].take()
@@ -145,19 +145,19 @@ impl Completions {
         self.count = 0;
     }
 
-    /// Those behind the first `count`.
+    /// The completions after the first `count`.
     #[inline(always)]
     pub(crate) fn since(&self, count: usize) -> impl Iterator<Item = &Completion> {
         self.entries[count..self.count].iter().flatten()
     }
 
-    /// The same, to change them.
+    /// The completions after the first `count`, mutably.
     #[inline(always)]
     pub(crate) fn since_mut(&mut self, count: usize) -> impl Iterator<Item = &mut Completion> {
         self.entries[count..self.count].iter_mut().flatten()
     }
 
-    /// Keeps of those behind the first `count` the ones that are wanted.
+    /// Drops the completions after the first `count` for which `is_wanted` is false.
     #[cold]
     pub(crate) fn retain_since(&mut self, count: usize, is_wanted: impl Fn(&Completion) -> bool) {
         for index in count..std::mem::replace(&mut self.count, count) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What can go wrong when a fabric is opened or a segment is attached to it. Backpressure is not an error.
+//! Errors of opening a fabric or attaching a segment to it. Backpressure is not an error.
 
 use std::io;
 
@@ -7,32 +7,32 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The memory that was inherited is not the node segment.
+    /// The inherited memory is not the node segment.
     #[error("{0}")]
     Segment(ring::SegmentError),
-    /// A process of the job is not on this node, or shared memory may not be used, and nothing else may.
+    /// A process of the job is on another node, or shared memory may not be used, and no other provider is allowed.
     #[error(
         "no provider reaches rank {peer}: it is not on this node, or not by the providers that may be used"
     )]
     NoRoute {
-        /// Its world rank.
+        /// World rank of the unreachable process.
         peer: u32,
     },
-    /// Only a network reaches a process of the job, and there is none.
+    /// Only a network reaches a process of the job, and none is available.
     #[error("no provider reaches rank {peer} but a network, and {why}")]
     NoNetwork {
-        /// Its world rank.
+        /// World rank of the unreachable process.
         peer: u32,
-        /// What was looked for and not found, and what to do.
+        /// Which networks were tried, why each failed, and what to do.
         why: String,
     },
-    /// Processes that are met later have numbers that somebody has, or not the next ones.
+    /// Peers that are added later have numbers that are taken, or not the next ones.
     #[error("the peers of a further segment must have numbers from {expected} on")]
     PeerNumbers {
         /// The next number.
         expected: u32,
     },
-    /// A process of another job that only a network reaches.
+    /// A process of another job cannot be added over the network.
     #[error("a process of another job cannot be reached: {why}")]
     Far {
         /// What is missing, in words.
@@ -46,16 +46,16 @@ pub enum Error {
     Mapping {
         /// Its size.
         bytes: u64,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
     /// A system call failed.
     #[error("{what} failed: {source}")]
     System {
-        /// Which one, in words.
+        /// The call, in words.
         what: &'static str,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },

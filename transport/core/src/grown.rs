@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A table that grows while others read it: its entries never move. One thread at a time makes it grow; any thread, and any
-//! signal handler, may look.
+//! A table that grows while others read it: its entries never move. Only one thread at a time may grow it; any thread,
+//! and any signal handler, may read it.
 
 use std::sync::OnceLock;
 
-/// Entries that are there from the start, and others behind them that come later.
+/// A fixed number of first entries, followed by entries added later.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU32, Ordering};
@@ -23,12 +23,12 @@ pub struct Grown<T> {
     more: [OnceLock<Box<[T]>>; CHUNKS],
 }
 
-/// Entries of the first chunk that comes later.
+/// Entries of the first chunk added later.
 const FIRST_CHUNK: usize = 64;
 const CHUNKS: usize = 24;
 
 impl<T: Default> Grown<T> {
-    /// With `len` entries.
+    /// A table with `len` entries.
     #[must_use]
     pub fn new(len: usize) -> Self {
         Self {
@@ -37,7 +37,7 @@ impl<T: Default> Grown<T> {
         }
     }
 
-    /// Makes it have at least `len` entries; it may have some more.
+    /// Grows the table to at least `len` entries, perhaps a few more.
     ///
     /// # Panics
     /// With a thousand million more than at first.
@@ -53,7 +53,7 @@ impl<T: Default> Grown<T> {
 }
 
 impl<T> Grown<T> {
-    /// The entry at this place; `None` where there is none yet.
+    /// The entry at index `at`; `None` where there is none yet.
     #[inline(always)]
     #[must_use]
     pub fn get(&self, at: usize) -> Option<&T> {
@@ -81,7 +81,7 @@ fn entries<T: Default>(len: usize) -> Box<[T]> {
     (0..len).map(|_| T::default()).collect()
 }
 
-/// The chunk that an entry behind the first ones is in, and its place there.
+/// Chunk and index within it of an entry after the first ones.
 fn place(later: usize) -> (usize, usize) {
     let chunk = (later / FIRST_CHUNK + 1).ilog2() as usize;
     (chunk, later - FIRST_CHUNK * ((1 << chunk) - 1))

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Bytes, peers and keys: the verbs vocabulary in safe Rust, over whatever carries bytes between two processes.
+//! Bytes, peers and keys: the verbs vocabulary in safe Rust, over any provider that carries bytes between two
+//! processes.
 //!
-//! **Knows** peers, queue pairs, memory regions, work requests, completions, and how a process waits.
-//! **Never** knows a tag, a communicator or a datatype; never calls upward: [`Fabric::poll`] fills the caller's array.
+//! **Knows** peers, queue pairs, memory regions, work requests, completions, and how a process waits. **Never** knows
+//! a tag, a communicator or a datatype; never calls upward: [`Fabric::poll`] fills the caller's array.
 //!
 //! # Vocabulary
 //! - A [`Fabric`] is a process's access to all its peers: one queue pair per peer, one completion queue.
 //! - A *send* carries a [`Head`] and up to [`Caps::max_send_bytes`] bytes; they are copied before the call returns.
-//! - A *read* or *write* is one-sided: it moves bytes between a [`Lease`] here and a [`RemoteKey`] there, and its end is
-//!   a [`Completion`]. The lease comes back with it.
-//! - An [`Atomic`] operation changes one word of a peer's memory in one step, and brings what was there before.
-//! - A [`Seat`] is a process's place at a board, where ranks of one node that do the same thing together meet.
-//! - A *write with immediate* also tells the peer, with 32 bits, that it happened.
-//! - An [`Owner`] is one of the protocols that share a fabric: it is in the kind of each frame, the name of each work request
-//!   and each immediate, so that whoever polls knows whose they are.
+//! - A *read* or *write* is one-sided: it moves bytes between a [`Lease`] here and a [`RemoteKey`] there, and its end
+//!   is a [`Completion`]. The lease comes back with it.
+//! - An [`Atomic`] operation changes one word of a peer's memory in one step, and returns its previous value.
+//! - A [`Seat`] is a process's place at a board: shared memory through which ranks of one node run a collective.
+//! - A *write with immediate* also gives the peer a completion that carries 32 bits.
+//! - An [`Owner`] is one of the protocols that share a fabric: it is in the kind of each frame, the name of each work
+//!   request and each immediate, so that the caller of `poll` can dispatch by it.
 //!
 //! Every queue pair is reliable and ordered: what was posted towards a peer arrives once and in order, or the peer is
 //! lost. [`Full`] is an ordinary answer: poll, then post again.

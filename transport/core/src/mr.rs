@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory that work requests move bytes from and to, and the tokens that name it elsewhere.
+//! Memory that work requests move bytes from and to, and the keys that name it.
 //!
 //! # Safety
 //! A [`Lease`] is a promise: these bytes exist and nobody else touches them until the lease comes back. Only its maker
@@ -22,7 +22,7 @@ pub struct Lease {
     key: Option<LocalKey>,
 }
 
-/// What the transport knows memory by that is [registered](crate::Fabric::register) for many writes.
+/// Key of memory that is [registered](crate::Fabric::register) for many writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocalKey(pub(crate) u32);
 
@@ -42,7 +42,7 @@ impl Lease {
         Self { base, bytes, key }
     }
 
-    /// The same, of memory that is registered already.
+    /// Sets the local key of memory that is registered already.
     #[must_use]
     pub fn known_as(self, key: Option<LocalKey>) -> Self {
         Self { key, ..self }
@@ -58,7 +58,7 @@ impl Lease {
         self.bytes
     }
 
-    /// Where they are, as a number by which this process and others may reach them.
+    /// The address, as a number by which this process and others may reach the memory.
     #[must_use]
     pub fn address(&self) -> u64 {
         self.base.as_ptr().expose_provenance() as u64
@@ -79,7 +79,7 @@ impl Lease {
         unsafe { copy_overlapping(source.as_ptr(), target.as_ptr(), bytes) };
     }
 
-    /// The same from its start, as [`copy_in_pieces`] does it, as far as both reach.
+    /// Fills from the start of the lease with [`copy_in_pieces`], as far as both reach.
     ///
     /// # Safety
     /// As of `fill_from`, and the two do not overlap.
@@ -110,7 +110,7 @@ impl Lease {
         unsafe { copy_overlapping(source, self.base.as_ptr(), self.bytes) };
     }
 
-    /// Changes the word at `target` in one step, and puts what was there before into the lease.
+    /// Changes the word at `target` in one step, and puts its previous value into the lease.
     ///
     /// # Safety
     /// `target` is aligned to 8 bytes, and 8 bytes from there are mapped for writing; nobody borrows them.
@@ -122,7 +122,7 @@ impl Lease {
         unsafe { self.fill_from(0, NonNull::from(&old).cast(), old.len()) };
     }
 
-    /// The same in this process.
+    /// Changes a word of this process in one step, and puts its previous value into the lease.
     pub(crate) fn change_within_process(&mut self, target: u64, atomic: Atomic) {
         let target = std::ptr::with_exposed_provenance_mut::<u8>(to_usize(target));
         if let Some(target) =
@@ -147,7 +147,7 @@ impl Lease {
 /// # Safety
 /// `bytes` bytes are readable at `source` and writable at `target`, nobody borrows them, and the two do not overlap.
 pub(crate) unsafe fn copy_in_pieces(source: NonNull<u8>, target: NonNull<u8>, bytes: usize) {
-    // Unknown to the compiler, which would make one copy of all.
+    // Opaque to the compiler, which would merge the pieces into one copy.
     let most = std::hint::black_box(PIECE_BYTES);
     let mut at = 0;
     while at < bytes {
@@ -162,9 +162,9 @@ pub(crate) unsafe fn copy_in_pieces(source: NonNull<u8>, target: NonNull<u8>, by
     }
 }
 
-/// No C library copies so few by `rep movsb`: glibc does from 2 KiB on.
+/// No C library copies so few bytes by `rep movsb`: glibc does from 2 KiB on.
 const PIECE_BYTES: usize = 1024;
-/// Changes a word of the application's in one step; answers what was there before.
+/// Changes a word of the application in one step; returns its previous value.
 ///
 /// # Safety
 /// `target` is aligned, and mapped for writing; nobody borrows it.
@@ -180,10 +180,10 @@ pub(crate) unsafe fn change_word(target: NonNull<u64>, atomic: Atomic) -> u64 {
     }
 }
 
-/// Bytes of what an atomic operation changes.
+/// Bytes of the operand of an atomic operation.
 pub(crate) const WORD_BYTES: usize = 8;
 
-/// The name of a lease's memory for one peer: plain data, to be sent in a message.
+/// Names a lease's memory for one peer: plain data, to be sent in a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RemoteKey {
     /// Address in the owner's process.
@@ -195,13 +195,13 @@ pub struct RemoteKey {
 }
 
 impl RemoteKey {
-    /// As three words, for a frame.
+    /// The key as three words of a frame.
     #[must_use]
     pub fn to_words(self) -> [u64; 3] {
         [self.address, self.bytes, self.check]
     }
 
-    /// From three words of a frame.
+    /// The key from three words of a frame.
     #[must_use]
     pub fn from_words([address, bytes, check]: [u64; 3]) -> Self {
         Self {

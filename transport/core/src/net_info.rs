@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What this host has of InfiniBand and RoCE, what a process would use of it, and why not the rest: for people.
+//! Report of this host's InfiniBand and RoCE devices, which of them a process would use, and why not the others; for
+//! people to read.
 //!
-//! [`look`] asks the kernel and rdma-core, opens no port and registers no memory. Everything is in the words that messages of
-//! the network use too.
+//! [`look`] queries the kernel and rdma-core, opens no port and registers no memory. The words are those of the
+//! network's messages.
 
 use std::net::IpAddr;
 
 use crate::{NetworkSettings, Rendezvous};
 
-/// All that was found.
+/// Everything that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NetReport {
     /// The devices, or why none can be seen and what to do.
     pub devices: Result<Vec<DeviceReport>, String>,
     /// How many of the ports that may be used a process opens.
     pub rails: u32,
-    /// Who is to move large data.
+    /// Which side moves large data.
     pub rendezvous: Rendezvous,
-    /// Where packets to the peer leave; `None`: no peer was asked about.
-    pub way: Option<Egress>,
+    /// Interface by which packets to the peer leave; `None`: no peer was given.
+    pub egress: Option<Egress>,
     /// Memory that processes may lock for devices.
     pub memory: LockedMemoryReport,
 }
@@ -39,28 +40,29 @@ pub struct PortReport {
     pub name: String,
     /// `RoCE`, `InfiniBand`, or that it is neither.
     pub link: &'static str,
-    /// As `ibstat` says.
+    /// As printed by `ibstat`.
     pub state: &'static str,
     /// Its number in the subnet, on InfiniBand.
     pub lid: Option<u16>,
     /// Largest packet on the wire.
     pub packet_bytes: u32,
-    /// What it carries at most; 0 where that is not known.
+    /// Its rate; 0 where that is not known.
     pub rate_mbps: u32,
-    /// Whether its device has no more than one read under way at a time.
+    /// Whether its device has at most one read in flight.
     pub reads_poorly: bool,
-    /// Its table of addresses.
+    /// Its table of GIDs.
     pub gids: Vec<Gid>,
     /// Why it cannot be used, and what to do; `None`: it can be.
     pub unfit: Option<String>,
     /// Whether the caller's list of devices has it.
     pub is_allowed: bool,
-    /// Whether packets to the peer leave through the interface of one of its addresses. On RoCE, if a peer was asked about.
+    /// Whether packets to the peer leave through the interface of one of its addresses. Only on RoCE, if a peer was
+    /// given.
     pub leads_there: Option<bool>,
 }
 
 impl PortReport {
-    /// Whether processes would use it: those of a host take all such ports in turn.
+    /// Whether processes would use it: the processes of a host use all such ports in turn.
     #[must_use]
     pub fn is_used(&self) -> bool {
         self.is_allowed && self.unfit.is_none()
@@ -70,17 +72,17 @@ impl PortReport {
 /// An address in a port's table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gid {
-    /// Its place there.
+    /// Its index in the table.
     pub index: u32,
-    /// As the tools of rdma-core write it.
+    /// As written by the tools of rdma-core.
     pub text: String,
     /// `RoCE v2`, `RoCE v1` or `IB`.
     pub kind: String,
     /// The network interface that has it.
     pub interface: Option<String>,
-    /// Whether others reach the port by it.
+    /// Whether peers reach the port by it.
     pub is_chosen: bool,
-    /// Why, or why not.
+    /// Reason for that choice.
     pub why: String,
 }
 
@@ -91,9 +93,9 @@ pub enum Egress {
     Here,
     /// Through the interface of this name.
     Through(String),
-    /// There is no way.
+    /// There is no route.
     Nowhere,
-    /// The kernel did not say: its words.
+    /// The kernel refused the query: its error, in words.
     Unknown(String),
 }
 
@@ -102,9 +104,9 @@ pub enum Egress {
 pub struct LockedMemoryReport {
     /// `None`: as much as there is.
     pub limit_bytes: Option<u64>,
-    /// What a process locks when it begins to use the network.
+    /// Memory locked when a process begins to use the network.
     pub first_bytes: u64,
-    /// What it locks at most, without the large messages that are under way.
+    /// Most memory locked, without the large messages in flight.
     pub most_bytes: u64,
     /// What to do if the limit is below that.
     pub remedy: Option<String>,
@@ -117,7 +119,7 @@ pub struct AddressReport {
     pub interface: String,
     /// The address.
     pub address: IpAddr,
-    /// Why ranks do not tell others that they are found there; `None`: they do.
+    /// Why ranks do not publish this address; `None`: they do.
     pub unfit: Option<&'static str>,
 }
 
@@ -137,7 +139,7 @@ pub fn dpdk(ports: &str) -> Result<String, String> {
     crate::provider::dpdk_ports(ports)
 }
 
-/// Looks at this host: at what a process would use of it that opened `network`. `peer`: an address that packets shall go to.
+/// Reports the devices of this host, and which of them a process that opened `network` would use. `peer`: an address to route to.
 #[must_use]
 pub fn look(network: &NetworkSettings, peer: Option<IpAddr>) -> NetReport {
     crate::provider::look(network, peer)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The node segment in this process: mapping what the launcher's daemon made, and who lives in it.
+//! The node segment in this process: maps the file that the launcher's daemon made, and lists the ranks that share it.
 //!
 //! # Safety
 //! The mapping is shared, as long as the file says and never undone, which is what [`ring::Segment::attach`] asks for.
@@ -20,7 +20,7 @@ pub use ring::Segment;
 pub struct Node {
     /// The mapped segment.
     pub segment: Segment,
-    /// Which of them this process is.
+    /// The local rank of this process.
     pub local_rank: u32,
     /// The peer behind each local rank, in order; this process among them.
     pub peers: Vec<Peer>,
@@ -96,15 +96,15 @@ impl Node {
     }
 }
 
-/// Another descriptor of the same file, which a program that is started does not inherit.
+/// Duplicates the descriptor; a spawned program does not inherit the copy.
 fn own(file: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
     let what = "duplicating the descriptor of the node segment";
     file.try_clone_to_owned()
         .map_err(|source| Error::System { what, source })
 }
 
-/// Whether a file can be the node segment of this job: a memory file that can neither shrink nor grow, or, where the system gives none,
-/// a file of this user that has no name any more and begins as the segment would.
+/// Whether a file can be the node segment of this job: a memory file that can neither shrink nor grow, or, where the
+/// system has none, an unlinked file of this user that starts with this job's segment head.
 #[must_use]
 pub fn is_segment(file: BorrowedFd<'_>, job: u64, local_size: u32) -> bool {
     is_sealed(file) || is_nameless(file, ring::SegmentHead { job, local_size })
@@ -129,7 +129,7 @@ fn is_nameless(file: BorrowedFd<'_>, head: ring::SegmentHead) -> bool {
     is_ours && file.read_exact_at(&mut begins, 0).is_ok() && begins == head.to_bytes()
 }
 
-/// The length of what [`is_segment`].
+/// Length of a file that passes [`is_segment`].
 fn length(file: BorrowedFd<'_>, head: ring::SegmentHead) -> Result<u64, Error> {
     if !is_segment(file, head.job, head.local_size) {
         return Err(Error::Segment(ring::SegmentError::NotASegment));

@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whose a frame, a work request or an immediate is, where several protocols share one fabric.
+//! The protocol to which a frame, a work request or an immediate belongs, where several protocols share one fabric.
 
 use crate::WorkId;
 
-/// One of the protocols that share a fabric, by a number below 8 that both ends agree on. What each of them sends and posts bears
-/// its number: in three bits of the kind of a frame, of the name of a work request, and of an immediate. To the transport all are
-/// alike; whoever polls hands out by it.
+/// One of the protocols that share a fabric, by a number below 8 on which both ends agree. The number is in three bits
+/// of the kind of each frame, of the id of each work request, and of each immediate. The transport treats all alike;
+/// the caller of `poll` dispatches by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner(u8);
 
 impl Owner {
-    /// Owners that there can be.
+    /// Number of owners.
     pub const COUNT: u8 = 8;
-    /// Kinds of frames that each of them has.
+    /// Frame kinds of each owner.
     pub const KINDS: u8 = 16;
-    /// Bits of a work request's name that are the owner's to choose.
+    /// Bits of a work request's id that the owner chooses.
     pub const WORK_BITS: u32 = 61;
-    /// Bits of an immediate that are the owner's to choose.
+    /// Bits of an immediate that the owner chooses.
     pub const IMMEDIATE_BITS: u32 = 29;
 
-    /// The owner of a number.
+    /// The owner with this number.
     ///
     /// # Panics
     /// When there is none of that number.
@@ -29,7 +29,7 @@ impl Owner {
         Self(number)
     }
 
-    /// A kind of frames of this owner's, by its number among them.
+    /// Frame kind `number` of this owner.
     ///
     /// # Panics
     /// When the number is [`KINDS`](Self::KINDS) or more.
@@ -39,35 +39,35 @@ impl Owner {
         self.0 * Self::KINDS + number
     }
 
-    /// Whose a kind of frames is. Kinds from 128 on, which are the transport's own, are nobody's.
+    /// The owner of a frame kind; `None` for kinds from 128 on, which are the transport's own.
     #[inline(always)]
     #[must_use]
     pub const fn of_kind(kind: u8) -> Self {
         Self(kind / Self::KINDS)
     }
 
-    /// The name of a work request, by 61 bits of this owner's choice.
+    /// The id of a work request, from 61 bits of this owner's choice.
     #[inline(always)]
     #[must_use]
     pub const fn work(self, number: u64) -> WorkId {
         WorkId(number & WORK_MASK | (self.0 as u64) << Self::WORK_BITS)
     }
 
-    /// Whose a work request is.
+    /// The owner of a work request.
     #[inline(always)]
     #[must_use]
     pub const fn of_work(work: WorkId) -> Self {
         Self((work.0 >> Self::WORK_BITS) as u8)
     }
 
-    /// An immediate, by 29 bits of this owner's choice.
+    /// An immediate, from 29 bits of this owner's choice.
     #[inline(always)]
     #[must_use]
     pub const fn immediate(self, number: u32) -> u32 {
         number & IMMEDIATE_MASK | (self.0 as u32) << Self::IMMEDIATE_BITS
     }
 
-    /// Whose an immediate is.
+    /// The owner of an immediate.
     #[inline(always)]
     #[must_use]
     pub const fn of_immediate(immediate: u32) -> Self {
@@ -76,7 +76,7 @@ impl Owner {
 }
 
 impl WorkId {
-    /// What its [owner](Owner) has chosen.
+    /// The bits that its [owner](Owner) has chosen.
     #[inline(always)]
     #[must_use]
     pub const fn number(self) -> u64 {
@@ -84,7 +84,7 @@ impl WorkId {
     }
 }
 
-/// What the owner of an immediate has chosen.
+/// The bits that the owner of an immediate has chosen.
 #[inline(always)]
 #[must_use]
 pub const fn number_of_immediate(immediate: u32) -> u32 {

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The peers of a process: dense numbers, and which wire carries what goes to each. The first are there when a fabric is opened,
-//! others come later; none ever goes, so that a number never means another process.
+//! The peers of a process: dense numbers, and the provider that reaches each. The first exist when a fabric is opened,
+//! others are added later; none is ever removed, so that a number never means another process.
 
 use crate::Peer;
 
-/// The provider that carries a queue pair, and its number there. One byte to compare on the hot path.
+/// The provider that carries a queue pair, and its index there. One byte to compare on the hot path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PeerRoute {
     /// The process itself.
     Loopback,
     /// Another rank of this node, by its local rank.
     Shm(u32),
-    /// A process of this node with which a segment is shared that was attached later: the number of that.
+    /// A process of this node that shares a segment attached later, by the segment's index.
     Later(u32),
     /// A rank of a simulated network.
     Sim,
-    /// A process that the network reaches.
+    /// A process reached over the network.
     Net,
 }
 
@@ -33,7 +33,7 @@ impl Peers {
         self.0[peer.0 as usize]
     }
 
-    /// Whether boards of the node are open to a peer.
+    /// Whether a peer can use boards of the node.
     pub(crate) fn is_at_boards(&self, peer: Peer) -> bool {
         let route = self.0.get(peer.0 as usize);
         route.is_some_and(|route| matches!(route, PeerRoute::Shm(_) | PeerRoute::Loopback))
@@ -43,7 +43,7 @@ impl Peers {
         u32::try_from(self.0.len()).expect("no process has 2^32 peers")
     }
 
-    /// A further one.
+    /// Adds a peer.
     pub(crate) fn add(&mut self, route: PeerRoute) -> Peer {
         let peer = Peer(self.count());
         self.0.push(route);

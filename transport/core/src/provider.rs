@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The one seam between the vocabulary and what carries bytes: a closed set of providers, one per peer.
+//! The one boundary between the verbs vocabulary and the code that carries bytes: a closed set of providers, one per
+//! peer.
 
 mod caps;
 mod cma;
 mod config;
+mod counters;
 mod distance;
 mod faked;
 mod far;
 mod later;
-mod ledger;
 mod loopback;
 mod mixed;
 mod net;
@@ -36,8 +37,8 @@ use crate::{
 };
 pub use caps::{Caps, Mover};
 pub use config::{Config, Providers};
+pub use counters::{FabricCounters, FabricStats};
 use later::Later;
-pub use ledger::{FabricCounters, FabricStats};
 use loopback::Loopback;
 use net::NetworkProvider;
 pub use record::MOST_RECORD_BYTES;
@@ -55,7 +56,7 @@ pub use verbs::{
 };
 use wire::Provider;
 
-/// A call of the wire that reaches a peer; with `&` one that changes nothing.
+/// Calls a method of the provider that reaches a peer; with `&`, one that takes `&self`.
 macro_rules! carried {
     ($fabric:ident, $peer:expr, $call:ident($($argument:expr),*)) => {
         match $fabric.peers.route($peer) {
@@ -82,7 +83,7 @@ macro_rules! carried {
 /// | kind | calls |
 /// |------|-------|
 /// | opening | [`open`](Self::open); in tests `faked`, `simulated`; later `attach`, `add_far` |
-/// | addresses | `network_record`; `learn_address` of whom `wanted_address` names |
+/// | addresses | `network_record`; `learn_address` for each peer that `wanted_address` returns |
 /// | sending | `caps`, `provider_of`, `max_send_bytes`; `post_send`, `post_announcement`, `decline`; in a lane `post_word`, `post_at_hand`, `post_far_word`, then perhaps `ring_bell` |
 /// | memory | `export` or `offer`, `withdraw`; `register` or `expose`, `deregister`; `allocate`, `free` |
 /// | one-sided | `post_read`, `post_write`, `post_atomic` |
@@ -91,29 +92,30 @@ macro_rules! carried {
 /// | the node | `claim_board`, `take_seat` or `decline_board`, `leave_board`; `make_lines`, `line_of`, `place_of` |
 /// | loss | `lose`, `why_lost`; `next_complaint`, `next_remark`, `next_port_change` |
 /// | the end | `is_quiet` |
-/// | counts | `stats`, `ledger`, `net_stats`, `net_memory` |
+/// | counts | `stats`, `counters`, `net_stats`, `net_memory` |
 ///
-/// These are more than sixty, as many as the vocabulary has calls: nearly all hand theirs on to one provider or to each.
+/// These are more than sixty, as many as the vocabulary has calls: nearly all hand theirs on to one provider or to
+/// each.
 #[derive(Debug)]
 pub struct Fabric {
     peers: Peers,
     shm: Shm,
     loopback: Loopback,
-    /// Segments that were attached later.
+    /// Segments attached after opening.
     later: Later,
-    /// There is a simulated network, or a segment that was attached later.
+    /// Whether there is a simulated network, or a segment attached after opening.
     polls_others: bool,
     sim: Option<Sim>,
     net: Option<NetworkProvider>,
-    /// Where this process says how it waits, if somebody may look.
+    /// The wait counters that this process publishes, if they may be read from outside.
     waits: Option<&'static WaitCounts>,
     wait_set: WaitSet,
-    /// The sleep that was prepared leaves the network as it is.
+    /// The prepared sleep leaves the network as it is.
     leaves_net: bool,
 }
 
 impl Fabric {
-    /// Opens a queue pair to every peer. Costs no memory for peers that never talk.
+    /// Opens a queue pair to every peer. Costs no memory for peers with which nothing is exchanged.
     ///
     /// # Errors
     /// When a provider cannot be set up, or no provider reaches some peer.
@@ -154,12 +156,12 @@ impl Fabric {
         })
     }
 
-    /// Joins a further segment of this node. Those of its processes that are peers already go on to be reached as before; the
-    /// others are new peers, whose numbers, by which `node` knows them, follow those that there are. For good: others may look at it
-    /// at any time.
+    /// Joins a further segment of this node. Those of its processes that are peers already are reached as before; the
+    /// others become new peers, whose numbers, as listed in `node`, follow the existing ones. This cannot be undone:
+    /// other processes may access the segment at any time.
     ///
     /// # Errors
-    /// [`Error::PeerNumbers`] when they do not follow. Nothing was done then.
+    /// [`Error::PeerNumbers`] when the numbers do not follow. Nothing was done then.
     pub fn attach(&mut self, node: Node) -> Result<(), Error> {
         let expected = self.peers.count();
         let new = node.others().filter(|(_, peer)| peer.0 >= expected);
@@ -175,20 +177,20 @@ impl Fabric {
         Ok(())
     }
 
-    /// How many peers there are, this process among them.
+    /// Number of peers, this process included.
     #[must_use]
     pub fn peer_count(&self) -> u32 {
         self.peers.count()
     }
 
-    /// What the queue pair to `peer` can do.
+    /// The capabilities of the queue pair to `peer`.
     #[must_use]
     pub fn caps(&self, peer: Peer) -> Caps {
         carried!(&self, peer, caps(peer))
     }
 
-    /// The provider that carries what goes to `peer`, as `RMPI_PROVIDERS` names it; `None` while it is not known whether it is `verbs` or
-    /// `tcp`.
+    /// The provider that reaches `peer`, as named in `RMPI_PROVIDERS`; `None` while the choice between `verbs` and
+    /// `tcp` is open.
     #[must_use]
     pub fn provider_of(&self, peer: Peer) -> Option<&'static str> {
         match self.peers.route(peer) {
@@ -199,7 +201,7 @@ impl Fabric {
         }
     }
 
-    /// Largest body of one send to whichever peer there is now.
+    /// Largest body of one send, for every present peer.
     #[must_use]
     pub fn max_send_bytes(&self) -> usize {
         let all = (0..self.peer_count()).map(|peer| self.caps(Peer(peer)));
@@ -220,13 +222,14 @@ impl Fabric {
         carried!(self, peer, post_send(peer, head, body))
     }
 
-    /// As [`post_send`](Self::post_send), for a frame that only announces what a later poll has to move: if something was posted to the
-    /// peer since the last poll already, it may leave with what is posted to it next, or with the next poll. Who does not poll for long
-    /// sends it 0.2 s later.
+    /// As [`post_send`](Self::post_send), for a frame that only announces what a later poll has to move: if something
+    /// was already posted to the peer since the last poll, it may leave with the next frame to that peer, or with the
+    /// next poll. Without a poll it leaves 0.2 s later.
     ///
     /// `data`: memory that was [offered](Self::offer) to the peer, which stays as it is until the key is
-    /// [withdrawn](Self::withdraw), and all of which the peer is expected to read. Where this process would have to send them anyway when
-    /// they are read, they may go with the announcement; a read of all of them then ends without asking for them.
+    /// [withdrawn](Self::withdraw), and all of which the peer is expected to read. Where this process would have to
+    /// send the data anyway when they are read, they may leave with the announcement; a read of all of them then ends
+    /// without a request.
     ///
     /// # Errors
     /// As those of [`post_send`](Self::post_send).
@@ -247,16 +250,17 @@ impl Fabric {
         }
     }
 
-    /// What `peer` [announced](Self::post_announcement) with this key will not be read: what is here of it already is dropped, and
-    /// the peer sends no such data for some time.
+    /// Declares that data which `peer` [announced](Self::post_announcement) with this key will not be read: the part
+    /// that has arrived is dropped, and the peer sends no such data for some time.
     pub fn decline(&mut self, peer: Peer, key: RemoteKey) {
         if let PeerRoute::Net = self.peers.route(peer) {
             self.net().decline(peer, key);
         }
     }
 
-    /// Posts a send of `BYTES` bytes, eight or four (`head.len` says so too), or says `None` where that takes more than a
-    /// slot at hand: the fast path. After `Some(false)` the caller must [`ring_bell`](Self::ring_bell).
+    /// Posts a send of `BYTES` bytes, eight or four (`head.len` has the same value), or returns `None` where that
+    /// takes more than a slot at hand: the fast path. After `Some(false)` the caller must
+    /// [`ring_bell`](Self::ring_bell).
     #[inline(always)]
     pub fn post_word<const BYTES: u8>(
         &mut self,
@@ -268,24 +272,24 @@ impl Fabric {
     }
 
     /// Posts a send to a peer of this node where a slot is at hand: the fast path for bodies up to
-    /// [`Caps::max_send_bytes`]. `None`: nothing was posted, or no ring leads there. After `Some(false)` the caller must
-    /// [`ring_bell`](Self::ring_bell).
+    /// [`Caps::max_send_bytes`]. `None`: nothing was posted, or the peer has no ring. After `Some(false)` the caller
+    /// must [`ring_bell`](Self::ring_bell).
     #[inline(always)]
     pub fn post_at_hand(&mut self, peer: Peer, head: Head, body: &[u8]) -> Option<bool> {
         self.shm.post_at_hand(peer, head, body)
     }
 
-    /// What is counted, for who may look at any time.
+    /// The counters, which may be read at any time.
     #[must_use]
-    pub fn ledger(&self) -> FabricCounters {
+    pub fn counters(&self) -> FabricCounters {
         FabricCounters {
             net: self.net.as_ref().map(NetworkProvider::counts),
-            ..self.shm.ledger()
+            ..self.shm.counters()
         }
     }
 
-    /// Posts a send of four or eight bytes over a network, where nobody needs a bell: the fast path. `false`: nothing was posted,
-    /// or no network leads there.
+    /// Posts a send of four or eight bytes over a network, where no bell is needed: the fast path. `false`: nothing
+    /// was posted, or no network reaches the peer.
     #[inline(always)]
     pub fn post_far_word(&mut self, peer: Peer, head: Head, body: &[u8]) -> bool {
         match &mut self.net {
@@ -296,13 +300,13 @@ impl Fabric {
         }
     }
 
-    /// Rings the bell of a peer that does not look.
+    /// Rings the bell of a peer that does not poll the ring.
     pub fn ring_bell(&mut self, peer: Peer) {
         self.shm.ring_bell(peer);
     }
 
-    /// A frame that is at hand without any other work: the fast path of receiving. Not every frame shows here;
-    /// [`poll`](Self::poll) gives them all.
+    /// A frame that is at hand without any other work: the fast path of receiving. Not every frame can be returned
+    /// here; [`poll`](Self::poll) returns them all.
     #[inline(always)]
     pub fn first_frame(&mut self) -> Option<FirstFrame<'_>> {
         self.shm.first_frame()
@@ -314,9 +318,9 @@ impl Fabric {
         self.shm.first_plain_frame(kind, len)
     }
 
-    /// Memory that peers can read and write without any help, zero and aligned to a page; `None` where there is none of
-    /// that kind, or no more. It is shared with child processes too, and stays registered with the network until it is
-    /// [freed](Self::free).
+    /// Allocates memory that peers can read and write without any help, zeroed and page-aligned; `None` where there is
+    /// no such memory, or no more. It is shared with child processes too, and stays registered with the network until
+    /// it is [freed](Self::free).
     pub fn allocate(&mut self, bytes: usize) -> Option<NonNull<u8>> {
         let place = self.shm.allocate(bytes);
         match (&mut self.net, place) {
@@ -329,27 +333,28 @@ impl Fabric {
         }
     }
 
-    /// Gives back what [`allocate`](Self::allocate) gave. `false`: it is not from there, or was given back already.
+    /// Frees memory of [`allocate`](Self::allocate). Returns `false` if it is not from there, or was freed already.
     pub fn free(&mut self, place: NonNull<u8>) -> bool {
         let freed = self.net.as_mut().is_some_and(|net| net.disown(place));
         freed || self.shm.free(place)
     }
 
-    /// Takes a [board](Seat) for processes of this node that will call it `key`. `false`: there are none, or no free one.
+    /// Claims a [board](Seat) for processes of this node that will call it `key`. `false`: there are no boards, or
+    /// none is free.
     pub fn claim_board(&mut self, key: u32) -> bool {
         let node = self.shm.node.as_ref();
         node.is_some_and(|node| seat::claim(node, key))
     }
 
-    /// Gives a board back that was claimed and that nobody else knows of.
+    /// Gives back a claimed board whose key no other process has.
     pub fn unclaim_board(&mut self, key: u32) {
         if let Some(node) = &self.shm.node {
             seat::leave(node, key, 1);
         }
     }
 
-    /// A seat at the board `key` for this process and the other `members`, in the order of their places; each of them takes
-    /// one. `None`: there is no such board, or some of them are on other nodes.
+    /// Takes a seat at the board `key` for this process and the other `members`, in the order of their places; each of
+    /// them takes one. `None`: there is no such board, or some of them are on other nodes.
     #[must_use]
     pub fn take_seat(&self, key: u32, members: impl Iterator<Item = Peer>) -> Option<Seat> {
         let node = self.shm.node.as_ref()?;
@@ -366,7 +371,8 @@ impl Fabric {
         Seat::take(node, key, members, place)
     }
 
-    /// Gives back the board `key`, if there is one, where `members` do not [meet](Self::take_seat) at it. All of them say so.
+    /// Gives up the board `key`, if there is one, where `members` do not [take seats](Self::take_seat) at it. Every
+    /// member calls this.
     pub fn decline_board(&mut self, key: u32, members: impl Iterator<Item = Peer>) {
         let near = members
             .filter(|peer| self.peers.is_at_boards(*peer))
@@ -374,66 +380,68 @@ impl Fabric {
         self.leave_board(key, u32::try_from(near).unwrap_or(u32::MAX));
     }
 
-    /// Is done for ever with the board `key` of `members` processes; nothing happens if there is none. They all say so.
+    /// Leaves for good the board `key` of `members` processes; does nothing if there is none. Every member calls this.
     pub fn leave_board(&mut self, key: u32, members: u32) {
         if let Some(node) = &self.shm.node {
             seat::leave(node, key, members);
         }
     }
 
-    /// Whether data that `key` names for `peer` had better be sent at once, through buffers, than be read by it: a guess from
-    /// what was measured. Asking counts as a message: now and then the answer is yes only to measure again. Never so where
-    /// the peer reads without the system's help: one copy is at least as fast as two, wherever the data are.
+    /// Whether data that `key` names for `peer` should be sent now, through buffers, rather than be read by it: an
+    /// estimate from measurements. Each call counts as a message: now and then it returns `true` only to measure
+    /// again. Always `false` where the peer reads without the system's help: one copy is at least as fast as two,
+    /// wherever the data are.
     pub fn had_better_stream(&mut self, peer: Peer, key: RemoteKey) -> bool {
         carried!(self, peer, had_better_stream(peer, key))
     }
 
-    /// Names leased memory for `peer`, so that it can read (or write) it until the lease ends.
+    /// Names leased memory for `peer`, which can read (or write) it until the lease ends.
     pub fn export(&mut self, peer: Peer, address: u64, bytes: u64) -> RemoteKey {
         carried!(self, peer, export(peer, address, bytes))
     }
 
-    /// Names leased memory for `peer`, so that it can read what is there now: a network may make a copy, which the peer reads
-    /// instead. It is [withdrawn](Self::withdraw) when the peer has said that it reads no more, or is lost.
+    /// Names leased memory for `peer`, which can read its present content: a network may make a copy, which the peer
+    /// reads instead. It is [withdrawn](Self::withdraw) when the peer has reported that it reads no more, or is lost.
     pub fn offer(&mut self, peer: Peer, address: u64, bytes: u64) -> RemoteKey {
         carried!(self, peer, offer(peer, address, bytes))
     }
 
-    /// Makes memory known from which there will be many writes to `peer`: they register nothing then, if their lease is inside
-    /// it and is [known as](Lease::known_as) the key. The memory stays mapped until the key is
-    /// [given back](Self::deregister). `None`: it is known already, nothing has to be, or it cannot be.
+    /// Registers memory from which there will be many writes to `peer`: they register nothing then, if their lease is
+    /// inside it and has the key as [local key](Lease::known_as). The memory stays mapped until the key is [given
+    /// back](Self::deregister). `None`: it is registered already, needs no registration, or cannot be registered.
     pub fn register(&mut self, peer: Peer, address: u64, bytes: u64) -> Option<LocalKey> {
         carried!(self, peer, register(address, bytes))
     }
 
-    /// Makes memory known once for all peers: what is [exported](Self::export) of it, to however many, registers nothing. It is leased
-    /// memory, which stays as it is until the key is [given back](Self::deregister), and peers reach all of it until then whose
-    /// keys were told. `None`: nothing has to be known, or it cannot be, and each export registers what it names.
+    /// Registers memory once for all peers: [exports](Self::export) of parts of it, however many, register nothing. It
+    /// is leased memory, which stays as it is until the key is [given back](Self::deregister); until then all of it is
+    /// accessible to peers that have such an export's key. `None`: it needs no registration, or cannot be registered,
+    /// and each export registers the memory that it names.
     pub fn expose(&mut self, address: u64, bytes: usize) -> Option<LocalKey> {
         self.net.as_mut()?.expose(address, bytes)
     }
 
-    /// The end of [`register`](Self::register), when all writes from there have ended, or of [`expose`](Self::expose).
+    /// Ends [`register`](Self::register), when all writes from there have ended, or [`expose`](Self::expose).
     pub fn deregister(&mut self, key: LocalKey) {
         if let Some(net) = &mut self.net {
             net.deregister(key);
         }
     }
 
-    /// Whether `peer` writes to this memory of ours without a system of its node in between: a device does it, or a copy
-    /// in memory that both have.
+    /// Whether `peer` writes to this memory of ours without a system of its node in between: by a device, or by a copy
+    /// in memory that both have mapped.
     #[must_use]
     pub fn reaches_directly(&self, peer: Peer, address: u64, bytes: u64) -> bool {
         carried!(&self, peer, reaches_directly(address, bytes))
     }
 
-    /// Gate lines in memory of ours that the other ranks of the node reach, with the names that they know them by; none
+    /// Makes gate lines in memory that the other ranks of the node can map, and returns them with their names; none
     /// where there is no such memory, or no more. They are never given back.
     pub fn make_lines(&mut self) -> Vec<(&'static GateLine, u64)> {
         self.shm.make_lines()
     }
 
-    /// The gate line that a peer of this node, or this process itself, names.
+    /// The gate line named by a peer of this node, or by this process itself.
     pub fn line_of(&mut self, peer: Peer, name: u64) -> Option<&'static GateLine> {
         match self.peers.route(peer) {
             PeerRoute::Shm(local) => self.shm.line_of(local, name),
@@ -442,20 +450,20 @@ impl Fabric {
         }
     }
 
-    /// Room for what [`line_of`](Self::line_of) and [`place_of`](Self::place_of) will remember of so many more places of a peer,
-    /// and for the ends of so many writes to ranks of the node.
+    /// Reserves room in which [`line_of`](Self::line_of) and [`place_of`](Self::place_of) remember so many more places
+    /// of a peer, and room for the completions of so many writes to ranks of the node.
     pub fn expect_lines(&mut self, peer: Peer, places: usize, works: usize) {
         if let PeerRoute::Shm(_) = self.peers.route(peer) {
             self.shm.expect_lines(places, works);
         }
     }
 
-    /// Where memory of a peer of this node is mapped here, if it is so in one piece.
+    /// The address at which memory of a peer of this node is mapped here, if that is in one piece.
     pub fn place_of(&mut self, peer: Peer, key: RemoteKey) -> Option<NonNull<u8>> {
         carried!(self, peer, place_of(peer, key))
     }
 
-    /// Whether `peer` is a rank of this node, itself too.
+    /// Whether `peer` is a rank of this node, or this process.
     pub fn is_near(&self, peer: Peer) -> bool {
         matches!(
             self.peers.route(peer),
@@ -463,7 +471,7 @@ impl Fabric {
         )
     }
 
-    /// Wakes a peer of this node, if it sleeps, after a store to memory that it looks at.
+    /// Wakes a peer of this node, if it sleeps, after a store to memory that it polls.
     #[inline(always)]
     pub fn nudge(&mut self, peer: Peer) {
         self.shm.nudge(peer);
@@ -474,7 +482,7 @@ impl Fabric {
         self.shm.bell_of(peer)
     }
 
-    /// Wakes those of several peers of this node that sleep, after stores to memory that they look at.
+    /// Wakes those of several peers of this node that sleep, after stores to memory that they poll.
     #[inline(always)]
     pub fn nudge_all(&mut self, bells: &[&'static Bell]) {
         if Bell::does_any_sleep(bells) {
@@ -482,56 +490,57 @@ impl Fabric {
         }
     }
 
-    /// The end of [`export`](Self::export): the memory may go. Nothing happens where nothing has to.
+    /// Ends [`export`](Self::export): the memory may be reused. Does nothing where no key was made.
     #[inline(always)]
     pub fn withdraw(&mut self, peer: Peer, key: RemoteKey) {
         carried!(self, peer, withdraw(peer, key));
     }
 
-    /// Where this process is found on the network, for the others; `None` where it needs none.
+    /// This process's network addresses, for its peers; `None` where it needs none.
     #[must_use]
     pub fn network_record(&self) -> Option<Vec<u8>> {
         self.net.as_ref().map(NetworkProvider::record)
     }
 
-    /// Whether [`wanted_address`](Self::wanted_address), [`next_complaint`](Self::next_complaint), [`next_remark`](Self::next_remark)
-    /// or [`next_port_change`](Self::next_port_change) has anything to say.
+    /// Whether [`wanted_address`](Self::wanted_address), [`next_complaint`](Self::next_complaint),
+    /// [`next_remark`](Self::next_remark) or [`next_port_change`](Self::next_port_change) would return something.
     #[inline(always)]
     #[must_use]
     pub fn has_network_news(&self) -> bool {
         self.net.as_ref().is_some_and(NetworkProvider::has_news)
     }
 
-    /// Something about the network that the user should know: what broke, between which hosts, what to try.
+    /// The next warning about the network for the user: what broke, between which hosts, and what to try.
     pub fn next_complaint(&mut self) -> Option<String> {
         self.net.as_mut()?.next_complaint()
     }
 
-    /// What the user should know once of a job, whoever finds it: that connections carry what devices of two hosts do not, and why;
-    /// that a way carries less than the ports at its ends.
+    /// The next remark that the user should see once per job, from whichever process: that connections carry what
+    /// devices of two hosts do not, and why; or that a path carries less than the ports at its ends.
     pub fn next_remark(&mut self) -> Option<String> {
         self.net.as_mut()?.next_remark()
     }
 
-    /// A port of the network that has gone down or come back.
+    /// The next network port that has gone down or come back.
     pub fn next_port_change(&mut self) -> Option<PortChange> {
         self.net.as_mut()?.next_port_change()
     }
 
-    /// A peer whose record is needed now: [`learn_address`](Self::learn_address) takes it. Each is named once.
+    /// The next peer whose record is needed for [`learn_address`](Self::learn_address). Each is returned once.
     pub fn wanted_address(&mut self) -> Option<Peer> {
         self.net.as_mut()?.wanted_address()
     }
 
-    /// Takes the [record](Self::network_record) of a peer.
+    /// Records a peer's [network record](Self::network_record).
     pub fn learn_address(&mut self, peer: Peer, record: &[u8]) {
         if let Some(net) = &mut self.net {
             net.learn_address(peer, record);
         }
     }
 
-    /// Marks `peer` dead, for the reason `why`: nothing is sent to it any more, and its operations end. Tells so with
-    /// [`Lost`](crate::Completion::Lost) where a network reaches the peer, unless it was lost before; nothing happens elsewhere.
+    /// Marks `peer` dead, for the reason `why`: nothing is sent to it any more, and its operations end. Completes with
+    /// [`Lost`](crate::Completion::Lost) where a network reaches the peer, unless it was lost before; has no effect
+    /// elsewhere.
     pub fn lose(&mut self, peer: Peer, why: &str) {
         carried!(self, peer, lose(peer, why));
     }
@@ -542,13 +551,13 @@ impl Fabric {
         self.net.as_ref()?.why_lost(peer)
     }
 
-    /// Whether all that was sent over a network has arrived; else poll until it has, before the process ends.
+    /// Whether all that was sent over a network has arrived; if not, poll until it has before the process ends.
     #[must_use]
     pub fn is_quiet(&mut self) -> bool {
         self.net.as_mut().is_none_or(NetworkProvider::is_quiet)
     }
 
-    /// What the network did so far.
+    /// Statistics of the network.
     #[must_use]
     pub fn net_stats(&self) -> NetStats {
         self.net
@@ -556,13 +565,13 @@ impl Fabric {
             .map_or_else(NetStats::default, |net| net.stats().1)
     }
 
-    /// Memory that the network takes of this process now, and at most, in bytes.
+    /// Memory that the network uses in this process now, and at most, in bytes.
     #[must_use]
     pub fn net_memory(&self) -> (usize, usize) {
         self.net.as_ref().map_or((0, 0), NetworkProvider::memory)
     }
 
-    /// Posts a read: fills the lease from byte `offset` of the peer's memory. Ends with a completion, always.
+    /// Posts a read: fills the lease from byte `offset` of the peer's memory. Always ends with a completion.
     pub fn post_read(
         &mut self,
         peer: Peer,
@@ -574,8 +583,8 @@ impl Fabric {
         carried!(self, peer, post_read(peer, lease, key, offset, work));
     }
 
-    /// Posts a write of the lease to byte `offset` of the peer's memory; with `immediate`, tells the peer. Ends with
-    /// a completion, always.
+    /// Posts a write of the lease to byte `offset` of the peer's memory; with `immediate`, the peer gets a completion.
+    /// Always ends with a completion here.
     ///
     /// # Errors
     /// [`Full`] gives the lease back: the immediate needs room; poll and post again.
@@ -595,13 +604,14 @@ impl Fabric {
         )
     }
 
-    /// Posts an atomic operation on the word at byte `offset` of the peer's memory, which must be aligned to 8 bytes (else
-    /// [`WorkOutcome::BadKey`](crate::WorkOutcome)). The lease, of 8 bytes, gets what was there before. Ends with a completion,
-    /// always; with [`WorkOutcome::Unknown`](crate::WorkOutcome) if a queue pair broke over it, since it is never done twice.
+    /// Posts an atomic operation on the word at byte `offset` of the peer's memory, which must be aligned to 8 bytes
+    /// (else [`WorkOutcome::BadKey`](crate::WorkOutcome)). The lease, of 8 bytes, gets the previous value. Always ends
+    /// with a completion; with [`WorkOutcome::Unknown`](crate::WorkOutcome) if a queue pair broke over it, since it is
+    /// never done twice.
     ///
-    /// Over a network the adapter does it, elsewhere a CPU: the two know nothing of each other. Operations on one word
-    /// are atomic to each other only if all of them go over a network or none does. So a process must not change memory
-    /// that others reach over a network by an operation on itself, nor by one of a peer of its node.
+    /// Over a network the adapter does it, elsewhere a CPU; the two are not atomic to each other. Operations on one
+    /// word are atomic to each other only if all of them go over a network or none does. So a process must not change
+    /// memory that others reach over a network by an operation on itself, nor by one of a peer of its node.
     ///
     /// # Panics
     /// When the lease has another length.
@@ -622,15 +632,15 @@ impl Fabric {
         );
     }
 
-    /// Asks once what happened, without waiting, and does a bounded share of the work that is under way.
+    /// Returns the events that have occurred, without waiting, and does a bounded share of the pending work.
     #[inline(always)]
     pub fn poll(&mut self, completions: &mut Completions) {
         self.poll_all_but_shm(completions);
         self.shm.poll_all(completions);
     }
 
-    /// As [`poll`](Self::poll), but for what has come over the ring that is polled first: for who takes
-    /// [frame after frame](Self::first_frame) from there, and must not forget the others.
+    /// As [`poll`](Self::poll), but without the ring that is polled first: for a caller that takes [frame after
+    /// frame](Self::first_frame) from that ring and must also serve the others.
     pub fn poll_beside_first(&mut self, completions: &mut Completions) {
         self.poll_all_but_shm(completions);
         self.shm.poll_beside_first(completions);
@@ -657,15 +667,15 @@ impl Fabric {
         self.later.poll(completions);
     }
 
-    /// Promises that the caller says [`uncork`](Self::uncork) after each poll that gave more than one completion, when it has done what
-    /// follows from them: what it posts meanwhile over connections may leave together.
+    /// Promises that the caller calls [`uncork`](Self::uncork) after each poll that returned more than one completion,
+    /// when it has handled them: frames that it posts meanwhile over connections may leave together.
     pub fn promise_uncork(&mut self) {
         if let Some(net) = &mut self.net {
             net.promise_uncork();
         }
     }
 
-    /// What follows from the last poll is done.
+    /// Ends the handling of the last poll's completions: sends the frames held back meanwhile.
     #[inline]
     pub fn uncork(&mut self) {
         if let Some(net) = &mut self.net {
@@ -673,13 +683,13 @@ impl Fabric {
         }
     }
 
-    /// Copies the body of an arrived frame, or as much as fits; answers how many bytes that was.
+    /// Copies the body of an arrived frame, or as much as fits; returns the number of bytes.
     #[inline(always)]
     pub fn copy_body(&self, arrived: &Arrived, target: &mut [u8]) -> usize {
         match arrived.body {
             RecvBuffer::Inline { bytes } => copy_inline(&arrived.words, usize::from(bytes), target),
             RecvBuffer::Lent { index, bytes } => match self.peers.route(arrived.peer) {
-                // Most are from there, and the number is at hand.
+                // Most are from shared memory, and the number is at hand.
                 PeerRoute::Shm(local) => self.shm.copy_lent_by(local, index, bytes, target),
                 _ => carried!(
                     &self,
@@ -690,7 +700,7 @@ impl Fabric {
         }
     }
 
-    /// Gives the buffer of an arrived frame back to its provider. Nothing happens for bodies inside the frame.
+    /// Gives the buffer of an arrived frame back to its provider. Has no effect for bodies inside the frame.
     #[inline(always)]
     pub fn release(&mut self, arrived: &Arrived) {
         if let RecvBuffer::Lent { index, .. } = arrived.body {
@@ -701,29 +711,30 @@ impl Fabric {
         }
     }
 
-    /// Whether this process should look at its rings so eagerly that senders need not ring (a core is free for it).
+    /// Sets whether this process polls its rings so often that senders need not ring (a core is free for it).
     pub fn set_attentive(&mut self, attentive: bool) {
         self.shm.set_attentive(attentive);
         self.later.set_attentive(attentive);
     }
 
-    /// Whether [`first_frame`](Self::first_frame) shows nothing before the next [`poll`](Self::poll): frame by frame, the
-    /// other peers and what is under way would be forgotten, so it ends after some hundreds.
+    /// Whether [`first_frame`](Self::first_frame) returns nothing before the next [`poll`](Self::poll). It stops after
+    /// some hundreds of frames, since it serves neither the other peers nor pending operations.
     #[inline(always)]
     #[must_use]
     pub fn must_poll(&self) -> bool {
         self.shm.must_poll()
     }
 
-    /// Whether [`must_poll`](Self::must_poll) holds only because so many frames were taken one by one: most likely there are more.
+    /// Whether [`must_poll`](Self::must_poll) holds only because the limit of frames taken one by one is reached: most
+    /// likely there are more.
     #[inline(always)]
     #[must_use]
     pub fn has_run_out(&self) -> bool {
         self.shm.has_run_out()
     }
 
-    /// Looks whether a frame has come over the network, and does nothing else: the fast path of waiting for a peer far away.
-    /// Frames come in the same order as by [`poll`](Self::poll), which is wanted now and then.
+    /// Checks whether a frame has come over the network, and does nothing else: the fast path of waiting for a remote
+    /// peer. Frames come in the same order as from [`poll`](Self::poll), which must still be called now and then.
     #[inline(always)]
     pub fn look_far(&mut self) -> FarLook {
         match &mut self.net {
@@ -732,44 +743,44 @@ impl Fabric {
         }
     }
 
-    /// Whether all that comes from other processes comes over the network.
+    /// Whether everything from other processes comes over the network.
     #[inline(always)]
     #[must_use]
     pub fn is_all_networked(&self) -> bool {
         self.net.is_some() && self.shm.is_alone()
     }
 
-    /// Whether there is a network: then frames may come that [`first_frame`](Self::first_frame) does not show.
+    /// Whether there is a network, so that frames may come that [`first_frame`](Self::first_frame) does not return.
     #[inline(always)]
     #[must_use]
     pub fn has_network(&self) -> bool {
         self.net.is_some()
     }
 
-    /// Whether data of this process are moved by processors that it had better leave alone while it waits.
+    /// Whether processors that move this process's data must not be kept busy while it waits.
     #[inline]
     #[must_use]
     pub fn needs_cores(&self) -> bool {
         self.net.as_ref().is_some_and(NetworkProvider::needs_cores)
     }
 
-    /// Whether what comes from the network wakes a process that sleeps; else it is found late.
+    /// Whether network events wake a sleeping process; else they are noticed late.
     #[inline]
     #[must_use]
     pub fn is_woken_by_network(&self) -> bool {
         self.net.as_ref().is_none_or(NetworkProvider::wakes)
     }
 
-    /// Says that this process has to wait for its core, since others than it knows of want it; those with whom it is connected hear of
-    /// that, as far as their wire tells it.
+    /// Sets whether this process has to wait for its core, because unrelated processes use it; connected peers are
+    /// notified, as far as their wire can carry that.
     pub fn set_lacks_core(&mut self, lacks_core: bool) {
         if let Some(net) = &mut self.net {
             net.set_lacks_core(lacks_core);
         }
     }
 
-    /// Whether some process on another host has to wait for its core. It may wait for this one: hosts may be virtual machines or
-    /// containers of one machine, and nobody there knows of the others.
+    /// Whether some process on another host has to wait for its core. It may be waiting for this process's core: hosts
+    /// may be virtual machines or containers of one machine, which cannot see each other's load.
     #[inline]
     #[must_use]
     pub fn is_any_peer_lacking(&self) -> bool {
@@ -785,12 +796,12 @@ impl Fabric {
         self.shm.is_attentive()
     }
 
-    /// CPUs that the other ranks of this node say they may use, one mask per rank that has introduced itself.
+    /// CPU masks of the other ranks of this node, one for each rank that has published its own.
     pub fn neighbours_cpus(&self) -> impl Iterator<Item = [u64; 16]> {
         self.shm.neighbours_cpus()
     }
 
-    /// What was moved so far.
+    /// Totals moved so far.
     #[must_use]
     pub fn stats(&self) -> FabricStats {
         match (&self.sim, &self.net) {

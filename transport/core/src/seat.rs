@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A process's seat at a board: where ranks of this node that do the same thing together put their data and wait for each
-//! other, without a message between any two of them.
+//! A process's seat at a board: where ranks of this node that run a collective together put their data and wait for
+//! each other, without a message between any two of them.
 //!
-//! The members of a board count rounds. In each of them a member may put bytes on the board, [arrives](Seat::arrive) and tells
-//! what it does, and may read all bytes when the round [is over](Seat::is_over). It begins the next round when the last one is
-//! over ([`Seat::begin`]), which need not be at once. Few bytes lie in the member's own lines: with these a member may be
-//! some rounds ahead ([`Seat::begin_in_lines`]). What needs no round goes over the board's [broadcast queue](Seat::bcast_queue).
+//! The members of a board count rounds. In each of them a member may put bytes on the board, [arrives](Seat::arrive)
+//! with a note of the operation, and may read all bytes when the round [is over](Seat::is_over). It begins the next
+//! round when the last one is over ([`Seat::begin`]), which need not be at once. Few bytes lie in the member's own
+//! lines: with these a member may be some rounds ahead ([`Seat::begin_in_lines`]). Data that need no round go through
+//! the board's [broadcast queue](Seat::bcast_queue).
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -31,11 +32,12 @@ pub struct Seat {
     place: u32,
     /// The round that this member begins next.
     next: Cell<u32>,
-    /// How many rounds are over, as far as this member has looked; of few, how many members have told the one after these.
+    /// Rounds that are over, as of this member's last look; with few members, also how many have arrived in the
+    /// following one.
     over: Cell<(u32, u32)>,
 }
 
-/// What a member waits for.
+/// A board event that a member waits for.
 #[derive(Clone, Debug)]
 pub struct Awaited {
     seat: Rc<Seat>,
@@ -47,11 +49,11 @@ pub struct Awaited {
 pub enum BoardEvent {
     /// The round is over.
     Over(Round),
-    /// All members below this place, which is not 0, have told the round.
-    Told(Round, u32),
-    /// This entry of the broadcast queue was told.
+    /// All members below this place, which is not 0, have arrived in the round.
+    Arrived(Round, u32),
+    /// This entry of the broadcast queue was published.
     Entry(u32),
-    /// All have taken so many entries of the broadcast queue.
+    /// All members have taken so many entries of the broadcast queue.
     Taken(u32),
 }
 
@@ -60,8 +62,9 @@ pub enum BoardEvent {
 pub struct Round(u32);
 
 impl Seat {
-    /// A seat at the board that the ranks of a node call `key`, for the members in the order of their places. All of them take
-    /// one or none does, and all before any of them begins a round. `None`: there is no such board.
+    /// Takes a seat at the board that the ranks of a node call `key`, for the members in the order of their places.
+    /// Either all of them take a seat or none does, and all before any of them begins a round. `None`: there is no
+    /// such board.
     pub(crate) fn take(node: &Node, key: u32, members: Box<[u32]>, place: u32) -> Option<Self> {
         let parts = find(node, key)?;
         let count = u32::try_from(members.len()).ok()?;
@@ -89,19 +92,20 @@ impl Seat {
         u32::try_from(self.members.len()).unwrap_or(u32::MAX)
     }
 
-    /// Bytes that fit the board in one round, of all members together.
+    /// Bytes that fit on the board in one round, of all members together.
     #[must_use]
     pub fn room_bytes(&self) -> usize {
         ring::layout::board_room_bytes(self.segment.local_size())
     }
 
-    /// Bytes of all that there is for a round: more than [`room_bytes`](Self::room_bytes) where the members are few.
+    /// Bytes of half a board, which one round may use: more than [`room_bytes`](Self::room_bytes) where the members
+    /// are few.
     #[must_use]
     pub fn half_bytes(&self) -> usize {
         self.halves[0].length()
     }
 
-    /// Bytes that each of so many members has at least in all that there is for a round: whole cache lines.
+    /// Bytes of half a board that each of `members` has at least: whole cache lines.
     #[must_use]
     pub const fn place_bytes(members: u32) -> usize {
         let share =
@@ -121,7 +125,7 @@ impl Seat {
         (self.over.get().0 == next || self.rounds() == next).then_some(Round(next))
     }
 
-    /// The next round, in which this member puts nothing on the board but what lies [in its lines](Self::put_in_lines).
+    /// The next round, in which this member puts no bytes on the board except [in its lines](Self::put_in_lines).
     #[inline]
     #[must_use]
     pub fn begin_in_lines(&self) -> Option<Round> {
@@ -131,14 +135,14 @@ impl Seat {
         (!is_far_ahead(known) || !is_far_ahead(self.rounds())).then_some(Round(next))
     }
 
-    /// What to wait for where [`begin_in_lines`](Self::begin_in_lines) answers nothing: room for some rounds, so that who waits
-    /// is not woken for each.
+    /// The event to wait for where [`begin_in_lines`](Self::begin_in_lines) returns `None`: room for several rounds,
+    /// so that a waiting member is not woken for each.
     #[must_use]
     pub fn room_in_lines(&self) -> BoardEvent {
         BoardEvent::Over(Round(self.next.get().wrapping_sub(DEPTH / 2)))
     }
 
-    /// Whether there are so few members that they look at each other's lines; many would take too long for it.
+    /// Whether the members are so few that they poll each other's lines; with many, that would take too long.
     #[inline]
     fn is_of_few(&self) -> bool {
         self.lines.len() <= FEW
@@ -156,10 +160,10 @@ impl Seat {
     }
 
     fn rounds_of_few(&self) -> u32 {
-        let (mut round, mut told) = self.over.get();
-        // Not further than this member is, whatever lies there.
+        let (mut round, mut arrived) = self.over.get();
+        // No further than this member, whatever the shared memory contains.
         while round != self.next.get() {
-            let waits_for = self.lines[told as usize..]
+            let waits_for = self.lines[arrived as usize..]
                 .iter()
                 .position(|lines| !lines.has_reached(round));
             if let Some(more) = waits_for {
@@ -167,12 +171,12 @@ impl Seat {
                     clippy::cast_possible_truncation,
                     reason = "at most so many as members"
                 )]
-                self.over.set((round, told + more as u32));
+                self.over.set((round, arrived + more as u32));
                 return round;
             }
-            (round, told) = (round.wrapping_add(1), 0);
+            (round, arrived) = (round.wrapping_add(1), 0);
         }
-        self.over.set((round, told));
+        self.over.set((round, arrived));
         round
     }
 
@@ -199,8 +203,8 @@ impl Seat {
         assert!(fits, "{} bytes at {at} of a board", bytes.len());
     }
 
-    /// Reads bytes from byte `at` on, of a round as in [`put`](Self::put): those of a member that has told, or of any when the
-    /// round is over.
+    /// Reads bytes from byte `at` on, of a round as in [`put`](Self::put): those of a member that has arrived, or of
+    /// any when the round is over.
     ///
     /// # Panics
     /// When there are not so many.
@@ -213,6 +217,7 @@ impl Seat {
     /// Puts bytes into this member's lines, at most [`LINE_BODY_BYTES`]. Before the arrival.
     ///
     /// # Panics
+    ///
     /// When there are more.
     #[inline]
     pub fn put_in_lines(&self, round: Round, bytes: &[u8]) {
@@ -230,8 +235,8 @@ impl Seat {
         assert!(fits, "{} bytes at {at} of lines of a board", into.len());
     }
 
-    /// Where data of the round lie: in one of the halves, and from which byte on. Those of one round after the other go through
-    /// all of a half.
+    /// Location of the round's data: one of the halves, and the first byte there. Successive rounds use all of a half
+    /// in turn.
     fn place_of(&self, round: Round, all: usize) -> (&SharedBytes, usize) {
         let half = &self.halves[round.0 as usize % 2];
         let all = all.next_multiple_of(LINE_BYTES).max(LINE_BYTES);
@@ -239,30 +244,32 @@ impl Seat {
         (half, round.0 as usize / 2 % places * all)
     }
 
-    /// What members tell all others without waiting for them.
+    /// This member's place in the broadcast queue, through which members publish entries without waiting for each
+    /// other.
     #[must_use]
     pub fn bcast_queue(&self) -> &BcastQueueMember {
         &self.queue
     }
 
-    /// Is done with the next entry of the broadcast queue. Whoever waits for room looks again.
-    pub fn take_entry(&self, told: &BcastEntryHead) {
-        self.queue.take(told);
+    /// Takes the next entry of the broadcast queue, and wakes the member that waits for room.
+    pub fn take_entry(&self, head: &BcastEntryHead) {
+        self.queue.take(head);
         let waiter = self.queue.waiter();
         if let Some(member) = waiter.and_then(|place| self.members.get(place as usize)) {
             self.wake(*member);
         }
     }
 
-    /// Wakes whoever sleeps: something has happened that others may wait for.
+    /// Wakes the sleeping members that this member is to wake: an event that others may wait for has occurred.
     pub fn wake_sleepers(&self) {
         if self.board.has_sleepers() {
             self.wake_all();
         }
     }
 
-    /// Wakes two of those that sleep for an entry that was told; each of them wakes two more. So who tells many entries is not
-    /// held up by all that sleep, and finds those awake that it would have to wake for the next one.
+    /// Wakes two of the members that sleep for an entry that was published; each of them wakes two more. So a
+    /// publisher of many entries is not held up by all the sleepers, and finds those awake that it would have to wake
+    /// for the next entry.
     #[inline]
     pub fn wake_readers(&self) {
         if self.board.has_sleepers() {
@@ -270,7 +277,7 @@ impl Seat {
         }
     }
 
-    /// Wakes all that sleep for a round in which their last one has arrived.
+    /// Wakes all members that sleep for a round in which the last one of theirs has arrived.
     #[inline]
     pub fn wake_those_of_rounds(&self) {
         if self.board.has_sleepers() {
@@ -278,11 +285,11 @@ impl Seat {
         }
     }
 
-    /// Has done its part of the round, and tells what that is: nothing is put on the board any more.
+    /// Marks this member's part of the round as done and publishes its note: it puts no more bytes on the board.
     #[inline]
     pub fn arrive(&self, round: Round, note: RoundNote) {
         self.next.set(round.0.wrapping_add(1));
-        self.lines[self.place as usize].tell(round.0, note);
+        self.lines[self.place as usize].publish(round.0, note);
         if self.is_of_few() {
             return self.wake_those_of_rounds();
         }
@@ -300,24 +307,24 @@ impl Seat {
         is_over(self.over.get().0) || is_over(self.rounds())
     }
 
-    /// What a member does in the round, if it has told.
+    /// The note of a member for the round, if it has arrived.
     #[inline]
     #[must_use]
     pub fn note(&self, round: Round, place: u32) -> Option<RoundNote> {
         self.lines.get(place as usize)?.note(round.0)
     }
 
-    /// The first member of `places` that has not told the round.
+    /// The first member of `places` that has not arrived in the round.
     #[inline]
     #[must_use]
-    pub fn first_to_tell(&self, round: Round, mut places: Range<u32>) -> Option<u32> {
+    pub fn first_absent(&self, round: Round, mut places: Range<u32>) -> Option<u32> {
         places.find(|place| {
             let lines = self.lines.get(*place as usize);
             lines.is_some_and(|lines| !lines.has_reached(round.0))
         })
     }
 
-    /// Whether not all members do the same in a round that is over.
+    /// Whether the members' notes of a finished round differ.
     #[inline]
     #[must_use]
     pub fn is_disputed(&self, round: Round) -> bool {
@@ -328,7 +335,7 @@ impl Seat {
         self.lines.iter().any(|lines| lines.note(round.0) != own)
     }
 
-    /// The first member that does something else than `note` in the round.
+    /// The first member whose note for the round differs from `note`.
     #[must_use]
     pub fn who_differs(&self, round: Round, note: RoundNote) -> Option<(u32, RoundNote)> {
         (0..self.members())
@@ -340,12 +347,12 @@ impl Seat {
     #[inline(never)]
     fn wake_two_readers(&self) {
         let mut left = 2;
-        // In the order of their places: the first one is the root of most calls, which others wait for next.
+        // In the order of their places: the first is the root of most calls, for which others wait next.
         for (place, member) in (0..).zip(&self.members) {
             let Some(Sleeps::ForEntry(entry)) = self.board.sleeps_for(place) else {
                 continue;
             };
-            if self.queue.is_told(entry) && self.wake(*member) {
+            if self.queue.is_published(entry) && self.wake(*member) {
                 left -= 1;
                 if left == 0 {
                     return;
@@ -359,18 +366,18 @@ impl Seat {
     fn wake_all_of_rounds(&self) {
         let rounds = self.rounds();
         let is_over = |round: u32| rounds.wrapping_sub(round).wrapping_sub(1) <= u32::MAX / 2;
-        // A round, and the first member that has not told it.
-        let mut told: Option<(u32, u32)> = None;
+        // A round, and the first member that has not arrived in it.
+        let mut arrived: Option<(u32, u32)> = None;
         for (place, member) in (0..).zip(&self.members) {
             let has_happened = match self.board.sleeps_for(place) {
                 None | Some(Sleeps::ForEntry(_)) => false,
                 Some(Sleeps::ForRound(round)) => is_over(round),
-                Some(Sleeps::ForTellers { round, below }) => {
-                    if told.is_none_or(|(known, _)| known != round) {
-                        let first = self.first_to_tell(Round(round), 0..self.members());
-                        told = Some((round, first.unwrap_or(u32::MAX)));
+                Some(Sleeps::ForArrivals { round, below }) => {
+                    if arrived.is_none_or(|(known, _)| known != round) {
+                        let first = self.first_absent(Round(round), 0..self.members());
+                        arrived = Some((round, first.unwrap_or(u32::MAX)));
                     }
-                    is_over(round) || told.is_some_and(|(_, first)| below <= first)
+                    is_over(round) || arrived.is_some_and(|(_, first)| below <= first)
                 }
             };
             if has_happened {
@@ -387,7 +394,7 @@ impl Seat {
         }
     }
 
-    /// `false`: it is awake, or somebody else wakes it.
+    /// `false`: it is awake, or another member wakes it.
     fn wake(&self, member: u32) -> bool {
         let bell: &Bell = self.segment.bell(member);
         let sleeps = bell.wake() == Wake::Sleeper;
@@ -399,33 +406,33 @@ impl Seat {
 }
 
 impl Awaited {
-    /// What `seat` waits for.
+    /// An event that `seat` waits for.
     #[must_use]
     pub fn new(seat: &Rc<Seat>, what: BoardEvent) -> Self {
         let seat = Rc::clone(seat);
         Self { seat, what }
     }
 
-    /// Whether it has happened.
+    /// Whether the event has occurred.
     #[must_use]
     pub fn has_happened(&self) -> bool {
         match self.what {
             BoardEvent::Over(round) => self.seat.is_over(round),
-            BoardEvent::Told(round, below) => self.seat.first_to_tell(round, 0..below).is_none(),
-            BoardEvent::Entry(number) => self.seat.queue.is_told(number),
+            BoardEvent::Arrived(round, below) => self.seat.first_absent(round, 0..below).is_none(),
+            BoardEvent::Entry(number) => self.seat.queue.is_published(number),
             BoardEvent::Taken(count) => self.seat.queue.have_taken(count),
         }
     }
 
-    /// Runs `sleep` in such a way that it is woken when this happens; it must not sleep if the answer to its argument is that
-    /// it has.
+    /// Runs `sleep` such that it is woken when the event occurs; `sleep` must check its argument first and return if
+    /// the event has occurred.
     pub fn doze(&self, sleep: impl FnOnce(&Self)) {
         match self.what {
             BoardEvent::Taken(count) => self.seat.queue.doze(count, || sleep(self)),
             BoardEvent::Over(round) => self.doze_at_board(Sleeps::ForRound(round.0), sleep),
-            BoardEvent::Told(round, below) => {
+            BoardEvent::Arrived(round, below) => {
                 let round = round.0;
-                self.doze_at_board(Sleeps::ForTellers { round, below }, sleep);
+                self.doze_at_board(Sleeps::ForArrivals { round, below }, sleep);
             }
             BoardEvent::Entry(number) => self.doze_at_board(Sleeps::ForEntry(number), sleep),
         }
@@ -444,7 +451,8 @@ impl Awaited {
     }
 }
 
-/// Takes a board of the node for members who will call it `key`, which is not 0. They all [`leave`] it in the end.
+/// Takes a board of the node for members that will call it `key`, which is not 0. Each of them [`leave`]s it in the
+/// end.
 pub(crate) fn claim(node: &Node, key: u32) -> bool {
     let mut boards =
         (OF_THE_NODE + 1..ring::layout::BOARDS).filter_map(|index| node.segment.board(index));
@@ -457,7 +465,7 @@ pub(crate) fn claim(node: &Node, key: u32) -> bool {
     claimed.is_some()
 }
 
-/// One of `members` members is done with a board. Nothing happens if there is none.
+/// Gives up one of `members` members' use of a board. Does nothing if there is no such board.
 pub(crate) fn leave(node: &Node, key: u32, members: u32) {
     if let Some(parts) = find(node, key).filter(|_| key != NODE_BOARD) {
         parts.board.leave(members);
@@ -473,10 +481,10 @@ fn find(node: &Node, key: u32) -> Option<BoardParts> {
         .find(|parts| parts.board.key() == key)
 }
 
-/// The key of the board that is always there, of all ranks of the node.
+/// The key of the permanent board, of all ranks of the node.
 pub const NODE_BOARD: u32 = 0;
 /// Its index.
 const OF_THE_NODE: u32 = 0;
 const LINE_BYTES: usize = 64;
-/// So many members at most look at each other's lines.
+/// Most members that poll each other's lines.
 pub const FEW: usize = 8;

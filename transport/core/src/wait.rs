@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a process waits: the system calls of sleeping, waking and yielding, the heavy fence, and what tells whether a
+//! How a process waits: system calls to sleep, wake and yield, the heavy fence, and statistics that show whether a
 //! core is free to spin on.
 //!
 //! # Safety
@@ -12,12 +12,12 @@ use std::io::Read;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-/// Sleeps while the word at `address` holds `expected`, at most for `timeout`, and for half of it at least. Wakes for no reason at
-/// times.
+/// Sleeps while the word at `address` holds `expected`, at most for `timeout`, and for half of it at least. May wake
+/// spuriously.
 ///
-/// A short one ends at a multiple of half of `timeout` on the clock of all processes. The kernel programs a core's timer for the first
-/// sleep that ends, and again when that one is woken early, which costs as much as the sleep itself. Sleeps that end at the
-/// same moment need one timer.
+/// A short one ends at a multiple of half of `timeout` on the clock of all processes. The kernel programs a core's
+/// timer for the first sleep that ends, and again when that one is woken early, which costs as much as the sleep
+/// itself. Sleeps that end at the same moment need one timer.
 pub(crate) fn futex_wait(address: *const u32, expected: u32, timeout: Duration) {
     let limit = end_of(timeout);
     // SAFETY: the kernel checks the address itself (EFAULT); `limit` lives over the call. The word lies in a segment
@@ -35,8 +35,8 @@ pub(crate) fn futex_wait(address: *const u32, expected: u32, timeout: Duration) 
     };
 }
 
-/// Sleeps while each word holds what is expected of it, as [`futex_wait`] does with one. At most [`MOST_WORDS`], the others do
-/// not count. `false`: the kernel cannot (before Linux 5.16) or may not, and nothing was waited for.
+/// Sleeps while each word holds its expected value, as [`futex_wait`] does with one. Uses the first [`MOST_WORDS`]
+/// only. `false`: the kernel cannot (before Linux 5.16) or may not, and there was no wait.
 pub(crate) fn futex_wait_any(
     words: impl Iterator<Item = (*const u32, u32)>,
     timeout: Duration,
@@ -69,7 +69,7 @@ pub(crate) fn futex_wait_any(
     woken >= 0 || matches!(error, Some(libc::EAGAIN | libc::ETIMEDOUT | libc::EINTR))
 }
 
-/// When a sleep of `timeout` ends, as a time of the monotonic clock.
+/// The end of a sleep of `timeout`, as a time of the monotonic clock.
 fn end_of(timeout: Duration) -> libc::timespec {
     let most_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
     let end_ns = monotonic_ns().saturating_add(most_ns);
@@ -99,17 +99,17 @@ pub(crate) fn futex_wake(address: *const u32) {
     unsafe { libc::syscall(libc::SYS_futex, address, libc::FUTEX_WAKE, 1) };
 }
 
-/// Sleeps while the word of a lock has this value, at most for `timeout`; wakes for no reason at times.
+/// Sleeps while the word of a lock has this value, at most for `timeout`; may wake spuriously.
 pub fn sleep_at((word, value): (*const u32, u32), timeout: Duration) {
     futex_wait(word, value, timeout);
 }
 
-/// Wakes one of those that sleep there.
+/// Wakes one sleeper on the word.
 pub fn wake_at(word: *const u32) {
     futex_wake(word);
 }
 
-/// Keeps signals away from the calling thread.
+/// Blocks all signals in the calling thread, so that other threads get them.
 pub(crate) fn leave_signals_to_others() {
     // SAFETY: an all-zero set is a value of the type, and is filled before use.
     let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
@@ -119,16 +119,16 @@ pub(crate) fn leave_signals_to_others() {
     unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut()) };
 }
 
-/// Sleeps until one of the descriptors can be read, at most for `timeout`; `false`: none could by then. At most
-/// [`MOST_DESCRIPTORS`], the others do not count.
+/// Sleeps until one of the descriptors is readable, at most for `timeout`; `false`: none was by then. Uses the first
+/// [`MOST_DESCRIPTORS`] only.
 pub(crate) fn poll_readable(descriptors: &[RawFd], timeout: Duration) -> bool {
-    let nobody = libc::pollfd {
+    let unused = libc::pollfd {
         fd: -1,
         events: libc::POLLIN,
         revents: 0,
     };
-    let mut wanted = [nobody; MOST_DESCRIPTORS];
-    for (entry, descriptor) in wanted.iter_mut().zip(descriptors) {
+    let mut polled = [unused; MOST_DESCRIPTORS];
+    for (entry, descriptor) in polled.iter_mut().zip(descriptors) {
         entry.fd = *descriptor;
     }
     let limit = libc::timespec {
@@ -139,7 +139,7 @@ pub(crate) fn poll_readable(descriptors: &[RawFd], timeout: Duration) -> bool {
     // SAFETY: so many entries, which live over the call, as does the limit; a descriptor that is closed is reported, not used.
     let count = unsafe {
         libc::ppoll(
-            wanted.as_mut_ptr(),
+            polled.as_mut_ptr(),
             entries as libc::nfds_t,
             &raw const limit,
             std::ptr::null(),
@@ -148,8 +148,8 @@ pub(crate) fn poll_readable(descriptors: &[RawFd], timeout: Duration) -> bool {
     count > 0
 }
 
-/// Another descriptor of the same file, none of the three standard ones; `None`: the process may have no more, or
-/// `descriptor` is none.
+/// Duplicates `descriptor`, above the three standard ones; `None`: the process may have no more, or it is not a
+/// descriptor.
 pub(crate) fn duplicate(descriptor: RawFd) -> Option<OwnedFd> {
     // SAFETY: three numbers; the kernel checks them.
     let copy = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 3) };
@@ -157,13 +157,13 @@ pub(crate) fn duplicate(descriptor: RawFd) -> Option<OwnedFd> {
     (copy >= 0).then(|| unsafe { OwnedFd::from_raw_fd(copy) })
 }
 
-/// Lets another process have the core.
+/// Yields the core.
 pub fn yield_core() {
     // SAFETY: no arguments.
     unsafe { libc::sched_yield() };
 }
 
-/// Lets another process have the core; `true`: one took it, `false`: nobody else wanted it.
+/// Yields the core; `true`: another process ran, `false`: none was waiting.
 #[must_use]
 pub fn yield_to_others() -> bool {
     let before = times_off_core();
@@ -171,7 +171,7 @@ pub fn yield_to_others() -> bool {
     times_off_core() != before
 }
 
-/// How often this thread has left its core while it wanted to go on.
+/// Number of involuntary context switches of this thread.
 fn times_off_core() -> i64 {
     // SAFETY: an all-zero structure of numbers is a value of the type.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
@@ -180,7 +180,7 @@ fn times_off_core() -> i64 {
     usage.ru_nivcsw
 }
 
-/// A number of the calling thread that no other one has while it lives, and that is not 0: where its control block lies.
+/// A non-zero number of the calling thread that no other live thread has: the address of its control block.
 #[inline(always)]
 #[must_use]
 pub fn thread_number() -> usize {
@@ -248,16 +248,16 @@ pub fn core_quota() -> Option<f64> {
     })
 }
 
-/// What the scheduler has counted of a thread since it began.
+/// Scheduler statistics of a thread since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CoreTimes {
     /// Nanoseconds on a core.
     pub ran_ns: u64,
-    /// Nanoseconds in which it waited for one.
+    /// Nanoseconds runnable but waiting for a core.
     pub delayed_ns: u64,
 }
 
-/// What it has counted of this thread.
+/// Scheduler statistics of this thread.
 #[must_use]
 pub fn core_times() -> Option<CoreTimes> {
     look_into("/proc/thread-self/schedstat", |text| {
@@ -269,7 +269,7 @@ pub fn core_times() -> Option<CoreTimes> {
     })
 }
 
-/// Reads a short file of the system's. Nothing is allocated: whoever waits looks into these again and again.
+/// Reads a short file of the system. Allocates nothing: a waiting process reads these again and again.
 fn look_into<R>(file: &str, read: impl FnOnce(&str) -> Option<R>) -> Option<R> {
     let mut bytes = [0; 128];
     let count = File::open(file).ok()?.read(&mut bytes).ok()?;
@@ -282,7 +282,7 @@ pub(crate) fn host_name() -> String {
     name.trim().to_owned()
 }
 
-/// Nanoseconds since some moment before this process began, the same for all processes of a host.
+/// Nanoseconds of the monotonic clock, which is the same for all processes of a host.
 #[must_use]
 pub fn monotonic_ns() -> u64 {
     let mut now = libc::timespec {
@@ -302,13 +302,14 @@ pub(crate) fn random_words(words: &mut [u64]) {
     assert_eq!(got.cast_unsigned(), bytes, "the system gives random bytes");
 }
 
-/// Words that [`futex_wait_any`] waits for.
+/// Most words that [`futex_wait_any`] waits for.
 pub(crate) const MOST_WORDS: usize = 16;
-/// Descriptors that [`poll_readable`] waits for.
+/// Most descriptors that [`poll_readable`] waits for.
 pub(crate) const MOST_DESCRIPTORS: usize = 16;
 /// `FUTEX2_SIZE_U32`: words of 32 bits.
 const FUTEX2_SIZE_U32: u32 = 2;
-/// What is due later than the kernel's next tick needs no timer of its own yet. Ticks come every 1 to 10 ms, mostly 4.
+/// A sleep that ends later than the kernel's next tick needs no timer of its own yet. Ticks come every 1 to 10 ms,
+/// mostly 4.
 const TICK_NS: u64 = 4_000_000;
 const REGISTER_GLOBAL_EXPEDITED: i32 = 1 << 2;
 const GLOBAL_EXPEDITED: i32 = 1 << 1;
@@ -350,7 +351,7 @@ mod tests {
             while !yield_to_others() {}
             end.store(true, Ordering::Relaxed);
         });
-        // Alone, the core stays: other programs may want it at some of so many moments, not at all of them.
+        // With no competitor the core stays; other programs may take it at some of these calls, not at all of them.
         assert!((0..2000).any(|_| !yield_to_others()));
     }
 
@@ -361,7 +362,7 @@ mod tests {
             let start = monotonic_ns();
             futex_wait(&raw const word, 7, timeout);
             let slept = monotonic_ns() - start;
-            // It may end for no reason, but not each time.
+            // It may wake spuriously, but not each time.
             if slept >= 1_500_000 {
                 return;
             }

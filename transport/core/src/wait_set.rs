@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What can end a sleep: doorbells, which others ring through memory, descriptors that become readable, and the time after
-//! which a wire wants to be polled. Each wire of a process adds its own before every sleep, and none knows of the others.
+//! Everything that can end a sleep: doorbells, which peers ring through memory, descriptors that become readable, and
+//! the time at which a provider must be polled. Each provider of a process adds its own before every sleep,
+//! independently of the others.
 //!
 //! The kernel waits for words of memory (`futex`) or for descriptors (`poll`), not for both. Where a set has both, a
 //! [`Watcher`] waits for the descriptors and rings the first doorbell.
@@ -13,24 +14,24 @@ use ring::Bell;
 use crate::wait;
 use crate::watcher::Watcher;
 
-/// What ends the next sleep. It is filled anew each time. All its room is there from the start: a wait allocates nothing, but for
-/// the thread of the watcher.
+/// The events that end the next sleep. The set is filled anew each time. All its room is allocated at the start: a
+/// wait allocates nothing, except for the thread of the watcher.
 #[derive(Debug)]
 pub(crate) struct WaitSet {
     /// At most [`wait::MOST_WORDS`].
     doorbells: Vec<Doorbell>,
     /// At most [`wait::MOST_DESCRIPTORS`].
-    signs: Vec<RawFd>,
+    descriptors: Vec<RawFd>,
     longest: Duration,
-    /// From the first sleep on that needs it.
+    /// Created at the first sleep that needs it.
     watcher: Option<Watcher>,
 }
 
-/// A bell of this process, at which it has announced that it will sleep.
+/// A bell of this process, on which it has announced that it will sleep.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Doorbell {
     pub(crate) bell: &'static Bell,
-    /// Its number on the node of that bell.
+    /// The process's local rank on the node of that bell.
     pub(crate) local_rank: u32,
 }
 
@@ -38,7 +39,7 @@ impl WaitSet {
     pub(crate) fn new() -> Self {
         Self {
             doorbells: Vec::with_capacity(wait::MOST_WORDS),
-            signs: Vec::with_capacity(wait::MOST_DESCRIPTORS),
+            descriptors: Vec::with_capacity(wait::MOST_DESCRIPTORS),
             longest: Duration::ZERO,
             watcher: None,
         }
@@ -47,11 +48,11 @@ impl WaitSet {
     /// Empties the set for a sleep of `longest` at most.
     pub(crate) fn begin(&mut self, longest: Duration) {
         self.doorbells.clear();
-        self.signs.clear();
+        self.descriptors.clear();
         self.longest = longest;
     }
 
-    /// The same with the descriptors of the last sleep, which are open still: nobody adds his to this one.
+    /// Empties the set but keeps the descriptors of the last sleep, which are still open; none is added for this one.
     pub(crate) fn begin_as_before(&mut self, longest: Duration) {
         self.doorbells.clear();
         self.longest = longest;
@@ -59,50 +60,50 @@ impl WaitSet {
 
     /// Whether the last sleep had descriptors, and a thread to watch them.
     pub(crate) fn has_watched(&self) -> bool {
-        self.watcher.is_some() && !self.signs.is_empty()
+        self.watcher.is_some() && !self.descriptors.is_empty()
     }
 
-    /// Adds a bell, for which [`Bell::doze`] was called and nothing was found afterwards.
+    /// Adds a bell, on which [`Bell::doze`] was called and after which a poll found nothing.
     pub(crate) fn add_doorbell(&mut self, doorbell: Doorbell) {
         if self.doorbells.len() < wait::MOST_WORDS {
             self.doorbells.push(doorbell);
         } else {
-            // It is heard at the next look.
-            self.poll_after(UNHEARD);
+            // It is noticed at the next poll.
+            self.poll_after(UNNOTICED);
         }
     }
 
-    /// Adds a descriptor that becomes readable when there is something to do; it stays open until the sleep ends.
-    pub(crate) fn add_sign(&mut self, sign: BorrowedFd<'_>) {
-        if self.signs.len() < wait::MOST_DESCRIPTORS {
-            self.signs.push(sign.as_raw_fd());
+    /// Adds a descriptor that becomes readable when there is work; it stays open until the sleep ends.
+    pub(crate) fn add_descriptor(&mut self, descriptor: BorrowedFd<'_>) {
+        if self.descriptors.len() < wait::MOST_DESCRIPTORS {
+            self.descriptors.push(descriptor.as_raw_fd());
         } else {
-            self.poll_after(UNHEARD);
+            self.poll_after(UNNOTICED);
         }
     }
 
-    /// A wire wants to be polled after so much time at the latest: something is due then, or nothing of it can wake anybody.
+    /// Limits the sleep to `limit`: a provider must be polled then, because work is due or it cannot wake the process.
     pub(crate) fn poll_after(&mut self, limit: Duration) {
         self.longest = self.longest.min(limit);
     }
 
-    /// How long the sleep may last.
+    /// Longest time for the sleep.
     pub(crate) fn longest(&self) -> Duration {
         self.longest
     }
 
-    /// Whether nothing would end the sleep but its time.
+    /// Whether only the timeout would end the sleep.
     pub(crate) fn is_empty(&self) -> bool {
-        self.doorbells.is_empty() && self.signs.is_empty()
+        self.doorbells.is_empty() && self.descriptors.is_empty()
     }
 
-    /// Sleeps until one of the set is there, at most for its time. Wakes for no reason at times.
+    /// Sleeps until an event of the set occurs, at most for its time. May wake spuriously.
     pub(crate) fn sleep(&mut self) {
         let Some(first) = self.doorbells.first().copied() else {
             return self.sleep_without_doorbell();
         };
-        if !self.signs.is_empty() && !self.is_watched(first) {
-            self.poll_after(UNHEARD);
+        if !self.descriptors.is_empty() && !self.is_watched(first) {
+            self.poll_after(UNNOTICED);
         }
         let asleep = |doorbell: &Doorbell| (doorbell.bell.sleep_word(), Bell::ASLEEP);
         match &self.doorbells[..] {
@@ -114,31 +115,31 @@ impl WaitSet {
                 let words = several.iter().map(asleep);
                 if !wait::futex_wait_any(words, self.longest) {
                     let (word, expected) = asleep(&first);
-                    wait::futex_wait(word, expected, self.longest.min(UNHEARD));
+                    wait::futex_wait(word, expected, self.longest.min(UNNOTICED));
                 }
             }
         }
     }
 
     fn sleep_without_doorbell(&self) {
-        match self.signs.is_empty() {
+        match self.descriptors.is_empty() {
             true => std::thread::sleep(self.longest),
-            false => _ = wait::poll_readable(&self.signs, self.longest),
+            false => _ = wait::poll_readable(&self.descriptors, self.longest),
         }
     }
 
-    /// Has the descriptors watched for the process of `doorbell`. `false`: there can be no more threads.
+    /// Has the descriptors watched for the process of `doorbell`. `false`: no more threads can be created.
     fn is_watched(&mut self, doorbell: Doorbell) -> bool {
-        let watches = |watcher: &Watcher| watcher.watches(&self.signs, doorbell);
+        let watches = |watcher: &Watcher| watcher.watches(&self.descriptors, doorbell);
         if !self.watcher.as_ref().is_some_and(watches) {
-            self.watcher = Watcher::new(&self.signs, doorbell);
+            self.watcher = Watcher::new(&self.descriptors, doorbell);
         }
         self.watcher.as_ref().is_some_and(Watcher::ring_at_next)
     }
 }
 
-/// How long a process sleeps that would not be woken by all that it waits for.
-const UNHEARD: Duration = Duration::from_millis(1);
+/// Longest sleep of a process that part of its events cannot wake.
+const UNNOTICED: Duration = Duration::from_millis(1);
 
 #[cfg(test)]
 mod tests {
@@ -148,7 +149,7 @@ mod tests {
     use std::os::fd::AsFd;
     use std::time::Instant;
 
-    /// Nobody waits for that long.
+    /// No test waits that long.
     const FOR_EVER: Duration = Duration::from_secs(60);
 
     fn bell() -> Doorbell {
@@ -168,7 +169,7 @@ mod tests {
     fn sleep(
         set: &mut WaitSet,
         doorbells: &[Doorbell],
-        signs: &[&PipeReader],
+        descriptors: &[&PipeReader],
         longest: Duration,
         wake: impl FnOnce() + Send,
     ) -> Duration {
@@ -178,7 +179,9 @@ mod tests {
             doorbell.bell.doze();
             set.add_doorbell(*doorbell);
         }
-        signs.iter().for_each(|sign| set.add_sign(sign.as_fd()));
+        descriptors
+            .iter()
+            .for_each(|descriptor| set.add_descriptor(descriptor.as_fd()));
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 std::thread::sleep(Duration::from_millis(20));
@@ -211,7 +214,7 @@ mod tests {
         let mut set = WaitSet::new();
         let bells = [bell(), bell(), bell()];
         for rung in 0..3 {
-            // Where the kernel cannot wait for several words, it ends by itself.
+            // Where the kernel cannot wait for several words, the sleep ends by its timeout.
             let slept = sleep(&mut set, &bells, &[], FOR_EVER, || ring(bells[rung]));
             assert!(slept < FOR_EVER / 2, "{rung}");
         }
@@ -230,7 +233,7 @@ mod tests {
         assert!(slept < FOR_EVER / 2);
         let slept = sleep(&mut set, &[], &[&one], FOR_EVER, || write(&mut to_one));
         assert!(slept < FOR_EVER / 2);
-        // What is there already: no sleep at all.
+        // Readable already: no sleep at all.
         let slept = sleep(&mut set, &[], &[&one, &other], FOR_EVER, || {});
         assert!(slept < FOR_EVER / 2);
     }
@@ -250,7 +253,7 @@ mod tests {
             assert!(slept < FOR_EVER / 2, "a descriptor");
             std::io::Read::read_exact(&mut one, &mut [0]).unwrap();
         }
-        // A wire has come or gone: others are watched.
+        // The set of providers has changed: other descriptors are watched.
         let slept = sleep(&mut set, &[bell], &[&other], FOR_EVER, || {
             write(&mut to_other)
         });
@@ -260,10 +263,10 @@ mod tests {
     #[test]
     fn descriptors_of_the_last_sleep_end_the_next_one_too() {
         let mut set = WaitSet::new();
-        let (sign, mut to_sign) = pipe().unwrap();
+        let (descriptor, mut to_sign) = pipe().unwrap();
         let bell = bell();
         assert!(!set.has_watched());
-        let slept = sleep(&mut set, &[bell], &[&sign], FOR_EVER, || ring(bell));
+        let slept = sleep(&mut set, &[bell], &[&descriptor], FOR_EVER, || ring(bell));
         assert!(slept < FOR_EVER / 2 && set.has_watched());
         for by_bell in [true, false] {
             bell.bell.doze();
@@ -288,15 +291,15 @@ mod tests {
     #[test]
     fn more_than_the_kernel_takes_is_looked_at_again_soon() {
         let mut set = WaitSet::new();
-        let (sign, _end) = pipe().unwrap();
-        let room = (set.doorbells.capacity(), set.signs.capacity());
+        let (descriptor, _end) = pipe().unwrap();
+        let room = (set.doorbells.capacity(), set.descriptors.capacity());
         set.begin(FOR_EVER);
         for _ in 0..=wait::MOST_DESCRIPTORS {
-            set.add_sign(sign.as_fd());
+            set.add_descriptor(descriptor.as_fd());
         }
         assert_eq!(
-            (set.signs.len(), set.longest),
-            (wait::MOST_DESCRIPTORS, UNHEARD)
+            (set.descriptors.len(), set.longest),
+            (wait::MOST_DESCRIPTORS, UNNOTICED)
         );
         set.begin(FOR_EVER);
         for _ in 0..=wait::MOST_WORDS {
@@ -304,9 +307,9 @@ mod tests {
         }
         assert_eq!(
             (set.doorbells.len(), set.longest),
-            (wait::MOST_WORDS, UNHEARD)
+            (wait::MOST_WORDS, UNNOTICED)
         );
-        let room_now = (set.doorbells.capacity(), set.signs.capacity());
+        let room_now = (set.doorbells.capacity(), set.descriptors.capacity());
         assert_eq!(room_now, room, "a wait allocates nothing");
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Lets a process sleep on a doorbell and on descriptors at once: the kernel waits for words of memory or for descriptors,
-//! so a thread waits for the second and rings the first. It exists from the first such sleep on, and wakes nobody who does
-//! not sleep.
+//! Lets a process sleep on a doorbell and on descriptors at once: the kernel waits for words of memory or for
+//! descriptors, so a thread waits for the second and rings the first. The thread starts at the first such sleep, and
+//! only wakes a process that sleeps.
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
@@ -12,54 +12,57 @@ use ring::Wake;
 use crate::wait;
 use crate::wait_set::Doorbell;
 
-/// The thread. It ends some time after this is dropped.
+/// Handle of the thread, which ends some time after this is dropped.
 #[derive(Debug)]
 pub(crate) struct Watcher {
-    /// One entry: the next sign shall ring.
-    wanted: SyncSender<()>,
-    signs: Box<[RawFd]>,
+    /// Holds one entry: the next readable descriptor shall ring.
+    requests: SyncSender<()>,
+    descriptors: Box<[RawFd]>,
     doorbell: Doorbell,
 }
 
 impl Watcher {
-    /// Watches descriptors for the process of a doorbell; `None` where there can be no more threads or descriptors.
-    pub(crate) fn new(signs: &[RawFd], doorbell: Doorbell) -> Option<Self> {
-        let (wanted, asked) = sync_channel(1);
-        let own: Option<Vec<OwnedFd>> = signs.iter().map(|sign| wait::duplicate(*sign)).collect();
+    /// Watches descriptors for the process of a doorbell; `None` where no more threads or descriptors can be created.
+    pub(crate) fn new(descriptors: &[RawFd], doorbell: Doorbell) -> Option<Self> {
+        let (requests, pending) = sync_channel(1);
+        let own: Option<Vec<OwnedFd>> = descriptors
+            .iter()
+            .map(|descriptor| wait::duplicate(*descriptor))
+            .collect();
         let own = own?;
         std::thread::Builder::new()
             .name("rmpi-watcher".into())
             .stack_size(STACK_BYTES)
-            .spawn(move || watch(&asked, &own, doorbell))
+            .spawn(move || watch(&pending, &own, doorbell))
             .ok()?;
         Some(Self {
-            wanted,
-            signs: signs.into(),
+            requests,
+            descriptors: descriptors.into(),
             doorbell,
         })
     }
 
-    /// Whether these are what it watches.
-    pub(crate) fn watches(&self, signs: &[RawFd], doorbell: Doorbell) -> bool {
-        self.signs[..] == *signs && std::ptr::eq(self.doorbell.bell, doorbell.bell)
+    /// Whether it watches exactly these.
+    pub(crate) fn watches(&self, descriptors: &[RawFd], doorbell: Doorbell) -> bool {
+        self.descriptors[..] == *descriptors && std::ptr::eq(self.doorbell.bell, doorbell.bell)
     }
 
-    /// The next sign rings the doorbell, once. `false`: the thread is gone.
+    /// Requests that the next readable descriptor rings the doorbell, once. `false`: the thread has ended.
     pub(crate) fn ring_at_next(&self) -> bool {
-        // Where one is waiting already, it will do.
+        // A request that is pending already suffices.
         !matches!(
-            self.wanted.try_send(()),
+            self.requests.try_send(()),
             Err(TrySendError::Disconnected(()))
         )
     }
 }
 
-fn watch(asked: &Receiver<()>, signs: &[OwnedFd], doorbell: Doorbell) {
+fn watch(pending: &Receiver<()>, descriptors: &[OwnedFd], doorbell: Doorbell) {
     wait::leave_signals_to_others();
-    let raw: Vec<RawFd> = signs.iter().map(AsRawFd::as_raw_fd).collect();
-    while asked.recv().is_ok() {
+    let raw: Vec<RawFd> = descriptors.iter().map(AsRawFd::as_raw_fd).collect();
+    while pending.recv().is_ok() {
         while !wait::poll_readable(&raw, PATIENCE) {
-            if asked.try_recv() == Err(TryRecvError::Disconnected) {
+            if pending.try_recv() == Err(TryRecvError::Disconnected) {
                 return;
             }
         }
@@ -69,7 +72,7 @@ fn watch(asked: &Receiver<()>, signs: &[OwnedFd], doorbell: Doorbell) {
     }
 }
 
-/// It calls a few functions of the system.
+/// The thread only makes a few system calls.
 const STACK_BYTES: usize = 64 << 10;
-/// How long the thread may stay after nobody wants it.
+/// Time after the last use until the thread ends.
 const PATIENCE: Duration = Duration::from_millis(500);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Bytes to words and back, for bodies that travel inside a frame: no loop over bytes, and no call.
+//! Converts between bytes and words, for bodies inside a frame: no loop over bytes, and no call.
 
 use ring::SLOT_BODY_BYTES;
 
-/// Hands the words of a body out one by one, in the order of memory. Bytes of the last one behind the end are zero.
+/// Calls `put` for each word of a body, in the order of memory. Bytes of the last word after the end are zero.
 #[inline(always)]
 pub(crate) fn pack(body: &[u8], mut put: impl FnMut(usize, u64)) {
     let (whole, rest) = body.as_chunks::<8>();
@@ -14,7 +14,7 @@ pub(crate) fn pack(body: &[u8], mut put: impl FnMut(usize, u64)) {
         return;
     }
     let word = match body.last_chunk::<8>() {
-        // The last eight bytes, of which the first belong to the word before.
+        // The last eight bytes, the first of which belong to the previous word.
         Some(last) => (u64::from_le_bytes(*last) >> (8 * (8 - rest.len()))).to_le(),
         None => pack_short(rest),
     };
@@ -37,7 +37,7 @@ fn pack_short(bytes: &[u8]) -> u64 {
     word.to_le()
 }
 
-/// Puts the first bytes of words into `target`, as many as it has; there are words enough, or the rest stays as it was.
+/// Fills `target` with the first bytes of the words; if there are too few words, the rest is unchanged.
 #[inline(always)]
 pub(crate) fn unpack(word: impl Fn(usize) -> u64, target: &mut [u8]) {
     let bytes = target.len().min(SLOT_BODY_BYTES);
@@ -52,7 +52,7 @@ pub(crate) fn unpack(word: impl Fn(usize) -> u64, target: &mut [u8]) {
     }
     let (last, length) = (word(count).to_le(), rest.len());
     match target.last_chunk_mut::<8>() {
-        // The last eight bytes, of which the first belong to the word before.
+        // The last eight bytes, the first of which belong to the previous word.
         Some(place) => {
             let before = word(count - 1).to_le();
             let joined = before >> (8 * length) | last << (8 * (8 - length));
@@ -105,7 +105,7 @@ mod tests {
                 .collect::<Vec<_>>();
             assert_eq!(bytes[..length], body[..length], "{length} bytes");
             assert!(bytes[length..].iter().all(|byte| *byte == 0));
-            // What is behind the end in the last word is nobody's.
+            // Bytes of the last word after the end are arbitrary.
             bytes[length..].fill(0xee);
             let words: Vec<u64> = bytes
                 .as_chunks()

@@ -1,38 +1,38 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Work requests: how a posted operation is named and how it ended.
+//! Work requests: their ids and outcomes.
 
-/// The caller's name for a posted read, write or atomic operation; comes back in its completion.
+/// The caller's id of a posted read, write or atomic operation; returned in its completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WorkId(pub u64);
 
-/// How a read, write or atomic operation ended.
+/// Outcome of a read, write or atomic operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkOutcome {
-    /// All bytes are where they should be.
+    /// All bytes have been moved.
     Done,
-    /// This queue pair cannot do it (the peer's memory cannot be reached); nothing was promised about the local
-    /// bytes. Use sends.
+    /// This queue pair cannot do it (the peer's memory cannot be reached); the local bytes are unspecified. Use sends.
     Unreachable,
-    /// The remote key names memory that the peer did not offer, or that is gone.
+    /// The remote key names memory that the peer did not offer, or that is no longer offered.
     BadKey,
-    /// The way broke while it was under way, and it may not be done twice: it has happened or not. Only atomic operations end so.
+    /// The connection broke during the operation, which must not be repeated: it may or may not have been carried out.
+    /// Only atomic operations end so.
     Unknown,
 }
 
-/// What is done to a word of a peer's memory in one step, of which nobody sees a part. The word is one of 64 bits in
-/// the byte order of the machine.
+/// An operation on a word of a peer's memory, in one indivisible step. The word has 64 bits in the byte order of the
+/// machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Atomic {
     /// Adds to it; the sum wraps.
     FetchAdd {
-        /// What is added.
+        /// The addend.
         add: u64,
     },
-    /// Puts another value there, if it has the expected one.
+    /// Stores another value, if the word has the expected one.
     CompareSwap {
-        /// What is expected.
+        /// The expected value.
         compare: u64,
-        /// What it becomes then.
+        /// The new value.
         swap: u64,
     },
 }

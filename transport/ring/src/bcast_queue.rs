@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The broadcast queue of a board: what one of its members tells all others, entry by entry, in the order of their calls. Who
-//! tells runs ahead of those that read, as far as there is room; nobody waits for all to be there.
+//! The broadcast queue of a board: entries that one member publishes to all others, in the order of their calls. The
+//! publisher runs ahead of the readers, as far as there is room; no member waits for all to arrive.
 //!
-//! An entry is a cache line. A few bytes lie in it, more in a ring of bytes that [`SharedBytes`](crate::SharedBytes) moves.
-//! Every member counts the entries that it has told or taken; who tells looks at those counts for room (R8).
+//! An entry is a cache line. A few bytes are stored in it, more in a ring of bytes that
+//! [`SharedBytes`](crate::SharedBytes) moves. Every member counts the entries that it has published or taken; the
+//! publisher reads those counts to find room (R8).
 //!
-//! Numbers that another process can garble decide nothing but when a member goes on, and where in the ring it copies from: a
-//! scribble makes results wrong, or makes members wait, and reaches no other memory.
+//! Numbers that another process can garble only decide when a member continues, and the offset in the ring from which
+//! it copies: a faulty process makes results wrong, or makes members wait, but causes no access to other memory.
 
 use crate::board::RoundNote;
 use crate::layout::MAX_LOCAL_RANKS;
@@ -17,12 +18,12 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 #[repr(C)]
 pub struct BcastQueue {
     entries: [BcastEntry; ENTRIES as usize],
-    /// How many entries each member has taken.
+    /// Number of entries that each member has taken.
     taken: [Taken; MEMBERS],
-    /// What each member has [said](BcastQueue::announce) of its call. Not beside the counts: who waits looks here at each turn,
-    /// and would take the line away from the member that counts.
+    /// The call that each member has [announced](BcastQueue::announce). Not beside the counts: waiting members read it
+    /// at each turn, and would take the line away from the member that counts.
     calls: [AtomicU64; MEMBERS],
-    /// Who sleeps until all have taken so many entries (high half): its place plus one.
+    /// The member that sleeps until all have taken so many entries (high half): its place plus one.
     waiter: Waiter,
 }
 
@@ -32,8 +33,8 @@ pub struct BcastQueue {
 #[cfg_attr(not(loom), repr(align(64)))]
 struct BcastEntry {
     /// Its number (low half) and its [`RoundNote`], which is not 0.
-    told: AtomicU64,
-    /// Where its bytes end in the ring, and who told it (low 16 bits).
+    published: AtomicU64,
+    /// End of its bytes in the ring, and its publisher (low 16 bits).
     origin: AtomicU64,
     body: [AtomicU64; BODY_WORDS],
 }
@@ -48,27 +49,27 @@ struct Taken(AtomicU32);
 #[cfg_attr(not(loom), repr(align(64)))]
 struct Waiter(AtomicU64);
 
-/// The head of an entry: its sender, its note, and where its bytes end in the ring.
+/// The head of an entry: its publisher, its note, and the end of its bytes in the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BcastEntryHead {
-    /// What it is.
+    /// The operation.
     pub note: RoundNote,
-    /// The member.
+    /// The publisher's place.
     pub place: u32,
-    /// Where its bytes end in the ring. Any number, if another process garbles it.
+    /// End of its bytes in the ring. Any number, if another process garbles it.
     pub end: u32,
 }
 
 impl BcastQueue {
-    /// Entry `number`, if it was told and nothing later has taken its place.
+    /// Entry `number`, if it was published and is not overwritten by a later one.
     #[inline]
     #[must_use]
     pub fn entry(&self, number: u32) -> Option<BcastEntryHead> {
         let entry = self.at(number);
-        // PAIR(queue-told): `tell` stores it with Release, after the bytes.
-        let told = entry.told.load(Ordering::Acquire);
-        let (number_told, note) = (told & u64::from(u32::MAX), told >> 32);
-        if note == 0 || number_told != u64::from(number) {
+        // PAIR(queue-entry): `publish` stores it with Release, after the bytes.
+        let published = entry.published.load(Ordering::Acquire);
+        let (published_number, note) = (published & u64::from(u32::MAX), published >> 32);
+        if note == 0 || published_number != u64::from(number) {
             return None;
         }
         let origin = entry.origin.load(Ordering::Relaxed);
@@ -81,19 +82,19 @@ impl BcastQueue {
         })
     }
 
-    /// Tells entry `number`, whose bytes lie in the ring or in the [body](Self::put), to all. Only where all members have
-    /// [taken](Self::least_taken) the one [`ENTRIES`] before.
+    /// Publishes entry `number`, whose bytes are in the ring or in the [body](Self::put), to all. Only where all
+    /// members have [taken](Self::least_taken) the one [`ENTRIES`] before.
     #[inline]
-    pub fn tell(&self, number: u32, told: BcastEntryHead) {
+    pub fn publish(&self, number: u32, head: BcastEntryHead) {
         let entry = self.at(number);
-        let origin = u64::from(told.end) << 16 | u64::from(told.place & 0xffff);
+        let origin = u64::from(head.end) << 16 | u64::from(head.place & 0xffff);
         entry.origin.store(origin, Ordering::Relaxed);
-        let word = u64::from(number) | u64::from(told.note.word()) << 32;
-        // PAIR(queue-told): `entry` loads it with Acquire.
-        entry.told.store(word, Ordering::Release);
+        let word = u64::from(number) | u64::from(head.note.word()) << 32;
+        // PAIR(queue-entry): `entry` loads it with Acquire.
+        entry.published.store(word, Ordering::Release);
     }
 
-    /// Puts bytes into the body of an entry that is told next. `false`: they do not fit, and nothing was put.
+    /// Puts bytes into the body of the entry that is published next. `false`: they do not fit, and nothing was put.
     #[inline]
     #[must_use]
     pub fn put(&self, number: u32, bytes: &[u8]) -> bool {
@@ -108,7 +109,7 @@ impl BcastQueue {
         true
     }
 
-    /// Copies the body of an entry from byte `at` on. `false`: so much is not there.
+    /// Copies the body of an entry from byte `at` on. `false`: the body is too short.
     #[inline]
     #[must_use]
     pub fn get(&self, number: u32, at: usize, bytes: &mut [u8]) -> bool {
@@ -123,59 +124,59 @@ impl BcastQueue {
         true
     }
 
-    /// Member `place` is done with all entries before `number`.
+    /// Records that member `place` is done with all entries before `number`.
     #[inline]
     pub fn take(&self, place: u32, number: u32) {
-        // PAIR(queue-taken): `least_taken` loads it with Acquire: what this member read, it has read before.
+        // PAIR(queue-taken): `least_taken` loads it with Acquire, after this member's reads of the entries.
         self.taken_by(place).store(number, Ordering::Release);
     }
 
-    /// How many entries member `place` has taken.
+    /// Number of entries that member `place` has taken.
     #[must_use]
     pub fn taken(&self, place: u32) -> u32 {
         self.taken_by(place).load(Ordering::Relaxed)
     }
 
-    /// How many entries each of `members` members has taken at least, where this one has taken `own`.
+    /// The least number of entries taken by any of `members` members, where this one has taken `own`.
     #[must_use]
     pub fn least_taken(&self, members: u32, own: u32) -> u32 {
         let behind = (0..members).map(|place| {
             // PAIR(queue-taken): `take` stores it with Release.
             own.wrapping_sub(self.taken_by(place).load(Ordering::Acquire))
         });
-        // Who is ahead is not behind; a count that nobody can have makes others wait.
+        // A member that is ahead does not limit the result; an impossible count makes others wait.
         let most = behind.filter(|behind| *behind <= u32::MAX / 2).max();
         own.wrapping_sub(most.unwrap_or(0))
     }
 
-    /// Member `place` is about to sleep until all have taken `count` entries: it must look once more, and sleep only if they have
-    /// not.
+    /// Announces that member `place` is about to sleep until all have taken `count` entries: it must check once more,
+    /// and sleep only if they have not.
     pub fn doze(&self, place: u32, count: u32) {
         let word = u64::from(count) << 32 | u64::from(place.wrapping_add(1));
         self.waiter.0.store(word, Ordering::Relaxed);
-        // PAIR(queue-room): who takes an entry fences before it looks who waits.
+        // PAIR(queue-room): a member that takes an entry fences before it looks for the waiting one.
         fence(Ordering::SeqCst);
     }
 
-    /// It is awake again.
+    /// Revokes `doze`: the member is awake again.
     pub fn rise(&self) {
         self.waiter.0.store(0, Ordering::Relaxed);
     }
 
-    /// The member that may sleep and has nothing to wait for any more, now that all of `members` members have taken so many
-    /// entries. Asks who has taken `own` of them just now.
+    /// The member that may sleep and whose condition has come true, now that all of `members` members have taken so
+    /// many entries. Called by a member that has taken `own` of them just now.
     #[inline]
     #[must_use]
     pub fn waiter(&self, members: u32, own: u32) -> Option<u32> {
-        // PAIR(queue-room): `doze` says who waits, fences, and then looks once more.
+        // PAIR(queue-room): `doze` stores the waiting member, fences, and then checks once more.
         fence(Ordering::SeqCst);
         #[allow(clippy::cast_possible_truncation, reason = "the halves of a word")]
         let (count, place) = match self.waiter.0.load(Ordering::Relaxed) {
             0 => return None,
             word => ((word >> 32) as u32, (word as u32).checked_sub(1)?),
         };
-        // Each looks when it has just taken that many. Of those that do at once, each sees all that fenced before it, so one sees
-        // all; and who waits looks once more itself.
+        // Each member checks when it has just taken that many. Of those that do at once, each sees all that fenced
+        // before it, so one sees all; and the waiting member checks once more itself.
         if own != count {
             return None;
         }
@@ -183,24 +184,24 @@ impl BcastQueue {
         (least == count).then_some(place)
     }
 
-    /// Member `place` says which call it is at: a word that is not 0 and means something to the members. What it did before is
-    /// seen by who sees the word.
+    /// Member `place` announces its call: a word that is not 0, whose meaning is the members'. A member that reads the
+    /// word sees the stores before it.
     pub fn announce(&self, place: u32, word: u64) {
         // PAIR(queue-call): `call_of` loads it with Acquire.
         self.call(place).store(word, Ordering::Release);
     }
 
-    /// What member `place` said last; 0: nothing.
+    /// The last announcement of member `place`; 0: none.
     #[must_use]
     pub fn call_of(&self, place: u32) -> u64 {
         // PAIR(queue-call): `announce` stores it with Release.
         self.call(place).load(Ordering::Acquire)
     }
 
-    /// Begins anew with entry 0, while nobody but the caller uses the broadcast queue.
+    /// Resets the queue to entry 0, while only the caller uses it.
     pub fn begin(&self) {
         for entry in &self.entries {
-            entry.told.store(0, Ordering::Relaxed);
+            entry.published.store(0, Ordering::Relaxed);
         }
         for (taken, call) in self.taken.iter().zip(&self.calls) {
             taken.0.store(0, Ordering::Relaxed);
@@ -225,7 +226,7 @@ impl BcastQueue {
     #[must_use]
     pub fn new() -> Self {
         let entry = |_| BcastEntry {
-            told: AtomicU64::new(0),
+            published: AtomicU64::new(0),
             origin: AtomicU64::new(0),
             body: core::array::from_fn(|_| AtomicU64::new(0)),
         };
@@ -244,7 +245,7 @@ impl Default for BcastQueue {
     }
 }
 
-/// Entries that were told and that not all have taken, at most.
+/// Most entries that are published and not taken by all.
 #[cfg(not(loom))]
 pub const ENTRIES: u32 = 64;
 /// In a model: the smallest that wraps.
@@ -256,7 +257,7 @@ const MEMBERS: usize = if cfg!(loom) {
     MAX_LOCAL_RANKS as usize
 };
 const BODY_WORDS: usize = if cfg!(loom) { 1 } else { 6 };
-/// Bytes that fit an entry itself.
+/// Most bytes in an entry itself.
 pub const QUEUE_BODY_BYTES: usize = 8 * BODY_WORDS;
 
 #[cfg(not(loom))]
@@ -268,7 +269,7 @@ mod tests {
 
     const NOTE: RoundNote = RoundNote { kind: 2, bytes: 8 };
 
-    fn told(place: u32, end: u32) -> BcastEntryHead {
+    fn head(place: u32, end: u32) -> BcastEntryHead {
         let note = NOTE;
         BcastEntryHead { note, place, end }
     }
@@ -279,8 +280,8 @@ mod tests {
         assert_eq!(queue.entry(0), None);
         for number in [0, 1, ENTRIES - 1, ENTRIES, u32::MAX] {
             assert!(queue.put(number, &number.to_ne_bytes()));
-            queue.tell(number, told(1023, u32::MAX));
-            assert_eq!(queue.entry(number), Some(told(1023, u32::MAX)));
+            queue.publish(number, head(1023, u32::MAX));
+            assert_eq!(queue.entry(number), Some(head(1023, u32::MAX)));
             let mut bytes = [0; 4];
             assert!(queue.get(number, 0, &mut bytes));
             assert_eq!(u32::from_ne_bytes(bytes), number);
@@ -333,7 +334,7 @@ mod tests {
     #[test]
     fn who_begins_anew_begins_with_nothing() {
         let queue = BcastQueue::new();
-        (0..1000).for_each(|number| queue.tell(number, told(0, 0)));
+        (0..1000).for_each(|number| queue.publish(number, head(0, 0)));
         queue.take(7, 1000);
         queue.announce(7, 5);
         queue.begin();

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The bias of a lock: the thread that took it last again and again takes it without an atomic exchange, and another thread that
-//! wants it pays for both. The lock itself, for which threads wait, is the caller's.
+//! The bias of a lock: the thread that took it last again and again takes it without an atomic exchange, and another
+//! thread that wants it pays for both. The lock itself, for which threads wait, is the caller's.
 //!
-//! A bias has turns. In each of them one thread may be the owner; a turn ends when another thread [takes it away](Bias::revoke),
-//! and never comes again, so that a thread which was stopped in the middle of its entry writes to nothing that another looks at.
+//! A bias has turns. In each of them one thread may be the owner; a turn ends when another thread [revokes
+//! it](Bias::revoke), and never recurs, so that a thread that was stopped in the middle of its entry writes only to
+//! words of its own turn, which no thread reads any more.
 
 use crate::sync::{AtomicU32, AtomicUsize, Ordering, light_fence};
 
-/// A bias that nobody has.
+/// A bias without an owner.
 #[derive(Debug)]
 pub struct Bias {
     turn: AtomicU32,
@@ -17,13 +18,13 @@ pub struct Bias {
     inside: [AtomicU32; TURNS],
 }
 
-/// The proof that the owner is inside the lock, and its turn.
+/// Proof that the owner is inside the lock, with its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "whoever entered leaves"]
 pub struct BiasTurn(pub u32);
 
 impl Bias {
-    /// Enters, if `thread` owns the bias and is not inside. Threads are told apart by a number that is not 0.
+    /// Enters, if `thread` owns the bias and is not inside. Threads are identified by a number that is not 0.
     #[inline(always)]
     pub fn enter(&self, thread: usize) -> Option<BiasTurn> {
         let turn = self.turn.load(Ordering::Relaxed);
@@ -34,7 +35,7 @@ impl Bias {
             return None;
         }
         inside.store(1, Ordering::Relaxed);
-        // Fence pair "bias": `revoke` ends the turn, makes every thread fence, and then looks who is inside.
+        // Fence pair "bias": `revoke` ends the turn, makes every thread fence, and then checks whether the owner is inside.
         light_fence();
         if self.turn.load(Ordering::Relaxed) == turn {
             return Some(BiasTurn(turn));
@@ -50,7 +51,7 @@ impl Bias {
         self.inside[turn.0 as usize % TURNS].store(0, Ordering::Release);
     }
 
-    /// Takes the bias away from whoever has it, and waits, by `rest`, until that thread has left. For who has the lock.
+    /// Revokes the bias, and waits, by calling `rest`, until its owner has left. The caller holds the lock.
     /// `heavy_fence` makes every running thread of the process execute a full memory fence.
     pub fn revoke(&self, heavy_fence: impl FnOnce(), mut rest: impl FnMut()) {
         let turn = self.turn.load(Ordering::Relaxed);
@@ -66,7 +67,8 @@ impl Bias {
         }
     }
 
-    /// Makes `thread` the owner, if nobody is and there are turns left. For who has the lock, which is this thread.
+    /// Makes `thread` the owner, if there is none and there are turns left. The caller, which is this thread, holds
+    /// the lock.
     pub fn give(&self, thread: usize) {
         let turn = self.turn.load(Ordering::Relaxed) as usize;
         // The last turn stays without an owner.
@@ -76,7 +78,7 @@ impl Bias {
         }
     }
 
-    /// Whether a thread owns it. For who has the lock the answer stays true; for others it is a guess.
+    /// Whether a thread owns it. For the holder of the lock the result stays true; for others it is a hint.
     #[inline(always)]
     #[must_use]
     pub fn has_owner(&self) -> bool {
@@ -84,14 +86,14 @@ impl Bias {
         self.owners[turn as usize % TURNS].load(Ordering::Relaxed) != 0
     }
 
-    /// Whether `thread` owns it: what it learns of itself stays true until another thread takes the bias away.
+    /// Whether `thread` owns it: for that thread the result stays true until another thread revokes the bias.
     #[must_use]
     pub fn is_owner(&self, thread: usize) -> bool {
         let turn = self.turn.load(Ordering::Relaxed);
         self.owners[turn as usize % TURNS].load(Ordering::Relaxed) == thread
     }
 
-    /// Turns that ended.
+    /// Number of ended turns.
     #[must_use]
     pub fn turns(&self) -> u32 {
         self.turn.load(Ordering::Relaxed)
@@ -100,7 +102,7 @@ impl Bias {
 
 #[cfg(not(loom))]
 impl Bias {
-    /// A bias that nobody has.
+    /// A bias without an owner.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -130,7 +132,7 @@ impl Default for Bias {
     }
 }
 
-/// After so many turns the bias is nobody's: threads come and go too often.
+/// After so many turns the bias stays without an owner: threads alternate too often.
 const TURNS: usize = if cfg!(loom) { 3 } else { 16 };
 
 #[cfg(all(test, not(loom)))]

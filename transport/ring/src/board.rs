@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A board: where ranks of one node that do the same thing together meet. Each puts its data on the board, tells what it
-//! does, and arrives; when all have arrived, the round is over and everybody reads. What a member tells, and few data, lie in its
-//! own [lines](crate::MemberLines); more bytes are moved by [`SharedBytes`](crate::SharedBytes).
+//! A board: memory in which ranks of one node run a collective together. Each puts its data on the board, publishes a
+//! note of its operation, and arrives; when all have arrived, the round is over and all may read. A member's note, and
+//! few data, are in its own [lines](crate::MemberLines); more bytes are moved by [`SharedBytes`](crate::SharedBytes).
 //!
-//! Few members look at each other's lines to see who has arrived. Many count arrivals at the board, at gates of each round, since
-//! a member may be some rounds ahead of others.
+//! Few members poll each other's lines for arrivals. Many count arrivals at the board, at gates of each round, since a
+//! member may be some rounds ahead of others.
 //!
-//! More bytes have two halves in turn, so a member may write for the next round while others still read this one. It must
-//! not begin before this one is over; then whoever read the half that it writes has arrived since (R7).
+//! Larger data use two halves in turn, so a member may write for the next round while others still read this one. It
+//! must not begin before this one is over; then every reader of the half that it writes has arrived since (R7).
 //!
-//! Numbers that another process can garble decide nothing but when a member goes on: a scribble makes results wrong, or
-//! makes members wait, and reaches no memory.
+//! Numbers that another process can garble only decide when a member continues: a faulty process makes results wrong,
+//! or makes members wait, but causes no access to other memory.
 
 use crate::layout::MAX_LOCAL_RANKS;
 use crate::lines::DEPTH;
@@ -21,21 +21,21 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 #[repr(C)]
 #[cfg_attr(not(loom), repr(align(64)))]
 pub struct Board {
-    /// What the members call it; 0: it is free.
+    /// The members' key for it; 0: it is free.
     key: AtomicU32,
-    /// Members that will not come again.
+    /// Members that have left for good.
     left: AtomicU32,
     pad: [u32; 14],
-    /// Rounds that are over. What waits looks at this line alone.
+    /// Rounds that are over. Waiting members poll this line alone.
     rounds: AtomicU32,
-    /// Members that sleep until something happens here.
+    /// Number of members that sleep until an event occurs here.
     sleepers: AtomicU32,
     pad2: [u32; 14],
-    /// Of each round in turn, whether its members did not all tell the same: its number and a bit.
+    /// For each round in turn, whether its members' notes differ: its number and a bit.
     disputed: [AtomicU64; DEPTH as usize],
     /// The gates of each round in turn.
     gates: [ArrivalGates; DEPTH as usize],
-    /// What each member sleeps for: a number, and a bit for what that is; 0: nothing that it has named.
+    /// The event for which each member sleeps: a number, and a bit for its kind; 0: none was published.
     awaited: [AtomicU64; MEMBERS],
 }
 
@@ -43,55 +43,56 @@ pub struct Board {
 #[derive(Debug)]
 #[repr(C)]
 struct ArrivalGates {
-    /// Groups that are complete.
+    /// Counts complete groups.
     top: ArrivalGate,
     /// Arrivals of 16 members each, so that not all write to the same line.
     groups: [ArrivalGate; GROUPS],
 }
 
-/// A count of arrivals (low 16 bits), and the sum of their notes, so that a disagreement shows without a look at all notes.
+/// A count of arrivals (low 16 bits), and the sum of their notes, so that a disagreement is found without reading all
+/// notes.
 #[derive(Debug)]
 #[repr(C)]
 #[cfg_attr(not(loom), repr(align(64)))]
 struct ArrivalGate(AtomicU64);
 
-/// What a member does in a round.
+/// A member's operation in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RoundNote {
-    /// What it is; the members know what that means. Not 0.
+    /// Kind of operation, as defined by the members. Not 0.
     pub kind: u8,
-    /// Bytes that it is about: below 2²⁴.
+    /// Size of the operation in bytes: below 2²⁴.
     pub bytes: u32,
 }
 
-/// What a member sleeps for.
+/// The event for which a member sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sleeps {
     /// Until this round is over.
     ForRound(u32),
-    /// Until all members below a place, which is not 0, have told a round.
-    ForTellers {
+    /// Until all members below a place, which is not 0, have arrived in a round.
+    ForArrivals {
         /// The round.
         round: u32,
         /// The place.
         below: u32,
     },
-    /// Until this entry of the broadcast queue was told.
+    /// Until this entry of the broadcast queue is published.
     ForEntry(u32),
 }
 
-/// The result of an arrival.
+/// Outcome of an arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "the last one wakes the others"]
 pub enum RoundArrival {
-    /// Others are still to come.
+    /// Other members have not arrived yet.
     Early,
-    /// The last of the round, which is over now. `true`: somebody may sleep on it.
+    /// The last of the round, which is over now. `true`: some member may be sleeping.
     Last(bool),
 }
 
 impl Board {
-    /// Takes a free board. `false`: somebody has it.
+    /// Claims a free board. `false`: it is in use.
     #[must_use]
     pub fn claim(&self, key: u32) -> bool {
         // PAIR(board-free): the last member's `leave` stores 0 with Release.
@@ -100,7 +101,7 @@ impl Board {
             .is_ok()
     }
 
-    /// Begins anew with round 0, while nobody but the caller uses the board.
+    /// Resets the board to round 0, while only the caller uses it.
     pub fn begin(&self) {
         self.rounds.store(0, Ordering::Relaxed);
         self.sleepers.store(0, Ordering::Relaxed);
@@ -112,13 +113,13 @@ impl Board {
         words.for_each(|word| word.store(0, Ordering::Relaxed));
     }
 
-    /// What the members call it; 0 while it is free.
+    /// The members' key for it; 0 while it is free.
     #[must_use]
     pub fn key(&self) -> u32 {
         self.key.load(Ordering::Relaxed)
     }
 
-    /// One of `members` members is done with it for ever; the last one makes it free.
+    /// One of `members` members leaves for good; the last one frees the board.
     pub fn leave(&self, members: u32) {
         // PAIR(board-left): a member's last look at the board is before the last member frees it.
         if self.left.fetch_add(1, Ordering::AcqRel).wrapping_add(1) == members {
@@ -132,7 +133,7 @@ impl Board {
         self.key.store(0, Ordering::Release);
     }
 
-    /// Rounds that are over. Data of those are there to be read.
+    /// Number of rounds that are over. Their data may be read.
     #[inline]
     #[must_use]
     pub fn rounds(&self) -> u32 {
@@ -140,13 +141,13 @@ impl Board {
         self.rounds.load(Ordering::Acquire)
     }
 
-    /// Whether the members of a round that is over did not all tell the same.
+    /// Whether the notes of a round that is over differ.
     #[must_use]
     pub fn is_disputed(&self, round: u32) -> bool {
         self.disputed_in(round).load(Ordering::Relaxed) == numbered(round)
     }
 
-    /// Member `place` of `members` has done its part of `round`.
+    /// Member `place` of `members` arrives in `round`.
     pub fn arrive(&self, place: u32, members: u32, round: u32, note: RoundNote) -> RoundArrival {
         let group = place / GROUP;
         let in_group = (members - group * GROUP).min(GROUP);
@@ -171,30 +172,32 @@ impl Board {
         RoundArrival::Last(self.has_sleepers())
     }
 
-    /// Member `place` is about to sleep: it must look once more at what it waits for, and sleep only if that is not there.
+    /// Announces that member `place` is about to sleep: it must check once more for the event, and sleep only if it
+    /// has not occurred.
     pub fn doze(&self, place: u32, what: Sleeps) {
         let word = match what {
             Sleeps::ForRound(round) => numbered(round),
-            Sleeps::ForTellers { round, below } => {
+            Sleeps::ForArrivals { round, below } => {
                 numbered(round) | u64::from(below) << BELOW_SHIFT
             }
             Sleeps::ForEntry(entry) => u64::from(entry) | FOR_ENTRY,
         };
         self.awaited_by(place).store(word, Ordering::Relaxed);
         self.sleepers.fetch_add(1, Ordering::Relaxed);
-        // PAIR(board-sleep): whoever ends a round, or tells, fences before it looks for sleepers.
+        // PAIR(board-sleep): a member that ends a round, or publishes, fences before it looks for sleepers.
         fence(Ordering::SeqCst);
     }
 
-    /// It is awake again, and looks whether what it slept for has happened, to wake others that sleep for that.
+    /// Revokes `doze`: the member is awake again, and checks whether its event has occurred, to wake others that sleep
+    /// for the same.
     pub fn rise(&self, place: u32) {
         self.awaited_by(place).store(0, Ordering::Relaxed);
         self.sleepers.fetch_sub(1, Ordering::Relaxed);
-        // PAIR(board-sleep): whoever still finds this member asleep has fenced; then this member finds what that one did.
+        // PAIR(board-sleep): a member that still finds this one asleep has fenced; then this one sees its stores.
         fence(Ordering::SeqCst);
     }
 
-    /// What member `place` may sleep for.
+    /// The event for which member `place` may be sleeping.
     #[must_use]
     pub fn sleeps_for(&self, place: u32) -> Option<Sleeps> {
         let word = self.awaited_by(place).load(Ordering::Relaxed);
@@ -203,7 +206,7 @@ impl Board {
         match (word & FOR_ENTRY != 0, word >> BELOW_SHIFT) {
             (true, _) => Some(Sleeps::ForEntry(number)),
             (false, 0) => (word != 0).then_some(Sleeps::ForRound(number)),
-            (false, below) => Some(Sleeps::ForTellers {
+            (false, below) => Some(Sleeps::ForArrivals {
                 round: number,
                 below: u32::try_from(below).unwrap_or(u32::MAX),
             }),
@@ -218,7 +221,7 @@ impl Board {
         &self.awaited[place as usize % MEMBERS]
     }
 
-    /// Whether anybody may sleep on what was done here before.
+    /// Whether any member may be sleeping for an event that was published before.
     #[must_use]
     pub fn has_sleepers(&self) -> bool {
         // PAIR(board-sleep): `doze` counts itself, fences, and then looks once more.
@@ -254,16 +257,16 @@ impl Default for Board {
 }
 
 impl ArrivalGate {
-    /// One of `expected` comes; the last one gets the sum of what they told, and closes the gate again.
-    fn pass(&self, told: u64, expected: u32) -> Option<u64> {
+    /// Counts one of `expected` arrivals; the last one gets the sum of their notes, and resets the gate.
+    fn pass(&self, signature: u64, expected: u32) -> Option<u64> {
         // PAIR(board-gate): each arrival joins the chain of those before it; the last one has seen all.
-        let before = self.0.fetch_add(1 | told << 16, Ordering::AcqRel);
+        let before = self.0.fetch_add(1 | signature << 16, Ordering::AcqRel);
         if before & 0xffff != u64::from(expected - 1) {
             return None;
         }
-        // Nobody comes to it again before the round is over, which the last one says later, with Release.
+        // No member arrives at it again before the round is over, which the last one publishes later, with Release.
         self.0.store(0, Ordering::Relaxed);
-        Some((before >> 16).wrapping_add(told) & SUM)
+        Some((before >> 16).wrapping_add(signature) & SUM)
     }
 }
 
@@ -289,14 +292,14 @@ impl RoundNote {
     }
 }
 
-/// The number of a round, and a bit: not 0.
+/// The number of a round, and a bit that makes it non-zero.
 fn numbered(round: u32) -> u64 {
     u64::from(round) | 1 << 32
 }
 
 /// The bit of an awaited entry.
 const FOR_ENTRY: u64 = 1 << 33;
-/// Above it, the place below which members have to tell.
+/// Shift of the place below which members have to arrive.
 const BELOW_SHIFT: u32 = 34;
 /// Members that share a gate.
 #[cfg(not(loom))]
@@ -309,7 +312,7 @@ const MEMBERS: usize = if cfg!(loom) {
     MAX_LOCAL_RANKS as usize
 };
 const GROUPS: usize = MEMBERS.div_ceil(GROUP as usize);
-/// What of a gate's word is a sum, once it is shifted down.
+/// The part of a gate's word that is a sum, once it is shifted down.
 const SUM: u64 = u64::MAX >> 16;
 
 #[cfg(not(loom))]
@@ -366,12 +369,12 @@ mod tests {
         let board = Board::new();
         assert!(!board.has_sleepers() && board.sleeps_for(1023).is_none());
         for number in [0, 7, u32::MAX] {
-            let tellers = [1, 1023].map(|below| Sleeps::ForTellers {
+            let arrivals = [1, 1023].map(|below| Sleeps::ForArrivals {
                 round: number,
                 below,
             });
             let others = [Sleeps::ForRound(number), Sleeps::ForEntry(number)];
-            for what in tellers.into_iter().chain(others) {
+            for what in arrivals.into_iter().chain(others) {
                 board.doze(1023, what);
                 assert!(board.has_sleepers());
                 assert_eq!(board.sleeps_for(1023), Some(what));

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Copies of more than a few bytes.
 //!
-//! The C library copies long blocks with one `rep movsb`. Some processors (AMD's since Zen 3) do that at 3 GB/s instead of 50
-//! where the target begins a little further behind a multiple of 4 KiB than the source: as with all that is copied from a
-//! buffer that begins with a page to large memory of `malloc`, which begins 16 bytes behind one. Short blocks are copied with
-//! vector registers, which is nearly as fast for any two addresses; so there what is long is copied in short blocks. Elsewhere
-//! `rep movsb` is better: it need not fetch the lines that it overwrites from another core.
+//! The C library copies long blocks with one `rep movsb`. Some processors (AMD's since Zen 3) do that at 3 GB/s
+//! instead of 50 where the target's offset in its 4 KiB page is slightly larger than the source's: for example from a
+//! page-aligned buffer to a large block of `malloc`, which starts 16 bytes after a page boundary. Short blocks are
+//! copied with vector registers, which is nearly as fast for any two addresses; so there long copies are done in short
+//! blocks. Elsewhere `rep movsb` is better: it need not fetch the lines that it overwrites from another core.
 //!
 //! # Safety
 //! The callers' promises of [`copy_nonoverlapping`](core::ptr::copy_nonoverlapping), handed on block by block.
@@ -36,7 +36,7 @@ pub fn is_slow(source: usize, target: usize, bytes: usize) -> bool {
     bytes > BLOCK_BYTES && (1..SLOW_BYTES).contains(&behind())
 }
 
-/// In short blocks.
+/// Copies in short blocks.
 ///
 /// # Safety
 /// As of [`copy`].
@@ -47,7 +47,7 @@ unsafe fn copy_blocks(source: *const u8, target: *mut u8, bytes: usize) {
         let from = unsafe { source.add(at) };
         // SAFETY: the same.
         let to = unsafe { target.add(at) };
-        // Or the compiler makes one long copy of the loop.
+        // Otherwise the compiler makes one long copy of the loop.
         let block = black_box(BLOCK_BYTES);
         // SAFETY: a block more ends before `bytes` bytes do; the caller's promise is for all of these.
         unsafe { core::ptr::copy_nonoverlapping(from, to, block) };
@@ -61,7 +61,7 @@ unsafe fn copy_blocks(source: *const u8, target: *mut u8, bytes: usize) {
     unsafe { core::ptr::copy_nonoverlapping(from, to, bytes - at) };
 }
 
-/// The same between places that may overlap.
+/// Copies bytes between places that may overlap.
 ///
 /// # Safety
 /// `source` is readable and `target` writable for `bytes` bytes.
@@ -77,7 +77,8 @@ pub unsafe fn copy_overlapping(source: *const u8, target: *mut u8, bytes: usize)
     }
 }
 
-/// What the C library copies with vector registers: it takes `rep movsb` from 2 KiB on at the earliest, from 4 KiB with AVX.
+/// Largest block that the C library copies with vector registers: it uses `rep movsb` from 2 KiB on at the earliest,
+/// from 4 KiB with AVX.
 const BLOCK_BYTES: usize = 2048;
 /// Addresses whose distance is a multiple of this plus a little are the slow ones,
 pub const PAGE_BYTES: usize = 4096;

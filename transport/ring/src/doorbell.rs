@@ -15,18 +15,18 @@ pub struct Bell {
     pending: [AtomicU64; PENDING_WORDS],
 }
 
-/// What the one who rang must do.
+/// The ringer's duty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Wake {
-    /// Nothing: the receiver is awake, or somebody else wakes it.
+    /// Nothing: the receiver is awake, or another process wakes it.
     Nothing,
     /// Wake the thread that sleeps on [`Bell::sleep_word`] (one `FUTEX_WAKE`).
     Sleeper,
 }
 
 impl Bell {
-    /// Sender: marks its ring as worth a look and finds out whether the receiver sleeps. Call it after the frame was
+    /// Sender: marks its ring as pending and checks whether the receiver sleeps. Call it after the frame was
     /// published.
     #[inline]
     pub fn ring(&self, sender: u32) -> Wake {
@@ -36,8 +36,8 @@ impl Bell {
         self.wake()
     }
 
-    /// Anybody: finds out whether the receiver sleeps, and claims the wake-up. What should be seen by the one who
-    /// wakes must have been stored before.
+    /// Any process: checks whether the receiver sleeps, and claims the wake-up. Whatever the woken receiver should see
+    /// must have been stored before.
     #[inline]
     pub fn wake(&self) -> Wake {
         // PAIR(sleep-fence): Bell::doze stores the sleep word, fences, and then looks at everything once more.
@@ -55,7 +55,7 @@ impl Bell {
         }
     }
 
-    /// Anybody: whether one of these sleeps, so that it should be [woken](Self::wake). What should be seen by who wakes must
+    /// Any process: whether one of these sleeps, so that it should be [woken](Self::wake). Whatever it should see must
     /// have been stored before.
     #[inline]
     #[must_use]
@@ -83,8 +83,8 @@ impl Bell {
         self.pending[index].load(Ordering::Relaxed) != 0
     }
 
-    /// Receiver: announces that it is about to sleep. Afterwards it must look at everything once more, and either
-    /// call [`rise`](Self::rise) or sleep while the word still reads [`Bell::ASLEEP`].
+    /// Receiver: announces that it is about to sleep. Afterwards it must poll everything once more, and either call
+    /// [`rise`](Self::rise) or sleep while the word still reads [`Bell::ASLEEP`].
     pub fn doze(&self) {
         self.sleep.store(ASLEEP, Ordering::Relaxed);
         // PAIR(sleep-fence): Bell::wake fences between the sender's stores and its look at the sleep word.
@@ -96,7 +96,7 @@ impl Bell {
         self.sleep.store(AWAKE, Ordering::Relaxed);
     }
 
-    /// Receiver: whether somebody has claimed the wake-up since [`doze`](Self::doze).
+    /// Receiver: whether a wake-up was claimed since [`doze`](Self::doze).
     #[must_use]
     pub fn was_woken(&self) -> bool {
         self.sleep.load(Ordering::Relaxed) != ASLEEP

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who lives in a region: what a rank says of itself before it is talked to.
+//! Identity of a region's owner, published before any communication.
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
-/// The cold page of a region: who lives there, for its peers. All values are claims of that process.
+/// The cold page of a region, with its owner's identity, for its peers. All values are claims of that process.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Ident {
@@ -14,8 +14,8 @@ pub struct Ident {
 }
 
 impl Ident {
-    /// The owner introduces itself: its process id and the address, in its private memory, of the table of nonces
-    /// that proves who can read it (one word per local rank).
+    /// Publishes the owner's identity: its process id and the address, in its private memory, of the table of nonces
+    /// that proves which peers can read it (one word per local rank).
     pub fn introduce(&self, pid: u32, nonces: u64, cpus: &[u64]) {
         self.pid.store(pid, Ordering::Relaxed);
         self.nonces.store(nonces, Ordering::Relaxed);
@@ -26,7 +26,7 @@ impl Ident {
         self.ready.store(1, Ordering::Release);
     }
 
-    /// Process id of the owner, once it has introduced itself.
+    /// Process id of the owner, once it has been published.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         // PAIR(ident): Ident::introduce stores with Release.
@@ -39,7 +39,7 @@ impl Ident {
         self.nonces.load(Ordering::Relaxed)
     }
 
-    /// The CPUs that the owner may run on, as it said; bit `i % 64` of word `i / 64` is CPU `i`.
+    /// The CPUs that the owner may run on, as published; bit `i % 64` of word `i / 64` is CPU `i`.
     #[must_use]
     pub fn cpus(&self) -> [u64; 16] {
         core::array::from_fn(|i| self.cpus[i].load(Ordering::Relaxed))

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where everything lies in the node segment.
+//! The layout of the node segment.
 //!
 //! ```text
 //! segment   head page | region of local rank 0 | region 1 | ... | boards
-//! region r  0x0000 ident      who lives here (cold)
-//!           0x0800 waits      what it says of its waits (cold)
+//! region r  0x0000 ident      the owner's identity (cold)
+//!           0x0800 waits      its wait counters (cold)
 //!           0x1000 bell       pending bits and sleep word of r
 //!           0x2000 offers     64 lines: transfers that r shares with the owner of the data
 //!           0x3000 lines[P]   64 bytes each: credit and attention that r gives sender p
@@ -18,7 +18,7 @@
 //! ```
 //! Behind the boards lie the ranks' arenas, if the file is that long ([`file_bytes`]).
 //!
-//! The file is sparse: a page costs memory when it is first touched, and a pair that never talks touches none.
+//! The file is sparse: a page costs memory when it is first touched, and a pair that exchanges no frames touches none.
 
 /// Slots of a ring.
 #[cfg(not(loom))]
@@ -48,11 +48,11 @@ pub(crate) const PENDING_WORDS: usize = 1;
 /// Bounce buffers that each rank has as a sender.
 pub const POOL_BUFFERS: u32 = 64;
 
-/// Places in memory of each of them, of which one is in use at a time: together more than a core's own caches hold, since a line
-/// that is still in the cache of who read it last is written at a third of the speed.
+/// Places in memory of each of them, of which one is in use at a time: together more than a core's own caches hold,
+/// since writing a line that is still in the cache of its last reader runs at a third of the speed.
 pub const POOL_PLACES: u32 = 4;
 
-/// In the place of a buffer's number: the one that its sender fills for this receiver alone.
+/// In place of a buffer's number: the one that its sender fills for this receiver alone.
 pub const OWN_BUFFER: u32 = POOL_BUFFERS * POOL_PLACES;
 
 /// Bytes of one bounce buffer.
@@ -61,11 +61,11 @@ pub const POOL_BUFFER_BYTES: usize = 8 * 1024;
 /// Boards of a segment. The first one is that of all ranks of the node.
 pub const BOARDS: u32 = 16;
 
-/// Bytes of each rank of the node that a round has at most in a board's half.
+/// Most bytes of a round in a board's half, for each rank of the node.
 pub const BOARD_PART_BYTES: usize = 64 * 1024;
 
-/// Bytes of a board's half, at least: both together are more than a core's own caches hold. Rounds go through all of a half, since
-/// a line that is still in the cache of who read it last is written at a third of the speed.
+/// Least bytes of a board's half: both together are more than a core's own caches hold. Rounds go through all of a
+/// half, since writing a line that is still in the cache of its last reader runs at a third of the speed.
 pub const BOARD_HALF_LEAST_BYTES: usize = 2 * 1024 * 1024;
 
 /// Bytes of the lines of a member of a board.
@@ -74,16 +74,16 @@ pub(crate) const MEMBER_LINES_BYTES: usize = PAGE;
 /// Bytes of the ring of a broadcast queue.
 pub const QUEUE_BYTES: usize = 128 * 1024;
 
-/// Bytes in front of it, for the words of the broadcast queue.
+/// Bytes before that ring, for the words of the broadcast queue.
 pub(crate) const QUEUE_WORDS_BYTES: usize = 20 * PAGE;
 
-/// Where the data begin in a board.
+/// Offset of the data in a board.
 pub const BOARD_DATA_OFFSET: usize = 36 * PAGE;
 
 /// First word of a segment: `rmpiseg1` in memory order.
 pub const SEGMENT_MAGIC: u64 = u64::from_le_bytes(*b"rmpiseg1");
 
-/// Grows with every change of this file; both sides must have the same.
+/// Incremented with every change of this file; both sides must have the same.
 pub const LAYOUT_VERSION: u32 = 10;
 
 /// Bytes of a node segment for `local_size` ranks.
@@ -92,13 +92,13 @@ pub const fn segment_bytes(local_size: u32) -> u64 {
     (boards_offset(local_size) + boards_bytes(local_size)) as u64
 }
 
-/// Where the boards begin: behind the head page and all regions.
+/// Offset of the boards: after the head page and all regions.
 #[must_use]
 pub const fn boards_offset(local_size: u32) -> usize {
     PAGE + local_size as usize * region_bytes(local_size)
 }
 
-/// Bytes of all boards. Who is alone meets nobody.
+/// Bytes of all boards. A lone rank needs none.
 const fn boards_bytes(local_size: u32) -> usize {
     match local_size {
         0 | 1 => 0,
@@ -111,12 +111,12 @@ pub(crate) const fn board_bytes(local_size: u32) -> usize {
     queue_offset(local_size) + QUEUE_WORDS_BYTES + QUEUE_BYTES
 }
 
-/// Where the members' lines begin in a board.
+/// Offset of the members' lines in a board.
 pub(crate) const fn member_lines_offset(local_size: u32) -> usize {
     BOARD_DATA_OFFSET + 2 * board_half_bytes(local_size)
 }
 
-/// Where its broadcast queue begins in a board.
+/// Offset of the broadcast queue in a board.
 #[must_use]
 pub const fn queue_offset(local_size: u32) -> usize {
     member_lines_offset(local_size) + local_size as usize * MEMBER_LINES_BYTES
@@ -133,21 +133,22 @@ pub const fn board_half_bytes(local_size: u32) -> usize {
     }
 }
 
-/// Bytes that one round has at most.
+/// Most bytes of one round.
 #[must_use]
 pub const fn board_room_bytes(local_size: u32) -> usize {
     local_size as usize * BOARD_PART_BYTES
 }
 
-/// Where the words of local rank `rank` about its waits lie, for who reads them from the file; `rank` is one of `local_size`.
+/// Offset of the wait counters of local rank `rank`, for tools that read them from the file; `rank` is below
+/// `local_size`.
 #[cfg(not(loom))]
 #[must_use]
 pub const fn waits_offset(local_size: u32, rank: u32) -> u64 {
     (PAGE + rank as usize * region_bytes(local_size) + WAITS_OFFSET) as u64
 }
 
-/// Bytes of the file in which a segment lies, with an arena of `arena_bytes` bytes for each rank behind it: memory that a
-/// rank hands out itself and all others can map.
+/// Bytes of the file with a segment, followed by an arena of `arena_bytes` bytes for each rank: memory that a rank
+/// allocates itself and all others can map.
 #[must_use]
 pub const fn file_bytes(local_size: u32, arena_bytes: u64) -> u64 {
     segment_bytes(local_size) + local_size as u64 * arena_bytes

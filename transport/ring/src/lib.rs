@@ -1,37 +1,38 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Shared-memory rings between the ranks of one node: how a frame crosses from one process to another, how the
-//! receiver says that it looks, sleeps and wakes, and where everything lies in the node segment.
+//! Shared-memory rings between the ranks of one node: how a frame passes from one process to another, how the receiver
+//! signals that it polls, sleeps and wakes, and the layout of the node segment.
 //!
-//! **Knows** the segment's layout, one producer and one consumer per ring, words in shared memory.
-//! **Never** makes a system call, allocates, knows what a frame means, or trusts a value that another process can
-//! write: every number from the segment is read once, checked, and only the copy is used.
+//! **Knows** the segment's layout, one producer and one consumer per ring, words in shared memory. **Never** makes a
+//! system call, allocates, knows what a frame means, or trusts a value that another process can write: every number
+//! from the segment is read once, checked, and only the copy is used.
 //!
 //! # Vocabulary
-//! A *slot* is one cache line: a sequence number, a 12-byte head and up to [`SLOT_BODY_BYTES`] bytes of body. A
-//! *ring* is one page of [`SLOTS`] slots from one sender to one receiver. A *pair line* goes with each ring and flows
-//! the other way: the receiver's count of consumed slots (credit) and its *attention*. The *bell* of a receiver holds
-//! one *pending* bit per sender and the word it sleeps on. The *pool* of a sender holds buffers for bodies that do
-//! not fit a slot, and one *own buffer* for each receiver, so that receivers which are away can never keep all of them
-//! from the others. A *gate line* tells a sender that a place may be written, and the receiver that it was. An *offer* of a
-//! reader lets the owner of large data do a part of the copy. A *board* is where ranks that do the same thing together put their
-//! data and wait for each other, few data in each member's own *lines*; its *broadcast queue* is what one of them tells all
-//! others, who need not be there yet.
+//! A *slot* is one cache line: a sequence number, a 12-byte head and up to [`SLOT_BODY_BYTES`] bytes of body. A *ring*
+//! is one page of [`SLOTS`] slots from one sender to one receiver. A *pair line* goes with each ring and flows the
+//! other way: the receiver's count of consumed slots (credit) and its *attention*. The *bell* of a receiver holds one
+//! *pending* bit per sender and the word it sleeps on. The *pool* of a sender holds buffers for bodies that do not fit
+//! a slot, and one *own buffer* for each receiver, so that receivers that do not poll can never hold all of them. A
+//! *gate line* signals to a sender that a buffer may be written, and to the receiver that it was. An *offer* of a
+//! reader lets the owner of large data do a part of the copy. A *board* is memory in which ranks that run a collective
+//! together put their data and wait for each other, few data in each member's own *lines*; its *broadcast queue*
+//! carries entries from one of them to all others, which need not have arrived yet.
 //!
 //! # Invariants
 //! - **R1** A slot belongs to the producer from the moment its lap was credited until its head is published, and to
-//!   the consumer from then until the credit is returned. Nobody else writes it (a process that breaks this garbles
+//!   the consumer from then until the credit is returned. No other process writes it (a process that breaks this garbles
 //!   payloads; it cannot make the other side leave its memory, since every word is atomic and every count checked).
 //! - **R2** Slots are published in order, each with the sequence number `position + 1`.
 //! - **R3** A published frame is never forgotten by a receiver that goes to sleep: either the sender sees that the
-//!   receiver looks away and rings the bell, or the receiver, which fences after it looks away, sees the frame.
-//! - **R4** A credit that is not between what was freed and what was sent frees nothing.
+//!   receiver does not poll the ring and rings the bell, or the receiver, which fences after it stops polling, sees
+//!   the frame.
+//! - **R4** A credit count that is not between the known credit and the frames sent frees nothing.
 //! - **R5** Of all senders that ring one sleeper, exactly one makes the system call that wakes it.
 //! - **R6** A round of a board is over when each member has arrived once, and not before.
-//! - **R7** A member writes to a half of a board only in a round that it has not arrived in and that began after the one before
-//!   was over: then nobody reads that half any more. It writes its lines of a round only after the round [`DEPTH`] − 1 before it
-//!   was over.
-//! - **R8** An entry of a broadcast queue, and the bytes in its ring, are written again only after all members have taken what
-//!   was there.
+//! - **R7** A member writes to a half of a board only in a round that it has not arrived in and that began after the
+//!   one before was over: then no member reads that half any more. It writes its lines of a round only after the round
+//!   [`DEPTH`] − 1 before it was over.
+//! - **R8** An entry of a broadcast queue, and the bytes in its ring, are overwritten only after all members have
+//!   taken them.
 //!
 //! # Memory order
 //! | pair | release side | acquire side |
@@ -44,28 +45,28 @@
 //! | offer-open | `Offer::open` stores the claim word | `Offer::claim` loads it |
 //! | offer-done | `Offer::finish_back` adds | `Offer::helped` loads |
 //! | gate-open | `GateLine::open` stores the number | `GateLine::is_open` loads it |
-//! | gate-written | `GateLine::tell_written` stores the number | `GateLine::is_written` loads it |
+//! | gate-written | `GateLine::signal_written` stores the number | `GateLine::is_written` loads it |
 //! | board-gate | `Board::arrive` adds | the next `Board::arrive` at the same gate |
 //! | board-over | the last `Board::arrive` stores the round | `Board::rounds` loads it |
-//! | board-note | `MemberLines::tell` stores the note | `MemberLines::note`, `MemberLines::has_reached` load it |
-//! | board-sleep | `Board::arrive`, who has told a round or entries: fence, then the sleepers | `Board::doze`: counts, fence, then a last look |
+//! | board-note | `MemberLines::publish` stores the note | `MemberLines::note`, `MemberLines::has_reached` load it |
+//! | board-sleep | a member that has arrived or published entries: fence, then the sleepers | `Board::doze`: counts, fence, then a last look |
 //! | board-free | `Board::give_back` stores the key | `Board::claim` swaps it |
 //! | board-left | each `Board::leave` adds | the last `Board::leave` |
-//! | queue-told | `BcastQueue::tell` stores number and note | `BcastQueue::entry` loads them |
+//! | queue-entry | `BcastQueue::publish` stores number and note | `BcastQueue::entry` loads them |
 //! | queue-taken | `BcastQueue::take` stores the count | `BcastQueue::least_taken` loads it |
 //! | queue-call | `BcastQueue::announce` stores the word | `BcastQueue::call_of` loads it |
-//! | queue-room | `BcastQueue::waiter`: fence, then who waits | `BcastQueue::doze`: says so, fence, then a last look |
+//! | queue-room | `BcastQueue::waiter`: fence, then the waiting member | `BcastQueue::doze`: stores it, fence, then a last look |
 //! | ident | `Ident::introduce` stores `ready` | `Ident::pid` loads it |
-//! | bias | `Bias::enter`: is inside, light fence, then the turn | `Bias::revoke`: the turn, heavy fence, then who is inside |
+//! | bias | `Bias::enter`: is inside, light fence, then the turn | `Bias::revoke`: the turn, heavy fence, then whether the owner is inside |
 //! | bias-left | `Bias::leave` stores 0 | `Bias::revoke` loads it |
 //! | turnstile | `Turnstile::leave` stores the word | `Turnstile::enter` and `enter_waiting` exchange or load it |
-//! | own-count | `Producer::publish` tells how many frames it has sent | `ProducerCounts::counts` observes it |
+//! | own-count | `Producer::publish` stores its count of frames | `ProducerCounts::counts` observes it |
 //! | sleep-fence | `Bell::ring`: fence, then the sleep word | `Bell::doze`: sleep word, fence, then a last look |
 //! | attention | `Producer::publish`: light fence, then attention | `Consumer::look_away`, heavy fence, then a last look |
 //!
 //! # Threads
-//! A `Producer` and a `Consumer` belong to one thread at a time each; `Bell`, `PoolSide` and `ProducerCounts` are shared
-//! freely.
+//! A `Producer` and a `Consumer` belong to one thread at a time each; `Bell`, `PoolSide` and `ProducerCounts` are
+//! shared freely.
 #![cfg_attr(not(any(test, loom)), no_std)]
 
 mod bcast_queue;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The line of a gate: one cache line in the receiver's memory, where it says that a place may be written, and the sender
-//! says that it was. Both count on, so that nothing is ever reset; what the numbers mean is the callers'.
+//! The line of a gate: one cache line in the receiver's memory, in which the receiver signals that a buffer may be
+//! written, and the sender that it was. Both numbers only grow, so that nothing is ever reset; their meaning is the
+//! callers'.
 //!
 //! # Safety
 //! The one unsafe function makes a reference to shared memory of which only atomic words are used.
@@ -15,10 +16,10 @@ use crate::sync::{AtomicU64, Ordering};
 pub struct GateLine {
     opened: AtomicU64,
     written: AtomicU64,
-    /// What the sender had to say about the message of a number.
+    /// The number of the message to which the note belongs.
     noted: AtomicU64,
     note: AtomicU64,
-    /// Where the bytes belong, of a gate that is claimed before it is passed.
+    /// The target of the bytes, for a gate that is claimed before it is passed.
     place: [AtomicU64; 3],
     pad: u64,
 }
@@ -37,14 +38,15 @@ impl GateLine {
         }
     }
 
-    /// Receiver: the place may be written for `number`. Afterwards it [wakes](crate::Bell::wake) the sender, if that sleeps.
+    /// Receiver: signals that the buffer may be written for `number`. Afterwards it [wakes](crate::Bell::wake) the
+    /// sender, if that sleeps.
     #[inline(always)]
     pub fn open(&self, number: u64) {
-        // PAIR(gate-open): GateLine::is_open loads with Acquire; what the receiver read before is read.
+        // PAIR(gate-open): GateLine::is_open loads with Acquire, after the receiver's reads of the last message.
         self.opened.store(number, Ordering::Release);
     }
 
-    /// Sender: whether the place may be written for `number`.
+    /// Sender: whether the buffer may be written for `number`.
     #[inline(always)]
     #[must_use]
     pub fn is_open(&self, number: u64) -> bool {
@@ -52,22 +54,23 @@ impl GateLine {
         self.opened.load(Ordering::Acquire) == number
     }
 
-    /// Sender: the bytes of `number` are there. Afterwards it [wakes](crate::Bell::wake) the receiver, if that sleeps.
+    /// Sender: signals that the bytes of `number` are written. Afterwards it [wakes](crate::Bell::wake) the receiver,
+    /// if that sleeps.
     #[inline(always)]
-    pub fn tell_written(&self, number: u64) {
+    pub fn signal_written(&self, number: u64) {
         // PAIR(gate-written): GateLine::is_written loads with Acquire.
         self.written.store(number, Ordering::Release);
     }
 
-    /// Sender: says something about the message of `number`, before it says that the bytes are there.
+    /// Sender: adds a note to the message of `number`, before it signals that the bytes are written.
     #[inline(always)]
     pub fn note(&self, number: u64, note: u64) {
-        // Seen by whoever sees `written`, which is stored later with Release.
+        // Visible to a reader of `written`, which is stored later with Release.
         self.note.store(note, Ordering::Relaxed);
         self.noted.store(number, Ordering::Relaxed);
     }
 
-    /// Receiver: what the sender has said about the message of `number`, whose bytes [are there](Self::is_written).
+    /// Receiver: the sender's note for the message of `number`, whose bytes [are written](Self::is_written).
     #[inline(always)]
     #[must_use]
     pub fn noted(&self, number: u64) -> Option<u64> {
@@ -75,25 +78,27 @@ impl GateLine {
         is_noted.then(|| self.note.load(Ordering::Relaxed))
     }
 
-    /// Receiver: whether the bytes of `number` are there.
+    /// Receiver: whether the bytes of `number` are written.
     #[inline(always)]
     #[must_use]
     pub fn is_written(&self, number: u64) -> bool {
-        // PAIR(gate-written): GateLine::tell_written stores with Release, after the bytes.
+        // PAIR(gate-written): GateLine::signal_written stores with Release, after the bytes.
         self.written.load(Ordering::Acquire) == number
     }
 
-    /// Receiver: [opens](Self::open) a gate that can be [revoked](Self::revoke), and says where the bytes of `number` belong.
+    /// Receiver: [opens](Self::open) a gate that can be [revoked](Self::revoke), with the target of the bytes of
+    /// `number`.
     #[inline(always)]
     pub fn offer(&self, number: u64, place: [u64; 3]) {
-        // Seen by whoever sees `opened`, which is stored later with Release.
+        // Visible to a reader of `opened`, which is stored later with Release.
         for (word, value) in self.place.iter().zip(place) {
             word.store(value, Ordering::Relaxed);
         }
         self.open(number);
     }
 
-    /// Sender: what the receiver has [offered](Self::offer) for `number`, if it is open. It counts once it is claimed.
+    /// Sender: the target that the receiver has [offered](Self::offer) for `number`, if it is open. It is valid once
+    /// it is claimed.
     #[inline(always)]
     #[must_use]
     pub fn offered(&self, number: u64) -> Option<[u64; 3]> {
@@ -102,7 +107,8 @@ impl GateLine {
         self.is_open(number).then(|| [load(a), load(b), load(c)])
     }
 
-    /// Sender: takes the gate of `number`, not 0; the receiver cannot revoke it from then on. `false`: it is not open.
+    /// Sender: claims the gate of `number`, not 0; the receiver cannot revoke it from then on. `false`: it is not
+    /// open.
     #[inline(always)]
     #[must_use]
     pub fn claim(&self, number: u64) -> bool {
@@ -113,8 +119,8 @@ impl GateLine {
         taken.is_ok()
     }
 
-    /// Receiver: closes the gate of `number`, not 0, again: nobody writes there. `false`: the sender has claimed it, and
-    /// says when it is done.
+    /// Receiver: closes the gate of `number`, not 0, again: the sender will not write. `false`: the sender has claimed
+    /// it, and signals when it is done.
     #[must_use]
     pub fn revoke(&self, number: u64) -> bool {
         // PAIR(gate-claim): one of this and GateLine::claim changes the word.
@@ -143,7 +149,7 @@ impl Default for GateLine {
     }
 }
 
-/// What stands in a gate that was open, and was claimed or revoked.
+/// Value of a gate that was open, and was claimed or revoked.
 const TAKEN: u64 = 0;
 
 #[cfg(not(loom))]
@@ -159,12 +165,12 @@ mod tests {
         assert!(!line.is_open(1) && !line.is_written(1));
         line.open(1);
         assert!(line.is_open(1) && !line.is_open(2) && !line.is_written(1));
-        line.tell_written(1);
+        line.signal_written(1);
         line.open(2);
         assert!(line.is_written(1) && !line.is_open(1) && !line.is_written(2));
         assert_eq!(line.noted(1), None);
         line.note(2, 77);
-        line.tell_written(2);
+        line.signal_written(2);
         assert_eq!((line.noted(1), line.noted(2)), (None, Some(77)));
     }
 

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What each member of a board tells in a round, in lines that it alone writes: its [`RoundNote`], and its data if they are few.
+//! A member's lines at a board, which it alone writes: in each round its [`RoundNote`], and its data if they are few.
 //!
-//! A member has lines for [`DEPTH`] rounds in turn. It may write those of a round when all members have told the round
-//! [`DEPTH`] − 1 before: then all have read what it overwrites (R7).
+//! A member has lines for [`DEPTH`] rounds in turn. It may write those of a round when all members have arrived in the
+//! round [`DEPTH`] − 1 before: then all have read the content that it overwrites (R7).
 //!
-//! Numbers that another process can garble decide nothing but when a member goes on: a scribble makes results wrong, or
-//! makes members wait, and reaches no memory.
+//! Numbers that another process can garble only decide when a member continues: a faulty process makes results wrong,
+//! or makes members wait, but causes no access to other memory.
 
 use crate::board::RoundNote;
 use crate::sync::{AtomicU64, Ordering};
 
-/// The lines of one member. Zeros are those of one that has told nothing.
+/// The lines of one member. Zeros are those of one that has not arrived in any round.
 #[derive(Debug)]
 #[repr(C)]
 pub struct MemberLines {
@@ -23,42 +23,43 @@ pub struct MemberLines {
 #[cfg_attr(not(loom), repr(align(128)))]
 struct RoundLine {
     /// The round (low half) and the [`RoundNote`], which is not 0.
-    told: AtomicU64,
+    published: AtomicU64,
     body: [AtomicU64; BODY_WORDS],
 }
 
 impl MemberLines {
-    /// Tells what the member does in `round`. Its data of the round may be read from now on.
+    /// Publishes the member's note for `round`. Its data of the round may be read from now on.
     #[inline]
-    pub fn tell(&self, round: u32, note: RoundNote) {
+    pub fn publish(&self, round: u32, note: RoundNote) {
         let word = u64::from(round) | u64::from(note.word()) << 32;
         // PAIR(board-note): `note` and `reached` load it with Acquire.
-        self.at(round).told.store(word, Ordering::Release);
+        self.at(round).published.store(word, Ordering::Release);
     }
 
-    /// What the member does in `round`, if it has told already.
+    /// The member's note for `round`, if it has been published.
     #[inline]
     #[must_use]
     pub fn note(&self, round: u32) -> Option<RoundNote> {
-        // PAIR(board-note): `tell` stores it with Release, after the data.
-        let word = self.at(round).told.load(Ordering::Acquire);
-        let [round_told, note] = [word & u64::from(u32::MAX), word >> 32];
-        // Where nobody has told anything yet, there are zeros.
-        (note != 0 && round_told == u64::from(round)).then(|| RoundNote::of(note))
+        // PAIR(board-note): `publish` stores it with Release, after the data.
+        let word = self.at(round).published.load(Ordering::Acquire);
+        let [published_round, note] = [word & u64::from(u32::MAX), word >> 32];
+        // Before the first round the words are zero.
+        (note != 0 && published_round == u64::from(round)).then(|| RoundNote::of(note))
     }
 
-    /// Whether the member has told `round`, or a later one in its place.
+    /// Whether the member has published its note for `round`, or for a later one in the same line.
     #[inline]
     #[must_use]
     pub fn has_reached(&self, round: u32) -> bool {
-        // PAIR(board-note): `tell` stores it with Release, after the data.
-        let word = self.at(round).told.load(Ordering::Acquire);
+        // PAIR(board-note): `publish` stores it with Release, after the data.
+        let word = self.at(round).published.load(Ordering::Acquire);
         #[allow(clippy::cast_possible_truncation, reason = "the low half of a word")]
         let ahead = (word as u32).wrapping_sub(round);
         word >> 32 != 0 && ahead <= u32::MAX / 2
     }
 
-    /// Puts the member's data of a round that it [tells](Self::tell) next. `false`: they do not fit, and nothing was put.
+    /// Puts the member's data of a round that it [publishes](Self::publish) next. `false`: they do not fit, and nothing
+    /// was put.
     #[inline]
     #[must_use]
     pub fn put(&self, round: u32, bytes: &[u8]) -> bool {
@@ -73,7 +74,7 @@ impl MemberLines {
         true
     }
 
-    /// Copies data of a round that the member has told, from byte `at` on. `false`: so much is not there.
+    /// Copies data of a round that the member has published, from byte `at` on. `false`: the line has not so many.
     #[inline]
     #[must_use]
     pub fn get(&self, round: u32, at: usize, bytes: &mut [u8]) -> bool {
@@ -99,11 +100,11 @@ impl MemberLines {
         true
     }
 
-    /// The round after the last one that the member has told.
+    /// The round after the last one that the member has published.
     #[must_use]
     pub fn next_round(&self) -> u32 {
-        let told = self.lines.iter().filter_map(|line| {
-            let word = line.told.load(Ordering::Relaxed);
+        let published = self.lines.iter().filter_map(|line| {
+            let word = line.published.load(Ordering::Relaxed);
             #[allow(clippy::cast_possible_truncation, reason = "the low half of a word")]
             (word >> 32 != 0).then_some((word as u32).wrapping_add(1))
         });
@@ -111,13 +112,13 @@ impl MemberLines {
             true => one,
             false => other,
         };
-        told.reduce(later).unwrap_or(0)
+        published.reduce(later).unwrap_or(0)
     }
 
-    /// Begins anew as one that has told nothing, while nobody but the caller uses the board.
+    /// Resets the lines to those of a member that has not arrived, while only the caller uses the board.
     pub fn begin(&self) {
         for line in &self.lines {
-            line.told.store(0, Ordering::Relaxed);
+            line.published.store(0, Ordering::Relaxed);
         }
     }
 
@@ -129,7 +130,7 @@ impl MemberLines {
     #[must_use]
     pub fn new() -> Self {
         let line = |_| RoundLine {
-            told: AtomicU64::new(0),
+            published: AtomicU64::new(0),
             body: core::array::from_fn(|_| AtomicU64::new(0)),
         };
         Self {
@@ -170,13 +171,13 @@ mod tests {
             kind: 7,
             bytes: 0x00ff_ffff,
         };
-        lines.tell(u32::MAX, note);
+        lines.publish(u32::MAX, note);
         assert_eq!(lines.note(u32::MAX), Some(note));
         assert_eq!(lines.note(u32::MAX - DEPTH), None);
         assert!(lines.has_reached(u32::MAX) && lines.has_reached(u32::MAX - DEPTH));
         assert!(!lines.has_reached(u32::MAX.wrapping_add(DEPTH)));
         assert_eq!(lines.next_round(), 0);
-        (0..3).for_each(|round| lines.tell(round, note));
+        (0..3).for_each(|round| lines.publish(round, note));
         assert_eq!(lines.next_round(), 3);
         lines.begin();
         assert_eq!((lines.note(u32::MAX), lines.next_round()), (None, 0));

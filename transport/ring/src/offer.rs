@@ -21,28 +21,28 @@ pub struct Offer {
     helped: AtomicU64,
 }
 
-/// The result of a claim.
+/// Outcome of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChunkClaim {
-    /// This chunk is yours.
+    /// The caller has claimed this chunk.
     Chunk(u32),
     /// All chunks are claimed.
     Nothing,
-    /// The words make no sense for this generation: the offer is over, or somebody has scribbled on it.
+    /// The words are inconsistent with this generation: the offer is closed, or was overwritten by a faulty process.
     Broken,
 }
 
-/// How far the helper is.
+/// Progress of the helper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Helped {
-    /// Chunks that it says are written.
+    /// Chunks that it has reported as written.
     pub chunks: u32,
     /// It could not write one of them.
     pub failed: bool,
 }
 
 impl Offer {
-    /// Reader: opens the offer for a new generation. Tell the helper afterwards.
+    /// Reader: opens the offer for a new generation. Send the helper its request afterwards.
     pub fn open(&self, generation: u32) {
         self.helped
             .store(u64::from(generation) << 32, Ordering::Relaxed);
@@ -61,7 +61,7 @@ impl Offer {
         self.claim(generation, chunks, 1, |_, back| chunks - 1 - back)
     }
 
-    /// Helper: a claimed chunk is written, or could not be.
+    /// Helper: reports a claimed chunk as written, or as failed.
     pub fn finish_back(&self, failed: bool) {
         if failed {
             self.helped.fetch_or(FAILED, Ordering::Relaxed);
@@ -70,7 +70,7 @@ impl Offer {
         self.helped.fetch_add(1, Ordering::Release);
     }
 
-    /// Reader: what the helper has finished; `None` if the word is not of this generation.
+    /// Reader: the progress of the helper; `None` if the word is not of this generation.
     #[must_use]
     pub fn helped(&self, generation: u32) -> Option<Helped> {
         // PAIR(offer-done): Offer::finish_back adds with Release.
@@ -98,7 +98,7 @@ impl Offer {
             if front + back == chunks {
                 return ChunkClaim::Nothing;
             }
-            // No order of its own: whoever sees this generation has met its opening, in the load above.
+            // No order of its own: the load above, which has seen this generation, synchronizes with its opening.
             let taken = self.claim.compare_exchange(
                 word,
                 word + step,

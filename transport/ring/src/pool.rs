@@ -5,8 +5,9 @@
 use crate::layout::{POOL_BUFFERS, POOL_PLACES};
 use crate::sync::{AtomicU32, Ordering};
 
-/// The shared half: how often each buffer was released. Only receivers write it, and of a buffer only the one that
-/// has it; the words lie side by side, so that the sender finds many that came back with one look at a line.
+/// The shared half: the number of releases of each buffer. Only receivers write it, and for each buffer only its
+/// present holder; the words are adjacent, so that the sender finds many returned buffers with one read of a cache
+/// line.
 #[derive(Debug)]
 #[repr(C)]
 #[cfg_attr(not(loom), repr(align(64)))]
@@ -15,7 +16,7 @@ pub struct PoolSide {
 }
 
 impl PoolSide {
-    /// Receiver: gives the buffer in place `index` back to its sender. An index that no pool has does nothing.
+    /// Receiver: returns the buffer in place `index` to its sender. An invalid index has no effect.
     #[inline]
     pub fn release(&self, index: u32) {
         if index >= POOL_BUFFERS * POOL_PLACES {
@@ -43,15 +44,15 @@ impl Default for PoolSide {
     }
 }
 
-/// The sender's half: which buffers it believes to be in use.
+/// The sender's half: the buffers that it believes to be in use.
 #[derive(Debug)]
 pub struct Pool<'a> {
     side: &'a PoolSide,
     busy: u64,
     last: u32,
-    /// Which of its places each buffer is in.
+    /// The present place of each buffer.
     places: [u32; POOL_BUFFERS as usize],
-    /// The count of releases that each buffer showed when it was taken.
+    /// Each buffer's count of releases when it was taken.
     taken_at: [u32; POOL_BUFFERS as usize],
 }
 
@@ -68,8 +69,9 @@ impl<'a> Pool<'a> {
         }
     }
 
-    /// Takes a buffer: the one used last if it is free again (its bytes are still in the cache), else the next one that
-    /// is free. `None` when all are in use. The answer is its place: its number, and from which multiple of all numbers on.
+    /// Takes a buffer: the one used last if it is free again (its bytes are still in the cache), else the next one
+    /// that is free. `None` when all are in use. Returns its place: its number plus a multiple of the number of
+    /// buffers.
     pub fn acquire(&mut self) -> Option<u32> {
         let last = self.last;
         if self.busy & 1 << last != 0 && self.came_back(last) {
@@ -78,8 +80,9 @@ impl<'a> Pool<'a> {
         self.next_free().map(|index| self.take(index))
     }
 
-    /// Takes the next free buffer, in its next place, without a look at the shared half while any is known to be free: for
-    /// receivers on other cores, where a look costs as much as a message, and what was used last is still in their cache.
+    /// Takes the next free buffer, in its next place, without reading the shared half while any is known to be free:
+    /// for receivers on other cores, where that read costs as much as a message, and the last buffer is still in their
+    /// cache.
     pub fn acquire_in_turn(&mut self) -> Option<u32> {
         let index = self.next_free()?;
         let place = &mut self.places[index as usize];
@@ -99,12 +102,12 @@ impl<'a> Pool<'a> {
         Some((first + ahead.trailing_zeros()) % POOL_BUFFERS)
     }
 
-    /// Puts back a buffer that was taken and never named to anybody.
+    /// Puts back a buffer that was taken and never named in a frame.
     pub fn put_back(&mut self, index: u32) {
         self.busy &= !(1 << (index % POOL_BUFFERS));
     }
 
-    /// Buffers that are in use, after a look at those that came back.
+    /// Number of buffers in use, after a check for returned ones.
     pub fn in_use(&mut self) -> u32 {
         self.reclaim();
         self.busy.count_ones()
@@ -118,8 +121,8 @@ impl<'a> Pool<'a> {
         }
     }
 
-    /// Whether a buffer was released since it was taken. A receiver that releases what it does not have garbles messages,
-    /// its own or another's, and nothing else.
+    /// Whether a buffer was released since it was taken. A receiver that releases a buffer that it does not have
+    /// garbles payloads, its own or another's, and nothing else.
     fn came_back(&mut self, index: u32) -> bool {
         let at = index as usize;
         // PAIR(pool-free): PoolSide::release stores the word with Release after the receiver's copy.

@@ -29,10 +29,10 @@ use crate::spsc::{PairLine, Ring};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::waits::WaitCounts;
 
-/// What a maker of a segment writes at its very beginning, and what every rank checks.
+/// The head of a segment, written by its maker at offset 0, and checked by every rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentHead {
-    /// Number of the job, so that a descriptor of another job is noticed.
+    /// Number of the job, so that a descriptor of another job is detected.
     pub job: u64,
     /// Ranks of the job on this node: 1 to [`MAX_LOCAL_RANKS`].
     pub local_size: u32,
@@ -51,17 +51,17 @@ impl SegmentHead {
     }
 }
 
-/// Why memory is not the segment that was expected.
+/// Why memory is not the expected segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SegmentError {
-    /// More or fewer ranks than a segment can hold.
+    /// The number of ranks is out of range.
     LocalSize(u32),
     /// The memory is shorter than such a segment.
     TooShort {
-        /// Bytes that are there.
+        /// Bytes of the memory.
         have: u64,
-        /// Bytes that a segment for this many ranks has.
+        /// Bytes of a segment for this many ranks.
         need: u64,
     },
     /// The first word is not the magic number.
@@ -123,7 +123,7 @@ impl Segment {
     /// Checks the head of a mapping and takes it as the segment of `head.local_size` ranks.
     ///
     /// # Errors
-    /// [`SegmentError`] says what is wrong with the memory.
+    /// [`SegmentError`], when the memory is no such segment.
     ///
     /// # Safety
     /// `base` is page-aligned and `bytes` bytes from there are mapped readable and writable, shared or private, and
@@ -166,13 +166,13 @@ impl Segment {
         self.local_size
     }
 
-    /// Who lives in region `rank`.
+    /// Identity of the owner of region `rank`.
     #[must_use]
     pub fn ident(&self, rank: u32) -> &'static Ident {
         self.view(self.region(rank) + IDENT_OFFSET)
     }
 
-    /// What `rank` says of its waits.
+    /// Wait counters of `rank`.
     #[must_use]
     pub fn waits(&self, rank: u32) -> &'static WaitCounts {
         self.view(self.region(rank) + WAITS_OFFSET)
@@ -191,27 +191,27 @@ impl Segment {
         self.view(self.region(receiver) + rings_offset(self.local_size) + sender * PAGE)
     }
 
-    /// What `receiver` gives back to `sender`.
+    /// The line on which `receiver` returns credit to `sender`.
     #[must_use]
     pub fn pair_line(&self, receiver: u32, sender: u32) -> &'static PairLine {
         let sender = self.checked(sender);
         self.view(self.region(receiver) + LINES_OFFSET + sender * 64)
     }
 
-    /// Offer `index` of `reader`; `None` for an index that no rank has.
+    /// Offer `index` of `reader`; `None` for an invalid index.
     #[must_use]
     pub fn offer(&self, reader: u32, index: u32) -> Option<&'static Offer> {
         let offset = self.region(reader) + OFFERS_OFFSET + index as usize * 64;
         (index < OFFERS).then(|| self.view(offset))
     }
 
-    /// Which pool buffers of `sender` are in use.
+    /// The shared half of `sender`'s pool: which buffers are in use.
     #[must_use]
     pub fn pool_side(&self, sender: u32) -> &'static PoolSide {
         self.view(self.region(sender) + pool_side_offset(self.local_size))
     }
 
-    /// Pool buffer `index` of `sender`; `None` for an index that no pool has.
+    /// Pool buffer `index` of `sender`; `None` for an invalid index.
     #[must_use]
     pub fn pool_buffer(&self, sender: u32, index: u32) -> Option<PoolBuffer> {
         if index >= OWN_BUFFER {
@@ -236,7 +236,7 @@ impl Segment {
         }
     }
 
-    /// Board `index`; `None` for an index that no board has, and where a rank is alone.
+    /// Board `index`; `None` for an invalid index, and where a rank is alone.
     #[must_use]
     pub fn board(&self, index: u32) -> Option<BoardParts> {
         if index >= BOARDS || self.local_size < 2 {
@@ -255,7 +255,7 @@ impl Segment {
         })
     }
 
-    /// `length` bytes from `offset` on, of a block that `layout.rs` has for bytes.
+    /// `length` bytes from `offset` on, of a block of raw bytes in `layout.rs`.
     fn bytes(&self, offset: usize, length: usize) -> SharedBytes {
         let base = self.at(offset);
         SharedBytes { base, length }
@@ -298,7 +298,7 @@ impl Segment {
     }
 }
 
-/// Types that consist of atomic words only, so that any bytes are a value and anybody may write at any time.
+/// Types that consist of atomic words only, so that any bytes are a value and any process may write at any time.
 trait SharedWords {}
 impl SharedWords for HeadImage {}
 impl SharedWords for Ident {}
@@ -336,8 +336,8 @@ impl PoolBuffer {
         unsafe { copy(source.as_ptr(), self.base.as_ptr(), length) };
     }
 
-    /// As [`fill`](Self::fill), but past this core's caches: for a receiver that shares none of them, a line that is dirty
-    /// here costs several times what it costs from memory.
+    /// As [`fill`](Self::fill), but bypassing this core's caches: a receiver that shares no cache reads a line that is
+    /// dirty here at several times the cost of memory.
     pub fn fill_past_caches(&self, source: &[u8]) {
         let length = source.len().min(POOL_BUFFER_BYTES);
         let (lines, rest) = source[..length].as_chunks::<64>();
@@ -362,18 +362,18 @@ impl PoolBuffer {
     }
 }
 
-/// All of a board.
+/// All parts of a board.
 #[derive(Clone, Copy, Debug)]
 pub struct BoardParts {
     /// Its words.
     pub board: &'static Board,
-    /// Where data of even rounds lie, and of odd ones.
+    /// Data of even rounds, and of odd ones.
     pub halves: [SharedBytes; 2],
-    /// What each of them tells, by place.
+    /// The lines of each member, by place.
     pub lines: &'static [MemberLines],
-    /// What one of them tells all others.
+    /// The broadcast queue.
     pub queue: &'static BcastQueue,
-    /// Bytes of that which do not fit its entries.
+    /// Its bytes that do not fit into entries.
     pub ring: SharedBytes,
 }
 
@@ -390,7 +390,7 @@ unsafe impl Send for SharedBytes {}
 unsafe impl Sync for SharedBytes {}
 
 impl SharedBytes {
-    /// How many they are.
+    /// Their number.
     #[must_use]
     pub fn length(&self) -> usize {
         self.length
@@ -408,7 +408,7 @@ impl SharedBytes {
         true
     }
 
-    /// Copies to `target` what is there from byte `at` on. `false`: so much is not there, and nothing was copied.
+    /// Copies bytes from `at` on to `target`. `false`: there are too few, and nothing was copied.
     #[must_use]
     pub fn drain(&self, at: usize, target: &mut [u8]) -> bool {
         let Some(source) = self.place(at, target.len()) else {
@@ -426,7 +426,7 @@ impl SharedBytes {
     }
 }
 
-/// Begins to fetch the cache line where `place` begins.
+/// Prefetches the cache line where `place` begins.
 #[inline(always)]
 pub(crate) fn prefetch<T>(place: &T) {
     #[cfg(target_arch = "x86_64")]
@@ -439,7 +439,7 @@ pub(crate) fn prefetch<T>(place: &T) {
     let _ = place;
 }
 
-/// Copies one line with stores that go round the caches; they are visible after [`fence_streams`].
+/// Copies one line with stores that bypass the caches; they are visible after [`fence_streams`].
 ///
 /// # Safety
 /// `target` is writable for 64 bytes and aligned to 16; no slice of it exists.
@@ -466,7 +466,7 @@ fn fence_streams() {
     unsafe { core::arch::x86_64::_mm_sfence() };
 }
 
-/// Where there are no such stores: an ordinary copy.
+/// An ordinary copy, where there are no such stores.
 ///
 /// # Safety
 /// As above.

@@ -22,23 +22,23 @@ struct RingSlot {
     body: [AtomicU64; SLOT_WORDS],
 }
 
-/// What flows back from the receiver of a ring to its sender: one cache line that only the receiver writes.
+/// The reverse direction of a ring, from its receiver to its sender: one cache line that only the receiver writes.
 #[derive(Debug)]
 #[repr(C)]
 #[cfg_attr(not(loom), repr(align(64)))]
 pub struct PairLine {
     consumed: AtomicU32,
     attention: AtomicU32,
-    /// How often the receiver has released the buffer that the sender fills for it alone.
+    /// Number of releases of the buffer that the sender fills for this receiver alone.
     own_releases: AtomicU32,
 }
 
-/// The part of a frame's head that the ring carries without looking at it (`len` is bounded by the caller's use).
+/// The part of a frame's head that the ring carries without interpreting it (`len` is bounded by the caller's use).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// What the frame is; the ring does not care.
+    /// Kind of frame; opaque to the ring.
     pub kind: u8,
-    /// A length in bytes, or a marker; the ring does not care.
+    /// A length in bytes, or a marker; opaque to the ring.
     pub len: u8,
     /// Sixteen bits for the caller.
     pub flags: u16,
@@ -51,7 +51,7 @@ pub struct Head {
 pub struct Frame {
     /// The head as pushed.
     pub head: Head,
-    /// The body as pushed; words beyond those that the sender wrote hold whatever an earlier lap left.
+    /// The body as pushed; words after those that the sender wrote hold whatever an earlier lap left.
     pub body: [u64; SLOT_WORDS],
 }
 
@@ -72,7 +72,7 @@ impl Peeked<'_> {
     }
 }
 
-/// A slot that is being filled.
+/// A slot being filled.
 #[derive(Debug)]
 pub struct Filling<'p, 'a> {
     producer: &'p mut Producer<'a>,
@@ -89,12 +89,12 @@ impl Filling<'_, '_> {
         }
     }
 
-    /// Publishes the frame. The answer is that of [`Producer::push`].
+    /// Publishes the frame. Returns the same as [`Producer::push`].
     #[inline(always)]
     #[must_use]
     pub fn publish(self, head: Head) -> bool {
-        // Before the frame counts: whoever looks in between sees too few words, never too many.
-        self.producer.told.pushed.add(1);
+        // Before the frame counts: a concurrent reader sees too few words, never too many.
+        self.producer.published.pushed.add(1);
         self.producer.publish(self.slot, head)
     }
 }
@@ -109,33 +109,33 @@ pub struct Producer<'a> {
     ring: &'a Ring,
     line: &'a PairLine,
     sent: u32,
-    /// Frames that the receiver has taken, as far as known, plus the slots of the ring: `sent` stops here.
+    /// Frames that the receiver is known to have taken, plus the slots of the ring: `sent` stops here.
     limit: u32,
-    /// The receiver's own buffer is in use until its count of releases is no longer this.
+    /// The receiver's own buffer is in use while its count of releases has this value.
     own_taken_at: Option<u32>,
-    told: &'a ProducerCounts,
+    published: &'a ProducerCounts,
 }
 
 /// A producer's counters, for other threads of its process and for signal handlers.
 #[derive(Debug)]
 pub struct ProducerCounts {
     sent: Own32,
-    /// What `sent` was at some time within the last 2^31 frames, not modulo anything.
+    /// A value of `sent` within the last 2^31 frames, in full.
     passed: Own64,
-    /// Frames of [`Producer::push`] and [`Filling`], that is, those that are no words.
+    /// Frames of [`Producer::push`] and [`Filling`], that is, all but words.
     pushed: Own64,
     /// Words of fewer than eight bytes.
     short_words: Own64,
 }
 
-/// What a ring has carried so far: never more than that, and less only while a push is under way.
+/// Frames that a ring has carried so far: never more than that, and less only while a push is in progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingCounts {
     /// All frames.
     pub frames: u64,
     /// Frames of [`Producer::try_push`].
     pub words: u64,
-    /// Those of them that were said to be short.
+    /// Those of them that were marked as short.
     pub short_words: u64,
 }
 
@@ -151,10 +151,10 @@ impl ProducerCounts {
         }
     }
 
-    /// What went over the ring so far.
+    /// Frames sent through the ring so far.
     #[must_use]
     pub fn counts(&self) -> RingCounts {
-        // First, so that what is taken away below was counted no earlier.
+        // Read first, so that the counts subtracted below are no older.
         let sent = self.sent.observe();
         let frames = frames(sent, self.passed.get());
         RingCounts {
@@ -181,17 +181,17 @@ impl<'a> Producer<'a> {
             sent: 0,
             limit: SLOTS,
             own_taken_at: None,
-            told: &UNHEARD,
+            published: &UNREAD,
         }
     }
 
-    /// One that tells what it does, since it was new, to who reads `told`.
+    /// A producer that publishes its counters, from the ring's start, in `published`.
     #[must_use]
-    pub fn telling(self, told: &'a ProducerCounts) -> Self {
-        Self { told, ..self }
+    pub fn with_counts(self, published: &'a ProducerCounts) -> Self {
+        Self { published, ..self }
     }
 
-    /// A producer that never has room, with a [closed](PairLine::closed) line: it stands for a peer that no ring leads to.
+    /// A producer that never has room, with a [closed](PairLine::closed) line: it stands for a peer that has no ring.
     #[must_use]
     pub fn blocked(ring: &'a Ring, line: &'a PairLine) -> Self {
         Self {
@@ -200,8 +200,8 @@ impl<'a> Producer<'a> {
         }
     }
 
-    /// Publishes one frame. `true` means that the receiver looks at this ring anyway; `false` that its bell must be
-    /// rung ([`Bell::ring`](crate::Bell::ring)).
+    /// Publishes one frame. `true` means that the receiver polls this ring anyway; `false` that its bell must be rung
+    /// ([`Bell::ring`](crate::Bell::ring)).
     ///
     /// # Errors
     /// [`Full`] when all slots are in use; nothing was written.
@@ -230,9 +230,9 @@ impl<'a> Producer<'a> {
         })
     }
 
-    /// As [`push`](Self::push), with a body of one word, but only into a slot that is known to be free: `None` where a
-    /// look at the returned credit would be needed. Head and word are asked for only when there is room: what does not
-    /// have to be kept over the checks costs no register. `short`: the word has fewer than eight bytes.
+    /// As [`push`](Self::push), with a body of one word, but only into a slot that is known to be free: `None` where
+    /// the returned credit would have to be read. Head and word are computed only when there is room: values that need
+    /// not be kept over the checks cost no register. `short`: the word has fewer than eight bytes.
     #[inline(always)]
     pub fn try_push(
         &mut self,
@@ -243,7 +243,7 @@ impl<'a> Producer<'a> {
         // Not `then`: a closure around closures is not always inlined.
         if self.has_slot_at_hand() {
             if short {
-                self.told.short_words.add(1);
+                self.published.short_words.add(1);
             }
             let slot = self.slot();
             let head = head();
@@ -254,7 +254,7 @@ impl<'a> Producer<'a> {
         }
     }
 
-    /// Whether a slot is known to be free, without a look at the returned credit.
+    /// Whether a slot is known to be free, without reading the returned credit.
     #[inline(always)]
     #[must_use]
     pub fn has_slot_at_hand(&self) -> bool {
@@ -271,7 +271,7 @@ impl<'a> Producer<'a> {
     fn publish(&mut self, slot: &RingSlot, head: Head) -> bool {
         slot.word.store(head.word, Ordering::Relaxed);
         self.sent = self.sent.wrapping_add(1);
-        self.told.sent.publish(self.sent);
+        self.published.sent.publish(self.sent);
         // PAIR(slot-full): Consumer::pop loads the head with Acquire; no other line moves.
         slot.head.store(pack(self.sent, head), Ordering::Release);
         // Fence pair "attention": Consumer::look_away stores, then its owner makes the heavy fence.
@@ -279,7 +279,7 @@ impl<'a> Producer<'a> {
         self.line.attention.load(Ordering::Relaxed) == LOOKING
     }
 
-    /// Whether a push would find a free slot, after a look at the returned credit.
+    /// Whether a push would find a free slot, after reading the returned credit.
     #[inline]
     pub fn has_room(&mut self) -> bool {
         self.sent != self.limit || self.refresh()
@@ -304,12 +304,12 @@ impl<'a> Producer<'a> {
     #[cold]
     #[inline(never)]
     fn refresh(&mut self) -> bool {
-        // Once a lap at least, so 2^31 frames never pass in between.
-        let passed = &self.told.passed;
+        // At least once per lap, so 2^31 frames never pass in between.
+        let passed = &self.published.passed;
         passed.set(frames(self.sent, passed.get()));
         // PAIR(slot-free): Consumer::return_credit stores the count with Release.
         let consumed = self.line.consumed.load(Ordering::Acquire);
-        // R4: only a count between what was known and what was sent is believed.
+        // R4: only a count between the known one and the frames sent is accepted.
         let known = self.limit.wrapping_sub(SLOTS);
         if consumed.wrapping_sub(known) <= self.sent.wrapping_sub(known) {
             self.limit = consumed.wrapping_add(SLOTS);
@@ -318,8 +318,8 @@ impl<'a> Producer<'a> {
     }
 }
 
-/// All frames, of which `sent` counts the low half, where they were `passed` some time before or, as another thread may see
-/// it, after.
+/// The full count of all frames, of which `sent` is the low half, where `passed` is an earlier count or, as another
+/// thread may see it, a later one.
 #[allow(
     clippy::cast_possible_truncation,
     reason = "the low half is cut out of the count"
@@ -329,8 +329,8 @@ fn frames(sent: u32, passed: u64) -> u64 {
     passed.wrapping_add_signed(more.into())
 }
 
-/// What nobody reads.
-static UNHEARD: ProducerCounts = ProducerCounts::new();
+/// Counters that are not read.
+static UNREAD: ProducerCounts = ProducerCounts::new();
 
 /// The receiving end of a ring.
 #[derive(Debug)]
@@ -396,11 +396,11 @@ impl<'a> Consumer<'a> {
         Some(Peeked { slot, head })
     }
 
-    /// Takes the frame that [`peek`](Self::peek) showed. `true` once in every 32 frames.
+    /// Takes the frame that [`peek`](Self::peek) returned. `true` once in every 32 frames.
     #[inline(always)]
     pub fn take(&mut self) -> bool {
         self.next = self.next.wrapping_add(1);
-        // So never more than a batch is kept back, whatever was returned in between.
+        // So never more than a batch is held back, whatever was returned in between.
         let ends_a_batch = self.next.is_multiple_of(CREDIT_BATCH);
         if ends_a_batch {
             self.return_credit();
@@ -413,22 +413,22 @@ impl<'a> Consumer<'a> {
         &self.ring.slots[(self.next % SLOTS) as usize]
     }
 
-    /// Whether a frame is there, without taking it.
+    /// Whether a frame has arrived, without taking it.
     #[inline]
     #[must_use]
     pub fn is_ready(&self) -> bool {
         sequence(self.slot().head.load(Ordering::Relaxed)) == self.next.wrapping_add(1)
     }
 
-    /// Begins to fetch the line of the next frame, which may have been published meanwhile.
+    /// Prefetches the line of the next frame, which may have been published meanwhile.
     #[inline(always)]
     pub fn prefetch(&self) {
         #[cfg(not(loom))]
         crate::segment::prefetch(self.slot());
     }
 
-    /// Returns the credit of everything taken so far. Done by itself every 32 frames; call it before sleeping, so
-    /// that a sender which waits for room is not left with less than it could have.
+    /// Returns the credit of everything taken so far. Automatic every 32 frames; call it before sleeping, so that a
+    /// sender that waits for room has all its credit.
     #[inline]
     pub fn return_credit(&mut self) {
         if self.returned != self.next {
@@ -438,7 +438,7 @@ impl<'a> Consumer<'a> {
         }
     }
 
-    /// Gives the buffer that the sender fills for this receiver alone back to it.
+    /// Returns the buffer that the sender fills for this receiver alone.
     pub fn release_own(&self) {
         let next = self
             .line
@@ -449,15 +449,15 @@ impl<'a> Consumer<'a> {
         self.line.own_releases.store(next, Ordering::Release);
     }
 
-    /// Tells the sender that this ring is polled and its bell need not be rung.
+    /// Signals to the sender that this ring is polled and its bell need not be rung.
     ///
-    /// Whoever calls this must, before it sleeps, call [`look_away`](Self::look_away), then make a fence that every
-    /// running thread of the node takes part in (`membarrier`), then poll the ring once more.
+    /// The caller must, before it sleeps, call [`look_away`](Self::look_away), then make a fence that every running
+    /// thread of the node takes part in (`membarrier`), then poll the ring once more.
     pub fn look(&self) {
         self.line.attention.store(LOOKING, Ordering::Relaxed);
     }
 
-    /// Takes back [`look`](Self::look): from now on the sender rings the bell.
+    /// Revokes [`look`](Self::look): from now on the sender rings the bell.
     pub fn look_away(&self) {
         // Fence pair "attention": Producer::publish makes the light fence between publication and this word.
         self.line.attention.store(AWAY, Ordering::Relaxed);
@@ -497,7 +497,7 @@ impl PairLine {
         }
     }
 
-    /// A line that says, for ever, that nothing was taken of a full ring.
+    /// A line that never returns credit, for a full ring.
     #[must_use]
     pub fn closed() -> Self {
         Self {
@@ -564,7 +564,7 @@ fn unpack(packed: u64, word: u64) -> Head {
 /// Zero pages must mean "ring the bell".
 const AWAY: u32 = 0;
 const LOOKING: u32 = 1;
-/// Credit goes back every so many frames: one line moves for 32 messages.
+/// Frames per return of credit: one line moves for 32 messages.
 #[cfg(not(loom))]
 const CREDIT_BATCH: u32 = SLOTS / 2;
 #[cfg(loom)]
@@ -706,8 +706,8 @@ mod tests {
 
     #[test]
     fn words_are_what_was_not_pushed() {
-        let (ring, line, told) = (Ring::new(), PairLine::new(), ProducerCounts::new());
-        let mut tx = Producer::new(&ring, &line).telling(&told);
+        let (ring, line, published) = (Ring::new(), PairLine::new(), ProducerCounts::new());
+        let mut tx = Producer::new(&ring, &line).with_counts(&published);
         let mut rx = Consumer::new(&ring, &line);
         for turn in 0..1000u64 {
             while !tx.has_room() {
@@ -719,13 +719,17 @@ mod tests {
                 rx.pop();
             }
         }
-        let counts = told.counts();
+        let counts = published.counts();
         assert_eq!(
             (counts.frames, counts.words, counts.short_words),
             (1100, 1000, 250)
         );
         while tx.push(head(2), &[]).is_ok() {}
-        assert_eq!(told.counts().words, 1000, "a frame without room is none");
+        assert_eq!(
+            published.counts().words,
+            1000,
+            "a frame without room is none"
+        );
     }
 
     #[test]

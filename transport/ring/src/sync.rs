@@ -25,8 +25,8 @@ pub use own::Own64;
 mod own {
     use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-    /// A number of this process alone, which one thread changes, and which any other or a signal handler may read. No peer
-    /// sees it, so loom has no part in it.
+    /// A number of this process alone, written by one thread, and read by any other or by a signal handler. No peer
+    /// accesses it, so loom does not model it.
     #[derive(Debug)]
     pub(crate) struct Own32(AtomicU32);
 
@@ -35,21 +35,21 @@ mod own {
             Self(AtomicU32::new(value))
         }
 
-        /// For its owner, after everything that it has set before.
+        /// For its owner: publishes all its earlier stores.
         #[inline(always)]
         pub(crate) fn publish(&self, value: u32) {
             // PAIR(own-count): `observe` loads it with Acquire.
             self.0.store(value, Ordering::Release);
         }
 
-        /// For others: they see what was set before.
+        /// For others: they see the stores before its publication.
         pub(crate) fn observe(&self) -> u32 {
             // PAIR(own-count): `publish` stores it with Release.
             self.0.load(Ordering::Acquire)
         }
     }
 
-    /// A count of 64 bits, of which the same holds.
+    /// A 64-bit count with the same rules.
     #[derive(Debug, Default)]
     pub struct Own64(AtomicU64);
 
@@ -58,7 +58,7 @@ mod own {
             Self(AtomicU64::new(value))
         }
 
-        /// What its owner set last, or a moment ago.
+        /// The value that its owner set last, or a moment ago.
         #[inline(always)]
         #[must_use]
         pub fn get(&self) -> u64 {
@@ -71,7 +71,7 @@ mod own {
             self.0.store(value, Ordering::Relaxed);
         }
 
-        /// Counts on; for its owner.
+        /// Adds to the count; for its owner.
         #[inline(always)]
         pub fn add(&self, more: u64) {
             self.set(self.get().wrapping_add(more));

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A lock between threads that come again and again, each time for a moment. Whoever leaves may come back before those that wait,
-//! since the data are in its caches; after some such passes it *offers* the lock, which only one of the others can take then. So
-//! the lock changes hands seldom, and nobody waits for long while others come. How a thread waits is its own affair.
+//! A lock between threads that take it again and again, each time for a moment. The leaving thread may take it again
+//! before those that wait, since the data are in its caches; after some such passes it *offers* the lock, which only
+//! one of the others can take then. So the lock changes hands rarely, and no thread waits for long while others pass.
+//! How a thread waits is the caller's choice.
 
 use crate::sync::{AtomicU32, AtomicUsize, Ordering};
 
-/// A lock that nobody has.
+/// The lock.
 #[derive(Debug)]
 pub struct Turnstile {
     word: AtomicU32,
-    /// Threads that wait.
+    /// Number of waiting threads.
     waiting: AtomicU32,
     /// Passes since the lock changed hands; the holder counts.
     passes: AtomicU32,
@@ -22,7 +23,7 @@ const HELD: u32 = 1;
 const OFFERED: u32 = 2;
 
 impl Turnstile {
-    /// Enters, if nobody is inside and nobody is offered to be.
+    /// Enters, if the lock is free and not offered.
     #[inline(always)]
     pub fn enter(&self) -> bool {
         // PAIR(turnstile): `leave` stores the word with Release.
@@ -32,13 +33,14 @@ impl Turnstile {
         free.is_ok()
     }
 
-    /// Says that a thread waits: from now on it is offered the lock. It goes on until it [has entered](Self::enter_waiting).
+    /// Counts a waiting thread: from now on it is offered the lock. It must try until it [has
+    /// entered](Self::enter_waiting).
     pub fn begin_to_wait(&self) {
         self.waiting.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// For a thread that waits: enters, if nobody is inside, unless it is this thread that has offered the lock. Threads are told
-    /// apart by a number that is not 0. Afterwards it does not wait any more.
+    /// For a waiting thread: enters, if the lock is free, unless this thread has offered it. Threads are identified by
+    /// a number that is not 0. Afterwards the thread is not counted as waiting.
     pub fn enter_waiting(&self, thread: usize) -> bool {
         if !self.enter() && !self.take_offer(thread) {
             return false;
@@ -48,13 +50,14 @@ impl Turnstile {
         true
     }
 
-    /// A thread has waited for long: whoever leaves next offers the lock. It may be overlooked, so that who still waits says it again.
+    /// For a thread that has waited long: the next leaving thread offers the lock. The request may be lost, so the
+    /// waiting thread repeats it.
     pub fn insist(&self) {
         self.passes.store(PASSES, Ordering::Relaxed);
     }
 
     fn take_offer(&self, thread: usize) -> bool {
-        // PAIR(turnstile): as in `enter`; it also sees who has offered.
+        // PAIR(turnstile): as in `enter`; it also sees which thread has offered.
         let is_offered = self.word.load(Ordering::Acquire) == OFFERED;
         is_offered
             && self.offerer.load(Ordering::Relaxed) != thread
@@ -64,8 +67,8 @@ impl Turnstile {
                 .is_ok()
     }
 
-    /// Leaves. `true`: the lock is offered, as it is after many passes while somebody waits, and those that [sleep](Self::word) are to
-    /// be woken.
+    /// Leaves. `true`: the lock is offered, as it is after many passes while some thread waits, and those that
+    /// [sleep](Self::word) are to be woken.
     #[inline(always)]
     #[must_use = "those that sleep are to be woken"]
     pub fn leave(&self, thread: usize) -> bool {
@@ -85,7 +88,7 @@ impl Turnstile {
         if offers {
             self.offerer.store(thread, Ordering::Relaxed);
         }
-        // PAIR(turnstile): as in `leave`. Who waits stays until it has entered, so an offer is taken by somebody.
+        // PAIR(turnstile): as in `leave`. A waiting thread stays until it has entered, so an offer is always taken.
         self.word
             .store(if offers { OFFERED } else { FREE }, Ordering::Release);
         offers
@@ -97,8 +100,8 @@ impl Turnstile {
         self.waiting.load(Ordering::Relaxed) != 0
     }
 
-    /// The word that a thread may sleep at while it has the value that is answered too: not for ever, since whoever leaves wakes
-    /// nobody but when it offers the lock. `None`: somebody may enter.
+    /// The word at which a thread may sleep while it has the returned value: not for ever, since a leaving thread
+    /// wakes others only when it offers the lock. `None`: the lock may be free to enter.
     #[cfg(not(loom))]
     #[must_use]
     pub fn word(&self, thread: usize) -> Option<(*const u32, u32)> {
@@ -110,7 +113,7 @@ impl Turnstile {
 
 #[cfg(not(loom))]
 impl Turnstile {
-    /// A lock that nobody has.
+    /// A free lock.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -142,7 +145,7 @@ impl Default for Turnstile {
     }
 }
 
-/// So often a thread passes while others wait.
+/// Passes of a thread while others wait.
 const PASSES: u32 = if cfg!(loom) { 2 } else { 128 };
 
 #[cfg(all(test, not(loom)))]
@@ -157,7 +160,7 @@ mod tests {
         assert!(lock.enter());
     }
 
-    /// Thread 1 comes until it offers the lock to those that wait.
+    /// Lets thread 1 pass until it offers the lock to those that wait.
     fn pass_until_offered(lock: &Turnstile) {
         for pass in 1.. {
             assert!(lock.enter());

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a process says of its waits, so that somebody who looks now and then can tell that nothing goes on any more.
+//! Wait counters of a process, from which a tool that reads them now and then can conclude that there is no progress.
 //!
-//! The owner writes only when it is about to sleep, so this costs nothing where time counts. Whoever looks maps nothing: the
-//! words are read from the segment's file ([`WaitsSeen::from_bytes`]). Two looks are compared. The same number of waits and
-//! more turns: the owner was in one wait all that time. No more turns: it is not waiting, or was stopped.
+//! The owner writes only when it is about to sleep, so this costs nothing where latency matters. The tool maps
+//! nothing: it reads the words from the segment's file ([`WaitsSeen::from_bytes`]), and compares two readings. The
+//! same number of waits and more turns: the owner was in one wait all that time. No more turns: it is not waiting, or
+//! was stopped.
 
 use crate::sync::{AtomicU32, Ordering};
 
@@ -19,14 +20,14 @@ pub struct WaitCounts {
 }
 
 impl WaitCounts {
-    /// The owner, once: after so many seconds without progress people are to be told; 0: never.
+    /// Owner, once: sets the number of seconds without progress after which to report a hang; 0: never.
     pub fn announce(&self, patience_s: u32) {
         self.patience_s.store(patience_s, Ordering::Relaxed);
     }
 
-    /// The owner is about to sleep: whether that is the first time in this wait, and whether other threads of it may be doing
-    /// something else. One thread at a time says so.
-    pub fn tell(&self, begins: bool, beside_others: bool) {
+    /// Owner: counts a sleep that is about to begin: `begins`, whether it is the first in this wait; `beside_others`,
+    /// whether other threads of the process may be running. One thread at a time calls this.
+    pub fn count_sleep(&self, begins: bool, beside_others: bool) {
         let add = |word: &AtomicU32, number: u32| {
             let sum = word.load(Ordering::Relaxed).wrapping_add(number);
             word.store(sum, Ordering::Relaxed);
@@ -38,21 +39,21 @@ impl WaitCounts {
     }
 }
 
-/// The words of a process as they were at some moment.
+/// The counters of a process at some moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WaitsSeen {
-    /// After so many seconds without progress people are to be told; 0: never.
+    /// Seconds without progress after which to report a hang; 0: never.
     pub patience_s: u32,
     /// Waits that became long.
     pub begun: u32,
-    /// How often it was about to sleep.
+    /// Sleeps begun.
     pub turns: u32,
-    /// Other threads of it may be doing something else.
+    /// Other threads of it may be running.
     pub beside_others: bool,
 }
 
 impl WaitsSeen {
-    /// The bytes of [`WaitCounts`], read where [`waits_offset`](crate::layout::waits_offset) says.
+    /// Parses the bytes of [`WaitCounts`], read at [`waits_offset`](crate::layout::waits_offset).
     #[must_use]
     pub fn from_bytes(bytes: [u8; 16]) -> Self {
         let (words, _) = bytes.as_chunks::<4>();
@@ -92,12 +93,12 @@ mod tests {
         let waits = WaitCounts::default();
         assert_eq!(seen(&waits), WaitsSeen::default());
         waits.announce(60);
-        waits.tell(true, false);
+        waits.count_sleep(true, false);
         let first = seen(&waits);
         assert_eq!((first.patience_s, first.begun, first.turns), (60, 1, 1));
-        waits.tell(false, false);
+        waits.count_sleep(false, false);
         assert_eq!(seen(&waits), WaitsSeen { turns: 2, ..first });
-        waits.tell(true, true);
+        waits.count_sleep(true, true);
         let last = seen(&waits);
         assert_eq!((last.begun, last.turns, last.beside_others), (2, 3, true));
     }

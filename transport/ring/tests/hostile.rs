@@ -17,7 +17,7 @@ use ring::{
 
 const RANKS: u32 = 2;
 
-/// A segment in private memory, which lives as long as the program.
+/// A segment in private memory, which is never freed.
 struct Memory {
     base: NonNull<u8>,
     bytes: usize,
@@ -125,7 +125,7 @@ fn nothing_that_stands_in_a_segment_leaves_its_range() {
     }
 }
 
-/// Uses everything between ranks 0 and 1, from both sides.
+/// Uses all structures between ranks 0 and 1, from both sides.
 struct User {
     producer: Producer<'static>,
     consumer: Consumer<'static>,
@@ -203,7 +203,7 @@ impl User {
             assert!(segment.pool_buffer(0, index).is_some());
             self.taken.push(index);
         }
-        // Whatever count stands there, one look says free or not.
+        // Whatever the count is, one check returns free or not.
         let _ = self.producer.acquire_own();
         self.consumer.release_own();
         // Indices come from frames: any number.
@@ -253,7 +253,7 @@ impl User {
     }
 }
 
-/// Whatever count the receiver claims, a sender never believes more than it has sent: no more than a ring's worth of
+/// Whatever count the receiver claims, a sender never accepts more than it has sent: no more than a ring's worth of
 /// slots is given away between two honest credits.
 #[test]
 fn wild_credits_never_give_more_room_than_was_used() {

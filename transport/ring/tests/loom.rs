@@ -16,7 +16,7 @@ struct Node {
     line: PairLine,
     bell: Bell,
     pool: PoolSide,
-    /// What a futex wake leaves behind, so that a model can tell "slept for ever" from "was woken".
+    /// The effect of a futex wake, so that a model can distinguish "slept for ever" from "was woken".
     woken: AtomicU32,
 }
 
@@ -182,7 +182,7 @@ fn a_receivers_own_buffer_is_not_reused_early() {
     });
 }
 
-/// What stood in memory before the bell was rung is seen by who finds the bit (PAIR bell-pending), even without the
+/// A process that finds the bit sees the stores made before the bell was rung (PAIR bell-pending), even without the
 /// fence that a ring's push makes here.
 #[test]
 fn a_pending_bit_shows_what_was_stored_before_it() {
@@ -202,7 +202,7 @@ fn a_pending_bit_shows_what_was_stored_before_it() {
     });
 }
 
-/// Who finds an open offer sees the memory that it is about (PAIR offer-open).
+/// A process that finds an open offer sees the memory that it names (PAIR offer-open).
 #[test]
 fn an_open_offer_shows_what_it_offers() {
     model(|| {
@@ -222,7 +222,7 @@ fn an_open_offer_shows_what_it_offers() {
     });
 }
 
-/// Who sees that a rank has introduced itself sees all that it said (PAIR ident).
+/// A process that finds a rank's identity published sees all of it (PAIR ident).
 #[test]
 fn an_introduction_is_whole() {
     model(|| {
@@ -288,8 +288,8 @@ fn two_ringers_make_one_wake_up() {
     });
 }
 
-/// R3 with attention (the hot bit): the sender spares the bell only if the receiver is sure to look again
-/// (PAIR attention; the heavy fence is a system call in life, a full fence here).
+/// R3 with attention (the hot bit): the sender spares the bell only if the receiver is sure to poll again (PAIR
+/// attention; the heavy fence is a system call in reality, a full fence here).
 #[test]
 fn withdrawn_attention_never_hides_a_frame() {
     model(|| {
@@ -325,7 +325,7 @@ fn withdrawn_attention_never_hides_a_frame() {
     });
 }
 
-/// The pending bit: a receiver that swaps it to zero and then finds the ring empty is told again.
+/// The pending bit: a receiver that swaps it to zero and then finds the ring empty is rung again.
 #[test]
 fn a_cleared_pending_bit_comes_back() {
     model(|| {
@@ -357,7 +357,7 @@ fn a_cleared_pending_bit_comes_back() {
     });
 }
 
-/// Death of a sender at any step: what it published arrives, what it did not does not, and nobody waits for it.
+/// Death of a sender at any step: published frames arrive, others do not, and no process waits for them.
 #[test]
 fn a_sender_that_dies_leaves_the_ring_usable() {
     for steps in 0..=2u8 {
@@ -386,7 +386,8 @@ fn a_sender_that_dies_leaves_the_ring_usable() {
     }
 }
 
-/// Pool: a buffer is written again only after the receiver has copied it out (PAIR pool-free), whichever way it is taken.
+/// Pool: a buffer is written again only after the receiver has copied it out (PAIR pool-free), whichever method took
+/// it.
 #[test]
 fn a_pool_buffer_is_not_reused_early() {
     for in_turn in [false, true] {
@@ -494,14 +495,14 @@ fn met(members: usize, rounds: u32) {
     });
 }
 
-/// R6, R7: two halves in turn are enough, since nobody writes in a round before the one before is over (PAIR board-gate,
-/// board-over).
+/// R6, R7: two halves in turn are enough, since no member writes in a round before the one before is over (PAIR
+/// board-gate, board-over).
 #[test]
 fn members_of_a_board_read_what_all_wrote() {
     met(2, 3);
 }
 
-/// R6 over two gates and the top one: whoever sees the round over sees what all wrote.
+/// R6 over two gates and the top one: a member that sees the round over sees the bytes of all.
 #[test]
 fn members_at_several_gates_meet() {
     model(|| {
@@ -525,7 +526,7 @@ fn members_at_several_gates_meet() {
     });
 }
 
-/// A note says that the data of its member are there (PAIR board-note).
+/// The data of a member are visible with its note (PAIR board-note).
 #[test]
 fn a_note_comes_after_the_data_that_it_is_about() {
     model(|| {
@@ -534,7 +535,7 @@ fn a_note_comes_after_the_data_that_it_is_about() {
             let shared = shared.clone();
             thread::spawn(move || {
                 shared.1.set(9);
-                shared.0.tell(0, MEET);
+                shared.0.publish(0, MEET);
             })
         };
         if let Some(note) = shared.0.note(0) {
@@ -553,7 +554,7 @@ fn lines_are_written_again_when_all_have_read_them() {
             let lines = lines.clone();
             thread::spawn(move || {
                 for round in 0..DEPTH + 1 {
-                    lines[1].tell(round, MEET);
+                    lines[1].publish(round, MEET);
                     while !lines[0].has_reached(round) {
                         thread::yield_now();
                     }
@@ -568,32 +569,32 @@ fn lines_are_written_again_when_all_have_read_them() {
                 thread::yield_now();
             }
             assert!(lines[0].put(round, &[round as u8 + 1]));
-            lines[0].tell(round, MEET);
+            lines[0].publish(round, MEET);
         }
         reader.join().unwrap();
     });
 }
 
-/// Nobody sleeps through what a member tells in its lines (PAIR board-sleep).
+/// No member sleeps through a note in a member's lines (PAIR board-sleep).
 #[test]
 fn who_tells_in_its_lines_sees_who_sleeps() {
     model(|| {
         let shared = Arc::new((Board::new(), MemberLines::new()));
-        let teller = {
+        let publisher = {
             let shared = shared.clone();
             thread::spawn(move || {
-                shared.1.tell(0, MEET);
+                shared.1.publish(0, MEET);
                 shared.0.has_sleepers() && shared.0.sleeps_for(0) == Some(Sleeps::ForRound(0))
             })
         };
         shared.0.doze(0, Sleeps::ForRound(0));
         let goes_to_sleep = !shared.1.has_reached(0);
-        let wakes = teller.join().unwrap();
+        let wakes = publisher.join().unwrap();
         assert!(!goes_to_sleep || wakes);
     });
 }
 
-/// Nobody sleeps through the end of a round (PAIR board-sleep).
+/// No member sleeps through the end of a round (PAIR board-sleep).
 #[test]
 fn the_last_to_arrive_sees_who_sleeps() {
     model(|| {
@@ -610,7 +611,7 @@ fn the_last_to_arrive_sees_who_sleeps() {
     });
 }
 
-/// The last look of each member is before the next owner's first (PAIR board-left, board-free).
+/// The last access of each member is before the next owner's first (PAIR board-left, board-free).
 #[test]
 fn a_board_is_free_when_all_have_left() {
     model(|| {
@@ -632,14 +633,14 @@ fn a_board_is_free_when_all_have_left() {
     });
 }
 
-/// R8: bytes of an entry are there when it was told, and are written again only after all have taken it (PAIR queue-told,
-/// queue-taken).
+/// R8: bytes of an entry are visible when it is published, and are overwritten only after all have taken it (PAIR
+/// queue-entry, queue-taken).
 #[test]
 fn entries_of_a_broadcast_queue_wait_until_all_have_taken_those_that_they_replace() {
     model(|| {
         let shared: Arc<(BcastQueue, [Watched; ENTRIES as usize])> = Arc::new(Default::default());
         let last = ENTRIES;
-        let teller = {
+        let publisher = {
             let shared = shared.clone();
             thread::spawn(move || {
                 let (queue, bytes) = &*shared;
@@ -648,7 +649,7 @@ fn entries_of_a_broadcast_queue_wait_until_all_have_taken_those_that_they_replac
                         thread::yield_now();
                     }
                     bytes[(number % ENTRIES) as usize].set(number + 1);
-                    queue.tell(number, told(0));
+                    queue.publish(number, entry_head(0));
                     queue.take(0, number + 1);
                 }
             })
@@ -661,17 +662,17 @@ fn entries_of_a_broadcast_queue_wait_until_all_have_taken_those_that_they_replac
             assert_eq!(bytes[(number % ENTRIES) as usize].get(), number + 1);
             queue.take(1, number + 1);
         }
-        teller.join().unwrap();
+        publisher.join().unwrap();
     });
 }
 
-/// Who waits for room sleeps only if somebody will wake it, also where the last two to take an entry do so at once (PAIR
-/// queue-room).
+/// A member that waits for room sleeps only if another will wake it, also where the last two to take an entry do so at
+/// once (PAIR queue-room).
 #[test]
 fn the_last_to_take_an_entry_sees_who_waits_for_room() {
     model(|| {
         let queue = Arc::new(BcastQueue::new());
-        queue.tell(0, told(0));
+        queue.publish(0, entry_head(0));
         queue.take(0, 1);
         let others = [1, 2].map(|place| {
             let queue = queue.clone();
@@ -689,7 +690,7 @@ fn the_last_to_take_an_entry_sees_who_waits_for_room() {
     });
 }
 
-fn told(place: u32) -> BcastEntryHead {
+fn entry_head(place: u32) -> BcastEntryHead {
     BcastEntryHead {
         note: MEET,
         place,
@@ -697,7 +698,7 @@ fn told(place: u32) -> BcastEntryHead {
     }
 }
 
-/// Never two threads inside: the owner, who fences lightly, and one that took its turn away (PAIR bias, bias-left).
+/// Never two threads inside: the owner, which fences lightly, and one that revoked its turn (PAIR bias, bias-left).
 #[test]
 fn the_owner_of_a_bias_and_who_takes_it_away_are_not_inside_at_once() {
     model(|| {
@@ -757,8 +758,8 @@ fn one_thread_at_a_time_passes_a_turnstile() {
     });
 }
 
-/// A gate: the bytes are written only after the receiver is done with the last ones, and read only when they are there
-/// (PAIR gate-open, gate-written).
+/// A gate: the bytes are written only after the receiver is done with the last ones, and read only when they are
+/// written (PAIR gate-open, gate-written).
 #[test]
 fn bytes_go_through_a_gate_when_it_is_open_and_are_read_when_written() {
     model(|| {
@@ -775,7 +776,7 @@ fn bytes_go_through_a_gate_when_it_is_open_and_are_read_when_written() {
                     if number == 2 {
                         line.note(2, 7);
                     }
-                    line.tell_written(number.into());
+                    line.signal_written(number.into());
                 }
             })
         };
@@ -792,8 +793,8 @@ fn bytes_go_through_a_gate_when_it_is_open_and_are_read_when_written() {
     });
 }
 
-/// A gate that is claimed or revoked: the sender writes only what it has claimed, and whoever has revoked has the memory for
-/// itself (PAIR gate-claim, gate-open, gate-written).
+/// A gate that is claimed or revoked: the sender writes only to what it has claimed, and a receiver that has revoked
+/// has the memory for itself (PAIR gate-claim, gate-open, gate-written).
 #[test]
 fn a_gate_is_passed_or_revoked_and_the_bytes_have_one_owner() {
     model(|| {
@@ -809,7 +810,7 @@ fn a_gate_is_passed_or_revoked_and_the_bytes_have_one_owner() {
                         assert_eq!(place, [4, 5, 6]);
                         bytes.set(1);
                         line.note(1, 4);
-                        line.tell_written(1);
+                        line.signal_written(1);
                         return true;
                     }
                 }
@@ -833,7 +834,7 @@ fn a_gate_is_passed_or_revoked_and_the_bytes_have_one_owner() {
     });
 }
 
-/// R3 for gates: who goes to sleep sees the other's store in its last look, or is woken.
+/// R3 for gates: a process that goes to sleep sees the other's store in its last check, or is woken.
 #[test]
 fn a_sleeper_at_a_gate_is_woken_or_sees_it() {
     model(|| {

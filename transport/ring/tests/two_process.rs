@@ -195,7 +195,7 @@ fn pool_buffers_carry_bodies_and_come_back() {
     });
 }
 
-/// Lends without a pause: the pool runs out and must refill.
+/// Lends without a pause: the pool runs out and must be refilled.
 fn lend(side: &mut Side) {
     for turn in 0..500u64 {
         let limit = limit();
@@ -243,7 +243,7 @@ fn two_processes_share_every_chunk_of_an_offer_once() {
                 assert!(Instant::now() < limit, "the helper does not finish");
                 std::thread::yield_now();
             }
-            // The helper tells which chunks it had.
+            // The helper reports its chunks.
             loop {
                 let frame = side.pop();
                 if frame.head.kind == 5 {
@@ -280,7 +280,7 @@ fn help(side: &mut Side) {
     }
 }
 
-/// R3 and R5: whoever dozes with a frame in its ring is claimed, and each claim ends one doze.
+/// R3 and R5: a wake-up is claimed for each process that dozes with a frame in its ring, and each claim ends one doze.
 #[test]
 fn a_dozing_process_is_claimed_once_for_each_doze() {
     with_child("dozes", |side, _| {

@@ -214,15 +214,15 @@ fn entries_of_a_broadcast_queue_come_in_order_and_whole_while_tellers_run_ahead(
             if me == root {
                 if !queue.has_room(length) {
                     seat.wake_sleepers();
-                    let count = queue.wanted(length);
+                    let count = queue.room_target(length);
                     asleep_until(&mut fabric, &seat, BoardEvent::Taken(count));
                 }
-                queue.tell(note, &bytes);
+                queue.publish(note, &bytes);
                 seat.wake_sleepers();
                 continue;
             }
             asleep_until(&mut fabric, &seat, BoardEvent::Entry(queue.next()));
-            let entry = queue.told().unwrap();
+            let entry = queue.next_entry().unwrap();
             assert_eq!((entry.note, entry.place), (note, root));
             let at = length / 3;
             let mut got = vec![0; length - at];
@@ -331,11 +331,11 @@ fn a_board_full_of_garbage_harms_nobody() {
         let queue = seat.bcast_queue();
         let length = random.below(CHUNK_BYTES as u64) as usize;
         if queue.has_room(length) {
-            queue.tell(note, &vec![7; length]);
+            queue.publish(note, &vec![7; length]);
         } else {
-            let _ = queue.have_taken(queue.wanted(length));
+            let _ = queue.have_taken(queue.room_target(length));
         }
-        if let Some(entry) = queue.told() {
+        if let Some(entry) = queue.next_entry() {
             queue.read(&entry, length, random.below(9) as usize, &mut got);
             seat.take_entry(&entry);
         }

@@ -38,7 +38,7 @@ fn report(ports: Vec<PortReport>, egress: Option<Egress>) -> NetReport {
         devices: Ok(vec![device]),
         rails: 1,
         rendezvous: Rendezvous::Auto,
-        way: egress,
+        egress,
         memory: memory(None, None),
     }
 }

@@ -261,10 +261,10 @@ impl<'a> AtHand<'a> {
     fn send(&self, kind: RoundKind, bytes: &[u8]) -> Option<()> {
         let queue = self.seat.bcast_queue();
         // Pending entries are of calls that this rank missed.
-        if queue.told().is_some() || !queue.has_room(bytes.len()) {
+        if queue.next_entry().is_some() || !queue.has_room(bytes.len()) {
             return None;
         }
-        queue.tell(self.note(kind, bytes.len()).encode(), bytes);
+        queue.publish(self.note(kind, bytes.len()).encode(), bytes);
         self.seat.wake_readers();
         Some(())
     }
@@ -293,7 +293,7 @@ impl<'a> AtHand<'a> {
         let queue = self.seat.bcast_queue();
         (0..self.poll_limit).find_map(|_| {
             std::hint::spin_loop();
-            queue.told()
+            queue.next_entry()
         })
     }
 
@@ -352,7 +352,7 @@ impl<'a> AtHand<'a> {
         self.seat.wake_those_of_rounds();
         let mut first_missing = 0;
         for _ in 0..self.poll_limit {
-            match self.seat.first_to_tell(round, first_missing..self.rank()) {
+            match self.seat.first_absent(round, first_missing..self.rank()) {
                 Some(missing) => first_missing = missing,
                 None if self.is_alike_below(round) => {
                     return Some(parts.with_own(self.rank(), own));

@@ -84,7 +84,7 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
             self.meet_all(expected).await?;
         }
         // Pending entries are of calls that this rank missed.
-        while let Some(earlier) = self.queue().told() {
+        while let Some(earlier) = self.queue().next_entry() {
             self.0.seat.take_entry(&earlier);
         }
         Ok(())
@@ -100,7 +100,7 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
             if !self.queue().has_room(chunk.len()) {
                 self.wait_for_room(expected, chunk.len()).await?;
             }
-            self.queue().tell(note.encode(), &bytes[chunk]);
+            self.queue().publish(note.encode(), &bytes[chunk]);
         }
         self.0.seat.wake_readers();
         Ok(())
@@ -233,7 +233,7 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
     #[cold]
     async fn wait_for_room(&self, ours: BoardNote, length: usize) -> Result<(), Error> {
         self.0.seat.wake_sleepers();
-        let count = self.queue().wanted(length);
+        let count = self.queue().room_target(length);
         let taken = || self.queue().have_taken(count).then_some(BcastWaitEnd::Room);
         loop {
             let doubt = || self.doubt(None, ours);
@@ -247,7 +247,7 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
     /// The next entry of this call; those of calls that this rank missed are skipped.
     async fn entry(&self, root: u32, ours: BoardNote) -> Result<BcastEntryHead, Error> {
         loop {
-            let entry = match self.queue().told() {
+            let entry = match self.queue().next_entry() {
                 Some(entry) => entry,
                 None => match self.wait_for_entry(root, ours).await? {
                     BcastWaitEnd::Entry(entry) => entry,
@@ -273,7 +273,7 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
         if self.0.call.comm().has_missed() {
             self.0.announce(false);
         }
-        let next_entry = || self.queue().told().map(BcastWaitEnd::Entry);
+        let next_entry = || self.queue().next_entry().map(BcastWaitEnd::Entry);
         let doubt = || self.doubt(Some(root), ours);
         let next = BoardEvent::Entry(self.queue().next());
         self.0.wait(next, next_entry, doubt).await

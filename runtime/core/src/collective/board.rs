@@ -510,14 +510,14 @@ impl<V: Visit> BoardRound<'_, V> {
             return self.all().await;
         }
         let first_missing = Cell::new(0);
-        let lower = || match seat.first_to_tell(self.round, first_missing.get()..rank) {
+        let lower = || match seat.first_absent(self.round, first_missing.get()..rank) {
             Some(missing) => {
                 first_missing.set(missing);
                 None
             }
             None => Some(()),
         };
-        let event = BoardEvent::Told(self.round, rank);
+        let event = BoardEvent::Arrived(self.round, rank);
         self.board.wait(event, lower, || None).await?;
         match (0..rank).all(|lower| seat.note(self.round, lower) == Some(self.note)) {
             true => Ok(true),

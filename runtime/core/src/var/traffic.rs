@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn what_is_sent_is_counted_for_its_rank_and_never_less_than_before() {
         let fabric = transport::Fabric::open(transport::Config::alone()).unwrap();
-        let traffic = PeerTraffic::new(1, fabric.ledger(), Arc::default());
+        let traffic = PeerTraffic::new(1, fabric.counters(), Arc::default());
         traffic.count(Peer(0), 100);
         traffic.count(Peer(0), 11);
         traffic.count(Peer(1), 5);

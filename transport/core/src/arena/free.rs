@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which parts of an arena are free. Offsets and lengths only; the memory itself is `arena.rs`'s.
+//! Free space of an arena. Offsets and lengths only; the memory itself belongs to `arena.rs`.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 pub(super) struct ArenaSpace {
     /// Gaps by offset; no two touch.
     gaps: BTreeMap<u64, u64>,
-    /// Lengths of what is handed out, by offset.
+    /// Lengths of the allocated pieces, by offset.
     taken: HashMap<u64, u64>,
 }
 
@@ -21,7 +21,7 @@ impl ArenaSpace {
         }
     }
 
-    /// Offset of `bytes` bytes (rounded up to pages) that are free no longer.
+    /// Allocates `bytes` bytes (rounded up to pages); returns their offset.
     pub(super) fn take(&mut self, bytes: u64) -> Option<u64> {
         let bytes = bytes.max(1).checked_next_multiple_of(PAGE)?;
         let (offset, gap) = self
@@ -37,7 +37,7 @@ impl ArenaSpace {
         Some(offset)
     }
 
-    /// Gives back what [`take`](Self::take) handed out at `offset`; answers its length.
+    /// Frees the piece that [`take`](Self::take) allocated at `offset`; returns its length.
     pub(super) fn give_back(&mut self, offset: u64) -> Option<u64> {
         let bytes = self.taken.remove(&offset)?;
         let (mut start, mut end) = (offset, offset + bytes);

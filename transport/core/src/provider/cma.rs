@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Copies between the memories of two processes by the kernel, in one pass (`process_vm_readv`, `process_vm_writev`).
 //!
-//! The kernel copies by `rep movsb`. Where that [is slow](ring::copy) for the two addresses, at a quarter of the speed, data go by way of
-//! memory of this thread that is neither near the one nor the other: two passes, of which the second is in the cache. Which
-//! processors are so is measured when it matters first.
+//! The kernel copies by `rep movsb`. Where that [is slow](ring::copy) for the two addresses, at a quarter of the
+//! speed, data go through a buffer of this thread whose address is near neither: two passes, the second in the cache.
+//! Whether this processor is affected is measured on first use.
 //!
 //! # Safety
 //! The local side of every call is leased memory or memory of this function's own; the remote side is only a number,
@@ -31,34 +31,41 @@ pub(super) fn read_words(pid: u32, address: u64) -> Option<[u64; 2]> {
         .then_some(words)
 }
 
-/// Whether process `pid` has ended: there is no memory any more that could be read, or written by it.
+/// Whether process `pid` has ended: its memory can neither be read nor be written by it any more.
 pub(super) fn is_gone(pid: u32) -> bool {
     let mut word = [0u64];
     let local = libc::iovec {
         iov_base: word.as_mut_ptr().cast(),
         iov_len: size_of_val(&word),
     };
-    // Nothing lies at address 0: the answer is only which error.
+    // Nothing is mapped at address 0: only the error matters.
     let nowhere = transfer(CmaDirection::Read, pid, local, 0);
     nowhere.is_none() && std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
 }
 
-/// Fills bytes `offset .. offset + bytes` of the lease from `address` of process `pid`; `false` if not all could be.
+/// Fills bytes `offset .. offset + bytes` of the lease from `address` of process `pid`; `false` if not all could be
+/// read.
 pub(super) fn read(pid: u32, lease: &mut Lease, offset: usize, bytes: usize, address: u64) -> bool {
     let local = lease.address() + offset as u64;
     if !is_slow_here(address, local, bytes) {
         return whole(CmaDirection::Read, pid, local, bytes, address);
     }
-    let by_way = by_way(bytes, address, |way, done| {
+    let through_bounce = through_bounce(bytes, address, |bounce, done| {
         let there = address + done as u64;
-        let is_read = whole(CmaDirection::Read, pid, address_of(way), way.len(), there);
+        let is_read = whole(
+            CmaDirection::Read,
+            pid,
+            address_of(bounce),
+            bounce.len(),
+            there,
+        );
         if is_read {
             // SAFETY: memory of this thread.
-            unsafe { lease.fill_from(offset + done, NonNull::from(&*way).cast(), way.len()) };
+            unsafe { lease.fill_from(offset + done, NonNull::from(&*bounce).cast(), bounce.len()) };
         }
         is_read
     });
-    by_way.unwrap_or_else(|| whole(CmaDirection::Read, pid, local, bytes, address))
+    through_bounce.unwrap_or_else(|| whole(CmaDirection::Read, pid, local, bytes, address))
 }
 
 /// Writes bytes `offset .. offset + bytes` of the lease to `address` of process `pid`.
@@ -66,23 +73,29 @@ pub(super) fn write(pid: u32, lease: &Lease, offset: usize, bytes: usize, addres
     write_own(pid, lease.address() + offset as u64, bytes, address)
 }
 
-/// Writes `bytes` bytes at `source` of this process, which this process offered for reading, to `target` of `pid`.
-/// `source` may be any number: the kernel answers with an error if it is no memory.
+/// Writes `bytes` bytes at `source` of this process, which it offered for reading, to `target` of `pid`. `source` may
+/// be any number: the kernel returns an error if it is not mapped.
 pub(super) fn write_own(pid: u32, source: u64, bytes: usize, target: u64) -> bool {
     if !is_slow_here(source, target, bytes) {
         return whole(CmaDirection::Write, pid, source, bytes, target);
     }
-    let by_way = by_way(bytes, source, |way, done| {
+    let through_bounce = through_bounce(bytes, source, |bounce, done| {
         let (from, to) = (source + done as u64, target + done as u64);
         whole(
             CmaDirection::Read,
             std::process::id(),
-            address_of(way),
-            way.len(),
+            address_of(bounce),
+            bounce.len(),
             from,
-        ) && whole(CmaDirection::Write, pid, address_of(way), way.len(), to)
+        ) && whole(
+            CmaDirection::Write,
+            pid,
+            address_of(bounce),
+            bounce.len(),
+            to,
+        )
     });
-    by_way.unwrap_or_else(|| whole(CmaDirection::Write, pid, source, bytes, target))
+    through_bounce.unwrap_or_else(|| whole(CmaDirection::Write, pid, source, bytes, target))
 }
 
 /// Whether a copy by the kernel between these addresses would be slow, on this processor.
@@ -91,7 +104,7 @@ fn is_slow_here(source: u64, target: u64, bytes: usize) -> bool {
     is_slow(to_usize(source), to_usize(target), bytes) && *MEASURED.get_or_init(has_slow_distances)
 }
 
-/// Tries it, in this process's own memory: it takes some 50 µs.
+/// Measures it, in this process's own memory: takes some 50 µs.
 fn has_slow_distances() -> bool {
     const BYTES: usize = 16 << 10;
     let from = vec![1u8; BYTES];
@@ -99,12 +112,12 @@ fn has_slow_distances() -> bool {
     let start = from.as_ptr().addr().wrapping_sub(to.as_ptr().addr()) % PAGE_BYTES;
     let mut time = |distance: usize| {
         let begin = Instant::now();
-        let way = &mut to[start + distance..][..BYTES];
+        let bounce = &mut to[start + distance..][..BYTES];
         let there = from.as_ptr().expose_provenance() as u64;
         whole(
             CmaDirection::Read,
             std::process::id(),
-            address_of(way),
+            address_of(bounce),
             BYTES,
             there,
         );
@@ -119,27 +132,27 @@ fn has_slow_distances() -> bool {
     least[1] > 2 * least[0]
 }
 
-/// Calls `copy` with memory of this thread for one piece after the other, and with how many bytes came before, until it fails.
-/// What lies near `address`, or a little behind it in its page, is far from that memory in its page. `None`: there is no such
-/// memory, since the thread is about to end.
-fn by_way(
+/// Calls `copy` for one piece after the other, with a buffer of this thread and the number of bytes already done,
+/// until it fails. Addresses at or slightly after `address`'s offset in a page are far from the buffer's offset in its
+/// page. `None`: there is no buffer, since the thread is about to end.
+fn through_bounce(
     bytes: usize,
     address: u64,
     mut copy: impl FnMut(&mut [u8], usize) -> bool,
 ) -> Option<bool> {
     thread_local! {
-        static WAY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+        static BOUNCE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     }
-    let copied = WAY.try_with(|way| {
-        let way = &mut *way.borrow_mut();
-        way.resize(WAY_BYTES + PAGE_BYTES, 0);
+    let copied = BOUNCE.try_with(|bounce| {
+        let bounce = &mut *bounce.borrow_mut();
+        bounce.resize(BOUNCE_BYTES + PAGE_BYTES, 0);
         let far = to_usize(address).wrapping_add(PAGE_BYTES / 2);
-        let start = far.wrapping_sub(way.as_ptr().addr()) % PAGE_BYTES;
+        let start = far.wrapping_sub(bounce.as_ptr().addr()) % PAGE_BYTES;
         let mut done = 0;
         while done < bytes {
-            // Pieces begin as far behind a page's begin as `address`: they are a multiple of pages.
-            let piece = WAY_BYTES.min(bytes - done);
-            if !copy(&mut way[start..start + piece], done) {
+            // Pieces start at the same offset in a page as `address`: their size is a multiple of pages.
+            let piece = BOUNCE_BYTES.min(bytes - done);
+            if !copy(&mut bounce[start..start + piece], done) {
                 return false;
             }
             done += piece;
@@ -149,8 +162,8 @@ fn by_way(
     copied.ok()
 }
 
-fn address_of(way: &mut [u8]) -> u64 {
-    way.as_mut_ptr().expose_provenance() as u64
+fn address_of(bounce: &mut [u8]) -> u64 {
+    bounce.as_mut_ptr().expose_provenance() as u64
 }
 
 #[derive(Clone, Copy)]
@@ -168,7 +181,7 @@ fn whole(direction: CmaDirection, pid: u32, local: u64, bytes: usize, remote: u6
             iov_len: bytes - done,
         };
         match transfer(direction, pid, vector, remote + done as u64) {
-            // No progress is an error: a loop on it would spin for ever.
+            // No progress is an error: a retry would spin for ever.
             None | Some(0) => return false,
             Some(moved) => done += moved,
         }
@@ -196,8 +209,8 @@ fn transfer(direction: CmaDirection, pid: u32, local: libc::iovec, remote: u64) 
     usize::try_from(moved).ok()
 }
 
-/// What goes by way of this process at a time: it stays in a core's own caches.
-const WAY_BYTES: usize = 64 << 10;
+/// Size of the bounce buffer: it stays in a core's own caches.
+const BOUNCE_BYTES: usize = 64 << 10;
 
 #[cfg(test)]
 mod tests {

@@ -1,36 +1,36 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a fabric is opened with.
+//! Configuration of a fabric.
 
 use super::NetworkSettings;
 use crate::{Node, Peer};
 
-/// What a fabric is opened with.
+/// Configuration of a fabric.
 #[derive(Debug)]
 pub struct Config {
-    /// This process.
+    /// The peer number of this process.
     pub me: Peer,
-    /// Processes of the job.
+    /// Number of processes of the job.
     pub peers: u32,
-    /// The ranks of this node; `None` where nobody made a segment for them.
+    /// The ranks of this node; `None` where there is no segment for them.
     pub node: Option<Node>,
-    /// Which providers may be used beside `self`.
+    /// Providers that may be used beside `self`.
     pub providers: Providers,
-    /// How the network is used, where one is needed: its provider alone looks into that.
+    /// Settings of the network, where one is needed; used only by its provider.
     pub network: NetworkSettings,
 }
 
-/// Which providers may be used.
+/// The providers that may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Providers {
     /// Shared memory, between processes of a node.
     pub shm: bool,
     /// InfiniBand and RoCE.
     pub verbs: bool,
-    /// The Internet protocol, where there is nothing better.
+    /// TCP connections, where nothing better is available.
     pub tcp: bool,
-    /// RoCE of this process's own, in datagrams of UDP, where it has no device.
+    /// RoCE in software, over UDP, where the process has no device.
     pub roce: bool,
-    /// The same, without the kernel, where it has no device and a port of DPDK.
+    /// RoCE in software, over DPDK, where the process has no device but a DPDK port.
     pub dpdk: bool,
 }
 
@@ -47,7 +47,7 @@ impl Default for Providers {
 }
 
 impl Providers {
-    /// Whether there is one for other nodes among them.
+    /// Whether any of them reaches other nodes.
     pub(super) fn any_network(&self) -> bool {
         self.verbs || self.tcp || self.roce || self.dpdk
     }

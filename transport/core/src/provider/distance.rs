@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How far away a peer's core is, found out by the time that a copy into a shared buffer takes.
+//! Estimates how far away a peer's core is, from the time that a copy into a shared buffer takes.
 //!
-//! Where two cores share a cache, a buffer that one writes and the other reads best stays in it. Where they do not, each
-//! of its lines must first be fetched back from the other's cache, and then be fetched from this one's: several times
-//! slower than through memory. Neither the topology (virtual machines hide it, and move their CPUs) nor the model of
-//! the CPU tells the two apart; a copy that is timed now and then does.
+//! Where two cores share a cache, a buffer that one writes and the other reads best stays in it. Where they do not,
+//! each of its lines must first be fetched back from the other's cache, and then be fetched from this one's: several
+//! times slower than through memory. Neither the topology (virtual machines hide it, and move their CPUs) nor the
+//! model of the CPU distinguishes the two; timing a copy now and then does.
 
 use std::time::{Duration, Instant};
 
@@ -13,27 +13,27 @@ use std::time::{Duration, Instant};
 pub(super) enum Fill {
     /// Through the caches.
     Plain,
-    /// Through the caches, and with a clock in the hand.
+    /// Through the caches, and timed.
     Timed,
-    /// Past the caches.
+    /// With stores that bypass the caches.
     PastCaches,
 }
 
-/// What is known about one peer: four bytes beside its ring's state.
+/// The estimate for one peer: four bytes beside its ring's state.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Distance {
     far: bool,
-    /// Messages until the next measurement, and between the last and that.
+    /// Messages until the next measurement, and the interval between the last one and that.
     left: u8,
     interval: u8,
-    /// Measurements that were in favour of a change, in a row.
+    /// Consecutive measurements in favour of a change.
     doubts: u8,
 }
 
 impl Distance {
     /// How to fill a buffer with the next `bytes` bytes.
     #[inline]
-    pub(super) fn way(&mut self, bytes: usize) -> Fill {
+    pub(super) fn choose_fill(&mut self, bytes: usize) -> Fill {
         if bytes < LEAST_BYTES {
             return Fill::Plain;
         }
@@ -50,14 +50,14 @@ impl Distance {
         }
     }
 
-    /// Whether the peer is far away, as far as is known.
+    /// Whether the peer is far away, by the present estimate.
     #[inline]
     pub(super) fn is_far(self) -> bool {
         self.far
     }
 
-    /// Whether a large message had better go through buffers. Where only large messages go that are read by the peer,
-    /// nothing would ever be measured: so the answer is yes when a measurement is due.
+    /// Whether a large message should go through buffers. Where all messages are large and read by the peer, nothing
+    /// would ever be measured: so the result is `true` when a measurement is due.
     pub(super) fn had_better_stream(&mut self) -> bool {
         if self.far || self.left == 0 {
             return true;
@@ -66,7 +66,7 @@ impl Distance {
         false
     }
 
-    /// Makes a copy of `bytes` bytes and judges by its time.
+    /// Runs `copy` of `bytes` bytes and updates the estimate from its time.
     #[cold]
     pub(super) fn measure(&mut self, bytes: usize, copy: impl FnOnce()) {
         let start = Instant::now();
@@ -74,13 +74,13 @@ impl Distance {
         self.judge(bytes, start.elapsed());
     }
 
-    /// One slow copy may be a page that is touched for the first time, or somebody else's turn on the core: only two in a
-    /// row change the mind.
+    /// One slow copy may be a first touch of a page, or a preemption of this process: only two in a row change the
+    /// estimate.
     fn judge(&mut self, bytes: usize, taken: Duration) {
         let far = taken > LINE_IS_FAR * u32::try_from(bytes / 64).unwrap_or(u32::MAX);
         if far == self.far {
             self.doubts = 0;
-            self.interval = (self.interval * 2 + 1).min(MOST_BETWEEN);
+            self.interval = (self.interval * 2 + 1).min(MOST_INTERVAL);
         } else {
             self.doubts += 1;
             self.interval = 0;
@@ -96,19 +96,19 @@ impl Distance {
 const LEAST_BYTES: usize = 1024;
 /// Below this, the clock is too coarse.
 const LEAST_TIMED_BYTES: usize = 1024;
-/// What a line costs, on average over a copy, where it must come from a cache that is not shared.
+/// Cost of a line, on average over a copy, where it must come from a cache that is not shared.
 const LINE_IS_FAR: Duration = Duration::from_nanos(6);
-const MOST_BETWEEN: u8 = 127;
+const MOST_INTERVAL: u8 = 127;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Sends `count` messages over a distance that costs `line_ns` per line; answers how many went past the caches.
+    /// Sends `count` messages over a distance that costs `line_ns` per line; returns how many bypassed the caches.
     fn past_caches(distance: &mut Distance, count: u32, line_ns: u64) -> u32 {
         let mut past = 0;
         for _ in 0..count {
-            match distance.way(8192) {
+            match distance.choose_fill(8192) {
                 Fill::PastCaches => past += 1,
                 Fill::Timed => distance.judge(8192, Duration::from_nanos(line_ns * 128)),
                 Fill::Plain => {}
@@ -131,7 +131,7 @@ mod tests {
         let mut past = 0;
         for turn in 0..50 {
             past += past_caches(&mut distance, 99, 2);
-            if distance.way(8192) == Fill::Timed || turn % 2 == 0 {
+            if distance.choose_fill(8192) == Fill::Timed || turn % 2 == 0 {
                 distance.judge(8192, Duration::from_millis(4));
             }
         }
@@ -155,7 +155,7 @@ mod tests {
     fn small_messages_stay_in_the_caches() {
         let mut distance = Distance::default();
         past_caches(&mut distance, 100, 14);
-        assert_eq!(distance.way(8192), Fill::PastCaches);
-        assert_eq!(distance.way(1023), Fill::Plain);
+        assert_eq!(distance.choose_fill(8192), Fill::PastCaches);
+        assert_eq!(distance.choose_fill(1023), Fill::Plain);
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Fabrics on networks that only exist in tests.
+//! Fabrics on networks that exist only in tests.
 
 use super::later::Later;
 use super::loopback::Loopback;
@@ -12,13 +12,13 @@ use crate::peers::{PeerRoute, Peers};
 use crate::wait_set::WaitSet;
 
 impl Fabric {
-    /// Opens a port on a fake network for process `me` of a job of `peers`, all of which are reached over it alone.
+    /// Opens a port on a fake network for process `me` of a job of `peers`, all reached over it alone.
     #[must_use]
     pub fn faked(net: &FakeNet, me: Peer, peers: u32, limits: NetLimits) -> Self {
         Self::faked_on_rails(net, me, peers, 1, limits)
     }
 
-    /// The same with `rails` ports, from 1 to 4.
+    /// As `faked`, with `rails` ports, from 1 to 4.
     #[must_use]
     pub fn faked_on_rails(
         net: &FakeNet,
@@ -30,7 +30,7 @@ impl Fabric {
         Self::faked_with_key(net, me, peers, rails, limits, FAKE_KEY)
     }
 
-    /// The same in a job whose network has this key, of 31 bits.
+    /// As `faked`, in a job whose network has this key, of 31 bits.
     #[must_use]
     pub fn faked_with_key(
         net: &FakeNet,
@@ -44,7 +44,7 @@ impl Fabric {
         Self::networked(net, me, peers)
     }
 
-    /// Opens a port that is a program on a network with faults, for process `me` of a job of `peers`, which are reached over it
+    /// Opens a software port on a network with faults, for process `me` of a job of `peers`, all reached over it
     /// alone.
     #[must_use]
     pub fn packeted(net: &PacketNet, me: Peer, peers: u32, limits: NetLimits) -> Self {
@@ -52,7 +52,7 @@ impl Fabric {
         Self::networked(net, me, peers)
     }
 
-    /// Opens a place on a fake network of streams for process `me` of a job of `peers`, which are reached over it alone.
+    /// Opens an endpoint of a fake TCP network for process `me` of a job of `peers`, all reached over it alone.
     #[must_use]
     pub fn streamed(net: &FakeStreams, me: Peer, peers: u32, limits: NetLimits) -> Self {
         let key = StreamKey::new(FAKE_KEY.into());
@@ -60,8 +60,8 @@ impl Fabric {
         Self::networked(net, me, peers)
     }
 
-    /// Opens a place on a fake network of streams, and a port on one of devices if that is given, for process `me` of a job of
-    /// `peers`, some of which have none.
+    /// Opens an endpoint of a fake TCP network, and a port of a fake device network if that is given, for process `me`
+    /// of a job of `peers`, some of which have no port.
     #[must_use]
     pub fn mixed(
         streams: &FakeStreams,
@@ -99,7 +99,7 @@ impl Fabric {
         }
     }
 
-    /// Opens a queue pair to every rank of a simulated network, for rank `me` of it.
+    /// Opens a queue pair to every rank of a simulated network, for its rank `me`.
     #[must_use]
     pub fn simulated(net: &SimNet, me: Peer) -> Self {
         let route = |rank| {
@@ -124,5 +124,5 @@ impl Fabric {
     }
 }
 
-/// What jobs on a fake network have as a key where nothing is said.
+/// The key of jobs on a fake network, by default.
 const FAKE_KEY: u32 = 0x1234_5678;

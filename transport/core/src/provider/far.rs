@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Processes of other jobs that are met after a fabric was opened, and that its network reaches.
+//! Processes of other jobs that are added after a fabric was opened, and that its network reaches.
 
 use super::{Fabric, ForeignPeer};
 use crate::peers::PeerRoute;
 use crate::{Error, Peer};
 
 impl Fabric {
-    /// Meets a process of another job, which is reached over the network: a new peer, whose number follows those that there are. It
-    /// is the other's part to meet this one, under the number [`ForeignPeer::known_as`]; what comes before that is not heard, and is sent
-    /// again. `record` is where it is found, as [`learn_address`](Self::learn_address) takes it; without one the peer is
-    /// [wanted](Self::wanted_address) when there is something for it.
+    /// Adds a process of another job, which is reached over the network: a new peer, whose number follows the existing
+    /// ones. The other process must add this one too, under the number [`ForeignPeer::known_as`]; packets that arrive
+    /// before that are dropped, and sent again. `record` is its network record, as for
+    /// [`learn_address`](Self::learn_address); without one it is [requested](Self::wanted_address) when there is
+    /// something to send.
     ///
     /// A fabric opens a network only where some process of its own job needs one: none is opened here.
     ///
     /// # Errors
-    /// [`Error::Far`] where there is no network, or the key is none. Nothing was done then.
+    /// [`Error::Far`] where there is no network, or the key is invalid. Nothing was done then.
     pub fn add_far(&mut self, far: ForeignPeer, record: Option<&[u8]>) -> Result<Peer, Error> {
         let Some(net) = &mut self.net else {
             let why = "this process has opened no network, since all of its job share a node";
             return Err(Error::Far { why });
         };
-        // With the highest bit a device would take its own key instead.
+        // With the highest bit set, a device would use its own key instead.
         if far.key >> 31 != 0 {
             let why = "the key of its network has more than 31 bits";
             return Err(Error::Far { why });

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Segments of this node that were attached after a fabric was opened: each is shared memory as the first one is, with rings, a
-//! pool and a bell of its own. What has a lane, a board or a gate line is in the first one alone.
+//! Segments of this node that were attached after a fabric was opened: each is shared memory as the first one is, with
+//! rings, a pool and a bell of its own. Only the first has lanes, boards and gate lines.
 
 use super::shm::Shm;
 use super::wire::Provider;
 use crate::wait_set::WaitSet;
 use crate::{Completions, Node};
 
-/// All of them, by number.
+/// All of them, by index.
 #[derive(Debug, Default)]
 pub(super) struct Later(Vec<Shm>);
 
 impl Later {
-    /// A further one, beside the first, for a process that has so many peers now. Answers its number.
+    /// Attaches a further one, beside the first, for a process that has `peers` peers now. Returns its index.
     pub(super) fn attach(&mut self, first: &mut Shm, node: Node, peers: u32) -> u32 {
         let number = self.next();
         self.make_room_for(first, peers);
@@ -20,14 +20,14 @@ impl Later {
         number
     }
 
-    /// There are so many peers now; those that are new are behind none of these segments.
+    /// Makes room for new peers, `peers` in all; none of them is behind these segments.
     pub(super) fn make_room_for(&mut self, first: &mut Shm, peers: u32) {
         for shm in [first].into_iter().chain(&mut self.0) {
             shm.make_room_for(peers);
         }
     }
 
-    /// The number of the next.
+    /// The index of the next segment.
     pub(super) fn next(&self) -> u32 {
         u32::try_from(self.0.len()).expect("each takes a mapping")
     }
@@ -60,7 +60,7 @@ impl Later {
             .for_each(|shm| shm.set_sleepless(sleepless));
     }
 
-    /// Whether nothing is here: then all of them doze, else none does.
+    /// Whether nothing is pending: then all of them are dozing, else none is.
     pub(super) fn prepare_sleep(&mut self) -> bool {
         let awake = self.0.iter_mut().position(|shm| !shm.prepare_sleep());
         if let Some(awake) = awake {
@@ -77,7 +77,7 @@ impl Later {
         self.0.iter_mut().for_each(Provider::wake);
     }
 
-    /// Frames that were posted.
+    /// Frames posted.
     pub(super) fn sent(&self) -> u64 {
         self.0.iter().map(Shm::sent).sum()
     }

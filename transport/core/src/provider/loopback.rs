@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Provider `self`: a process and itself. A queue in private memory, and copies within the process.
+//! Provider `self`: a process to itself. A queue in private memory, and copies within the process.
 
 use std::collections::VecDeque;
 use std::ptr::NonNull;
@@ -17,7 +17,7 @@ pub(super) struct Loopback {
     waiting: VecDeque<Completion>,
     bodies: Vec<LoopbackBody>,
     frames: usize,
-    /// Tells keys that this process made from anything else.
+    /// Distinguishes keys made by this process from any others.
     secret: u64,
 }
 
@@ -94,7 +94,7 @@ impl Loopback {
 }
 
 impl Provider for Loopback {
-    /// One processor does everything; nothing comes while it sleeps.
+    /// One processor does everything; nothing arrives while it sleeps.
     fn caps(&self, _peer: Peer) -> Caps {
         Caps {
             max_inline_bytes: ring::SLOT_BODY_BYTES,
@@ -230,7 +230,8 @@ impl Provider for Loopback {
         });
     }
 
-    /// Takes at most half of the caller's array, so that a process which sends to itself all the time hears others.
+    /// Fills at most half of the caller's array, so that a process that sends to itself all the time still serves
+    /// others.
     fn poll(&mut self, completions: &mut Completions) {
         for _ in 0..Completions::CAPACITY / 2 {
             let Some(completion) = self.waiting.pop_front() else {
@@ -248,5 +249,5 @@ impl Provider for Loopback {
     }
 }
 
-/// Frames that may wait, as in a ring.
+/// Frames that may be queued, as in a ring.
 const DEPTH: usize = 64;

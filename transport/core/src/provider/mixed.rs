@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The network of a process that has ports and connections: each peer is reached by one of the two for good, by `verbs` where both
-//! processes have ports, be they of adapters or programs, and something leads from one to the other; and else by `tcp`.
+//! The network of a process that has ports and connections: each peer is reached by one of the two for good, by
+//! `verbs` where both processes have ports, of adapters or in software, and a path leads from one to the other; and
+//! else by `tcp`.
 //!
-//! Both find out which it is from their two records and by the same rule ([`MixedNetwork::choose`]). Until the record of a peer is here it
-//! is asked for and nothing goes to the peer. What comes from it has come over a connection, which has proved whose it is: `verbs`
-//! hands nothing up of whom it does not know. What was done for the peer meanwhile is made up for ([`Early`]).
+//! Both processes derive the choice from their two records and by the same rule ([`MixedNetwork::choose`]). Until the
+//! record of a peer is known it is requested and nothing is sent to the peer. Frames that arrive from it meanwhile
+//! come over a connection, whose handshake has authenticated the peer: `verbs` delivers nothing from a peer that it
+//! has no record of. Actions for the peer meanwhile are carried out later ([`Early`]).
 //!
-//! Nothing that comes is believed to have come the right way: a buffer goes back to whoever has lent it ([`BY_TCP`]).
+//! The network by which a frame arrived is not trusted: a buffer is returned to the network that has lent it
+//! ([`BY_TCP`]).
 
 use std::collections::VecDeque;
 
@@ -22,23 +25,23 @@ use crate::{
     WorkId,
 };
 
-/// Both networks of a process. Its methods: those of [`Provider`], which ask `way` first; addresses (`meet`, `wanted_address`,
-/// `learn_address`); what is asked of both.
+/// Both networks of a process. Its methods: those of [`Provider`], which look up the peer's network first; addresses
+/// (`meet`, `wanted_address`, `learn_address`); calls that concern both.
 #[derive(Debug)]
 pub(super) struct MixedNetwork<P: VerbsPort, S> {
     pub(super) verbs: Box<Verbs<P>>,
-    /// What the ports are in a record.
+    /// The part of a record that describes the ports.
     part: RecordPart,
-    /// Or why this process has none.
+    /// The connections, or why this process has none.
     tcp: Result<Box<Tcp<S>>, String>,
-    ways: Vec<PeerNetwork>,
+    networks: Vec<PeerNetwork>,
     early: Early,
     remarks: Remarks,
-    /// Which is polled first changes from turn to turn.
+    /// Which one is polled first, alternating from turn to turn.
     is_tcp_first: bool,
-    /// How often `verbs` alone was looked at, although there are connections.
+    /// Number of polls of `verbs` alone although there are connections.
     looks: u32,
-    /// Somebody may try again what was [`Full`], as it is known now how a peer is reached: nothing else wakes who waits for that.
+    /// A peer's network has just become known, so a caller that got [`Full`] may try again; no other event wakes it.
     has_stirred: bool,
 }
 
@@ -47,24 +50,24 @@ pub(super) struct MixedNetwork<P: VerbsPort, S> {
 enum PeerNetwork {
     #[default]
     Unknown,
-    /// Its record is asked for.
-    Asked,
+    /// Its record was requested.
+    Requested,
     Verbs,
     Tcp,
 }
 
-/// What was done for peers of whom it was not known how they are reached.
+/// Actions for peers whose network was not yet known.
 #[derive(Debug, Default)]
 struct Early {
-    /// Peers that are to be asked for.
+    /// Peers whose record is to be requested.
     wanted: VecDeque<Peer>,
-    /// Keys of `verbs` that may have been told to a peer which knows before this process how they reach each other: `tcp` honours them too,
-    /// until it turns out that it does not reach the peer.
+    /// Keys of `verbs` that may have reached a peer that has chosen the network before this process has: `tcp` accepts
+    /// them too, until it turns out that it does not reach the peer.
     keys: Vec<(Peer, RemoteKey)>,
     works: Vec<UnroutedWork>,
 }
 
-/// A work request that waits until it is known which network reaches its peer.
+/// A work request that waits until its peer's network is known.
 #[derive(Debug)]
 struct UnroutedWork {
     peer: Peer,
@@ -76,7 +79,8 @@ struct UnroutedWork {
 }
 
 impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
-    /// Both, for a job of `peers` processes; or `verbs`, whose ports are this part of a record, and why there is no `tcp`.
+    /// Combines both, for a job of `peers` processes; or `verbs`, whose ports are this part of a record, and the
+    /// reason why there is no `tcp`.
     pub(super) fn new(
         (part, verbs): (RecordPart, Verbs<P>),
         tcp: Result<Tcp<S>, String>,
@@ -90,7 +94,7 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
             verbs: Box::new(verbs),
             part,
             tcp,
-            ways: vec![PeerNetwork::Unknown; peers as usize],
+            networks: vec![PeerNetwork::Unknown; peers as usize],
             early: Early::default(),
             remarks: Remarks::default(),
             is_tcp_first: false,
@@ -99,7 +103,7 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
         }
     }
 
-    /// Where this process is found.
+    /// The network record of this process.
     pub(super) fn record(&self) -> Vec<u8> {
         let verbs = (self.part, self.verbs.record());
         let tcp = self.tcp.as_ref().map(|tcp| (RecordPart::Tcp, tcp.record()));
@@ -108,40 +112,43 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
     }
 
     pub(super) fn provider_of(&self, peer: Peer) -> Option<&'static str> {
-        match self.way(peer) {
-            PeerNetwork::Unknown | PeerNetwork::Asked => None,
+        match self.network(peer) {
+            PeerNetwork::Unknown | PeerNetwork::Requested => None,
             PeerNetwork::Verbs => Some(self.part.provider()),
             PeerNetwork::Tcp => Some(RecordPart::Tcp.provider()),
         }
     }
 
     #[inline(always)]
-    fn way(&self, peer: Peer) -> PeerNetwork {
-        self.ways.get(peer.0 as usize).copied().unwrap_or_default()
+    fn network(&self, peer: Peer) -> PeerNetwork {
+        self.networks
+            .get(peer.0 as usize)
+            .copied()
+            .unwrap_or_default()
     }
 
     fn tcp(&mut self) -> Option<&mut Tcp<S>> {
         self.tcp.as_deref_mut().ok()
     }
 
-    /// Asks for the record of a peer, if it was not asked for.
+    /// Requests the record of a peer, unless that was done.
     #[cold]
-    fn ask(&mut self, peer: Peer) {
-        if self.way(peer) == PeerNetwork::Unknown {
-            self.set(peer, PeerNetwork::Asked);
+    fn request_record(&mut self, peer: Peer) {
+        if self.network(peer) == PeerNetwork::Unknown {
+            self.set(peer, PeerNetwork::Requested);
             self.early.wanted.push_back(peer);
         }
     }
 
-    fn set(&mut self, peer: Peer, way: PeerNetwork) {
+    fn set(&mut self, peer: Peer, network: PeerNetwork) {
         let place = peer.0 as usize;
-        if place >= self.ways.len() {
-            self.ways.resize(place + 1, PeerNetwork::Unknown);
+        if place >= self.networks.len() {
+            self.networks.resize(place + 1, PeerNetwork::Unknown);
         }
-        self.ways[place] = way;
+        self.networks[place] = network;
     }
 
-    /// Meets a process of another job.
+    /// Adds a process of another job.
     pub(super) fn meet(&mut self, peer: Peer, far: ForeignPeer) {
         self.verbs.meet(peer, far);
         if let Some(tcp) = self.tcp() {
@@ -149,13 +156,13 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
         }
     }
 
-    /// A peer whose record is needed; each is named once.
+    /// A peer whose record is needed; each is returned once.
     pub(super) fn wanted_address(&mut self) -> Option<u32> {
         while let Some(peer) = self.verbs.wanted_address() {
-            self.ask(Peer(peer));
+            self.request_record(Peer(peer));
         }
         while let Some(peer) = self.tcp().and_then(Tcp::wanted_address) {
-            self.ask(Peer(peer));
+            self.request_record(Peer(peer));
         }
         self.early.wanted.pop_front().map(|peer| peer.0)
     }
@@ -177,14 +184,14 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
         }
     }
 
-    /// Decides for good how a peer is reached: by `verbs` where both have it and something leads from one to the other; and, since
-    /// addresses do not tell all, where not both have `tcp`.
+    /// Decides for good which network reaches a peer: `verbs` where both processes have it and a path leads from one
+    /// to the other; and, since addresses do not prove that, also where not both have `tcp`.
     fn choose(&mut self, peer: Peer, record: &[u8]) -> Result<PeerNetwork, String> {
-        match self.way(peer) {
-            PeerNetwork::Verbs | PeerNetwork::Tcp => return Ok(self.way(peer)),
-            PeerNetwork::Unknown | PeerNetwork::Asked => {}
+        match self.network(peer) {
+            PeerNetwork::Verbs | PeerNetwork::Tcp => return Ok(self.network(peer)),
+            PeerNetwork::Unknown | PeerNetwork::Requested => {}
         }
-        let way = match (
+        let network = match (
             ports_of(record),
             part_of(record, RecordPart::Tcp),
             &self.tcp,
@@ -206,17 +213,17 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
                 ));
             }
         };
-        self.begin(peer, way);
-        Ok(way)
+        self.begin(peer, network);
+        Ok(network)
     }
 
-    /// From now on a peer is reached this way: makes up for what waited for that.
-    fn begin(&mut self, peer: Peer, way: PeerNetwork) {
-        self.set(peer, way);
+    /// Sets the network of a peer, and carries out the actions that waited for it.
+    fn begin(&mut self, peer: Peer, network: PeerNetwork) {
+        self.set(peer, network);
         self.has_stirred = true;
         self.early.wanted.retain(|wanted| *wanted != peer);
-        if way == PeerNetwork::Verbs {
-            // Where it is the other one, both know the keys until they are withdrawn.
+        if network == PeerNetwork::Verbs {
+            // If the network is `tcp`, both accept the keys until they are withdrawn.
             let theirs = self.early.keys.extract_if(.., |(whose, _)| *whose == peer);
             for (_, key) in theirs.collect::<Vec<_>>() {
                 if let Ok(tcp) = &mut self.tcp {
@@ -224,7 +231,7 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
                 }
             }
         }
-        if way == PeerNetwork::Tcp {
+        if network == PeerNetwork::Tcp {
             self.verbs.shut_out(peer);
         }
         let works = self.early.works.extract_if(.., |work| work.peer == peer);
@@ -233,22 +240,22 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
         }
     }
 
-    /// Begins a work, or keeps it until it is known how the peer is reached.
-    fn post_work(&mut self, asked: UnroutedWork) {
-        let peer = asked.peer;
-        match (self.way(peer), &mut self.tcp) {
+    /// Posts a work request, or keeps it until the peer's network is known.
+    fn post_work(&mut self, request: UnroutedWork) {
+        let peer = request.peer;
+        match (self.network(peer), &mut self.tcp) {
             (PeerNetwork::Verbs, _) => {
-                let what = (asked.kind, asked.lease);
+                let what = (request.kind, request.lease);
                 self.verbs
-                    .post_work(peer, what, asked.key, asked.offset, asked.work);
+                    .post_work(peer, what, request.key, request.offset, request.work);
             }
             (PeerNetwork::Tcp, Ok(tcp)) => {
-                let what = (asked.kind, asked.lease);
-                tcp.post_work(peer, what, asked.key, asked.offset, asked.work);
+                let what = (request.kind, request.lease);
+                tcp.post_work(peer, what, request.key, request.offset, request.work);
             }
             _ => {
-                self.ask(peer);
-                self.early.works.push(asked);
+                self.request_record(peer);
+                self.early.works.push(request);
             }
         }
     }
@@ -265,14 +272,14 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
         tcp || self.verbs.has_news() || here
     }
 
-    /// That `tcp` carries what the devices of two hosts do not, and why, told once; and what `verbs` has to say.
+    /// That `tcp` carries what the devices of two hosts do not, and why, once; else the next remark of `verbs`.
     pub(super) fn next_remark(&mut self) -> Option<String> {
         let apart = self.remarks.next.take();
         apart.or_else(|| self.verbs.next_remark())
     }
 
     pub(super) fn why_lost(&self, peer: Peer) -> Option<&str> {
-        match (self.way(peer), &self.tcp) {
+        match (self.network(peer), &self.tcp) {
             (PeerNetwork::Tcp, Ok(tcp)) => tcp.why_lost(peer),
             _ => self.verbs.why_lost(peer),
         }
@@ -285,7 +292,7 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
         head: Head,
         word: u64,
     ) -> bool {
-        self.way(to) == PeerNetwork::Verbs && self.verbs.post_word::<BYTES>(to, head, word)
+        self.network(to) == PeerNetwork::Verbs && self.verbs.post_word::<BYTES>(to, head, word)
     }
 
     pub(super) fn promise_uncork(&mut self) {
@@ -320,7 +327,7 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
         self.verbs.wakes()
     }
 
-    /// Whether a word has come by `verbs`; while connections are used, frames may come over those.
+    /// Whether a word has come by `verbs`; while connections are in use, frames may come over those.
     #[inline(always)]
     pub(super) fn look(&mut self) -> FarLook {
         match &self.tcp {
@@ -329,7 +336,7 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
         }
     }
 
-    /// Connections over which nothing has come for long are looked at now and then.
+    /// Idle connections are polled now and then.
     #[inline(never)]
     fn look_beside_connections(&mut self) -> FarLook {
         self.looks = self.looks.wrapping_add(1);
@@ -349,12 +356,12 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
         let (now, most) = self.verbs.memory();
         let tcp = self.tcp.as_ref().map_or((0, 0), |tcp| tcp.memory());
         (
-            now + tcp.0 + self.ways.len(),
-            most + tcp.1 + self.ways.len(),
+            now + tcp.0 + self.networks.len(),
+            most + tcp.1 + self.networks.len(),
         )
     }
 
-    /// Adds what can wake the process; `verbs` in the way that it is told.
+    /// Adds the events that can wake the process; `verbs` adds those of the ports.
     pub(super) fn fall_asleep(
         &mut self,
         waits: &mut WaitSet,
@@ -369,7 +376,7 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
 
 impl<P: VerbsPort, S: Sockets> Provider for MixedNetwork<P, S> {
     fn caps(&self, peer: Peer) -> Caps {
-        match (self.way(peer), &self.tcp) {
+        match (self.network(peer), &self.tcp) {
             (PeerNetwork::Tcp, Ok(tcp)) => tcp.caps(),
             _ => self.verbs.caps(peer),
         }
@@ -377,11 +384,11 @@ impl<P: VerbsPort, S: Sockets> Provider for MixedNetwork<P, S> {
 
     #[inline(always)]
     fn post_send(&mut self, to: Peer, head: Head, body: &[u8]) -> Result<(), Full> {
-        match (self.way(to), &mut self.tcp) {
+        match (self.network(to), &mut self.tcp) {
             (PeerNetwork::Verbs, _) => self.verbs.post_send(to, head, body),
             (PeerNetwork::Tcp, Ok(tcp)) => tcp.post_send(to, head, body),
             _ => {
-                self.ask(to);
+                self.request_record(to);
                 Err(Full)
             }
         }
@@ -393,15 +400,15 @@ impl<P: VerbsPort, S: Sockets> Provider for MixedNetwork<P, S> {
         (head, body): (Head, &[u8]),
         data: Option<RemoteKey>,
     ) -> Result<(), Full> {
-        match (self.way(to), &mut self.tcp) {
+        match (self.network(to), &mut self.tcp) {
             (PeerNetwork::Tcp, Ok(tcp)) => tcp.post_announcement(to, (head, body), data),
             _ => self.post_send(to, head, body),
         }
     }
 
     fn decline(&mut self, peer: Peer, key: RemoteKey) {
-        // It may have been announced before this process knew the way.
-        if self.way(peer) != PeerNetwork::Verbs
+        // It may have been announced before this process knew the peer's network.
+        if self.network(peer) != PeerNetwork::Verbs
             && let Ok(tcp) = &mut self.tcp
         {
             tcp.decline(peer, key);
@@ -423,7 +430,7 @@ impl<P: VerbsPort, S: Sockets> Provider for MixedNetwork<P, S> {
     }
 
     fn export(&mut self, peer: Peer, address: u64, bytes: u64) -> RemoteKey {
-        let key = match (self.way(peer), &mut self.tcp) {
+        let key = match (self.network(peer), &mut self.tcp) {
             (PeerNetwork::Tcp, Ok(tcp)) => return tcp.export(peer, address, bytes),
             _ => self.verbs.export(peer, address, bytes),
         };
@@ -431,7 +438,7 @@ impl<P: VerbsPort, S: Sockets> Provider for MixedNetwork<P, S> {
     }
 
     fn offer(&mut self, peer: Peer, address: u64, bytes: u64) -> RemoteKey {
-        let key = match (self.way(peer), &mut self.tcp) {
+        let key = match (self.network(peer), &mut self.tcp) {
             (PeerNetwork::Tcp, Ok(tcp)) => return tcp.export(peer, address, bytes),
             _ => self.verbs.offer(peer, address, bytes),
         };
@@ -439,7 +446,7 @@ impl<P: VerbsPort, S: Sockets> Provider for MixedNetwork<P, S> {
     }
 
     fn withdraw(&mut self, peer: Peer, key: RemoteKey) {
-        let is_tcp = self.way(peer) == PeerNetwork::Tcp;
+        let is_tcp = self.network(peer) == PeerNetwork::Tcp;
         let is_early = match self.early.keys.is_empty() {
             true => false,
             false => self.early.forget(peer, key),
@@ -477,7 +484,7 @@ impl<P: VerbsPort, S: Sockets> Provider for MixedNetwork<P, S> {
         work: WorkId,
         immediate: Option<u32>,
     ) -> Result<(), Lease> {
-        match (self.way(peer), &mut self.tcp) {
+        match (self.network(peer), &mut self.tcp) {
             (PeerNetwork::Verbs, _) => self
                 .verbs
                 .post_write(peer, lease, key, offset, work, immediate),
@@ -485,7 +492,7 @@ impl<P: VerbsPort, S: Sockets> Provider for MixedNetwork<P, S> {
                 tcp.post_write(peer, lease, key, offset, work, immediate)
             }
             _ if immediate.is_some() => {
-                self.ask(peer);
+                self.request_record(peer);
                 Err(lease)
             }
             _ => {
@@ -523,22 +530,23 @@ impl<P: VerbsPort, S: Sockets> Provider for MixedNetwork<P, S> {
         });
     }
 
-    /// Nothing of the peer comes over either any more. The caller is told by the one that reaches it ([`sift`](Self::sift)).
+    /// Nothing more of the peer is delivered by either. The network that reaches it reports the loss
+    /// ([`sift`](Self::sift)).
     fn lose(&mut self, peer: Peer, why: &str) {
-        let way = self.way(peer);
-        if way != PeerNetwork::Tcp {
+        let network = self.network(peer);
+        if network != PeerNetwork::Tcp {
             self.verbs.lose(peer, why);
         }
         if let Some(tcp) = self.tcp() {
             tcp.lose(peer, why);
         }
-        if matches!(way, PeerNetwork::Unknown | PeerNetwork::Asked) {
+        if matches!(network, PeerNetwork::Unknown | PeerNetwork::Requested) {
             self.begin(peer, PeerNetwork::Verbs);
         }
     }
 
     fn poll(&mut self, completions: &mut Completions) {
-        // So that neither takes all the room for ever.
+        // So that neither always fills the array.
         self.is_tcp_first = !self.is_tcp_first;
         if self.is_tcp_first {
             self.poll_tcp(completions);
@@ -574,7 +582,7 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
         }
     }
 
-    /// Marks what `tcp` lends, too.
+    /// Polls `tcp`, and marks the buffers that it lends.
     #[inline(always)]
     fn poll_tcp(&mut self, completions: &mut Completions) {
         let Ok(tcp) = &mut self.tcp else { return };
@@ -595,14 +603,14 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
         if is_any_lost {
             self.sift(PeerNetwork::Tcp, completions, before);
             if completions.len() <= 1 {
-                // The caller will not say that it has done what follows.
+                // The caller will not call `uncork`.
                 self.uncork();
             }
         }
     }
 
-    /// `wire` has told behind the first `before` that it has lost peers. The caller hears that of the wire that reaches the peer, once;
-    /// where that is not known yet, the peer is lost to both.
+    /// Filters the losses that `wire` reported after the first `before` completions. The caller gets that of the
+    /// network that reaches the peer, once; where that is not known yet, the peer is lost to both.
     #[cold]
     fn sift(&mut self, wire: PeerNetwork, completions: &mut Completions, before: usize) {
         let lost = |completion: &Completion| match completion {
@@ -610,7 +618,10 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
             _ => None,
         };
         for peer in completions.since(before).filter_map(lost) {
-            if matches!(self.way(peer), PeerNetwork::Unknown | PeerNetwork::Asked) {
+            if matches!(
+                self.network(peer),
+                PeerNetwork::Unknown | PeerNetwork::Requested
+            ) {
                 let why = match (wire, &self.tcp) {
                     (PeerNetwork::Tcp, Ok(tcp)) => tcp.why_lost(peer),
                     _ => self.verbs.why_lost(peer),
@@ -619,31 +630,32 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
                 self.lose(peer, &why);
             }
         }
-        let is_told =
-            |completion: &Completion| lost(completion).is_none_or(|peer| self.way(peer) == wire);
+        let is_told = |completion: &Completion| {
+            lost(completion).is_none_or(|peer| self.network(peer) == wire)
+        };
         completions.retain_since(before, is_told);
     }
 
-    /// A key of `verbs`, which may be told to the peer before it is known how that is reached.
+    /// Records a key of `verbs`, which may reach the peer before the peer's network is known.
     #[inline(always)]
     fn note_key(&mut self, peer: Peer, key: RemoteKey) -> RemoteKey {
-        let is_known = self.way(peer) == PeerNetwork::Verbs;
+        let is_known = self.network(peer) == PeerNetwork::Verbs;
         if !is_known && key != RemoteKey::default() {
-            self.honour_early(peer, key);
+            self.accept_early_keys(peer, key);
         }
         key
     }
 
     #[cold]
-    fn honour_early(&mut self, peer: Peer, key: RemoteKey) {
+    fn accept_early_keys(&mut self, peer: Peer, key: RemoteKey) {
         self.early.keys.push((peer, key));
         if let Some(tcp) = self.tcp() {
-            tcp.honour(peer, key);
+            tcp.accept_key(peer, key);
         }
     }
 }
 
-/// What the user of the job should know once.
+/// Remarks that the user of the job should see once.
 #[derive(Debug, Default)]
 struct Remarks {
     is_noted: bool,
@@ -651,7 +663,7 @@ struct Remarks {
 }
 
 impl Remarks {
-    /// A peer has a device, as this process has, and nothing leads from one to the other.
+    /// Records that a peer has a device, as this process has, and no path leads from one to the other.
     #[cold]
     fn note_apart(&mut self, why: &str) {
         if !std::mem::replace(&mut self.is_noted, true) {
@@ -663,17 +675,18 @@ impl Remarks {
 }
 
 impl Early {
-    /// Forgets a key; `true`: it was there.
+    /// Removes a key; `true`: it was recorded.
     fn forget(&mut self, peer: Peer, key: RemoteKey) -> bool {
         let place = self.keys.iter().position(|early| *early == (peer, key));
         place.map(|place| self.keys.swap_remove(place)).is_some()
     }
 }
 
-/// In the name of what is lent to the caller: `tcp` has lent it, and else `verbs`. Neither has so many that it needs the bit.
+/// Marks the index of a buffer that `tcp` has lent; the others are of `verbs`. Neither has so many that it needs the
+/// bit.
 const BY_TCP: u32 = FREE_BIT;
 
-/// Of so many looks one is at idle connections too.
+/// One of so many polls includes idle connections.
 const LOOKS: u32 = 16;
 
 #[cfg(test)]
@@ -682,7 +695,7 @@ mod tests {
     use super::super::verbs::{FakeConfig, FakeNet, FakePort, NetLimits};
     use super::*;
 
-    /// Process 0 of two, both of which have both.
+    /// Process 0 of two, each with both networks.
     fn one() -> MixedNetwork<FakePort, FakeSockets> {
         let (me, limits) = (Peer(0), NetLimits::default());
         let devices = FakeNet::new(FakeConfig::calm(0));
@@ -692,18 +705,18 @@ mod tests {
         MixedNetwork::new((RecordPart::Verbs, verbs), Ok(tcp), 2)
     }
 
-    /// The peers that are told to be lost in some turns.
-    fn told_lost(mixed: &mut MixedNetwork<FakePort, FakeSockets>) -> Vec<u32> {
-        let mut told = Vec::new();
+    /// The peers reported lost in some turns.
+    fn reported_losses(mixed: &mut MixedNetwork<FakePort, FakeSockets>) -> Vec<u32> {
+        let mut lost_peers = Vec::new();
         for _ in 0..200 {
             let mut completions = Completions::new();
             mixed.poll(&mut completions);
-            told.extend(completions.since(0).map(|completion| match completion {
+            lost_peers.extend(completions.since(0).map(|completion| match completion {
                 Completion::Lost { peer } => peer.0,
                 other => panic!("{other:?}"),
             }));
         }
-        told
+        lost_peers
     }
 
     #[test]
@@ -711,10 +724,10 @@ mod tests {
         let mut mixed = one();
         let tcp = mixed.tcp().unwrap();
         tcp.lose(Peer(1), "it makes no sense");
-        assert_eq!(told_lost(&mut mixed), [1]);
+        assert_eq!(reported_losses(&mut mixed), [1]);
         assert_eq!(mixed.verbs.why_lost(Peer(1)), Some("it makes no sense"));
         mixed.lose(Peer(1), "it has died");
-        assert_eq!(told_lost(&mut mixed), []);
+        assert_eq!(reported_losses(&mut mixed), []);
     }
 
     #[test]
@@ -759,7 +772,7 @@ mod tests {
         mixed.tcp = Err("there is no key".to_owned());
         let record = to_record(&[(RecordPart::Tcp, vec![1, 2, 3])]);
         mixed.learn_address(Peer(1), &record);
-        assert_eq!(told_lost(&mut mixed), [1]);
+        assert_eq!(reported_losses(&mut mixed), [1]);
         let why = mixed.why_lost(Peer(1)).unwrap();
         assert!(why.contains("since there is no key; let both use"), "{why}");
     }
@@ -770,7 +783,7 @@ mod tests {
         mixed.begin(Peer(1), PeerNetwork::Verbs);
         let tcp = mixed.tcp().unwrap();
         tcp.lose(Peer(1), "it makes no sense");
-        assert_eq!(told_lost(&mut mixed), []);
+        assert_eq!(reported_losses(&mut mixed), []);
         assert_eq!(mixed.why_lost(Peer(1)), None);
     }
 }

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The network of a process: provider `verbs` over a device, over a port that is a program (`roce`, `dpdk`), or over the software fake of
-//! one, provider `tcp`, or both. A closed set, matched once per call; nothing of it is on the way of ranks that share a node.
+//! The network of a process: provider `verbs` over a device, over a software port (`roce`, `dpdk`), or over a fake
+//! port, provider `tcp`, or both. A closed set, matched once per call; not on the path of messages between ranks of a
+//! node.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::caps::Caps;
-use super::ledger::NetCounts;
+use super::counters::NetCounts;
 use super::mixed::MixedNetwork;
 use super::no_common_network;
 use super::record::{RecordPart, part_of, ports_of, to_record};
@@ -21,34 +22,34 @@ use super::{FabricStats, Providers};
 use crate::wait_set::WaitSet;
 use crate::{Atomic, Completions, Full, Head, Lease, LocalKey, Peer, RemoteKey, WorkId};
 
-/// What carries bytes to other nodes.
+/// The provider that carries bytes to other nodes.
 #[derive(Debug)]
 pub(super) enum NetworkProvider {
     /// A port of an adapter.
     Device(Box<Verbs<VerbsDevice>>),
-    /// A port that is a program, in datagrams of UDP.
+    /// A software port over UDP.
     Roce(Box<Verbs<RocePort<Udp>>>),
-    /// The same, without the kernel.
+    /// A software port over DPDK.
     Dpdk(Box<Verbs<RocePort<Dpdk>>>),
-    /// The same, on a network that only exists in tests.
+    /// A software port on a network that exists only in tests.
     FaultyRoce(Box<Verbs<RocePort<Faulty>>>),
-    /// A port of a network that only exists in tests.
+    /// A port of a network that exists only in tests.
     Fake(Box<Verbs<FakePort>>),
-    /// Connections.
+    /// TCP connections.
     Tcp(Box<Tcp<System>>),
-    /// Connections of a network that only exists in tests.
+    /// Connections of a network that exists only in tests.
     FakedTcp(Box<Tcp<FakeSockets>>),
-    /// A port of an adapter, and connections with whom it does not reach.
+    /// A port of an adapter, and connections with the peers that it does not reach.
     Mixed(Box<MixedNetwork<VerbsDevice, System>>),
-    /// A port that is a program, in datagrams of UDP, and connections.
+    /// A software port over UDP, and connections.
     MixedRoce(Box<MixedNetwork<RocePort<Udp>, System>>),
-    /// The same, without the kernel, and connections.
+    /// A software port over DPDK, and connections.
     MixedDpdk(Box<MixedNetwork<RocePort<Dpdk>, System>>),
-    /// Both, of networks that only exist in tests.
+    /// Both, of networks that exist only in tests.
     FakedMixed(Box<MixedNetwork<FakePort, FakeSockets>>),
 }
 
-/// The same call for whichever it is.
+/// Makes the same call on every variant.
 macro_rules! either {
     ($net:expr, $it:ident => $call:expr) => {
         either!($net, $it => $call, $it => $call, $it => $call)
@@ -70,7 +71,7 @@ macro_rules! either {
     };
 }
 
-/// The call of `verbs`, if that is there, and else this value.
+/// Makes the call on `verbs` where there is one; else returns this value.
 macro_rules! verbs {
     ($net:expr, $verbs:ident => $call:expr, else $other:expr) => {
         either!($net, $verbs => $call, _ => $other, mixed => {
@@ -81,11 +82,11 @@ macro_rules! verbs {
 }
 
 impl NetworkProvider {
-    /// Opens the ports that suit this process best, and connections beside them: an adapter's, else those of DPDK where there are some
-    /// for it, else one over UDP.
+    /// Opens the most suitable ports for this process, and connections beside them: an adapter's, else those of DPDK
+    /// where `RMPI_DPDK` names some, else one over UDP.
     ///
     /// # Errors
-    /// Says what was looked for and not found, and what to do.
+    /// What was looked for and not found, and what to do.
     pub(super) fn open(
         me: Peer,
         peers: u32,
@@ -113,13 +114,13 @@ impl NetworkProvider {
                     let ports = (RecordPart::Dpdk, verbs);
                     return Ok(beside(ports, tcp(), peers, Self::Dpdk, Self::MixedDpdk));
                 }
-                // Somebody has said which port it should be.
+                // The user has named the ports to use.
                 Err(why) if network.has_dpdk_ports() => return Err(why),
                 Err(why) => whys.push(why),
             }
         }
         if providers.roce {
-            // Where this host has no adapter, others may.
+            // This host may have no adapter while others have.
             match Verbs::open_over_udp(me, peers, providers.verbs, network) {
                 Ok(verbs) => {
                     let ports = (RecordPart::Roce, verbs);
@@ -152,7 +153,7 @@ impl NetworkProvider {
         Self::Fake(Box::new(verbs))
     }
 
-    /// Opens a port that is a program, on a network with faults.
+    /// Opens a software port, on a network with faults.
     pub(super) fn packeted(
         net: &PacketNet,
         me: Peer,
@@ -162,7 +163,7 @@ impl NetworkProvider {
         Self::FaultyRoce(Box::new(Verbs::open_over_faults(net, me, peers, limits)))
     }
 
-    /// Opens a place on a network of streams that only exists in tests.
+    /// Opens an endpoint of a TCP network that exists only in tests.
     pub(super) fn faked_tcp(
         net: &FakeStreams,
         me: Peer,
@@ -199,7 +200,7 @@ impl NetworkProvider {
         )
     }
 
-    /// Whose part of a record its own is: that of its ports, where it has some.
+    /// The part of a record for its own ports, where it has some.
     fn part(&self) -> RecordPart {
         match self {
             Self::Roce(_) | Self::MixedRoce(_) | Self::FaultyRoce(_) => RecordPart::Roce,
@@ -312,7 +313,7 @@ impl NetworkProvider {
         either!(self, _ => false, tcp => tcp.is_any_peer_lacking(), mixed => mixed.is_any_peer_lacking())
     }
 
-    /// Whether a sleep may leave the network as it is, where the descriptors of the last one are watched still.
+    /// Whether a sleep may leave the network as it is, where the descriptors of the last one are still watched.
     pub(super) fn is_dormant(&self) -> bool {
         matches!(self, Self::Tcp(tcp) if tcp.is_dormant())
     }
@@ -321,7 +322,7 @@ impl NetworkProvider {
         either!(self, it => it.needs_cores())
     }
 
-    /// Whether what comes wakes a process that sleeps.
+    /// Whether its events wake a sleeping process.
     pub(super) fn wakes(&self) -> bool {
         either!(self, verbs => verbs.wakes(), _ => true, mixed => mixed.wakes())
     }
@@ -353,7 +354,7 @@ impl NetworkProvider {
     }
 }
 
-/// Ports, and connections beside them where those may be used.
+/// Ports, and connections beside them where those are allowed.
 fn beside<P: VerbsPort>(
     (part, verbs): (RecordPart, Verbs<P>),
     tcp: Option<Result<Tcp<System>, String>>,
@@ -493,7 +494,7 @@ impl Provider for NetworkProvider {
             Self::Roce(verbs) => return verbs.fall_asleep(waits),
             Self::Dpdk(verbs) => {
                 verbs.fall_asleep(waits);
-                // Nothing wakes a process there.
+                // DPDK cannot wake a process.
                 return waits.poll_after(DPDK_POLLED_EVERY);
             }
             Self::Tcp(tcp) => return tcp.fall_asleep(waits),
@@ -511,7 +512,7 @@ impl Provider for NetworkProvider {
                 mixed.fall_asleep(waits, Verbs::fall_asleep_in_fake_time);
             }
         }
-        // Time of a fake network passes elsewhere.
+        // Time of a fake network is advanced by the test.
         waits.poll_after(Duration::ZERO);
     }
 
@@ -520,7 +521,7 @@ impl Provider for NetworkProvider {
     }
 }
 
-/// How often a process polls that sleeps in the time of a fake network, and waits for more than that.
+/// Poll interval of a process that sleeps in the time of a fake network, and waits for more than that.
 const FAKE_POLLED_EVERY: Duration = Duration::from_millis(1);
-/// How often a process that waits looks for packets over DPDK, when it has looked for long without a pause.
+/// Poll interval of a process that waits for packets over DPDK, after having polled for long without a pause.
 const DPDK_POLLED_EVERY: Duration = Duration::from_micros(50);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two processes that have no network in common: what the user is told. Each of the two has told in its record what it has, and not why it
-//! has nothing else.
+//! The message to the user about two processes that have no network in common. Each record lists the networks that a
+//! process has, but not why it lacks others.
 
 use super::record::RecordPart;
 
-/// This process has `ours` alone and the peer has `theirs`. `why`: why this process has not the other one, where it may use it.
+/// This process has only `ours` and the peer only `theirs`. `why`: why this process lacks the peer's network, where it
+/// may use it.
 pub(super) fn words(ours: RecordPart, theirs: RecordPart, why: Option<&str>) -> String {
     let (ours, theirs) = (name(ours), name(theirs));
     let why = why.map(|why| format!(", since {why}")).unwrap_or_default();

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where a process is found on networks: its record has a part for each wire that it has.
+//! The network addresses of a process: its record has a part for each network that it has.
 //!
 //! | offset | bytes | field | |
 //! |-------:|------:|-------|-|
 //! |      0 |     1 | form  | [`FORM`] |
 //! |      1 |     – | parts | one behind the other: wire (1), bytes (1), and so many bytes |
 //!
-//! A wire that is not known is passed over.
+//! Parts of unknown networks are skipped.
 
 use super::{tcp, verbs};
 
@@ -42,7 +42,7 @@ pub(super) fn to_record(parts: &[(RecordPart, Vec<u8>)]) -> Vec<u8> {
     record
 }
 
-/// A part of a record; `None`: it has none of this wire, or is none.
+/// A part of a record; `None`: the record has no such part, or is malformed.
 pub(super) fn part_of(record: &[u8], part: RecordPart) -> Option<&[u8]> {
     let (form, mut rest) = record.split_first()?;
     if *form != FORM {
@@ -58,16 +58,16 @@ pub(super) fn part_of(record: &[u8], part: RecordPart) -> Option<&[u8]> {
     None
 }
 
-/// The part of its ports, be they an adapter's or a program's; a process has those of one provider.
+/// The part of its ports, be they of an adapter or in software; a process has those of one provider.
 pub(super) fn ports_of(record: &[u8]) -> Option<(RecordPart, &[u8])> {
     let all = [RecordPart::Verbs, RecordPart::Dpdk, RecordPart::Roce];
     all.into_iter()
         .find_map(|part| Some((part, part_of(record, part)?)))
 }
 
-/// A single part has this as its first byte in no version.
+/// First byte of a record; no version of a single part starts with it.
 const FORM: u8 = 0x51;
-/// No record of a process is longer.
+/// Most bytes of a process's record.
 pub const MOST_RECORD_BYTES: usize = 1 + 2 + verbs::MOST_PART_BYTES + 2 + tcp::MOST_RECORD_BYTES;
 
 #[cfg(test)]

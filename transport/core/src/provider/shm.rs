@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Provider `shm`: frames through the rings of the node segment, bodies that do not fit through the pool, large data
-//! by one copy between the two processes (`transfer.rs`).
+//! Provider `shm`: frames through the rings of the node segment, larger bodies through the pool, large data by one
+//! copy between the two processes (`transfer.rs`).
 
 mod first;
 mod one_sided;
@@ -18,8 +18,8 @@ use ring::{
 };
 
 use super::cma;
+use super::counters::{FabricCounters, FabricStats, ShmCounts};
 use super::distance::{Distance, Fill};
-use super::ledger::{FabricCounters, FabricStats, ShmCounts};
 use super::transfer::{Help, Transfers};
 use crate::arena::Arenas;
 use crate::{
@@ -31,14 +31,14 @@ pub use first::FirstFrame;
 
 /// The rings of this process, or nothing where it is alone.
 ///
-/// More than sixty methods: beside those of every wire it has the lanes, each of which is a shorter form of one of these.
+/// More than sixty methods: beside those of every wire it has the lanes, each a shorter form of one of them.
 #[derive(Debug)]
 pub(super) struct Shm {
-    /// By peer; one that never has room stands for a peer with whom this segment is not shared.
+    /// By peer; a sender that never has room stands for a peer that does not share this segment.
     senders: Vec<CachePadded<Tx>>,
     receivers: Box<[Rx]>,
     words: WordCounts,
-    /// Receivers to poll each time: those that are looked at, and those with something in them.
+    /// Receivers to poll each time: those that need no bell, and those that have frames.
     active: Active,
     pub(super) pool: Option<Pool<'static>>,
     pub(super) finished: VecDeque<Completion>,
@@ -46,7 +46,8 @@ pub(super) struct Shm {
     pub(super) node: Option<Node>,
     pub(super) arenas: Option<Arenas>,
     bell: Option<&'static Bell>,
-    /// Secrets, two words per local rank: what that rank must show, or have read, to touch this process's memory.
+    /// Secrets, two words per local rank: that rank must present them, or have read them, to access this process's
+    /// memory.
     nonces: Box<[[u64; 2]]>,
     can_fence: bool,
     sleepless: bool,
@@ -57,7 +58,7 @@ pub(super) struct Shm {
     pub(super) stats: Arc<ShmCounts>,
 }
 
-/// Towards one peer: one cache line of private state.
+/// State of sending to one peer: one private cache line.
 #[derive(Debug)]
 struct Tx {
     producer: Producer<'static>,
@@ -67,41 +68,41 @@ struct Tx {
     distance: Distance,
 }
 
-/// What the fast path of words has moved: it counts nothing, so the rings tell.
+/// Counts of the fast path of words: it does no counting itself, so the counts are read from the rings.
 #[derive(Clone, Debug)]
 pub(super) struct WordCounts {
     /// By peer.
-    told_by: Arc<Grown<OnceLock<&'static ProducerCounts>>>,
+    published_by: Arc<Grown<OnceLock<&'static ProducerCounts>>>,
 }
 
 impl Default for WordCounts {
     fn default() -> Self {
-        let told_by = Arc::new(Grown::new(0));
-        Self { told_by }
+        let published_by = Arc::new(Grown::new(0));
+        Self { published_by }
     }
 }
 
 impl WordCounts {
-    /// Words that went to a peer, and the bytes in them; for any thread and for signal handlers. Never more than went, and less
-    /// only while a send is under way.
+    /// Words sent to a peer, and the bytes in them; for any thread and for signal handlers. Never more than were sent,
+    /// and less only while a send is in progress.
     pub(super) fn of(&self, peer: Peer) -> (u64, u64) {
-        let told = self.told_by.get(peer.0 as usize);
-        let Some(told) = told.and_then(OnceLock::get) else {
+        let published = self.published_by.get(peer.0 as usize);
+        let Some(published) = published.and_then(OnceLock::get) else {
             return (0, 0);
         };
-        let counts = told.counts();
+        let counts = published.counts();
         let missing = counts.short_words * (8 - SHORT_WORD_BYTES);
         (counts.words, (8 * counts.words).saturating_sub(missing))
     }
 
-    /// Frames that went to all ranks of the node.
+    /// Frames sent to all ranks of the node.
     pub(super) fn frames(&self) -> u64 {
-        let told = self.told_by.iter().filter_map(OnceLock::get);
-        told.map(|told| told.counts().frames).sum()
+        let published = self.published_by.iter().filter_map(OnceLock::get);
+        published.map(|published| published.counts().frames).sum()
     }
 }
 
-/// From one peer.
+/// State of receiving from one peer.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Rx {
@@ -113,7 +114,7 @@ struct Rx {
     reach: PeerAccess,
 }
 
-/// The location of memory of a peer.
+/// Location of memory of a peer.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum PeerMemory {
     /// In its own address space.
@@ -127,9 +128,9 @@ pub(super) enum PeerMemory {
 pub(super) enum PeerAccess {
     /// Not tried yet.
     Unknown,
-    /// It can: process id, and the secret that was read there.
+    /// Access works: process id, and the secret that was read there.
     Yes { pid: u32, secret: u64 },
-    /// It cannot.
+    /// Access fails.
     No,
 }
 
@@ -138,7 +139,7 @@ impl Shm {
         Self::counting(node, peers, WordCounts::default(), Arc::default())
     }
 
-    /// A further segment of the same node, for a process with so many peers. It counts into the same counts.
+    /// A further segment of the same node, for a process with `peers` peers. It shares this one's counters.
     pub(super) fn beside(&self, node: Node, peers: u32) -> Self {
         let mut shm = Self::counting(
             Some(node),
@@ -180,28 +181,28 @@ impl Shm {
         shm
     }
 
-    /// There are so many peers now; those that are new share no segment that is known here.
+    /// Makes room for new peers, `peers` in all; the new ones share no segment that is known here.
     pub(super) fn make_room_for(&mut self, peers: u32) {
         let nowhere = || CachePadded::new(Tx::nowhere());
         self.senders.resize_with(peers as usize, nowhere);
-        self.words.told_by.grow_to(peers as usize);
+        self.words.published_by.grow_to(peers as usize);
     }
 
     fn join(&mut self, node: Node) {
         let (segment, me) = (node.segment, node.local_rank);
         let size = segment.local_size();
-        // Not to itself: that is the loopback's, and there is one way between two processes.
+        // Not to this process, which the loopback serves: there is one path between two processes.
         for (to, peer) in node.others() {
-            // Like the segment, it stays for ever: others may read it at any time.
-            let told: &ProducerCounts = Box::leak(Box::default());
-            let place = self.words.told_by.get(peer.0 as usize);
-            if place.is_none_or(|place| place.set(told).is_err()) {
-                // Another segment leads there.
+            // Like the segment, never freed: it may be read at any time.
+            let published: &ProducerCounts = Box::leak(Box::default());
+            let place = self.words.published_by.get(peer.0 as usize);
+            if place.is_none_or(|place| place.set(published).is_err()) {
+                // Another segment reaches that peer.
                 continue;
             }
             *self.senders[peer.0 as usize] = Tx {
                 producer: Producer::new(segment.ring(to, me), segment.pair_line(to, me))
-                    .telling(told),
+                    .with_counts(published),
                 bell: Some(segment.bell(to)),
                 local: to,
                 distance: Distance::default(),
@@ -233,8 +234,8 @@ impl Shm {
         self.post_body(to, head, body)
     }
 
-    /// A send that needs no look at the returned credit; for bodies of more than a slot has, a buffer must be free too. `None`:
-    /// nothing was posted. `Some(false)`: the bell must be rung.
+    /// Posts a send that needs no look at the returned credit; for bodies larger than a slot's, a buffer must be free
+    /// too. `None`: nothing was posted. `Some(false)`: the bell must be rung.
     #[inline(always)]
     pub(super) fn post_at_hand(&mut self, to: Peer, head: Head, body: &[u8]) -> Option<bool> {
         let tx = self.senders.get_mut(to.0 as usize)?;
@@ -272,7 +273,7 @@ impl Shm {
         if !tx.producer.has_room() {
             return Err(Full);
         }
-        let way = tx.distance.way(body.len());
+        let choose_fill = tx.distance.choose_fill(body.len());
         // The peer has a core of its own.
         let is_elsewhere = tx.distance.is_far() || self.attentive;
         let index = if is_elsewhere {
@@ -280,14 +281,14 @@ impl Shm {
         } else {
             pool.acquire()
         };
-        // Where others have all of them, and are away: this peer still has its own.
+        // If absent peers hold all buffers, this peer still has one of its own.
         let index = index.or_else(|| tx.producer.acquire_own().then_some(OWN_BUFFER));
         let (from, to_local) = (node.local_rank, tx.local);
         let buffer = index.and_then(|index| lent_buffer(&node.segment, from, to_local, index));
         let (Some(index), Some(buffer)) = (index, buffer) else {
             return Err(Full);
         };
-        match way {
+        match choose_fill {
             Fill::Plain => buffer.fill(body),
             Fill::PastCaches => buffer.fill_past_caches(body),
             Fill::Timed => tx.distance.measure(body.len(), || buffer.fill(body)),
@@ -321,8 +322,8 @@ impl Shm {
             .try_push(BYTES != 8, head, word)
     }
 
-    /// What is counted, but for the network.
-    pub(super) fn ledger(&self) -> FabricCounters {
+    /// The counters, without those of the network.
+    pub(super) fn counters(&self) -> FabricCounters {
         FabricCounters {
             shm: Arc::clone(&self.stats),
             net: None,
@@ -343,7 +344,7 @@ impl Shm {
         }
     }
 
-    /// Wakes a peer that sleeps, after a store to memory that it looks at before it does.
+    /// Wakes a peer that sleeps, after a store to memory that it polls before it sleeps.
     #[inline(always)]
     pub(super) fn nudge(&mut self, to: Peer) {
         if let Some(bell) = self.bell_of(to)
@@ -354,7 +355,7 @@ impl Shm {
         }
     }
 
-    /// The same for several.
+    /// Wakes several peers likewise.
     #[cold]
     pub(super) fn wake_all(&mut self, bells: &[&'static Bell]) {
         for bell in bells {
@@ -365,13 +366,13 @@ impl Shm {
         }
     }
 
-    /// The bell of a peer of this node; this process has no need of its own.
+    /// The bell of a peer of this node; none for this process itself.
     #[inline(always)]
     pub(super) fn bell_of(&self, peer: Peer) -> Option<&'static Bell> {
         self.senders[peer.0 as usize].bell
     }
 
-    /// A peer's number on the node; it has one.
+    /// A peer's local rank; it has one.
     #[inline(always)]
     fn local_of(&self, peer: Peer) -> u32 {
         self.senders[peer.0 as usize].local
@@ -419,7 +420,7 @@ impl Shm {
         self.poll_from(0, completions);
     }
 
-    /// As [`poll`](Self::poll), but for the ring that is polled first.
+    /// As [`poll`](Self::poll), but without the ring that is polled first.
     pub(super) fn poll_beside_first(&mut self, completions: &mut Completions) {
         self.poll_from(1, completions);
     }
@@ -428,7 +429,7 @@ impl Shm {
     fn poll_from(&mut self, first: usize, completions: &mut Completions) {
         self.polls += 1;
         self.active.polled();
-        // Before the rings: one that is never empty must not keep the ends of reads waiting.
+        // Before the rings: one that is never empty must not delay completions of reads.
         if self.transfers.is_busy() || !self.finished.is_empty() {
             self.poll_transfers(completions);
         }
@@ -443,7 +444,7 @@ impl Shm {
         }
     }
 
-    /// A poll gave all that it can: the next one begins with another ring.
+    /// A poll filled the caller's array: the next one begins with another ring.
     #[cold]
     #[inline(never)]
     fn let_others_be_first(&mut self) {
@@ -459,7 +460,7 @@ impl Shm {
         while !completions.is_full() {
             let Some(frame) = rx.consumer.pop() else {
                 if !rx.looking {
-                    // Nothing inside, and whatever comes rings the bell.
+                    // It is empty, and any new frame rings the bell.
                     rx.active = false;
                     self.active.change(|ranks| {
                         ranks.swap_remove(at);
@@ -475,8 +476,8 @@ impl Shm {
                     words: frame.body,
                     body: body_of(&frame),
                 }));
-                // Its copy takes longer than the next frame's way here: a look now would only take the line away from
-                // its sender.
+                // Copying its body takes longer than the next frame takes to arrive: polling now would only take the
+                // cache line away from the sender.
                 if frame.head.len == LENT {
                     return;
                 }
@@ -503,7 +504,7 @@ impl Shm {
 
     #[inline(never)]
     fn activate(&mut self, from: u32, completions: &mut Completions) {
-        // A bit of a rank that does not exist is somebody's scribble.
+        // A bit of a rank that does not exist was set by a faulty process.
         let Some(rx) = self.receivers.get_mut(from as usize) else {
             self.stats.refused.add(1);
             return;
@@ -525,8 +526,8 @@ impl Shm {
         self.poll_receiver(self.active.ranks.len() - 1, completions);
     }
 
-    /// Looks away from rings that were silent for long. One heavy fence for all of them; they stay active, so each is
-    /// polled once more before it is left to its bell.
+    /// Stops polling rings that were silent for long. One heavy fence serves all of them; they stay active, so each is
+    /// polled once more before it depends on its bell.
     fn make_room_to_look(&mut self) {
         if !self.can_fence {
             return;
@@ -571,7 +572,7 @@ impl Shm {
         }
     }
 
-    /// Says that this process is about to sleep. `false`: something has come.
+    /// Announces that this process is about to sleep. `false`: something has arrived.
     fn doze(&mut self) -> bool {
         if self.sleepless {
             return false;
@@ -595,7 +596,7 @@ impl Shm {
         true
     }
 
-    /// Whether this process has no others on its node.
+    /// Whether this process is alone on its node.
     pub(super) fn is_alone(&self) -> bool {
         self.bell.is_none()
     }
@@ -612,7 +613,7 @@ impl Shm {
             .node
             .as_ref()
             .and_then(|node| lent_buffer(&node.segment, from, node.local_rank, index));
-        // An index or a length that no pool has was garbled on the way: nothing is copied.
+        // An invalid index or length was garbled in shared memory: nothing is copied.
         let Some(buffer) = buffer else { return 0 };
         let bytes = (bytes as usize).min(POOL_BUFFER_BYTES).min(target.len());
         // The next frame of a stream comes while this one is copied.
@@ -628,7 +629,7 @@ impl Shm {
         }
     }
 
-    /// Memory that all ranks of the node reach directly.
+    /// Allocates memory that all ranks of the node reach directly.
     pub(super) fn allocate(&mut self, bytes: usize) -> Option<NonNull<u8>> {
         self.arenas.as_mut()?.allocate(bytes)
     }
@@ -639,8 +640,8 @@ impl Shm {
             .is_some_and(|arenas| arenas.free(place))
     }
 
-    /// Tries, once per peer, to read what the peer has put there for this process: the real operation on the real
-    /// peer, not a guess from settings.
+    /// Tries, once per peer, to read the secret that the peer has published for this process: the real operation on
+    /// the real peer, not a guess from settings.
     pub(super) fn reach(&mut self, peer: u32) -> PeerAccess {
         let rx = &mut self.receivers[peer as usize];
         if let (PeerAccess::Unknown, Some(node)) = (rx.reach, &self.node) {
@@ -659,7 +660,7 @@ impl Shm {
         self.receivers[peer as usize].reach
     }
 
-    /// The seal under which `peer` knows that words come from this process.
+    /// The seal by which `peer` verifies that words come from this process.
     pub(super) fn seal_for(&self, peer: u32, words: &[u64]) -> u64 {
         seal(self.nonces[peer as usize][0], words)
     }
@@ -669,7 +670,7 @@ impl Shm {
     fn arrive_internal(&mut self, from: u32, frame: &Frame, completions: &mut Completions) {
         match frame.head.kind {
             HELP => self.arrive_help(from, &frame.body),
-            // Dropping a request harms nobody, so whoever asks for it is heard.
+            // Dropping a request does no harm, so every revocation is accepted.
             REVOKE => self.transfers.drop_help(from, frame.body[0]),
             REVOKED => self.arrive_revoked(from, &frame.body),
             #[allow(clippy::cast_possible_truncation, reason = "an immediate has 32 bits")]
@@ -727,16 +728,16 @@ impl Shm {
         self.attentive
     }
 
-    /// Whether so many frames were taken one by one that a poll must come before the next.
+    /// Whether the limit of frames taken one by one is reached, so that a poll must come before the next.
     #[inline(always)]
     pub(super) fn has_run_out(&self) -> bool {
         self.active.has_run_out()
     }
 
-    /// Whether only a poll can show more.
+    /// Whether only a poll can return more.
     #[inline(always)]
     pub(super) fn must_poll(&self) -> bool {
-        self.active.first == Active::NOBODY
+        self.active.first == Active::NONE
     }
 
     pub(super) fn stats(&self) -> FabricStats {
@@ -746,7 +747,7 @@ impl Shm {
         }
     }
 
-    /// Frames that were posted.
+    /// Frames posted.
     pub(super) fn sent(&self) -> u64 {
         let senders = self.senders.iter();
         senders.map(|tx| u64::from(tx.producer.sent())).sum()
@@ -754,7 +755,7 @@ impl Shm {
 }
 
 impl Tx {
-    /// A frame with a body of up to 48 bytes. `false`: the bell must be rung.
+    /// Pushes a frame with a body of up to 48 bytes. `false`: the bell must be rung.
     #[inline(always)]
     fn push_inline(&mut self, head: Head, body: &[u8]) -> Result<bool, Full> {
         #[allow(clippy::cast_possible_truncation, reason = "at most a slot's body")]
@@ -764,7 +765,7 @@ impl Tx {
         Ok(slot.publish(Head { len, ..head }))
     }
 
-    /// Towards a peer that no ring leads to.
+    /// For a peer that no ring reaches.
     fn nowhere() -> Self {
         static NOWHERE: OnceLock<(Ring, PairLine)> = OnceLock::new();
         let (ring, line) = NOWHERE.get_or_init(|| (Ring::new(), PairLine::closed()));
@@ -819,7 +820,7 @@ fn lent(word: u64) -> RecvBuffer {
     }
 }
 
-/// The buffer of `sender` that a frame to `receiver` names; `None` for a number that no buffer has.
+/// The buffer of `sender` that a frame to `receiver` names; `None` for an invalid index.
 fn lent_buffer(segment: &Segment, sender: u32, receiver: u32, index: u32) -> Option<PoolBuffer> {
     if index == OWN_BUFFER {
         return Some(segment.own_buffer(sender, receiver));
@@ -827,7 +828,7 @@ fn lent_buffer(segment: &Segment, sender: u32, receiver: u32, index: u32) -> Opt
     segment.pool_buffer(sender, index)
 }
 
-/// Gives the buffer that a frame of `sender` named back to it.
+/// Returns the buffer that a frame of `sender` named.
 fn give_back_lent(node: &Node, frames: &Consumer<'static>, sender: u32, index: u32) {
     if index == OWN_BUFFER {
         frames.release_own();
@@ -836,7 +837,7 @@ fn give_back_lent(node: &Node, frames: &Consumer<'static>, sender: u32, index: u
     }
 }
 
-/// A keyed check word: whoever does not know the secret cannot make one for words of its choice.
+/// A keyed checksum: without the secret, none can be made for chosen words.
 pub(super) fn seal(secret: u64, words: &[u64]) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write_u64(secret);
@@ -858,13 +859,13 @@ pub(super) const HELP: u8 = 0x80;
 const WRITTEN: u8 = 0x81;
 /// A reader asks the owner to drop such a request.
 pub(super) const REVOKE: u8 = 0x82;
-/// The owner has done so.
+/// The owner has dropped the request.
 pub(super) const REVOKED: u8 = 0x83;
-/// Bytes of a word that has fewer than eight.
+/// Bytes of a short word.
 const SHORT_WORD_BYTES: u64 = 4;
 /// Length of a body that lies in the pool.
 const LENT: u8 = 0xff;
-/// Rings that are polled so eagerly that their senders need not ring.
+/// Most rings that are polled so often that their senders need not ring.
 const MOST_LOOKING: usize = 8;
-/// A ring that was silent for so many polls makes room for another.
+/// Polls without a frame after which a ring gives up its place among those.
 const SILENT_POLLS: u64 = 1 << 14;

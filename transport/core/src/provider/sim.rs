@@ -3,8 +3,8 @@
 //!
 //! Underneath is a packet wire that loses, delays, duplicates and reorders ([`net`]); on top of it a small reliability
 //! ([`flow`]) restores what every fabric promises. Ranks are taken off their processor at random, windows are so small
-//! that [`Full`] is an everyday answer, and time passes only when somebody calls [`SimNet::advance`]. The same seed and
-//! the same calls give the same result.
+//! that [`Full`] is an everyday answer, and time passes only in calls of [`SimNet::advance`]. The same seed and the
+//! same calls give the same result.
 
 mod flow;
 mod net;
@@ -19,10 +19,10 @@ use crate::{Atomic, Completions, Full, Head, Lease, Peer, RemoteKey, WorkId};
 pub(super) use net::SimRandom;
 use net::{SimPost, SimWire};
 
-/// What a simulated network does to packets and ranks. Times are in simulated nanoseconds.
+/// Faults and delays of a simulated network. Times are in simulated nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SimConfig {
-    /// Where all chance comes from.
+    /// Seed of all random choices.
     pub seed: u64,
     /// Ranks on the network.
     pub ranks: u32,
@@ -30,44 +30,44 @@ pub struct SimConfig {
     pub loss_permille: u32,
     /// Packets delivered twice, of 1000.
     pub duplicate_permille: u32,
-    /// Shortest way of a packet.
+    /// Shortest delay of a packet.
     pub least_delay_ns: u64,
-    /// Longest way of a packet; whatever is between the two reorders packets.
+    /// Longest delay of a packet; a range of delays reorders packets.
     pub most_delay_ns: u64,
-    /// Frames that may be under way from one rank to another, or wait there for a poll; at least 1.
+    /// Frames that may be in flight from one rank to another, or wait there for a poll; at least 1.
     pub window_frames: u32,
-    /// Large bodies that may be under way from one rank to another, or not released there; at least 1.
+    /// Large bodies that may be in flight from one rank to another, or not released there; at least 1.
     pub lent_buffers: u32,
     /// Longest time that a rank spends off its processor; 0 for never.
     pub most_away_ns: u64,
-    /// Share of the time that it does so, of 1000; at most 900.
+    /// Share of the time that it spends off, of 1000; at most 900.
     pub away_permille: u32,
     /// Whether reads and writes work; else they end with [`WorkOutcome::Unreachable`](crate::WorkOutcome::Unreachable).
     pub one_sided: bool,
-    /// What ways between nodes cost more; `None`: all ranks are on one.
+    /// Additional cost of packets between nodes; `None`: all ranks are on one node.
     pub between: Option<SimHop>,
 }
 
-/// Ranks on several nodes, and what a packet from one to another costs beside the way that it has in any case. Each node has one adapter,
-/// which takes the packets that leave it one after the other, and those that reach it.
+/// Ranks on several nodes, and the additional cost of a packet from one to another. Each node has one adapter, which
+/// processes outgoing packets one after the other, and likewise incoming ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SimHop {
-    /// Ranks of a node, which follow each other; at least 1.
+    /// Consecutive ranks on each node; at least 1.
     pub ranks_per_node: u32,
-    /// How much longer a packet is under way.
+    /// Additional delay of a packet.
     pub delay_ns: u64,
-    /// For how long an adapter is busy with a packet without data.
+    /// Time for which an adapter is busy with a packet without data.
     pub gap_ns: u64,
-    /// For how long it is busy with each byte of data, in thousandths of a nanosecond.
+    /// Time for which it is busy with each byte of data, in thousandths of a nanosecond.
     pub byte_ps: u64,
-    /// For how long the core of the rank that gets it is busy with a packet, from whatever node, that is more than an answer.
+    /// Time for which the receiving rank's core is busy with a packet, from any node, that is more than a reply.
     pub core_gap_ns: u64,
-    /// And with each byte of data, in thousandths of a nanosecond: to copy or combine it.
+    /// Time for each byte of data, in thousandths of a nanosecond: to copy or combine it.
     pub core_byte_ps: u64,
 }
 
 impl SimConfig {
-    /// A network on which nothing goes wrong.
+    /// A network without faults.
     #[must_use]
     pub fn calm(seed: u64, ranks: u32) -> Self {
         Self {
@@ -86,7 +86,7 @@ impl SimConfig {
         }
     }
 
-    /// A network whose troubles are drawn from the seed: some seeds lose a third of all packets, some have windows of
+    /// A network whose faults are drawn from the seed: some seeds lose a third of all packets, some have windows of
     /// one frame, some starve a rank, some do all of it.
     #[must_use]
     pub fn harsh(seed: u64, ranks: u32) -> Self {
@@ -104,7 +104,7 @@ impl SimConfig {
             lent_buffers: 1 + narrow(some(7)),
             most_away_ns: match some(200_000) {
                 0 => 0,
-                // Shorter ones change nothing that a rank could notice, and cost the simulation a step each.
+                // Shorter times change nothing that a rank could observe, and cost the simulation a step each.
                 time => time.max(2_000),
             },
             away_permille: narrow(some(500)),
@@ -114,7 +114,7 @@ impl SimConfig {
     }
 }
 
-/// What a simulated network did so far.
+/// Totals of a simulated network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SimStats {
     /// Packets put on the wire, duplicates included.
@@ -135,7 +135,8 @@ pub struct SimStats {
     pub between: u64,
 }
 
-/// A simulated network. Clones are the same network; give it to each rank's [`Fabric::simulated`](crate::Fabric::simulated).
+/// A simulated network. Clones share one network; give one to each rank's
+/// [`Fabric::simulated`](crate::Fabric::simulated).
 #[derive(Clone, Debug)]
 pub struct SimNet(Arc<Mutex<SimWire>>);
 
@@ -146,13 +147,13 @@ impl SimNet {
         Self(Arc::new(Mutex::new(SimWire::new(config))))
     }
 
-    /// Moves the clock to the next event and lets it happen. `false`: nothing is under way, and nothing will happen
-    /// until somebody posts.
+    /// Moves the clock to the next event and carries it out. `false`: nothing is in flight, and no event is due until
+    /// the next post.
     pub fn advance(&self) -> bool {
         self.lock().advance()
     }
 
-    /// What it does to packets and ranks.
+    /// The configuration.
     #[must_use]
     pub fn config(&self) -> SimConfig {
         self.lock().config()
@@ -176,7 +177,7 @@ impl SimNet {
         self.lock().is_running(rank.0)
     }
 
-    /// What happened so far.
+    /// Totals so far.
     #[must_use]
     pub fn stats(&self) -> SimStats {
         self.lock().stats
@@ -204,7 +205,7 @@ impl Sim {
         }
     }
 
-    /// Lets simulated time pass until something is here for this rank.
+    /// Advances simulated time until something has arrived for this rank.
     pub(super) fn sleep(&mut self, timeout: Duration) {
         self.stats.sleeps += 1;
         let mut net = self.net.lock();
@@ -222,7 +223,7 @@ impl Sim {
 }
 
 impl Provider for Sim {
-    /// One thread does everything. Large data go both ways, since tests want both.
+    /// One thread does everything. Large data are moved both by reads and by sends, since tests want both.
     fn caps(&self, _peer: Peer) -> Caps {
         Caps {
             max_inline_bytes: ring::SLOT_BODY_BYTES,

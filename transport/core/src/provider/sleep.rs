@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a process sleeps at all that may wake it: each wire is asked whether something has come, adds what it is woken by, and hears
-//! when the process is awake again. A network of which nothing is under way is left out of that, while a thread watches its
-//! descriptors.
+//! How a process sleeps on all events that may wake it: each wire checks for events, adds its wake-up sources, and is
+//! notified when the process is awake again. A network on which nothing is pending is left out, while a thread watches
+//! its descriptors.
 
 use std::time::Duration;
 
@@ -10,32 +10,35 @@ use super::net::NetworkProvider;
 use super::wire::Provider;
 
 impl Fabric {
-    /// Says, for who looks at this node from outside, after how many seconds without progress people want to know; 0: never.
+    /// Publishes, for tools that read this node's segment, the number of seconds without progress after which to
+    /// report a hang; 0: never.
     pub fn announce_patience(&self, seconds: u32) {
         if let Some(waits) = self.waits {
             waits.announce(seconds);
         }
     }
 
-    /// Says that this process is about to sleep: whether for the first time in this wait, and whether other threads of it may
-    /// be doing something else.
-    pub fn tell_wait(&self, begins: bool, beside_others: bool) {
+    /// Counts a sleep that is about to begin: `begins`, whether it is the first in this wait; `beside_others`, whether
+    /// other threads of the process may be running.
+    pub fn count_sleep(&self, begins: bool, beside_others: bool) {
         if let Some(waits) = self.waits {
-            waits.tell(begins, beside_others);
+            waits.count_sleep(begins, beside_others);
         }
     }
 
-    /// Promises that this process will never [`sleep`](Self::sleep), or takes that back: while it holds the process can be
-    /// attentive where the system has no fence for it. Say whether it is [attentive](Self::set_attentive) afterwards.
+    /// Promises that this process will never [`sleep`](Self::sleep), or revokes that: meanwhile the process can be
+    /// attentive even where the system has no fence for it. Call [`set_attentive`](Self::set_attentive) again
+    /// afterwards.
     pub fn set_sleepless(&mut self, sleepless: bool) {
         self.shm.set_sleepless(sleepless);
         self.later.set_sleepless(sleepless);
     }
 
-    /// Announces that this process is about to sleep. `false`: something has happened, poll again; `true`: call
+    /// Announces that this process is about to sleep. `false`: an event has occurred, poll again; `true`: call
     /// [`sleep`](Self::sleep) or [`stay_awake`](Self::stay_awake) now.
     pub fn prepare_sleep(&mut self) -> bool {
-        // A process that sleeps for its neighbours, again and again, has nothing to do with the network meanwhile.
+        // A process that sleeps again and again waiting for ranks of its node has nothing to do with the network
+        // meanwhile.
         let is_dormant = self.net.as_ref().is_some_and(NetworkProvider::is_dormant);
         self.leaves_net = is_dormant && self.wait_set.has_watched();
         let quiet = self.sim.as_mut().is_none_or(Provider::prepare_sleep);
@@ -51,10 +54,10 @@ impl Fabric {
         quiet
     }
 
-    /// Sleeps until somebody rings, at most for `timeout`.
+    /// Sleeps until a doorbell or descriptor wakes it, at most for `timeout`.
     pub fn sleep(&mut self, timeout: Duration) {
         if let Some(sim) = &mut self.sim {
-            // Its time is not that of the clock.
+            // Simulated time is not that of the clock.
             return sim.sleep(timeout);
         }
         self.shm.stats.sleeps.add(1);
@@ -75,7 +78,7 @@ impl Fabric {
         }
     }
 
-    /// Takes [`prepare_sleep`](Self::prepare_sleep) back.
+    /// Revokes [`prepare_sleep`](Self::prepare_sleep).
     pub fn stay_awake(&mut self) {
         self.shm.wake();
         self.later.wake();

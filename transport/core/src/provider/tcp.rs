@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Provider `tcp`: connections of the Internet protocol, which every host has. Every peer has a stream of packets (crate `session`) that
-//! goes over a connection, which is made with the first packet; connections break and are made again without losing or repeating
-//! anything. Reads, writes and atomic operations are carried out by the owner of the memory when it polls.
+//! Provider `tcp`: connections of the Internet protocol, which every host has. Every peer has a stream of packets
+//! (crate `session`) that goes over a connection, which is made with the first packet; connections break and are made
+//! again without losing or repeating anything. Reads, writes and atomic operations are carried out by the owner of the
+//! memory when it polls.
 //!
 //! # Layers
 //! [`Tcp`] is three things:
 //!
 //! - [`TcpLinks`]: peers, connections and how they are made; packets, kept and sent.
-//! - [`TcpTransfers`]: reads, writes, atomic operations, keys to memory, and data that are sent with the frames that announce them
-//!   (`unsolicited.rs`).
-//! - what comes (`arrive.rs`), which is handed to the caller or to `TcpTransfers`.
+//! - [`TcpTransfers`]: reads, writes, atomic operations, keys to memory, and data that are sent with the frames that
+//!   announce them (`unsolicited.rs`).
+//! - arriving packets (`arrive.rs`), which are delivered to the caller or to `TcpTransfers`.
 //!
-//! Nothing below knows of what is above; what befalls a connection is told upwards as a [`TcpLinkEvent`], which [`Tcp::settle`] hands on
-//! before a call ends. All system calls are behind one trait, [`Sockets`].
+//! Lower layers do not depend on upper ones; events of a connection are reported upwards as a [`TcpLinkEvent`], which
+//! [`Tcp::settle`] dispatches before a call ends. All system calls are behind one trait, [`Sockets`].
 //!
 //! # What a poll costs
-//! One system call as a rule: a receive on the connection that something came over last, or a look at all others by `epoll`, in turn.
-//! Where there is no connection, or nothing has come for long, most polls make none (`idle_polls.rs`).
+//! One system call as a rule: a receive on the connection over which bytes arrived last, or `epoll` on all others,
+//! alternately. Where there is no connection, or nothing has arrived for long, most polls make none (`idle_polls.rs`).
 
 mod active_open;
 mod address;
@@ -25,6 +26,7 @@ mod batching;
 mod beside;
 mod clock;
 mod congestion;
+mod connect;
 mod connect_queue;
 mod eviction;
 mod fake;
@@ -34,7 +36,6 @@ mod interfaces;
 mod keys;
 mod lent_bodies;
 mod links;
-mod meet;
 mod memory;
 mod notices;
 mod packet;
@@ -63,7 +64,7 @@ use std::sync::Arc;
 use arrive::TcpRecvBuffer;
 pub(super) use fake::FakeSockets;
 pub use fake::{FakeStreams, StreamsConfig};
-use idle_polls::Rest;
+use idle_polls::IdlePolls;
 use interfaces::CandidateAddress;
 use lent_bodies::Bodies;
 use links::{SockOwner, TcpLimits, TcpLinkEvent, TcpLinks};
@@ -78,41 +79,42 @@ use transfers::TcpTransfers;
 use works::TcpWork;
 
 use super::caps::{Caps, Mover};
-use super::ledger::NetCounts;
+use super::counters::NetCounts;
 use super::verbs::{ForeignPeer, NetLimits, NetworkSettings, PeerIdentities, WorkKind};
 use crate::wait_set::WaitSet;
 use crate::{Completions, Full, Head, Lease, Peer, RemoteKey, WorkId, net_info};
 pub(super) use address::MOST_RECORD_BYTES;
 
-/// The network of a process, over connections.
+/// The network of a process over TCP connections.
 #[derive(Debug)]
 pub(super) struct Tcp<S> {
     links: TcpLinks<S>,
     moves: TcpTransfers,
     bodies: Bodies,
     buffer: TcpRecvBuffer,
-    /// Peers of whom something has come that was not looked at.
+    /// Peers with received bytes that are not yet processed.
     backlog: VecDeque<u32>,
-    /// Whom something came of last.
+    /// The peer from which bytes arrived last.
     hot: Option<u32>,
-    /// Looks at which nothing had come, and whether anything came since the process last wanted to sleep.
+    /// Consecutive polls without an arrival, and whether anything has arrived since the process last prepared to
+    /// sleep.
     idle: u32,
     has_stirred: bool,
-    /// The caller says when it has done what follows from a poll.
+    /// The caller calls `uncork` after it has handled a poll's completions.
     corks: bool,
-    rest: Rest,
-    signs: Vec<SockEvent>,
-    /// What others are told.
+    rest: IdlePolls,
+    sock_events: Vec<SockEvent>,
+    /// The published addresses.
     addresses: Vec<IpAddr>,
     port: u16,
     host: String,
 }
 
 impl Tcp<System> {
-    /// Waits for connections of the other processes of a job.
+    /// Listens for connections of the other processes of a job.
     ///
     /// # Errors
-    /// What cannot be had, and what to do.
+    /// What is unavailable, and what to do.
     pub(super) fn open_best(
         me: Peer,
         peers: u32,
@@ -148,7 +150,7 @@ impl Tcp<System> {
 }
 
 impl Tcp<FakeSockets> {
-    /// Opens a place on a network that only exists in tests.
+    /// Opens an endpoint of a network that exists only in tests.
     pub(super) fn open_on(
         net: &FakeStreams,
         me: Peer,
@@ -184,12 +186,12 @@ fn limits_of(connections: u32, rails: u32, limits: NetLimits) -> TcpLimits {
     }
 }
 
-/// What of this host's addresses others are told, and why not the rest.
+/// This host's addresses, with the reason for each that is not published.
 pub(crate) fn addresses(network: &NetworkSettings) -> Result<Vec<net_info::AddressReport>, String> {
     addresses_to(network, false)
 }
 
-/// The same where others may be on other hosts.
+/// As `addresses`, where peers may be on other hosts.
 pub(super) fn addresses_to(
     network: &NetworkSettings,
     over_hosts: bool,
@@ -217,26 +219,26 @@ impl<S: Sockets> Tcp<S> {
             idle: 0,
             has_stirred: false,
             corks: false,
-            rest: Rest::default(),
-            signs: Vec::new(),
+            rest: IdlePolls::default(),
+            sock_events: Vec::new(),
             addresses: Vec::new(),
             port: 0,
             host: String::new(),
         }
     }
 
-    /// Where this process is found, for others.
+    /// The record of this process for its peers.
     pub(super) fn record(&self) -> Vec<u8> {
         let identity = self.links.identity;
         address::to_record(&self.addresses, self.port, identity, &self.host)
     }
 
-    /// What is counted.
+    /// The counters.
     pub(super) fn counts(&self) -> &Arc<NetCounts> {
         &self.links.counts
     }
 
-    /// Memory that all of this takes now, and that it takes at most.
+    /// Memory used now, and at most.
     pub(super) fn memory(&self) -> (usize, usize) {
         let now = size_of::<Self>()
             + self.links.bytes()
@@ -247,7 +249,7 @@ impl<S: Sockets> Tcp<S> {
         (now, now.max(most.saturating_add(unsolicited::KEPT_BYTES)))
     }
 
-    /// What can be done with any peer.
+    /// The capabilities, which are the same for every peer.
     pub(super) fn caps(&self) -> Caps {
         Caps {
             max_inline_bytes: ring::SLOT_BODY_BYTES,
@@ -272,7 +274,7 @@ impl<S: Sockets> Tcp<S> {
         Ok(())
     }
 
-    /// Posts a frame that may leave with the next one, or with the next poll, and the data that it announces perhaps with it.
+    /// Posts a frame that may leave with the next one, or with the next poll, and the announced data perhaps with it.
     pub(super) fn post_announcement(
         &mut self,
         to: Peer,
@@ -289,7 +291,7 @@ impl<S: Sockets> Tcp<S> {
                 self.moves.send_unsolicited(&mut self.links, to.0, key);
             }
             None => {
-                self.moves.refrain(to.0);
+                self.moves.count_bare_announcement(to.0);
                 self.links.post_deferrable(to.0, slot);
             }
         }
@@ -297,13 +299,14 @@ impl<S: Sockets> Tcp<S> {
         Ok(())
     }
 
-    /// What a peer announced with this key is not read.
+    /// Data that a peer announced with this key will not be read.
     pub(super) fn decline(&mut self, peer: Peer, key: RemoteKey) {
         self.moves.decline_unsolicited(&mut self.links, peer.0, key);
         self.settle();
     }
 
-    /// A packet for a peer, if there is room; `None`: the peer is lost, and nobody will ever read it. `data`: what it announces.
+    /// Makes a packet for a peer, if there is room; `None`: the peer is lost, and the frame is dropped. `data`: the
+    /// announced data.
     #[inline(always)]
     fn make_frame(
         &mut self,
@@ -325,7 +328,7 @@ impl<S: Sockets> Tcp<S> {
         let lacks_buffers = is_large && !side.session.may_lend();
         if side.session.room() == 0 || lacks_buffers || is_ordered {
             side.awaits_buffers |= lacks_buffers;
-            self.links.ask(to.0);
+            self.links.request_ack(to.0);
             return Err(Full);
         }
         if is_large {
@@ -344,12 +347,12 @@ impl<S: Sockets> Tcp<S> {
         Ok(Some(slot))
     }
 
-    /// Copies a body that was lent.
+    /// Copies a lent body.
     pub(super) fn copy_lent(&self, index: u32, target: &mut [u8]) -> usize {
         self.bodies.copy(index, target)
     }
 
-    /// It is given back.
+    /// Returns a lent body.
     pub(super) fn release(&mut self, peer: u32, index: u32) {
         if !self.bodies.release(index) {
             return;
@@ -357,25 +360,25 @@ impl<S: Sockets> Tcp<S> {
         let side = self.links.of(peer);
         side.lent = side.lent.saturating_sub(1);
         let is_awaited = side.session.give_back();
-        self.links.owe(peer);
+        self.links.owe_ack(peer);
         if is_awaited {
-            self.links.tell(peer);
+            self.links.send_ack(peer);
             self.settle();
         }
     }
 
-    /// Lets a peer reach memory.
+    /// Exports memory to a peer.
     pub(super) fn export(&mut self, peer: Peer, address: u64, bytes: u64) -> RemoteKey {
         let check = self.links.sockets.random();
         self.moves.exports.add(peer.0, address, bytes, check)
     }
 
-    /// The end of that.
+    /// Ends `export`.
     pub(super) fn withdraw(&mut self, peer: Peer, key: RemoteKey) {
         self.moves.withdraw(&mut self.links, peer.0, key);
     }
 
-    /// Begins a read or an atomic operation, or a write without an immediate.
+    /// Starts a read or an atomic operation, or a write without an immediate.
     pub(super) fn post_work(
         &mut self,
         peer: Peer,
@@ -389,7 +392,7 @@ impl<S: Sockets> Tcp<S> {
         self.settle();
     }
 
-    /// Begins a write.
+    /// Starts a write.
     pub(super) fn post_write(
         &mut self,
         peer: Peer,
@@ -412,74 +415,74 @@ impl<S: Sockets> Tcp<S> {
         );
         let begun = self.moves.begin_in_order(&mut self.links, work);
         if begun.is_err() {
-            self.links.ask(peer.0);
+            self.links.request_ack(peer.0);
         }
         self.settle();
         begun
     }
 
-    /// Meets a process of another job, as a further peer.
+    /// Adds a process of another job as a further peer.
     pub(super) fn meet(&mut self, peer: Peer, far: ForeignPeer) {
         self.links.known.meet(peer.0, far);
         self.links.secrets.meet(peer.0, far.stream_key);
     }
 
-    /// What the launcher says about a peer; `None`: that it has nothing of this provider.
+    /// Records a peer's part of its record; `None`: it has none for this provider.
     pub(super) fn learn_address(&mut self, peer: Peer, part: Option<&[u8]>) {
         self.links.learn_address(peer.0, part);
         self.settle();
     }
 
-    /// A peer whose address should be asked for; each is named once.
+    /// A peer whose record is to be requested; each is returned once.
     pub(super) fn wanted_address(&mut self) -> Option<u32> {
         self.links.wanted.pop_front()
     }
 
-    /// Gives a peer up.
+    /// Marks a peer lost.
     pub(super) fn lose(&mut self, peer: Peer, why: &str) {
         self.links.lose(peer.0, why);
         self.settle();
     }
 
-    /// Why a peer was given up.
+    /// Why a peer was lost.
     pub(super) fn why_lost(&self, peer: Peer) -> Option<&str> {
         self.links.find(peer.0)?.lost.as_deref()
     }
 
     #[inline(always)]
     pub(super) fn has_news(&self) -> bool {
-        !self.links.wanted.is_empty() || !self.links.news.is_empty()
+        !self.links.wanted.is_empty() || !self.links.notices.is_empty()
     }
 
-    /// Something that the user should know.
+    /// The next warning for the user.
     pub(super) fn next_complaint(&mut self) -> Option<String> {
-        self.links.news.next()
+        self.links.notices.next()
     }
 
-    /// Whether the kernel moves data of this process now, on a processor that this process may be keeping from it.
+    /// Whether the kernel is moving data of this process, on a processor that this process may be occupying.
     pub(super) fn needs_cores(&self) -> bool {
         self.moves.is_any_under_way()
     }
 
-    /// Whether this process has to wait for its core, which others are told.
+    /// Sets whether this process has to wait for its core, which is sent to its peers.
     pub(super) fn set_lacks_core(&mut self, lacks_core: bool) {
         self.links.lacks_core = lacks_core;
     }
 
-    /// Whether somebody with whom it is connected has.
+    /// Whether some connected peer has to wait for its core.
     pub(super) fn is_any_peer_lacking(&self) -> bool {
         self.links.is_any_lacking()
     }
 
-    /// Whether all that was sent has arrived, and everybody was told what has arrived here.
+    /// Whether all that was sent has arrived, and all that has arrived here is acknowledged.
     pub(super) fn is_quiet(&mut self) -> bool {
         self.uncork();
-        self.links.tell_all_owed();
+        self.links.send_owed_acks();
         self.settle();
         self.links.is_all_there() && self.moves.is_quiet()
     }
 
-    /// Tells works what has become of connections.
+    /// Dispatches the events of connections to transfers.
     pub(super) fn settle(&mut self) {
         while let Some(upshot) = self.links.upshots.pop_front() {
             match upshot {
@@ -495,21 +498,21 @@ impl<S: Sockets> Tcp<S> {
                     serving,
                 } => {
                     self.moves.serving -= serving;
-                    self.moves.ask_again(&mut self.links, peer, made);
+                    self.moves.request_again(&mut self.links, peer, made);
                     self.moves.go_on(&mut self.links, peer);
                 }
             }
         }
     }
 
-    /// A peer is to be looked at in the next turn.
+    /// Schedules a peer for the next turn.
     fn wait_for(&mut self, peer: u32) {
         if !self.backlog.contains(&peer) {
             self.backlog.push_back(peer);
         }
     }
 
-    /// Asks once what happened.
+    /// Returns completions, without waiting.
     #[inline(never)]
     pub(super) fn poll(&mut self, completions: &mut Completions) {
         self.uncork();
@@ -519,12 +522,12 @@ impl<S: Sockets> Tcp<S> {
         }
     }
 
-    /// From now on the caller says [`uncork`](Self::uncork) when it has done what follows from a poll.
+    /// Promises that the caller calls [`uncork`](Self::uncork) when it has handled a poll's completions.
     pub(super) fn promise_uncork(&mut self) {
         self.corks = true;
     }
 
-    /// What follows from the last poll is done: what was posted meanwhile goes out together.
+    /// Ends the handling of the last poll's completions: packets posted meanwhile leave together.
     #[inline]
     pub(super) fn uncork(&mut self) {
         self.links.push_held();
@@ -537,7 +540,7 @@ impl<S: Sockets> Tcp<S> {
     fn poll_once(&mut self, completions: &mut Completions) {
         self.links.turn += 1;
         self.settle();
-        // First, so that they come through however much others send.
+        // First, so that they are delivered however much peers send.
         self.hand_up_ready(completions);
         if self.may_rest() {
             return;
@@ -545,7 +548,7 @@ impl<S: Sockets> Tcp<S> {
         let mut has_come = false;
         for _ in 0..self.backlog.len() {
             if completions.is_full() {
-                // Those who were not asked are the first of the next turn.
+                // The peers not served are the first of the next turn.
                 break;
             }
             let peer = self.backlog.pop_front();
@@ -580,8 +583,8 @@ impl<S: Sockets> Tcp<S> {
         } else {
             self.idle.saturating_add(1)
         };
-        if self.idle == TELL_AFTER && self.links.is_any_owing() {
-            self.links.tell_all_owed();
+        if self.idle == ACK_AFTER && self.links.is_any_owing() {
+            self.links.send_owed_acks();
             self.settle();
         }
         self.hand_up_ready(completions);
@@ -597,10 +600,10 @@ impl<S: Sockets> Tcp<S> {
         };
         let sockets = &self.links.sockets;
         self.rest
-            .goes_on(self.links.turn, every, || sockets.clock_ns())
+            .skips_turn(self.links.turn, every, || sockets.clock_ns())
     }
 
-    /// Hands up works that have ended, as far as there is room.
+    /// Delivers completed works, as far as there is room.
     fn hand_up_ready(&mut self, completions: &mut Completions) {
         while !completions.is_full()
             && let Some(completion) = self.moves.ready.pop_front()
@@ -609,21 +612,21 @@ impl<S: Sockets> Tcp<S> {
         }
     }
 
-    /// Sees to everything that has a sign. `true`: something has come of a peer.
+    /// Handles every socket with an event. `true`: a peer's bytes have arrived.
     fn look_at_all(&mut self, completions: &mut Completions) -> bool {
-        let mut signs = std::mem::take(&mut self.signs);
-        self.links.sockets.look(&mut signs);
+        let mut sock_events = std::mem::take(&mut self.sock_events);
+        self.links.sockets.look(&mut sock_events);
         let mut has_come = false;
-        for sign in signs.drain(..) {
+        for sign in sock_events.drain(..) {
             let SockEvent::On { sock, reads, sends } = sign else {
-                self.links.open_door();
+                self.links.accept_waiting();
                 continue;
             };
             match self.links.owner(sock) {
                 SockOwner::Nobody => {}
-                SockOwner::Stranger => self.links.go_on_with_stranger(sock),
-                SockOwner::Call(peer) => self.links.go_on_with_call(peer, sock),
-                SockOwner::RailCall(peer) => self.links.go_on_with_rail_call(peer, sock),
+                SockOwner::Stranger => self.links.continue_unproven(sock),
+                SockOwner::Call(peer) => self.links.continue_call(peer, sock),
+                SockOwner::RailCall(peer) => self.links.continue_rail_call(peer, sock),
                 SockOwner::Rail(peer) => {
                     if sends {
                         self.unblock_rail(peer, sock);
@@ -642,11 +645,11 @@ impl<S: Sockets> Tcp<S> {
             }
             self.settle();
         }
-        self.signs = signs;
+        self.sock_events = sock_events;
         has_come
     }
 
-    /// A rail takes bytes again.
+    /// A rail accepts bytes again.
     fn unblock_rail(&mut self, peer: u32, sock: Sock) {
         if let Some(rail) = self.links.rail(peer, sock) {
             rail.is_blocked = false;
@@ -654,15 +657,15 @@ impl<S: Sockets> Tcp<S> {
         }
     }
 
-    /// Whether nothing is here and nothing can be done: then there is a sign when there is.
+    /// Whether nothing is pending: then a socket event wakes the process for anything new.
     pub(super) fn prepare_sleep(&mut self) -> bool {
         debug_assert!(!self.is_dormant() || self.links.until_due().is_none());
         self.uncork();
-        self.links.tell_all_owed();
+        self.links.send_owed_acks();
         self.links.look_at_clock();
         self.settle();
         let has_stirred = std::mem::take(&mut self.has_stirred);
-        // Who sleeps is in nobody's way, and looks once more before.
+        // A sleeping process does not contend for the socket's lock, and polls once more before it sleeps.
         let was_paused = self.links.end_pauses();
         !has_stirred
             && !was_paused
@@ -679,7 +682,7 @@ impl<S: Sockets> Tcp<S> {
             && self.links.is_dormant()
     }
 
-    /// Adds what can wake the process, and when something is due.
+    /// Adds the events that can wake the process, and the time of the next timer.
     pub(super) fn fall_asleep(&mut self, waits: &mut WaitSet) {
         if let Some(due) = self.links.until_due() {
             waits.poll_after(due);
@@ -687,7 +690,7 @@ impl<S: Sockets> Tcp<S> {
         self.links.sockets.fall_asleep(waits);
     }
 
-    /// The process is awake again: whoever has woken it is found by looking at all.
+    /// The process is awake again: polling all sockets finds the one that woke it.
     pub(super) fn wake(&mut self) {
         self.hot = None;
         self.rest.end();
@@ -718,18 +721,18 @@ fn work_of(
     }
 }
 
-/// Connections with one peer, at most.
+/// Most connections with one peer.
 const MOST_RAILS: u32 = 4;
 
-/// Of so many turns one looks at all connections.
+/// One of so many turns polls all connections.
 const LOOK_EVERY: u64 = 8;
 /// The same where there is no connection.
 const ALONE_EVERY: u64 = 64;
-/// After so many looks in vain others come more seldom.
+/// Polls in vain after which they become rarer.
 const IDLE: u32 = 512;
-/// Of so many turns one looks at the clock.
+/// One of so many turns checks the timers.
 const CLOCK_EVERY: u64 = 64;
-/// After so many turns without anything peers are told what has arrived, which packets to them would have told.
-const TELL_AFTER: u32 = 64;
-/// A frame that is kept, with what belongs to it.
+/// Turns without an event after which explicit acknowledgements are sent, where no packets have carried them.
+const ACK_AFTER: u32 = 64;
+/// Memory of a stored frame, with its bookkeeping.
 const MOST_PACKET_BYTES: usize = 9 << 10;

@@ -5,13 +5,13 @@
 //!
 //! Data in the owner's arena the reader copies itself, without the kernel; the rest is the same.
 //!
-//! The owner is asked by a frame whose addresses carry a seal that only the reader can make; where it cannot help
-//! (no right to, or it is computing), the reader does all.
+//! The request to the owner is a frame whose addresses carry a seal that only the reader can make; where it cannot
+//! help (no right to, or it is computing), the reader does all.
 //!
-//! The shared words of an offer are only a hint: where they make no sense, say that a chunk could not be written, or
-//! stand still for long, the reader takes the offer back. A memory that was given back to the application must never
-//! be written late, so the reader then waits for the owner's word that it has dropped the request (an owner writes
-//! only while it polls, so who answers is not writing), or for the owner's end, and copies everything itself.
+//! The shared words of an offer are only a hint: where they make no sense, mark a chunk as failed, or do not change
+//! for long, the reader revokes the offer. Memory that was given back to the application must never be written late,
+//! so the reader then waits until the owner confirms that it has dropped the request (an owner writes only while it
+//! polls, so one that replies is not writing), or until the owner has ended, and copies everything itself.
 
 use std::collections::VecDeque;
 
@@ -28,7 +28,7 @@ use crate::{Completion, Completions, Head, Lease, WorkId, WorkOutcome};
 pub(super) struct Transfers {
     reads: VecDeque<ShmRead>,
     helps: VecDeque<Help>,
-    /// Requests that were dropped at their reader's wish, and whose readers wait to hear so: rank and place.
+    /// Requests that were revoked by their readers, which wait for the confirmation: rank and place.
     dropped: Vec<(u32, u64)>,
     /// Offers in use, one bit each.
     offers: u64,
@@ -40,7 +40,7 @@ pub(super) struct Transfers {
 struct ShmRead {
     work: WorkId,
     lease: Lease,
-    /// Whose memory is read, and where it lies.
+    /// Rank whose memory is read, and the location there.
     from: u32,
     source: PeerMemory,
     chunk_bytes: usize,
@@ -51,23 +51,23 @@ struct ShmRead {
     outcome: WorkOutcome,
 }
 
-/// Which process copies the chunks of a read.
+/// The processes that copy the chunks of a read.
 #[derive(Clone, Copy, Debug)]
 enum ShmReadCopier {
-    /// This process alone; the chunk that comes next.
+    /// This process alone; `next` is the next chunk.
     Alone { next: u32 },
     /// Both; chunks are claimed in the offer.
     Offered(Offered),
 }
 
-/// What a reader thinks of an offer of its own.
+/// The reader's state of one of its offers.
 #[derive(Clone, Copy, Debug)]
 struct Offered {
     index: u32,
     generation: u32,
     /// All chunks are claimed.
     exhausted: bool,
-    /// The offer's words cannot be believed.
+    /// The offer's words are inconsistent.
     broken: bool,
     /// The owner was asked to drop the request.
     revoked: bool,
@@ -81,7 +81,7 @@ impl Offered {
     }
 }
 
-/// A request of a peer to write a part of what it reads.
+/// A peer's request to write a part of what it reads.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Help {
     pub(super) from: u32,
@@ -100,24 +100,24 @@ impl Transfers {
     }
 
     pub(super) fn add_help(&mut self, help: Help) {
-        // Nobody has more offers than this; what is beyond was not asked by a reader that waits.
+        // No peer has more offers than this; requests beyond it are not from a waiting reader.
         if self.helps.len() < MOST_HELPS {
             self.helps.push_back(help);
         }
     }
 
-    /// A reader wants a request back.
+    /// A reader revokes a request.
     pub(super) fn drop_help(&mut self, from: u32, place: u64) {
         self.helps
             .retain(|help| (help.from, help.place) != (from, place));
-        // So many offers a reader can have; each has room of its own, whatever others ask for.
+        // A reader has at most so many offers; each reader has its own room, independent of other readers' requests.
         let theirs = self.dropped.iter().filter(|(rank, _)| *rank == from);
         if theirs.count() < OFFERS as usize {
             self.dropped.push((from, place));
         }
     }
 
-    /// The owner has dropped a request: nobody but the reader writes to that memory any more.
+    /// The owner has dropped a request: only the reader writes to that memory from now on.
     pub(super) fn help_was_dropped(&mut self, from: u32, place: u64) {
         for at in 0..self.reads.len() {
             let read = &self.reads[at];
@@ -161,7 +161,7 @@ impl Shm {
         self.transfers.reads.push_back(read);
     }
 
-    /// Asks the owner of the data to help, if that can pay: enough data, a core for each side, room to ask.
+    /// Asks the owner of the data to help, if that can pay: enough data, a core for each side, room for the request.
     fn offer(&mut self, from: u32, lease: &Lease, source: PeerMemory) -> ShmReadCopier {
         let alone = ShmReadCopier::Alone { next: 0 };
         let Some(node) = &self.node else { return alone };
@@ -172,7 +172,8 @@ impl Shm {
         if lease.bytes() < source.worth_help_bytes() || !self.is_attentive() {
             return alone;
         }
-        // Who cannot be reached has no way to help, and its word that it has dropped a request could not be checked.
+        // A process that cannot be reached cannot help, and its confirmation of a dropped request could not be
+        // checked.
         if !matches!(self.reach(from), PeerAccess::Yes { .. }) {
             return alone;
         }
@@ -187,14 +188,14 @@ impl Shm {
             revoked: false,
             waited: 0,
         };
-        let asked = [
+        let request = [
             source.to_word(),
             lease.address(),
             lease.bytes() as u64,
             offered.place(),
         ];
-        let check = self.seal_for(from, &asked);
-        let words = [asked[0], asked[1], asked[2], asked[3], check];
+        let check = self.seal_for(from, &request);
+        let words = [request[0], request[1], request[2], request[3], check];
         #[allow(
             clippy::cast_possible_truncation,
             reason = "a slot's body has 48 bytes"
@@ -323,7 +324,7 @@ impl Shm {
         false
     }
 
-    /// A read waits for its owner: after some time, or at once if the offer is broken, it asks for the offer back.
+    /// Handles a read that waits for its owner: after some time, or at once if the offer is broken, revokes the offer.
     fn doubt(&mut self, at: usize) {
         let read = &mut self.transfers.reads[at];
         let from = read.from;
@@ -344,7 +345,7 @@ impl Shm {
         }
     }
 
-    /// Whether the process that was found to be this rank has ended; what the segment says now may be anybody's.
+    /// Whether the process that was identified as this rank has ended; the segment's present content may be another's.
     fn is_gone(&mut self, rank: u32) -> bool {
         match self.reach(rank) {
             PeerAccess::Yes { pid, .. } => cma::is_gone(pid),
@@ -352,8 +353,8 @@ impl Shm {
         }
     }
 
-    /// Tells readers that their requests are dropped, as far as there is room; one that takes nothing keeps only itself
-    /// waiting.
+    /// Confirms to readers that their requests are dropped, as far as there is room; a reader whose ring is full
+    /// delays only itself.
     fn answer_readers(&mut self) {
         for (from, place) in std::mem::take(&mut self.transfers.dropped) {
             if !self.push_place(from, REVOKED, place) {
@@ -374,7 +375,7 @@ impl Shm {
         self.push(self.peer_of(to), head, &[place, check]).is_ok()
     }
 
-    /// Writes some chunks of what peers read from this process.
+    /// Writes some chunks of the reads by peers from this process.
     fn help_some(&mut self) {
         let mut budget = TURN_BYTES;
         while budget > 0 {
@@ -388,7 +389,7 @@ impl Shm {
         }
     }
 
-    /// Writes one chunk; `None` if there is none to write, or it could not be written.
+    /// Writes one chunk; `None` if there was none to write, or it could not be written.
     fn help(&mut self, help: &Help) -> Option<usize> {
         #[allow(
             clippy::cast_possible_truncation,
@@ -404,7 +405,7 @@ impl Shm {
         };
         let offset = chunk as usize * chunk_bytes;
         let bytes = chunk_bytes.min(total - offset);
-        // The reader chose the numbers: wherever they lead, the kernel checks both ends.
+        // The reader chose the numbers: whatever they are, the kernel checks both ends.
         let named = arena::is_name(help.source);
         let arenas = self.arenas.as_ref().filter(|_| named);
         let start = arenas.map_or(Some(help.source), |arenas| {
@@ -419,8 +420,8 @@ impl Shm {
 }
 
 impl PeerMemory {
-    /// From so many bytes on a second core makes a read shorter: more than one chunk; and where no kernel is in the way of
-    /// the first, so many that asking is nothing beside them.
+    /// Least bytes for which a second core makes a read shorter: more than one chunk; and where the first copies
+    /// without the kernel, so many that the request's cost is negligible.
     fn worth_help_bytes(self) -> usize {
         match self {
             Self::Process { .. } => SMALLEST_CHUNK + 1,
@@ -428,7 +429,7 @@ impl PeerMemory {
         }
     }
 
-    /// As the owner of the memory knows it.
+    /// The process as the owner of the memory identifies it.
     fn to_word(self) -> u64 {
         match self {
             Self::Process { address, .. } => address,
@@ -438,13 +439,13 @@ impl PeerMemory {
 }
 
 impl ShmRead {
-    /// Copies one chunk; answers its length.
+    /// Copies one chunk; returns its length.
     fn copy(&mut self, chunk: u32, arenas: Option<&mut Arenas>) -> usize {
         let (at, bytes) = self.range(chunk);
         match (self.source, arenas) {
             (PeerMemory::Process { pid, address }, _) => {
                 if !cma::read(pid, &mut self.lease, at, bytes, address + at as u64) {
-                    // A process that has ended is not to blame for its key: whoever ends the job says what happened.
+                    // The end of the process is no fault of its key: the code that ends the job reports the cause.
                     self.outcome = if cma::is_gone(pid) {
                         WorkOutcome::Unreachable
                     } else {
@@ -471,7 +472,7 @@ impl ShmRead {
 }
 
 /// Both sides compute it from the length alone: small enough that the two meet near the middle, large enough that the
-/// system call's fixed cost (half a microsecond) does not show.
+/// system call's fixed cost (half a microsecond) is negligible.
 fn chunk_bytes(bytes: usize) -> usize {
     let least = bytes.div_ceil(MAX_CHUNKS as usize).next_multiple_of(4096);
     (bytes / 8)
@@ -483,11 +484,11 @@ fn chunk_bytes(bytes: usize) -> usize {
 const SMALLEST_CHUNK: usize = 32 * 1024;
 const LARGEST_CHUNK: usize = 256 * 1024;
 const ARENA_HELP_BYTES: usize = 1 << 20;
-/// Bytes copied in one poll, so that other peers are not kept waiting.
+/// Bytes copied in one poll, so that other peers do not wait long.
 const TURN_BYTES: usize = 1 << 20;
-/// Polls that a reader spends waiting for its owner before it asks for the offer back: several milliseconds.
+/// Polls that a reader waits for its owner before it revokes the offer: several milliseconds.
 const PATIENT_POLLS: u32 = 1 << 16;
-/// Such a reader looks so often whether the owner still lives.
+/// Polls after which such a reader checks again whether the owner is alive.
 const PROBE_POLLS: u32 = 1 << 10;
 const MOST_HELPS: usize = OFFERS as usize * 64;
 

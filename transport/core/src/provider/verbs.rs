@@ -75,7 +75,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::caps::{Caps, Mover};
-use super::ledger::NetCounts;
+use super::counters::NetCounts;
 use super::tcp::addresses_to;
 use crate::wait_set::WaitSet;
 use crate::{Full, Head, Lease, LocalKey, Peer, RemoteKey, WorkId};

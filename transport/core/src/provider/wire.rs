@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a wire does: one trait, which every provider has. A fabric hands each call on to the wire that reaches the peer, and
-//! its turns and sleeps to all of them. What a default answers is what holds of a wire without that ability. What a wire can do it says
-//! itself ([`Caps`]).
+//! The interface of a wire: one trait, which every provider implements. A fabric forwards each call to the wire that
+//! reaches the peer, and its turns and sleeps to all of them. The default implementations are right for a wire without
+//! that ability, which reports its abilities in [`Caps`].
 //!
-//! The lanes of shared memory (`post_word`, `first_frame` and their kin) are no part of it: they are for the case that nothing
-//! has to be decided.
+//! The lanes of shared memory (`post_word`, `first_frame` and their kin) are no part of it: they are for the case
+//! without any decision.
 
 use std::ptr::NonNull;
 
@@ -12,9 +12,9 @@ use super::caps::Caps;
 use crate::wait_set::WaitSet;
 use crate::{Atomic, Completions, Full, Head, Lease, LocalKey, Peer, RemoteKey, WorkId};
 
-/// A provider, as the [`Fabric`](super::Fabric) sees it. What each call means, and when it may be made, stands there.
+/// A provider, as used by [`Fabric`](super::Fabric), which documents each call and when it may be made.
 pub(super) trait Provider {
-    /// What the queue pair to a peer can do.
+    /// The capabilities of the queue pair to a peer.
     fn caps(&self, peer: Peer) -> Caps;
 
     /// Posts a send.
@@ -31,7 +31,7 @@ pub(super) trait Provider {
         self.post_send(peer, head, body)
     }
 
-    /// What the peer announced with this key is not read.
+    /// Data that the peer announced with this key will not be read.
     fn decline(&mut self, _peer: Peer, _key: RemoteKey) {}
 
     /// Copies the body of a frame of this peer that lies in buffer `index`.
@@ -40,7 +40,7 @@ pub(super) trait Provider {
     /// Gives that buffer back.
     fn release(&mut self, peer: Peer, index: u32);
 
-    /// Whether what `key` names for the peer had better be sent through buffers than be read by it.
+    /// Whether data that `key` names for the peer should be sent through buffers rather than be read by it.
     fn had_better_stream(&mut self, _peer: Peer, _key: RemoteKey) -> bool {
         false
     }
@@ -56,7 +56,7 @@ pub(super) trait Provider {
     /// The memory of a key may go.
     fn withdraw(&mut self, _peer: Peer, _key: RemoteKey) {}
 
-    /// Makes memory known from which there will be many writes; `None`: nothing has to be.
+    /// Registers memory from which there will be many writes; `None`: no registration is needed.
     fn register(&mut self, _address: u64, _bytes: u64) -> Option<LocalKey> {
         None
     }
@@ -66,7 +66,7 @@ pub(super) trait Provider {
         true
     }
 
-    /// Where memory of the peer is mapped here.
+    /// The address at which memory of the peer is mapped here.
     fn place_of(&mut self, _peer: Peer, _key: RemoteKey) -> Option<NonNull<u8>> {
         None
     }
@@ -99,15 +99,15 @@ pub(super) trait Provider {
     /// Marks the peer dead, for this reason.
     fn lose(&mut self, _peer: Peer, _why: &str) {}
 
-    /// Asks once what happened, and does a bounded share of the work that is under way.
+    /// Returns completions, and does a bounded share of the pending work.
     fn poll(&mut self, completions: &mut Completions);
 
-    /// Whether nothing is here that a poll would give: then what is added to the [`WaitSet`] ends the sleep.
+    /// Whether a poll would find nothing: then the sources added to the [`WaitSet`] end the sleep.
     fn prepare_sleep(&mut self) -> bool;
 
-    /// Adds what can wake the process.
+    /// Adds the events that can wake the process.
     fn fall_asleep(&mut self, _waits: &mut WaitSet) {}
 
-    /// The process is awake, or has not fallen asleep.
+    /// The process is awake again, or did not fall asleep.
     fn wake(&mut self) {}
 }

@@ -159,7 +159,7 @@ impl<'a> NearHand<'a> {
         let note = BoardNote::of_call(self.number, RoundKind::Bcast, into.len()).encode();
         for (received, chunk) in chunks(into.len()).enumerate() {
             let entry = match self.waits_for_entry() {
-                true => self.seat.bcast_queue().told(),
+                true => self.seat.bcast_queue().next_entry(),
                 false => None,
             };
             let Some(entry) = entry.filter(|entry| entry.place == leader && entry.note == note)
@@ -183,7 +183,7 @@ impl<'a> NearHand<'a> {
         let next = queue.next();
         let arrives_soon = (0..poll_limit(self.universe)).any(|_| {
             std::hint::spin_loop();
-            queue.is_told(next)
+            queue.is_published(next)
         });
         arrives_soon || {
             let entry = Awaited::new(&self.seat, BoardEvent::Entry(next));

@@ -6,7 +6,7 @@ use ring::{Peeked, SLOT_BODY_BYTES};
 use super::{INTERNAL, LENT, Rx, give_back_lent, lent, lent_buffer};
 use crate::{Head, Node, Peer, RecvBuffer, words};
 
-/// A frame that is still in its ring; it stays there unless it is [taken](Self::take).
+/// A frame that is still in its ring, where it stays unless it is [taken](Self::take).
 #[derive(Debug)]
 pub struct FirstFrame<'a> {
     pub(super) rx: &'a mut Rx,
@@ -19,14 +19,14 @@ pub struct FirstFrame<'a> {
 }
 
 impl FirstFrame<'_> {
-    /// Who sent it.
+    /// The sender.
     #[inline(always)]
     #[must_use]
     pub fn peer(&self) -> Peer {
         self.rx.peer
     }
 
-    /// Its head; `len` is the length of a body of up to 48 bytes, anything else is the provider's.
+    /// Its head; `len` is the length of a body of up to 48 bytes, other values are the provider's.
     #[inline(always)]
     #[must_use]
     pub fn head(&self) -> Head {
@@ -40,7 +40,7 @@ impl FirstFrame<'_> {
         self.frame.word(0)
     }
 
-    /// Where its body is; `None`: only a [poll](crate::Fabric::poll) can take this frame.
+    /// Location of its body; `None`: only a [poll](crate::Fabric::poll) can take this frame.
     #[inline(always)]
     #[must_use]
     pub fn body(&self) -> Option<RecvBuffer> {
@@ -54,13 +54,13 @@ impl FirstFrame<'_> {
         (usize::from(len) <= SLOT_BODY_BYTES).then_some(RecvBuffer::Inline { bytes: len })
     }
 
-    /// Copies the first bytes of its body of up to 48, which has so many, to `target`.
+    /// Copies the start of its body of up to 48 bytes to `target`.
     #[inline(always)]
     pub fn copy_inline(&self, target: &mut [u8]) {
         words::unpack(|at| self.frame.word(at), target);
     }
 
-    /// Copies the first bytes of its [body](Self::body), which has so many, to `target`, and takes it out of the ring.
+    /// Copies the start of its [body](Self::body) to `target`, and takes it out of the ring.
     #[inline(always)]
     pub fn take_into(mut self, body: RecvBuffer, target: &mut [u8]) {
         match body {
@@ -70,14 +70,14 @@ impl FirstFrame<'_> {
         self.take();
     }
 
-    /// The body lies in a buffer of the sender, which gets it back.
+    /// Copies a body in a buffer of the sender, and returns the buffer.
     #[inline(never)]
     fn drain(&mut self, index: u32, target: &mut [u8]) {
-        // It takes as long as many small ones: the others must not be forgotten over it.
+        // It takes as long as many small ones: other peers must be polled in between.
         self.active.count_batch();
         let Some(node) = self.node else { return };
         let from = self.from;
-        // A number that no buffer has was garbled on the way: nothing is copied.
+        // An invalid index was garbled in shared memory: nothing is copied.
         let Some(buffer) = lent_buffer(&node.segment, from, node.local_rank, index) else {
             return;
         };
@@ -85,7 +85,7 @@ impl FirstFrame<'_> {
         give_back_lent(node, &self.rx.consumer, from, index);
     }
 
-    /// Takes it out of the ring. Not if its body lies in a buffer, which only [`take_into`](Self::take_into) gives back.
+    /// Takes it out of the ring. Not for a body in a buffer, which only [`take_into`](Self::take_into) returns.
     #[inline(always)]
     pub fn take(self) {
         self.rx.last_frame = *self.polls;
@@ -106,39 +106,39 @@ pub(super) struct Active {
 }
 
 impl Active {
-    pub(super) const NOBODY: u32 = u32::MAX;
+    pub(super) const NONE: u32 = u32::MAX;
 
-    /// Nobody yet, with room for so many.
+    /// An empty set, with room for `ranks` ranks.
     pub(super) fn with_room(ranks: u32) -> Self {
         Self {
             ranks: Vec::with_capacity(ranks as usize),
-            first: Self::NOBODY,
+            first: Self::NONE,
             batches: 0,
         }
     }
 
     pub(super) fn change(&mut self, change: impl FnOnce(&mut Vec<u32>)) {
         change(&mut self.ranks);
-        self.first = self.ranks.first().copied().unwrap_or(Self::NOBODY);
+        self.first = self.ranks.first().copied().unwrap_or(Self::NONE);
     }
 
-    /// Who takes frame after frame from the first ring would never look at the others, nor at its own transfers: after so
-    /// many there is no first one until the next poll.
+    /// Counts a batch. A caller that takes frame after frame from the first ring would never serve the others, nor its
+    /// own transfers: after so many batches there is no first ring until the next poll.
     #[inline(always)]
     fn count_batch(&mut self) {
         self.batches += 1;
         if self.batches >= MOST_BATCHES {
-            self.first = Self::NOBODY;
+            self.first = Self::NONE;
         }
     }
 
-    /// Whether that has come to pass.
+    /// Whether that limit is reached.
     #[inline(always)]
     pub(super) fn has_run_out(&self) -> bool {
         self.batches >= MOST_BATCHES
     }
 
-    /// A poll looks at everything.
+    /// Resets the count: a poll serves everything.
     #[inline(always)]
     pub(super) fn polled(&mut self) {
         if self.batches != 0 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reads, writes and atomic operations on memory of the node's other ranks: in their arenas, or by the system.
+//! Reads, writes and atomic operations on memory of the node's other ranks: in their arenas, or through the kernel.
 
 use std::ptr::NonNull;
 
@@ -10,7 +10,7 @@ use crate::provider::cma;
 use crate::{Atomic, Completion, Head, Lease, RemoteKey, WorkId, WorkOutcome, arena};
 
 impl Shm {
-    /// A page of gate lines, with their names.
+    /// Makes a page of gate lines, and returns them with their names.
     pub(in crate::provider) fn make_lines(&mut self) -> Vec<(&'static GateLine, u64)> {
         let Some(arenas) = &mut self.arenas else {
             return Vec::new();
@@ -42,7 +42,7 @@ impl Shm {
         self.arenas.as_mut()?.line_of(of, name)
     }
 
-    /// The gate line that this process names to itself.
+    /// The gate line named by this process itself.
     pub(in crate::provider) fn own_line(&self, name: u64) -> Option<&'static GateLine> {
         let arenas = self.arenas.as_ref()?;
         let address = arenas.address_of(name, LINE_BYTES as u64)?;
@@ -50,7 +50,7 @@ impl Shm {
         arenas.own_line(NonNull::new(place)?)
     }
 
-    /// Where memory that a rank names in its arena is mapped here.
+    /// The address at which memory that a rank names in its arena is mapped here.
     pub(super) fn mapped_place(&mut self, of: u32, key: RemoteKey) -> Option<NonNull<u8>> {
         self.arenas.as_mut()?.place_of(of, key.address, key.bytes)
     }
@@ -63,7 +63,7 @@ impl Shm {
 
     pub(super) fn key_for(&self, to: u32, address: u64, bytes: u64) -> RemoteKey {
         let arenas = self.arenas.as_ref();
-        // Whatever is named in an arena may be read: that takes no secret.
+        // Memory that is named in an arena may be read without a secret.
         let (address, check) = match arenas.and_then(|arenas| arenas.name_of(address, bytes)) {
             Some(name) => (name, 0),
             None => (address, self.seal_for(to, &[address, bytes])),
@@ -117,7 +117,7 @@ impl Shm {
                 flags: 0,
                 word: u64::from(immediate),
             };
-            // Room was there a moment ago, and only this process fills the ring.
+            // There was room just now, and only this process fills the ring.
             let _ = self.push(self.peer_of(to), head, &[]);
         }
         self.finished.push_back(Completion::Worked {
@@ -128,7 +128,7 @@ impl Shm {
         Ok(())
     }
 
-    /// Only memory in an arena can be changed in one step; what is elsewhere the system can only copy.
+    /// Only memory in an arena can be changed in one step; elsewhere the kernel can only copy.
     pub(super) fn change(
         &mut self,
         to: u32,
@@ -172,7 +172,7 @@ impl Shm {
         if done { WorkOutcome::Done } else { otherwise }
     }
 
-    /// Where the memory is that a key names, after all checks.
+    /// Location of the memory that a key names, after all checks.
     fn place_of(
         &mut self,
         peer: u32,
@@ -183,7 +183,7 @@ impl Shm {
         let fits = offset
             .checked_add(lease.bytes() as u64)
             .is_some_and(|end| end <= key.bytes);
-        // No secret is needed for an arena: whatever its owner names there may be read.
+        // An arena needs no secret: whatever its owner names there may be read.
         if let (true, Some(arenas)) = (arena::is_name(key.address), &self.arenas) {
             let whole = arenas.offset_of(key.address, key.bytes);
             return match whole.filter(|_| fits) {
@@ -211,7 +211,7 @@ impl Shm {
     }
 }
 
-/// Ends of writes that there is room for before anybody has posted one.
+/// Most completions of writes for which room is reserved in advance.
 const MOST_EXPECTED: usize = 65_536;
 const PAGE_BYTES: usize = 4096;
 const LINE_BYTES: usize = size_of::<GateLine>();

@@ -90,7 +90,7 @@ impl Provider for Shm {
         self.doze()
     }
 
-    /// Adds the bell, at which it was said that this process dozes.
+    /// Adds the bell, on which this process has announced that it dozes.
     fn fall_asleep(&mut self, waits: &mut WaitSet) {
         if let (Some(bell), Some(node)) = (self.bell, &self.node) {
             waits.add_doorbell(Doorbell {

@@ -3,7 +3,7 @@
 //! retransmission, without a clock or a wire of its own.
 //!
 //! An item is *received* when it and all before it have reached the other rank's adapter, and *consumed* when that
-//! rank has looked at it. The window counts items that are not consumed, so a rank that does not poll shuts it.
+//! rank has polled it. The window counts items that are not consumed, so a rank that does not poll closes it.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
@@ -11,11 +11,11 @@ use std::ops::Range;
 /// The sending half.
 #[derive(Debug)]
 pub(super) struct Sender<T> {
-    /// Items that are not known to be received, the first with sequence number `received`.
+    /// Unacknowledged items, the first with sequence number `received`.
     kept: VecDeque<T>,
     received: u64,
     consumed: u64,
-    /// Large bodies posted, and those whose buffers came back.
+    /// Large bodies posted, and those whose buffers were returned.
     lent: u64,
     returned: u64,
     timer: Timer,
@@ -26,12 +26,12 @@ pub(super) struct Sender<T> {
 pub(super) struct Receiver {
     expected: u64,
     ahead: BTreeSet<u64>,
-    /// Received items that the rank has not looked at.
+    /// Received items that the rank has not consumed.
     waiting: VecDeque<u64>,
     returned: u64,
 }
 
-/// What a receiver acknowledges. Its fields only grow, so the newest of several contains the others.
+/// The content of an acknowledgement. Its fields only grow, so the newest of several supersedes the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SimAck {
     received: u64,
@@ -39,12 +39,12 @@ pub(super) struct SimAck {
     returned: u64,
 }
 
-/// What to send again.
+/// Retransmission due after a timeout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Again {
     /// These items.
     Items(Range<u64>),
-    /// A question: everything was received, but the last answer may be lost.
+    /// A probe: everything was received, but the last acknowledgement may be lost.
     Probe,
 }
 
@@ -98,7 +98,7 @@ impl<T> Sender<T> {
         self.kept.get_mut(index)
     }
 
-    /// Takes in an acknowledgement; answers the items that it covers for the first time.
+    /// Processes an acknowledgement; returns the items that it covers for the first time.
     pub(super) fn acknowledge(&mut self, ack: SimAck, now: u64) -> Vec<T> {
         let news = ack.received > self.received
             || ack.consumed > self.consumed
@@ -124,12 +124,12 @@ impl<T> Sender<T> {
         done
     }
 
-    /// When [`timeout`](Self::timeout) wants to be called.
+    /// When [`timeout`](Self::timeout) is due.
     pub(super) fn deadline(&self) -> Option<u64> {
         self.timer.deadline
     }
 
-    /// Time has come to `now`: what to send again, if the deadline has passed.
+    /// Returns what to retransmit at time `now`, if the deadline has passed.
     pub(super) fn timeout(&mut self, now: u64) -> Option<Again> {
         if self.timer.deadline.is_none_or(|deadline| now < deadline) {
             return None;
@@ -159,7 +159,8 @@ impl Timer {
 }
 
 impl Receiver {
-    /// An item has arrived; answers those that are in order now. Nothing for a duplicate or one that came too early.
+    /// Accepts an arrived item; returns the items that are in order now. Empty for a duplicate or one that came too
+    /// early.
     pub(super) fn accept(&mut self, sequence: u64) -> Range<u64> {
         if sequence >= self.expected {
             self.ahead.insert(sequence);
@@ -171,17 +172,17 @@ impl Receiver {
         first..self.expected
     }
 
-    /// The rank must look at this item before it counts as consumed.
+    /// Marks an item as not consumed until the rank has polled it.
     pub(super) fn wait_for_look(&mut self, sequence: u64) {
         self.waiting.push_back(sequence);
     }
 
-    /// The rank has looked at the oldest item that waits.
+    /// The rank has consumed the oldest waiting item.
     pub(super) fn looked(&mut self) {
         self.waiting.pop_front();
     }
 
-    /// The buffer of a large body came back.
+    /// The buffer of a large body was returned.
     pub(super) fn give_back(&mut self) {
         self.returned += 1;
     }

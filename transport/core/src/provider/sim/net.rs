@@ -22,7 +22,7 @@ pub(super) struct SimWire {
     config: SimConfig,
     random: SimRandom,
     now: u64,
-    /// Time, then a number that keeps equal times in order.
+    /// By time, then by a number that keeps events of equal times in order.
     events: BinaryHeap<Reverse<(u64, u64)>>,
     happenings: Vec<Option<SimEvent>>,
     free: Vec<usize>,
@@ -30,25 +30,25 @@ pub(super) struct SimWire {
     adapters: Vec<SimAdapter>,
     /// Flow `from * ranks + to`.
     flows: Vec<Flow>,
-    /// Until when the adapter of each node is busy with packets that leave it, and with those that reach it.
+    /// For each node, until when its adapter is busy with outgoing packets, and with incoming ones.
     busy_until: Vec<[u64; 2]>,
-    /// Until when the core of each rank is busy with data that have reached it.
+    /// For each rank, until when its core is busy with data that have arrived.
     cores_until: Vec<u64>,
     pub(super) stats: SimStats,
 }
 
-/// From one rank to another.
+/// Packets from one rank to another.
 #[derive(Debug)]
 struct Flow {
     sender: Sender<SimPost>,
     receiver: Receiver,
-    /// Packets put on the wire, and the last of them that arrived.
+    /// Packets put on the wire, and the number of the last that arrived.
     sent: u64,
     latest: u64,
     secret: u64,
 }
 
-/// What one post hands to the simulated network, until it is acknowledged.
+/// A post of the simulated network, until it is acknowledged.
 #[derive(Debug)]
 pub(super) enum SimPost {
     Frame {
@@ -75,14 +75,14 @@ pub(super) enum SimPost {
         offset: u64,
         work: WorkId,
     },
-    /// A frame that the receiver has.
+    /// A frame that was delivered.
     Gone,
     /// A read or write that the receiver's adapter has carried out.
     Done(Completion),
 }
 
 impl SimPost {
-    /// Bytes of data that go with it: those of a read come back, which takes the adapters as long.
+    /// Bytes of data that go with it: those of a read count too, since the adapters take as long to return them.
     fn bytes(&self) -> u64 {
         match self {
             Self::Frame { body, .. } => body.len() as u64,
@@ -96,12 +96,12 @@ impl SimPost {
 /// The simulated network adapter of one rank.
 #[derive(Debug)]
 struct SimAdapter {
-    /// What arrived, and whether its sender waits for a look at it.
+    /// Arrived items, and whether their sender waits for them to be consumed.
     inbox: VecDeque<(u32, Completion)>,
     finished: VecDeque<Completion>,
     lent: Vec<Option<(u32, Box<[u8]>)>>,
     running: bool,
-    /// When the rank goes from or comes back to its processor.
+    /// When the rank is next taken off its processor, or returns to it.
     change: u64,
     refused: u64,
 }
@@ -123,7 +123,8 @@ enum SimPacket {
 impl SimWire {
     pub(super) fn new(config: SimConfig) -> Self {
         let mut random = SimRandom::new(config.seed);
-        // Twice the longest round trip, so that a wire without loss repeats nothing. How long packets wait at adapters nobody knows.
+        // Twice the longest round trip, so that a wire without loss retransmits nothing. Queueing delays at adapters
+        // are not known in advance.
         let timeout = match config.between {
             Some(hop) => 4 * (config.most_delay_ns + hop.delay_ns) + WAITS_AT_ADAPTERS_NS,
             None => 4 * config.most_delay_ns + 1,
@@ -168,7 +169,7 @@ impl SimWire {
         self.adapters[index(rank)].running
     }
 
-    /// Hands an item to the adapter, or back if it has no room.
+    /// Gives an item to the adapter, or returns it if there is no room.
     pub(super) fn post(&mut self, from: u32, to: u32, item: SimPost) -> Result<(), SimPost> {
         if let Some(done) = self.refuse_one_sided(from, &item) {
             return self.finish_later(from, item, done);
@@ -187,7 +188,7 @@ impl SimWire {
         Ok(())
     }
 
-    /// Reads and atomic operations need no room: their number is bounded by their poster.
+    /// Reads and atomic operations need no room: the poster bounds their number.
     pub(super) fn post_read(&mut self, from: u32, to: u32, item: SimPost) {
         match self.refuse_one_sided(from, &item) {
             Some(outcome) => {
@@ -313,7 +314,7 @@ impl SimWire {
         }
     }
 
-    /// An item is in order at the receiver's adapter.
+    /// Carries out an item that is in order at the receiver's adapter.
     fn carry_out(&mut self, from: u32, to: u32, sequence: u64) {
         let Some(place) = self.flow(from, to).sender.item(sequence) else {
             return;
@@ -358,9 +359,9 @@ impl SimWire {
                     lease.copy_to_process(key.address + offset);
                 }
                 let peer = Peer(from);
-                let told = immediate.filter(|_| outcome == WorkOutcome::Done);
-                let told = told.map(|immediate| Completion::Written { peer, immediate });
-                (SimPost::Done(worked(work, outcome, lease)), told)
+                let written = immediate.filter(|_| outcome == WorkOutcome::Done);
+                let written = written.map(|immediate| Completion::Written { peer, immediate });
+                (SimPost::Done(worked(work, outcome, lease)), written)
             }
             rest @ (SimPost::Gone | SimPost::Done(_)) => (rest, None),
         };
@@ -407,7 +408,7 @@ impl SimWire {
         })
     }
 
-    /// The same for an atomic operation.
+    /// Checks the key of an atomic operation likewise.
     fn check_word(
         &mut self,
         user: u32,
@@ -440,7 +441,8 @@ impl SimWire {
         WorkOutcome::BadKey
     }
 
-    /// How a read or write ends on a network that has none; `None` for frames, and on a network that has.
+    /// The outcome of a read or write on a network without one-sided operations; `None` for frames, and on a network
+    /// that has them.
     fn refuse_one_sided(&self, from: u32, item: &SimPost) -> Option<WorkOutcome> {
         let waits = matches!(item, SimPost::Read { .. } | SimPost::Atomic { .. });
         let one_sided = waits || matches!(item, SimPost::Write { .. });
@@ -480,7 +482,7 @@ impl SimWire {
         self.send(from, to, SimPacket::Item { sequence, number });
     }
 
-    /// Tells the sender of flow `from -> to` how far its receiver is.
+    /// Acknowledges to the sender of flow `from -> to` how far its receiver is.
     fn acknowledge(&mut self, from: u32, to: u32) {
         let ack = self.flow(from, to).receiver.ack();
         self.send(to, from, SimPacket::Ack(ack));
@@ -510,7 +512,7 @@ impl SimWire {
                 }
             }
             Some(Again::Probe) => self.send(from, to, SimPacket::Probe),
-            // The timer was set anew meanwhile, and has an event of its own.
+            // The timer was restarted meanwhile, and has another event.
             None => return,
         }
         self.set_timer(from, to);
@@ -533,7 +535,7 @@ impl SimWire {
         self.events.push(Reverse((time, id)));
     }
 
-    /// When a packet that is sent now arrives.
+    /// Arrival time of a packet that is sent now.
     fn arrival(&mut self, from: u32, to: u32, what: SimPacket) -> u64 {
         let way_ns = self.delay();
         let Some(hop) = self.config.between else {
@@ -545,7 +547,7 @@ impl SimWire {
         };
         let is_item = item.is_some();
         let bytes = item.as_deref().map_or(0, SimPost::bytes);
-        // Whose core has to do with the data.
+        // The rank whose core handles the data.
         let user = match item {
             Some(SimPost::Read { .. }) => from,
             _ => to,
@@ -564,7 +566,7 @@ impl SimWire {
         *core
     }
 
-    /// When a packet with so many bytes of data that is sent now has passed the adapters of two nodes.
+    /// When a packet with `bytes` bytes of data that is sent now has passed the adapters of two nodes.
     fn passes_adapters(
         &mut self,
         hop: SimHop,
@@ -605,7 +607,7 @@ impl SimWire {
         }
     }
 
-    /// How long a rank stays on, or off, its processor.
+    /// Duration of a rank's next stay on, or off, its processor.
     fn stretch(&mut self, running: bool) -> u64 {
         let SimConfig {
             most_away_ns,
@@ -674,7 +676,7 @@ impl SimRandom {
         self.next() % limit
     }
 
-    /// Whether something happens that happens so often of 1000 times.
+    /// Returns `true` with a probability of `permille` of 1000.
     pub(in crate::provider) fn chance(&mut self, permille: u32) -> bool {
         permille != 0 && self.below(1000) < u64::from(permille)
     }
@@ -702,14 +704,14 @@ fn place_of(id: u64) -> usize {
 
 /// Events that can be scheduled at one time: 2^24.
 const PLACE_BITS: u32 = 24;
-/// Nobody's packets wait longer.
+/// No packet waits longer.
 const WAITS_AT_ADAPTERS_NS: u64 = 1_000_000_000;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Sends `count` numbered frames from 0 to 1 and answers what arrived, with the statistics.
+    /// Sends `count` numbered frames from 0 to 1; returns the frames that arrived, with the statistics.
     fn carry(config: SimConfig, count: u64) -> (Vec<u64>, SimStats, u64) {
         let mut net = SimWire::new(config);
         let (mut sent, mut got) = (0, Vec::new());

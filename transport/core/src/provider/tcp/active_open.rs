@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Connecting to a peer: all its addresses are tried at once, and each again when it fails. The first that answers is asked for a
-//! welcome, and with that the call ends.
+//! Connecting to a peer: all its addresses are tried at once, and each again when it fails. The first that replies is
+//! sent a proof, and its WELCOME ends the attempt.
 
 use std::net::SocketAddr;
 
@@ -12,14 +12,14 @@ use super::sockets::Sock;
 #[derive(Debug)]
 pub(super) struct ActiveOpen {
     pub(super) tries: Vec<ConnectTry>,
-    /// The one that has proved the key and waits for a welcome.
+    /// The try that has proved the key and waits for a WELCOME.
     pub(super) proving: Option<usize>,
-    /// Since when it has its turn.
+    /// Start of its turn.
     pub(super) since_ns: u64,
-    /// There was no descriptor for it: that says nothing about the peer.
+    /// The process lacked a descriptor for it, which is no evidence about the peer.
     pub(super) lacks: bool,
-    /// Since when the peer's system has taken a connection, and since when one waits for a welcome.
-    heard_ns: Option<u64>,
+    /// Since when the peer's system has accepted a connection, and since when one waits for a WELCOME.
+    accepted_ns: Option<u64>,
     proved_ns: u64,
     /// Until when the silence of the peer was counted.
     pub(super) counted_ns: u64,
@@ -30,30 +30,33 @@ pub(super) struct ActiveOpen {
 pub(super) struct ConnectTry {
     pub(super) address: SocketAddr,
     pub(super) stage: ConnectStage,
-    /// How often it failed, and why the last time.
+    /// Number of failures, and the last reason.
     pub(super) failures: u8,
     pub(super) why: String,
-    /// How often in a row its system has said that nobody listens there, or somebody else has answered.
+    /// Consecutive refusals: its system reported that nothing listens there, or another process replied.
     pub(super) refusals: u8,
 }
 
-/// How far a connection attempt is.
+/// The stage of a connection attempt.
 #[derive(Debug)]
 pub(super) enum ConnectStage {
-    /// It failed: not before this time again.
+    /// It failed: not tried again before this time.
     Failed { again_at_ns: u64 },
-    /// HELLO is sent as soon as there is a connection.
+    /// HELLO is sent as soon as the connection is established.
     Connecting {
-        talk: HandshakeStream,
+        stream: HandshakeStream,
         hello: Hello,
         since_ns: u64,
     },
-    /// There is one; a RIDDLE is to come.
-    Greeted { talk: HandshakeStream, hello: Hello },
-    /// A WELCOME is to come.
+    /// Established; waits for RIDDLE.
+    Greeted {
+        stream: HandshakeStream,
+        hello: Hello,
+    },
+    /// Waits for WELCOME.
     Proved {
-        talk: HandshakeStream,
-        meeting: HandshakeContext,
+        stream: HandshakeStream,
+        context: HandshakeContext,
     },
 }
 
@@ -72,41 +75,41 @@ impl ActiveOpen {
             proving: None,
             since_ns: now_ns,
             lacks: false,
-            heard_ns: None,
+            accepted_ns: None,
             proved_ns: 0,
             counted_ns: now_ns,
         }
     }
 
-    /// One of its connections has come so far.
+    /// Sets the stage of one of its tries.
     pub(super) fn has_come(&mut self, index: usize, stage: ConnectStage, now_ns: u64) {
         if matches!(stage, ConnectStage::Proved { .. }) && self.proving != Some(index) {
             self.proving = Some(index);
             self.proved_ns = now_ns;
         }
         self.tries[index].stage = stage;
-        self.see_whether_heard(now_ns);
+        self.note_accepted(now_ns);
     }
 
-    pub(super) fn see_whether_heard(&mut self, now_ns: u64) {
-        let since_ns = self.heard_ns.unwrap_or(now_ns);
-        self.heard_ns = self.is_heard().then_some(since_ns);
+    pub(super) fn note_accepted(&mut self, now_ns: u64) {
+        let since_ns = self.accepted_ns.unwrap_or(now_ns);
+        self.accepted_ns = self.is_accepted().then_some(since_ns);
     }
 
-    /// Whether the peer's system has taken a connection not long ago: nobody else need be in a hurry to connect.
+    /// Whether the peer's system has accepted a connection recently: other connection attempts need not hurry.
     pub(super) fn is_promising(&self, now_ns: u64) -> bool {
-        let for_ns = self.heard_for_ns(now_ns);
+        let for_ns = self.accepted_for_ns(now_ns);
         for_ns.is_some_and(|for_ns| for_ns <= PROMISE_NS)
     }
 
-    /// For how long the peer's system has had a connection; `None`: it has none. One that is sent away at once is no sign of life of a
-    /// peer: somebody else may be there.
-    pub(super) fn heard_for_ns(&self, now_ns: u64) -> Option<u64> {
-        self.heard_ns
-            .map(|heard_ns| now_ns.saturating_sub(heard_ns))
+    /// For how long the peer's system has had a connection; `None`: it has none. A connection that is rejected at once
+    /// does not count: another process may be listening there.
+    pub(super) fn accepted_for_ns(&self, now_ns: u64) -> Option<u64> {
+        self.accepted_ns
+            .map(|accepted_ns| now_ns.saturating_sub(accepted_ns))
     }
 
-    /// The one that has waited so long for a welcome that others should be tried, if there are others.
+    /// The try that has waited so long for a WELCOME that others should prove instead, if there are others.
     pub(super) fn proves_in_vain(&self, now_ns: u64) -> Option<usize> {
         let greeted = |one: &ConnectTry| matches!(one.stage, ConnectStage::Greeted { .. });
         let is_late = now_ns.saturating_sub(self.proved_ns) > PROMISE_NS;
@@ -114,12 +117,12 @@ impl ActiveOpen {
         self.proving.filter(|_| has_others)
     }
 
-    /// Nobody has looked for so long: that time does not count.
-    pub(super) fn forgive(&mut self, passed_ns: u64) {
+    /// This process did not poll for so long: that time does not count.
+    pub(super) fn skip_time(&mut self, passed_ns: u64) {
         self.since_ns += passed_ns;
         self.counted_ns += passed_ns;
         self.proved_ns += passed_ns;
-        self.heard_ns = self.heard_ns.map(|heard_ns| heard_ns + passed_ns);
+        self.accepted_ns = self.accepted_ns.map(|accepted_ns| accepted_ns + passed_ns);
         for one in &mut self.tries {
             if let ConnectStage::Connecting { since_ns, .. } = &mut one.stage {
                 *since_ns += passed_ns;
@@ -127,7 +130,7 @@ impl ActiveOpen {
         }
     }
 
-    /// For how long it has had its turn.
+    /// Duration of its turn so far.
     pub(super) fn lasts_ns(&self, now_ns: u64) -> u64 {
         now_ns.saturating_sub(self.since_ns)
     }
@@ -136,16 +139,16 @@ impl ActiveOpen {
         self.socks().next().is_some()
     }
 
-    /// It waits for its turn: answers connections that are to be closed. Those stay that the peer's system has taken: the peer
-    /// finds them there when it looks, and would find dead ones beside each new one. What has failed is remembered.
+    /// Ends its turn: returns the connections to be closed. Those that the peer's system has accepted stay open: the
+    /// peer finds them when it polls, and would find dead ones beside each new one. Failures are remembered.
     pub(super) fn rest(&mut self) -> Vec<Sock> {
         self.fail_where(|stage| matches!(stage, ConnectStage::Connecting { .. }))
     }
 
-    /// It waits for its turn without any connection: answers all of them, which are to be closed.
+    /// Ends its turn without keeping any connection: returns all of them, to be closed.
     pub(super) fn let_go(&mut self) -> Vec<Sock> {
         let socks = self.fail_where(|stage| stage.sock().is_some());
-        (self.proving, self.heard_ns) = (None, None);
+        (self.proving, self.accepted_ns) = (None, None);
         socks
     }
 
@@ -158,53 +161,53 @@ impl ActiveOpen {
         socks
     }
 
-    /// Whether nothing is left to be tried: the peer's system has taken a connection at each address, and none of them may be waited
-    /// for in vain while others wait behind it.
+    /// Whether nothing is left to be tried: the peer's system has accepted a connection at each address, and none of
+    /// them is waited for in vain while others wait for their turn to prove.
     pub(super) fn may_stand_aside(&self) -> bool {
         let waits_behind = self.proving.is_some() && self.tries.len() > 1;
-        !waits_behind && self.tries.iter().all(|one| one.stage.is_heard())
+        !waits_behind && self.tries.iter().all(|one| one.stage.is_accepted())
     }
 
-    /// Whether the peer's system has taken a connection: then it is only a matter of time.
-    pub(super) fn is_heard(&self) -> bool {
-        self.tries.iter().any(|one| one.stage.is_heard())
+    /// Whether the peer's system has accepted a connection: the rest is only a matter of time.
+    pub(super) fn is_accepted(&self) -> bool {
+        self.tries.iter().any(|one| one.stage.is_accepted())
     }
 
-    /// Connections of it.
+    /// Its connections.
     pub(super) fn socks(&self) -> impl Iterator<Item = Sock> {
         self.tries.iter().filter_map(|one| one.stage.sock())
     }
 
-    /// Connections that the peer's system has taken, with the numbers of their addresses.
-    pub(super) fn heard(&self) -> Vec<(usize, Sock)> {
+    /// Connections that the peer's system has accepted, with the indices of their addresses.
+    pub(super) fn accepted(&self) -> Vec<(usize, Sock)> {
         let all = self.tries.iter().enumerate();
-        let heard = all.filter_map(|(index, one)| match &one.stage {
-            ConnectStage::Greeted { talk, .. } | ConnectStage::Proved { talk, .. } => {
-                Some((index, talk.sock))
+        let accepted = all.filter_map(|(index, one)| match &one.stage {
+            ConnectStage::Greeted { stream, .. } | ConnectStage::Proved { stream, .. } => {
+                Some((index, stream.sock))
             }
             _ => None,
         });
-        heard.collect()
+        accepted.collect()
     }
 
-    /// The address of a connection, by its number in the call.
+    /// The index of a connection's address.
     pub(super) fn of_sock(&self, sock: Sock) -> Option<usize> {
         let is_it = |one: &ConnectTry| one.stage.sock() == Some(sock);
         self.tries.iter().position(is_it)
     }
 
-    /// Connections that should be there by now.
+    /// Connections that should be established by now.
     pub(super) fn late(&self, now_ns: u64) -> Vec<Sock> {
         let late = self.tries.iter().filter_map(|one| match &one.stage {
-            ConnectStage::Connecting { talk, since_ns, .. } if since_ns + CONNECT_NS <= now_ns => {
-                Some(talk.sock)
-            }
+            ConnectStage::Connecting {
+                stream, since_ns, ..
+            } if since_ns + CONNECT_NS <= now_ns => Some(stream.sock),
             _ => None,
         });
         late.collect()
     }
 
-    /// When something is to be tried again.
+    /// Time of the next retry.
     pub(super) fn again_at_ns(&self) -> Option<u64> {
         let times = self.tries.iter().filter_map(|one| match one.stage {
             ConnectStage::Failed { again_at_ns } => Some(again_at_ns),
@@ -214,17 +217,18 @@ impl ActiveOpen {
         times.min()
     }
 
-    /// The peer is not at an address: the system of that host says so, or who is.
+    /// Records that the peer is not at an address: that host's system has refused, or another process has replied.
     pub(super) fn note_refusal(&mut self, index: usize, refusals: u8) {
         self.tries[index].refusals = refusals.saturating_add(1);
     }
 
-    /// Whether all addresses have been refused so often that the process has ended: one that has not listens to its end.
+    /// Whether all addresses have been refused so often that the process must have ended: a live one listens until its
+    /// end.
     pub(super) fn is_refused(&self) -> bool {
         self.tries.iter().all(|one| one.refusals >= CERTAIN)
     }
 
-    /// Why it does not succeed, for people.
+    /// Why it does not succeed, for the user.
     pub(super) fn words(&self) -> String {
         let each = self.tries.iter().map(|one| match &*one.why {
             "" => one.address.to_string(),
@@ -235,22 +239,22 @@ impl ActiveOpen {
 }
 
 impl ConnectStage {
-    fn is_heard(&self) -> bool {
+    fn is_accepted(&self) -> bool {
         matches!(self, Self::Greeted { .. } | Self::Proved { .. })
     }
 
     pub(super) fn sock(&self) -> Option<Sock> {
         match self {
             Self::Failed { .. } => None,
-            Self::Connecting { talk, .. }
-            | Self::Greeted { talk, .. }
-            | Self::Proved { talk, .. } => Some(talk.sock),
+            Self::Connecting { stream, .. }
+            | Self::Greeted { stream, .. }
+            | Self::Proved { stream, .. } => Some(stream.sock),
         }
     }
 }
 
 impl ConnectTry {
-    /// It failed; answers the connection, which is to be closed.
+    /// Marks a try as failed; returns its connection, which is to be closed.
     pub(super) fn fail(&mut self, why: String, now_ns: u64) -> Option<Sock> {
         let sock = self.stage.sock();
         self.failures = self.failures.saturating_add(1);
@@ -264,11 +268,11 @@ impl ConnectTry {
     }
 }
 
-/// A peer whose system has taken a connection so long ago need not be the one that answers there.
+/// Age of an accepted connection after which the peer need not be the process that listens there.
 const PROMISE_NS: u64 = 2_000_000_000;
-/// A connection that is not there after so much time is tried again.
+/// A connection that is not established after so much time is tried again.
 pub(super) const CONNECT_NS: u64 = 5_000_000_000;
-/// Refusals in a row that leave little doubt: tried ever more slowly, these take ten seconds.
+/// Refusals in a row that leave little doubt: with growing intervals, these take ten seconds.
 const CERTAIN: u8 = 27;
 const FIRST_PAUSE_NS: u64 = 1_000_000;
 const MOST_BACKOFF: u8 = 9;
@@ -292,7 +296,7 @@ mod tests {
             last = again;
         }
         assert_eq!(call.words(), "127.0.0.1:9: no");
-        assert!(!call.is_heard());
+        assert!(!call.is_accepted());
     }
 
     #[test]
@@ -303,12 +307,12 @@ mod tests {
             from: 1,
             to: 2,
             attempt: 3,
-            heard: 4,
+            welcomed: 4,
             is_rail: false,
             nonce: [5, 6],
         };
         let greeted = |sock| ConnectStage::Greeted {
-            talk: HandshakeStream::new(sock),
+            stream: HandshakeStream::new(sock),
             hello,
         };
         assert!(!call.is_promising(5));
@@ -316,18 +320,18 @@ mod tests {
         assert!(!call.may_stand_aside(), "the other was not tried");
         assert!(call.is_promising(5 + PROMISE_NS));
         assert!(!call.is_promising(6 + PROMISE_NS));
-        call.forgive(1);
+        call.skip_time(1);
         assert!(call.is_promising(6 + PROMISE_NS));
-        let meeting = HandshakeContext {
+        let context = HandshakeContext {
             keys: PairKey::new(StreamKey::new(1), StreamKey::new(1)),
             hello,
             nonce: [0; 2],
         };
-        let talk = HandshakeStream::new(0);
-        call.has_come(0, ConnectStage::Proved { talk, meeting }, 9);
+        let stream = HandshakeStream::new(0);
+        call.has_come(0, ConnectStage::Proved { stream, context }, 9);
         assert_eq!(call.proves_in_vain(10 + PROMISE_NS), None, "no other");
         call.has_come(1, greeted(1), 10);
-        assert!(call.tries.iter().all(|one| one.stage.is_heard()));
+        assert!(call.tries.iter().all(|one| one.stage.is_accepted()));
         assert_eq!(call.proves_in_vain(9 + PROMISE_NS), None);
         assert_eq!(call.proves_in_vain(10 + PROMISE_NS), Some(0));
         assert!(!call.may_stand_aside(), "one waits behind another");

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where a process is found by this provider: its part of the record of a process.
+//! The address of a process for this provider: its part of the process's record.
 //!
 //! | offset | bytes | field | |
 //! |-------:|------:|-------|-|
 //! |      0 |     1 | version | [`VERSION`] |
 //! |      1 |     1 | count | of addresses, in at most [`MOST_ADDRESS_BYTES`] |
 //! |      2 |     2 | port  | little endian |
-//! |      4 |     8 | identity | of the process, drawn at random: who connects says that it means this one |
-//! |     12 |     – | addresses | each 4 or 6, and so many or 16 bytes of an address of the Internet, as the network writes it |
+//! |      4 |     8 | identity | of the process, drawn at random: a connecting process names the one it means |
+//! |     12 |     – | addresses | each 4 or 6, and the 4 or 16 bytes of an IP address in network order |
 //! |        |       | host  | its name, for messages |
 
 use std::collections::HashSet;
@@ -18,12 +18,12 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TcpAddress {
     pub(super) host: Arc<TcpHost>,
-    /// Which process it is: addresses may lead to another one.
+    /// Identifies the process: the addresses may lead to another one.
     pub(super) identity: u64,
     port: u16,
 }
 
-/// The addresses and the name of a host, as its processes publish them.
+/// The addresses and the name of a host, as published by its processes.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct TcpHost {
     addresses: Box<[IpAddr]>,
@@ -35,12 +35,12 @@ pub(super) struct TcpHost {
 #[derive(Debug, Default)]
 pub(super) struct TcpHosts {
     all: HashSet<Arc<TcpHost>>,
-    /// When there are so many, those that no peer is at any more are forgotten.
+    /// Number of hosts at which unused ones are removed.
     many: usize,
 }
 
 impl TcpAddress {
-    /// Where to connect to.
+    /// The socket addresses to connect to.
     pub(super) fn addresses(&self) -> Vec<SocketAddr> {
         let addresses = self.host.addresses.iter();
         addresses
@@ -50,7 +50,7 @@ impl TcpAddress {
 }
 
 impl TcpHosts {
-    /// The same place, at the one host that is kept.
+    /// The same address, with the one stored copy of its host.
     pub(super) fn share(&mut self, place: TcpAddress) -> TcpAddress {
         if self.all.len() >= self.many {
             self.all.retain(|host| Arc::strong_count(host) > 1);
@@ -89,7 +89,7 @@ pub(super) fn to_record(addresses: &[IpAddr], port: u16, identity: u64, host: &s
     record
 }
 
-/// How many of these addresses a record has room for.
+/// How many of these addresses fit into a record.
 pub(super) fn how_many_fit(addresses: &[IpAddr]) -> usize {
     let ends = addresses.iter().scan(0, |end, address| {
         *end += if address.is_ipv4() { 5 } else { 17 };
@@ -98,7 +98,7 @@ pub(super) fn how_many_fit(addresses: &[IpAddr]) -> usize {
     ends.take_while(|end| *end <= MOST_ADDRESS_BYTES).count()
 }
 
-/// What a record says; `None`: nobody of this version wrote it.
+/// Parses a record; `None`: it is not of this version.
 pub(super) fn from_record(record: &[u8]) -> Option<TcpAddress> {
     let ([version, count, low, high], rest) = record.split_first_chunk()?;
     let (identity, mut rest) = rest.split_first_chunk()?;
@@ -118,7 +118,7 @@ pub(super) fn from_record(record: &[u8]) -> Option<TcpAddress> {
         rest = &after[if address.is_ipv4() { 4 } else { 16 }..];
         addresses.push(address);
     }
-    // It is shown to people.
+    // It is displayed to users.
     let name = String::from_utf8_lossy(rest).replace(char::is_control, "?");
     let host = Arc::new(TcpHost {
         addresses: addresses.into(),
@@ -133,10 +133,10 @@ pub(super) fn from_record(record: &[u8]) -> Option<TcpAddress> {
 
 const VERSION: u8 = 2;
 const FIXED_BYTES: usize = 12;
-/// Four of the new kind, or thirteen of the old one.
+/// Four IPv6 addresses, or thirteen IPv4 addresses.
 const MOST_ADDRESS_BYTES: usize = 68;
 const MOST_HOST_BYTES: usize = 17;
-/// No part of a record is longer.
+/// Most bytes of this part of a record.
 pub(in crate::provider) const MOST_RECORD_BYTES: usize =
     FIXED_BYTES + MOST_ADDRESS_BYTES + MOST_HOST_BYTES;
 
@@ -188,7 +188,7 @@ mod tests {
         assert!(Arc::ptr_eq(&kept[0].host, &kept[63].host));
         let expected = SocketAddr::new(address(9), 1639);
         assert_eq!(kept[639].addresses(), [expected]);
-        // Whoever tells of other hosts again and again leaves nothing behind.
+        // Records of other hosts, sent again and again, leave nothing behind.
         kept.truncate(64);
         for host in 0..=255 {
             hosts.share(read(host, 1));

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What comes from peers. Everything is received into one buffer of the process, but for data whose place is known by then: those go
-//! there. What the caller has no room for stays at its connection, and with it all behind it.
+//! Receiving from peers. All bytes are received into one buffer of the process, except data whose target is known by
+//! then: those are received in place. Packets for which the caller has no room stay at their connection, with all that
+//! follow.
 //!
-//! All of it was written by somebody else, who has proved to be of the job and may still be wrong: a length that no packet has, a
-//! number out of order, data that nobody asked for end the connection, and after some of that the peer is given up.
+//! All input is from a process that has proved to be of the job and may still be faulty: an invalid length, a number
+//! out of order, or unrequested data end the connection, and after several such errors the peer is given up.
 
 mod rail;
 
@@ -15,7 +16,7 @@ use super::packet::{
     TcpPacketHeader, TcpPacketKind, TcpReadRequest, TcpWorkReply, TcpWriteRequest, WRITE_BYTES,
     head_of, key_at,
 };
-use super::peer::{Found, Inflow, TcpDataTarget, TcpPeer};
+use super::peer::{Inflow, TargetMemory, TcpDataTarget, TcpPeer};
 use super::proof::{u32_at, u64_at};
 use super::sockets::Sockets;
 use super::{Tcp, memory::MemoryRange};
@@ -40,7 +41,7 @@ impl TcpRecvBuffer {
         self.to - self.from
     }
 
-    /// Where more goes, behind what waits.
+    /// The place for further bytes, after those that wait.
     fn place(&mut self) -> &mut [u8] {
         if self.from != 0 {
             self.bytes.copy_within(self.from..self.to, 0);
@@ -49,14 +50,14 @@ impl TcpRecvBuffer {
         &mut self.bytes[self.to..]
     }
 
-    /// The same, for at most so many bytes.
+    /// The same, for at most `bytes` bytes.
     fn place_of(&mut self, bytes: usize) -> &mut [u8] {
         let place = self.place();
         let bytes = bytes.min(place.len());
         &mut place[..bytes]
     }
 
-    /// A place for at most so many bytes, while nothing waits.
+    /// A place for at most `bytes` bytes, while no byte waits.
     fn place_for(&mut self, bytes: usize) -> &mut [u8] {
         self.make();
         &mut self.bytes[..bytes.min(BUFFER_BYTES)]
@@ -68,7 +69,7 @@ impl TcpRecvBuffer {
         }
     }
 
-    /// Begins with what was left at a connection.
+    /// Starts with the bytes left over at a connection.
     fn start(&mut self, rest: &mut Vec<u8>) {
         self.make();
         self.bytes[..rest.len()].copy_from_slice(rest);
@@ -80,18 +81,18 @@ impl TcpRecvBuffer {
 /// The result of parsing the next bytes of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TcpRecvStep {
-    /// Something was taken in.
+    /// A packet or some data were consumed.
     Taken,
-    /// More must come first.
+    /// More bytes are needed.
     Lacks,
-    /// The caller has no room, or has to see first what it was handed.
+    /// The caller has no room, or must first see the completions it has.
     Full,
-    /// Nobody who keeps to the rules sends that.
+    /// A protocol violation.
     Wrong(&'static str),
 }
 
 impl<S: Sockets> Tcp<S> {
-    /// Takes in what has come from a peer, up to some share. `true`: there was something.
+    /// Processes the bytes from a peer, up to some share. `true`: there were some.
     pub(super) fn take(&mut self, peer: u32, completions: &mut Completions) -> bool {
         if self.is_paused(peer) {
             return false;
@@ -137,11 +138,11 @@ impl<S: Sockets> Tcp<S> {
         }
     }
 
-    /// Whether a line is not looked at yet.
+    /// Whether a line is not to be polled yet.
     #[inline]
     fn is_paused(&mut self, peer: u32) -> bool {
         let line = self.links.find(peer).and_then(|side| side.line.as_ref());
-        // What is here already has no other sign.
+        // Bytes that are here already cause no other event.
         let line = line.filter(|line| !line.has_waiting() && line.paused_until_ns != 0);
         let Some(until_ns) = line.map(|line| line.paused_until_ns) else {
             return false;
@@ -153,8 +154,8 @@ impl<S: Sockets> Tcp<S> {
         !is_over
     }
 
-    /// Lets a line be, if the data of several reads are to come: each look takes the lock of the socket, for which the system waits when it
-    /// brings data.
+    /// Pauses polling of a line if the data of several reads are expected: each receive takes the lock of the socket,
+    /// for which the kernel waits when it delivers data.
     fn pause(&mut self, peer: u32) {
         let Some(side) = self.links.find(peer).filter(|side| side.expects_data > 1) else {
             return;
@@ -167,7 +168,7 @@ impl<S: Sockets> Tcp<S> {
         }
     }
 
-    /// Whether a frame, and nothing else, has come where something came last: the fast path of waiting.
+    /// Checks whether exactly one frame has come over the last active connection: the fast path of waiting.
     pub(in crate::provider) fn look(&mut self) -> FarLook {
         let Some(peer) = self.hot.filter(|_| self.has_nothing_to_do()) else {
             return FarLook::Poll;
@@ -179,7 +180,7 @@ impl<S: Sockets> Tcp<S> {
         let Some(line) = line.filter(|line| line.rest.is_empty() && line.inflow.is_none()) else {
             return FarLook::Poll;
         };
-        // Data that were asked for shall go where they belong, not through the buffer.
+        // Requested data shall go to their target, not through the buffer.
         let most = if side.expects_data == 0 {
             HEADER_BYTES + MOST_FRAME_BYTES + 1
         } else {
@@ -199,7 +200,7 @@ impl<S: Sockets> Tcp<S> {
         found
     }
 
-    /// These bytes are all that has come from a peer of which nothing else waits.
+    /// Handles bytes that are all that has come from a peer, none of whose bytes wait.
     fn look_at(&mut self, peer: u32, bytes: &[u8]) -> FarLook {
         self.has_stirred = true;
         self.idle = 0;
@@ -227,7 +228,7 @@ impl<S: Sockets> Tcp<S> {
         is_all_out && has_none && self.links.moving.is_empty()
     }
 
-    /// Takes a frame in, if that is what these bytes are, and no more; answers its head and its body.
+    /// Consumes the bytes if they are exactly one frame; returns its head and its body.
     fn take_frame<'a>(&mut self, peer: u32, bytes: &'a [u8]) -> Option<(Head, &'a [u8])> {
         let (header, packet) = bytes.split_first_chunk::<HEADER_BYTES>()?;
         let (fixed, body) = packet.split_first_chunk::<FRAME_BYTES>()?;
@@ -239,25 +240,25 @@ impl<S: Sockets> Tcp<S> {
         if !is_it || !is_next || !has_room || !self.links.acknowledge(peer, header.ack) {
             return None;
         }
-        self.links.hear_of_core(peer, header.lacks_core);
+        self.links.record_core_state(peer, header.lacks_core);
         self.accept(peer);
         let turn = self.links.turn;
         if let Some(line) = &mut self.links.of(peer).line {
             (line.used, line.has_come) = (turn, true);
         }
-        if self.moves.has_desk(peer) {
+        if self.moves.has_queue(peer) {
             self.links.upshots.push_back(TcpLinkEvent::GoOn(peer));
         }
         Some((head_of(fixed), body))
     }
 
-    /// Answers what came, and goes on where there is room again.
+    /// Sends acknowledgements for what has arrived, and continues transfers that have room again.
     fn after(&mut self, peer: u32) {
         self.links.upshots.push_back(TcpLinkEvent::GoOn(peer));
         self.settle();
     }
 
-    /// Answers how many bytes were received.
+    /// Returns the number of bytes received.
     fn take_some(
         &mut self,
         peer: u32,
@@ -277,8 +278,8 @@ impl<S: Sockets> Tcp<S> {
         Ok(bytes)
     }
 
-    /// Takes in what waits, by `step`, and then what comes, by `receive`, up to some share. Answers how many bytes were received, and the
-    /// step with which it ended.
+    /// Consumes the waiting bytes with `step`, then receives more with `receive`, up to some share. Returns the number
+    /// of bytes received, and the last step.
     fn take_while_some(
         &mut self,
         buffer: &mut TcpRecvBuffer,
@@ -294,16 +295,16 @@ impl<S: Sockets> Tcp<S> {
                 TcpRecvStep::Lacks if !is_drained && bytes <= TURN_BYTES => {}
                 _ => return Ok((bytes, last)),
             }
-            let (got, asked) = receive(self, buffer)?;
+            let (got, most) = receive(self, buffer)?;
             bytes += got;
-            is_drained = got < asked;
+            is_drained = got < most;
             if got == 0 {
                 return Ok((bytes, last));
             }
         }
     }
 
-    /// Receives more; answers how much, and how much it could have been.
+    /// Receives more; returns the number of bytes, and the most it could have been.
     fn receive(&mut self, peer: u32, buffer: &mut TcpRecvBuffer) -> io::Result<(usize, usize)> {
         let Some(side) = self.links.find(peer) else {
             return Ok((0, 0));
@@ -312,33 +313,30 @@ impl<S: Sockets> Tcp<S> {
             return Ok((0, 0));
         };
         let Some(inflow) = inflow else {
-            // Data shall go where they belong, not through the buffer.
+            // Data shall go to their target, not through the buffer.
             let place = match (side.expects_data, side.announces) {
                 (0, false) => buffer.place(),
                 (0, true) => buffer.place_of(BEFORE_BYTES),
                 _ => buffer.place_of(BEHIND_BYTES),
             };
-            let asked = place.len();
+            let most = place.len();
             let got = self.links.sockets.receive(sock, None, place)?;
             buffer.to += got;
-            return Ok((got, asked));
+            return Ok((got, most));
         };
         let left = inflow.bytes - inflow.at;
         let memory = self.find_target(peer, &inflow);
         let place = buffer.place();
-        // Behind data there are most likely more: little is copied through the buffer.
-        let (asked, got) = match memory {
+        // More data most likely follow: little is copied through the buffer.
+        let (most, got) = match memory {
             Some(memory) => {
                 let place = &mut place[..BEHIND_BYTES];
-                let asked = memory.bytes() + place.len();
-                (
-                    asked,
-                    self.links.sockets.receive(sock, Some(memory), place)?,
-                )
+                let most = memory.bytes() + place.len();
+                (most, self.links.sockets.receive(sock, Some(memory), place)?)
             }
             None => {
-                let asked = place.len();
-                (asked, self.links.sockets.receive(sock, None, place)?)
+                let most = place.len();
+                (most, self.links.sockets.receive(sock, None, place)?)
             }
         };
         let now_ns = self.links.now_ns;
@@ -354,11 +352,11 @@ impl<S: Sockets> Tcp<S> {
             }
             buffer.to += got - at_target;
         }
-        Ok((got, asked))
+        Ok((got, most))
     }
 
-    /// Where the rest of data go now.
-    fn find_target(&mut self, peer: u32, inflow: &Inflow) -> Found {
+    /// The present target of the remaining data.
+    fn find_target(&mut self, peer: u32, inflow: &Inflow) -> TargetMemory {
         let whole: Option<MemoryRange> = match &inflow.target {
             TcpDataTarget::Read { id, at } => self.moves.works.place(peer, *id, *at, inflow.bytes),
             TcpDataTarget::Write(write) => {
@@ -376,7 +374,7 @@ impl<S: Sockets> Tcp<S> {
             .map(|whole| whole.from(inflow.at))
     }
 
-    /// Looks at what waits.
+    /// Handles the waiting bytes.
     fn step(
         &mut self,
         peer: u32,
@@ -418,13 +416,13 @@ impl<S: Sockets> Tcp<S> {
         if !self.links.acknowledge(peer, header.ack) {
             return TcpRecvStep::Wrong("it has what was never sent");
         }
-        self.links.hear_of_core(peer, header.lacks_core);
+        self.links.record_core_state(peer, header.lacks_core);
         buffer.from += end;
         let bytes = &buffer.bytes[buffer.from - header.wanted()..buffer.from];
         match header.kind {
             TcpPacketKind::Ack => {
-                if header.asks {
-                    self.links.tell(peer);
+                if header.requests_ack {
+                    self.links.send_ack(peer);
                 }
                 TcpRecvStep::Taken
             }
@@ -435,7 +433,7 @@ impl<S: Sockets> Tcp<S> {
         }
     }
 
-    /// A packet is here as a whole.
+    /// Handles a complete packet.
     fn take_packet(
         &mut self,
         peer: u32,
@@ -449,18 +447,18 @@ impl<S: Sockets> Tcp<S> {
                 let (key, frame) = bytes.split_at(KEY_BYTES);
                 let key = key_at(key, 0);
                 self.may_take(peer, frame.len() - FRAME_BYTES)
-                    && self.moves.hear_announcement(&mut self.links, peer, key)
+                    && self.moves.handle_announcement(&mut self.links, peer, key)
                     && self.hand_up(peer, frame, completions)
             }
             TcpPacketKind::Declined => {
-                self.moves.hear_declined(peer);
+                self.moves.handle_declined(peer);
                 true
             }
-            TcpPacketKind::Read => self.moves.hear_read(peer, TcpReadRequest::of(bytes)),
+            TcpPacketKind::Read => self.moves.handle_read(peer, TcpReadRequest::of(bytes)),
             TcpPacketKind::Atomic => TcpAtomicRequest::of(bytes)
-                .is_some_and(|change| self.moves.hear_change(peer, change)),
+                .is_some_and(|change| self.moves.handle_change(peer, change)),
             TcpPacketKind::Answer => TcpWorkReply::of(bytes)
-                .is_some_and(|answer| self.moves.hear_answer(&mut self.links, peer, answer)),
+                .is_some_and(|answer| self.moves.handle_answer(&mut self.links, peer, answer)),
             TcpPacketKind::Write
             | TcpPacketKind::Data
             | TcpPacketKind::Unsolicited
@@ -475,12 +473,12 @@ impl<S: Sockets> Tcp<S> {
         TcpRecvStep::Taken
     }
 
-    /// A packet was taken in.
+    /// Counts a packet as accepted.
     fn accept(&mut self, peer: u32) {
         let side = self.links.of(peer);
         let number = side.session.ack().next;
         side.session.accept_next(number);
-        self.links.owe(peer);
+        self.links.owe_ack(peer);
     }
 
     fn hand_up(&mut self, peer: u32, bytes: &[u8], completions: &mut Completions) -> bool {
@@ -493,13 +491,13 @@ impl<S: Sockets> Tcp<S> {
         has_room
     }
 
-    /// Whether a body of so many bytes is taken in from a peer: those that are lent are counted.
+    /// Whether a body of so many bytes is accepted from a peer: the number of lent ones is limited.
     fn may_take(&self, peer: u32, bytes: usize) -> bool {
         let lent = self.links.find(peer).map_or(MOST_LENT, |side| side.lent);
         bytes <= ring::SLOT_BODY_BYTES || lent < MOST_LENT
     }
 
-    /// A frame as it is handed up. [`may_take`](Self::may_take) was asked for its body.
+    /// The frame as a completion. [`may_take`](Self::may_take) has allowed its body.
     fn arrived(&mut self, peer: u32, head: Head, body: &[u8]) -> Arrived {
         let mut words = [0u64; ring::SLOT_BODY_BYTES / 8];
         let buffer = if body.len() <= ring::SLOT_BODY_BYTES {
@@ -526,7 +524,7 @@ impl<S: Sockets> Tcp<S> {
         }
     }
 
-    /// Data begin.
+    /// Starts a packet with data.
     fn begin_inflow(&mut self, peer: u32, header: TcpPacketHeader, bytes: &[u8]) -> TcpRecvStep {
         let (target, fixed) = match header.kind {
             TcpPacketKind::Write => match TcpWriteRequest::of(bytes) {
@@ -568,7 +566,7 @@ impl<S: Sockets> Tcp<S> {
         TcpRecvStep::Taken
     }
 
-    /// Some data are here, or all.
+    /// Handles some data, or the last of them.
     fn step_inflow(
         &mut self,
         peer: u32,
@@ -604,7 +602,7 @@ impl<S: Sockets> Tcp<S> {
         }
     }
 
-    /// All data of a packet are in their place.
+    /// All data of a packet are in place.
     fn end_inflow(
         &mut self,
         peer: u32,
@@ -618,7 +616,7 @@ impl<S: Sockets> Tcp<S> {
         match inflow.target {
             TcpDataTarget::Read { id, .. } => {
                 self.moves
-                    .hear_data(&mut self.links, peer, id, inflow.bytes);
+                    .handle_data(&mut self.links, peer, id, inflow.bytes);
             }
             TcpDataTarget::Write(write) if write.is_last => {
                 let found = self
@@ -648,15 +646,15 @@ impl<S: Sockets> Tcp<S> {
         TcpRecvStep::Taken
     }
 
-    /// A peer has sent what makes no sense.
+    /// A peer has violated the protocol.
     fn refuse(&mut self, peer: u32, what: &str) {
         self.links.counts.refused.add(1);
         let side = self.links.of(peer);
-        side.wrongs += 1;
+        side.violations += 1;
         let words = format!("what rank {peer} sends over tcp makes no sense: {what}");
-        match side.wrongs {
-            1 => self.links.news.complain(words),
-            MOST_WRONGS => return self.links.lose(peer, &words),
+        match side.violations {
+            1 => self.links.notices.complain(words),
+            MOST_VIOLATIONS => return self.links.lose(peer, &words),
             _ => {}
         }
         self.links.broke(peer, &io::ErrorKind::InvalidData.into());
@@ -665,17 +663,17 @@ impl<S: Sockets> Tcp<S> {
 
 /// A frame with a body of eight bytes.
 const WORD_FRAME_BYTES: usize = HEADER_BYTES + FRAME_BYTES + 8;
-/// For what is received at once.
+/// Size of the receive buffer.
 const BUFFER_BYTES: usize = 64 << 10;
-/// What is received at once before data that may follow unsolicited.
+/// Bytes per receive before data that may follow unsolicited.
 const BEFORE_BYTES: usize = 8 << 10;
-/// What is received at once behind data.
+/// Bytes per receive after data.
 const BEHIND_BYTES: usize = 4 << 10;
-/// For so long a line is left alone that brings much and has nothing now: less than what a sender needs for 64 KiB.
+/// Time without polls of a line that brings much and has nothing now: less than a sender needs for 64 KiB.
 const PAUSE_NS: u64 = 10_000;
-/// Received from one peer in one turn, before others are heard: at most so much, and one piece.
+/// Bytes received from one peer in one turn, before others are served: at most so many, and one piece.
 const TURN_BYTES: usize = 1 << 20;
-/// Bodies of one peer that may be lent; those of honest peers are fewer.
+/// Bodies of one peer that may be lent; well-behaved peers need fewer.
 const MOST_LENT: u32 = 64;
-/// A peer that so often makes no sense is given up.
-const MOST_WRONGS: u32 = 4;
+/// Protocol violations after which a peer is given up.
+const MOST_VIOLATIONS: u32 = 4;

@@ -1,33 +1,33 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is asked of connections that are used beside another network.
+//! Functions for connections that are used beside another network.
 
 use std::sync::Arc;
 
-use super::super::ledger::NetCounts;
+use super::super::counters::NetCounts;
 use super::Tcp;
 use super::sockets::Sockets;
 use crate::{Peer, RemoteKey};
 
 impl<S: Sockets> Tcp<S> {
-    /// Counts together with another network. Before anything was done.
+    /// Shares the counters of another network. Call it before anything is counted.
     pub(in crate::provider) fn count_in(&mut self, counts: &Arc<NetCounts>) {
         self.links.counts = Arc::clone(counts);
     }
 
-    /// Whether nothing can come but from who is not known yet.
+    /// Whether nothing can arrive except from unauthenticated connections.
     #[inline(always)]
     pub(in crate::provider) fn is_alone(&self) -> bool {
         self.links.is_alone()
     }
 
-    /// Whether nothing is in hand, and nothing has come for long.
+    /// Whether no work is pending, and nothing has arrived for long.
     #[inline]
     pub(in crate::provider) fn is_idle(&self) -> bool {
         self.idle >= super::IDLE && self.backlog.is_empty() && self.moves.ready.is_empty()
     }
 
-    /// Lets a peer reach memory by a key that the other network has made.
-    pub(in crate::provider) fn honour(&mut self, peer: Peer, key: RemoteKey) {
+    /// Accepts a key to memory that the other network has made.
+    pub(in crate::provider) fn accept_key(&mut self, peer: Peer, key: RemoteKey) {
         self.moves.exports.add_key(peer.0, key);
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is due: calls that are made again, strangers whose time is over, peers that cannot be reached any more, connections that the
-//! network has cut.
+//! Timers: connection attempts that are repeated, unauthenticated connections whose time is over, peers that cannot be
+//! reached any more, connections that the network has cut.
 
 use std::io;
 use std::time::Duration;
@@ -11,24 +11,24 @@ use super::rails::STALL_NS;
 use super::sockets::{Sock, Sockets};
 
 impl<S: Sockets> TcpLinks<S> {
-    /// Does what is due by now.
+    /// Runs the timers that are due.
     pub(super) fn look_at_clock(&mut self) {
         let before_ns = std::mem::replace(&mut self.now_ns, self.sockets.clock_ns());
         let passed_ns = self.now_ns.saturating_sub(before_ns);
         if passed_ns > AWAY_NS {
-            self.strangers.forgive(passed_ns, self.now_ns);
+            self.unproven.skip_time(passed_ns, self.now_ns);
             for index in 0..self.calls.under_way().len() {
                 let peer = self.calls.under_way()[index];
                 let call = self.find_mut(peer).and_then(|side| side.call.as_mut());
                 if let Some(call) = call {
-                    call.forgive(passed_ns);
+                    call.skip_time(passed_ns);
                 }
             }
             for index in 0..self.joined.len() {
                 let peer = self.joined[index];
                 let line = self.find_mut(peer).and_then(|side| side.line.as_mut());
                 if let Some(line) = line {
-                    line.forgive(passed_ns);
+                    line.skip_time(passed_ns);
                 }
             }
         }
@@ -40,11 +40,11 @@ impl<S: Sockets> TcpLinks<S> {
             self.look_at_call(peer);
         }
         self.take_turns();
-        while let Some(stranger) = self.strangers.take_late(self.now_ns) {
-            // Whoever it is may be computing: nothing is said about it.
-            self.close(stranger.talk.sock);
+        while let Some(caller) = self.unproven.take_late(self.now_ns) {
+            // The caller may be computing: no warning.
+            self.close(caller.stream.sock);
         }
-        self.open_door_again();
+        self.resume_accepting();
         let is_above = self.joined.len() > self.limits.lines;
         if is_above && self.now_ns.saturating_sub(self.trimmed_ns) > TRIM_NS {
             self.trimmed_ns = self.now_ns;
@@ -56,7 +56,7 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// Calls others, where there is room, or some have been called long enough without success.
+    /// Starts waiting connection attempts, where there is room, or ends the turns of long unsuccessful ones.
     fn take_turns(&mut self) {
         self.calls.grow(self.now_ns);
         let mut others = self.calls.waiting();
@@ -80,7 +80,7 @@ impl<S: Sockets> TcpLinks<S> {
 
     fn look_at_call(&mut self, peer: u32) {
         let (now_ns, limit_ns) = (self.now_ns, self.limits.silence_ns);
-        // What befell another one may have put it off.
+        // The failure of another one may have ended its turn.
         let is_under_way = self.calls.is_under_way(peer);
         let Some(side) = self.find_mut(peer).filter(|_| is_under_way) else {
             return;
@@ -103,16 +103,16 @@ impl<S: Sockets> TcpLinks<S> {
         if let Some(index) = call.proves_in_vain(now_ns) {
             return self.give_try_up(peer, index, "who answers there does not go on");
         }
-        if call.lacks || call.heard_for_ns(now_ns) >= Some(COUNT_NS) {
+        if call.lacks || call.accepted_for_ns(now_ns) >= Some(COUNT_NS) {
             call.counted_ns = now_ns;
-        } else if !call.is_heard() && call.counted_ns + COUNT_NS <= now_ns {
+        } else if !call.is_accepted() && call.counted_ns + COUNT_NS <= now_ns {
             side.silent_ns += now_ns - std::mem::replace(&mut call.counted_ns, now_ns);
             let silent_ns = side.silent_ns;
             self.doubt(peer, silent_ns, limit_ns);
         }
     }
 
-    /// A peer could not be reached for so long.
+    /// A peer has been unreachable for so long.
     fn doubt(&mut self, peer: u32, silent_ns: u64, limit_ns: u64) {
         let side = self.of(peer);
         let (Some(call), Some(place)) = (&side.call, &side.place) else {
@@ -137,12 +137,12 @@ impl<S: Sockets> TcpLinks<S> {
             self.lose(peer, &why);
         } else if silent_ns >= COMPLAIN_NS && !std::mem::replace(&mut side.has_complained, true) {
             let words = format!("rank {peer}: {words}; it is tried again and again");
-            self.news.complain(words);
+            self.notices.complain(words);
         }
     }
 
-    /// Breaks connections on which the network has long been silent although something is under way, also those that are being made.
-    /// Where nothing is, the system asks now and then whether there is somebody at the other end.
+    /// Breaks connections, established or not, on which the network has long been silent although something is in
+    /// flight. Where nothing is, TCP keepalive checks that the other host is there.
     fn check_lines(&mut self) {
         for peer in self.joined.clone() {
             let side = self.find(peer);
@@ -167,18 +167,18 @@ impl<S: Sockets> TcpLinks<S> {
         }
         for peer in self.calls.all().collect::<Vec<_>>() {
             let call = self.find(peer).and_then(|side| side.call.as_ref());
-            let heard: Vec<(usize, Sock)> = call.map(|call| call.heard()).unwrap_or_default();
-            let cut = heard
+            let accepted: Vec<(usize, Sock)> = call.map(|call| call.accepted()).unwrap_or_default();
+            let cut = accepted
                 .into_iter()
                 .find(|(_, sock)| self.sockets.is_cut_off(*sock, CUT_OFF_MS));
-            // Others of the call are looked at the next time, if there are any then.
+            // Other tries of the attempt are checked the next time, if there are any then.
             if let Some((index, _)) = cut {
                 self.give_try_up(peer, index, "the network has cut the connection");
             }
         }
     }
 
-    /// One address of a peer that is called has failed.
+    /// One address of a peer has failed.
     fn give_try_up(&mut self, peer: u32, index: usize, why: &str) {
         let call = self.find(peer).and_then(|side| side.call.as_ref());
         if let Some(sock) = call.and_then(|call| call.tries[index].stage.sock()) {
@@ -187,7 +187,7 @@ impl<S: Sockets> TcpLinks<S> {
         self.try_failed(peer, index, why);
     }
 
-    /// How long until something is due; `None`: nothing is.
+    /// Time until the next timer; `None`: none is pending.
     pub(super) fn until_due(&self) -> Option<Duration> {
         let calls = self
             .calls
@@ -196,11 +196,11 @@ impl<S: Sockets> TcpLinks<S> {
             .filter_map(|peer| self.find(*peer)?.call.as_ref());
         let due_ns = |call: &ActiveOpen| {
             let count_ns = call.counted_ns.max(self.now_ns) + COUNT_NS;
-            let count_ns = (!call.is_heard()).then_some(count_ns);
+            let count_ns = (!call.is_accepted()).then_some(count_ns);
             call.again_at_ns().into_iter().chain(count_ns).min()
         };
         let at_ns = calls.filter_map(|call| due_ns(call)).min();
-        let late_ns = (!self.strangers.is_empty()).then_some(self.now_ns + CHECK_NS);
+        let late_ns = (!self.unproven.is_empty()).then_some(self.now_ns + CHECK_NS);
         let rails_ns = self.rails_due_ns();
         let others = [late_ns, self.shut_until_ns, self.turn_due_ns(), rails_ns];
         let at_ns = at_ns.into_iter().chain(others.into_iter().flatten());
@@ -210,7 +210,7 @@ impl<S: Sockets> TcpLinks<S> {
         ))
     }
 
-    /// When others may be called, or connections given up.
+    /// Time of the next turn of connection attempts, or of evictions.
     fn turn_due_ns(&self) -> Option<u64> {
         let is_waiting = self.calls.waiting() != 0;
         let is_above = self.joined.len() > self.limits.lines;
@@ -222,19 +222,19 @@ impl<S: Sockets> TcpLinks<S> {
     }
 }
 
-/// So long a peer is called before others that wait for it have their turn.
+/// Length of a turn of a connection attempt, before waiting ones have theirs.
 const TURN_NS: u64 = 2_000_000_000;
-/// How often connections are given up, where there are too many.
+/// Interval of evictions, where there are too many connections.
 const TRIM_NS: u64 = 20_000_000;
-/// A process that has not looked for so long was computing: nobody can say that others were late meanwhile.
+/// A process that has not polled for so long was computing: time-outs of peers meanwhile are not their fault.
 const AWAY_NS: u64 = 1_000_000_000;
-/// How often the silence of a peer is counted; time in which this process does not look counts little.
+/// How often the silence of a peer is counted; time in which this process does not poll counts little.
 pub(super) const COUNT_NS: u64 = 500_000_000;
-/// How often connections are looked at.
+/// How often connections are checked.
 const CHECK_NS: u64 = 1_000_000_000;
-/// A connection is cut off on which the system has heard nothing for so long although it had to; and the same where something moved over
-/// a rail to that peer meanwhile, or shortly before.
+/// A connection on which the kernel got no reply for so long although one was due is cut off, in ms; the second value
+/// applies where data moved over a rail to that peer meanwhile, or shortly before.
 const CUT_OFF_MS: u32 = 10_000;
 const CUT_OFF_BESIDE_MS: u32 = 2_000;
-/// After so much time people are told that a peer cannot be reached.
+/// Time after which the user is warned that a peer cannot be reached.
 const COMPLAIN_NS: u64 = 10_000_000_000;

@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which algorithm controls the congestion of connections. The hosts of a job are near to each other, and its messages come in bursts
-//! with pauses between them. BBR measures rates, and of such a stream it believes the pauses: after small messages it lets large ones go
-//! at a tenth of what the network carries. Cubic and Reno, which wait for losses, do not.
+//! Choice of the congestion control algorithm. The hosts of a job are near each other, and its messages come in bursts
+//! with pauses between them. BBR measures rates, and it takes the pauses of such a stream for low bandwidth: after
+//! small messages it sends large ones at a tenth of what the network carries. Cubic and Reno, which wait for losses,
+//! do not.
 
-/// The congestion control algorithm that the user asks for.
+/// The congestion control algorithm that the user selects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TcpCongestion {
-    /// What the system has, but for BBR: Cubic or else Reno in its place.
+    /// The system's default, except that BBR is replaced by Cubic or else Reno.
     #[default]
     Auto,
-    /// What the system has.
+    /// The system's default.
     System,
     /// The algorithm of this name.
     Named(&'static str),
 }
 
 impl TcpCongestion {
-    /// What to try, one after the other, where the system has this one; nothing: that stays.
+    /// Algorithms to try in turn where the system's default is `system`; empty: the default stays.
     pub(super) fn candidates(self, system: &str) -> &'static [&'static str] {
         match self {
             Self::Auto if system.starts_with("bbr") => &["cubic", "reno"],

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which peers are being called, and which wait for their turn: a connection that is being made takes a descriptor for each address of
-//! the peer, and a process has few.
+//! Which peers are being connected to, and which wait for their turn: an attempt takes a descriptor for each address
+//! of the peer, and a process has few.
 
 use std::collections::VecDeque;
 
@@ -9,11 +9,11 @@ use std::collections::VecDeque;
 pub(super) struct ConnectQueue {
     under_way: Vec<u32>,
     waiting: VecDeque<u32>,
-    /// Those at which only the peer is to go on.
+    /// Peers whose attempts wait for the peer alone.
     aside: Vec<u32>,
-    /// The system had no descriptor: nobody else is called before this time.
+    /// The system lacked a descriptor: no attempt starts before this time.
     paused_until_ns: u64,
-    /// So many are called at a time: fewer where descriptors were lacking, and more again with time.
+    /// Limit of concurrent attempts: reduced where descriptors were lacking, and raised again with time.
     most: usize,
     grown_ns: u64,
 }
@@ -32,12 +32,12 @@ impl Default for ConnectQueue {
 }
 
 impl ConnectQueue {
-    /// Those that are called now.
+    /// Peers with an attempt in progress.
     pub(super) fn under_way(&self) -> &[u32] {
         &self.under_way
     }
 
-    /// All of them: first those that can best do without what they have.
+    /// All peers: first those that can best give up what they have.
     pub(super) fn all(&self) -> impl Iterator<Item = u32> {
         let others = self.waiting.iter().chain(&self.under_way);
         self.aside.iter().chain(others).copied()
@@ -47,7 +47,7 @@ impl ConnectQueue {
         self.all().next().is_none()
     }
 
-    /// Whether it has its turn: nobody else connects.
+    /// Whether a peer has its turn: only then does it connect.
     pub(super) fn is_under_way(&self, peer: u32) -> bool {
         self.under_way.contains(&peer)
     }
@@ -56,12 +56,12 @@ impl ConnectQueue {
         self.aside.contains(&peer)
     }
 
-    /// How many wait for their turn.
+    /// Number of peers that wait for their turn.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// `true`: the peer may be called now. Else it waits behind those that do.
+    /// `true`: the attempt may start now. Else the peer waits at the end of the queue.
     pub(super) fn begin(&mut self, peer: u32, now_ns: u64) -> bool {
         let may_begin = self.waiting.is_empty() && self.has_room(now_ns);
         if may_begin {
@@ -72,7 +72,7 @@ impl ConnectQueue {
         may_begin
     }
 
-    /// The peer waits behind all others.
+    /// Moves the peer to the end of the queue.
     pub(super) fn wait(&mut self, peer: u32) {
         self.end(peer);
         self.waiting.push_back(peer);
@@ -84,14 +84,14 @@ impl ConnectQueue {
         self.aside.push(peer);
     }
 
-    /// The next whose turn has come.
+    /// The next peer whose turn has come.
     pub(super) fn next(&mut self, now_ns: u64) -> Option<u32> {
         let peer = self.has_room(now_ns).then(|| self.waiting.pop_front())??;
         self.under_way.push(peer);
         Some(peer)
     }
 
-    /// The peer is called no more.
+    /// Removes the peer.
     pub(super) fn end(&mut self, peer: u32) {
         let of = self.under_way.iter().position(|one| *one == peer);
         if let Some(at) = of {
@@ -102,8 +102,8 @@ impl ConnectQueue {
         self.aside.retain(|one| *one != peer);
     }
 
-    /// There is no descriptor: nobody else is called for a while, and then fewer at a time, so that some are left for those who call.
-    /// Answers those who are to wait now.
+    /// Handles a lack of descriptors: no attempt starts for a while, and then fewer at a time, so that some
+    /// descriptors are left for incoming connections. Returns the peers whose attempts must wait now.
     pub(super) fn lack(&mut self, now_ns: u64, pause_ns: u64) -> Vec<u32> {
         self.paused_until_ns = now_ns + pause_ns;
         self.grown_ns = now_ns;
@@ -111,7 +111,7 @@ impl ConnectQueue {
         self.under_way.iter().skip(self.most).copied().collect()
     }
 
-    /// One more may be called at a time, if descriptors have not been lacking for a while.
+    /// Raises the limit by one, if descriptors have not been lacking for a while.
     pub(super) fn grow(&mut self, now_ns: u64) {
         if self.most < MOST_CALLS && now_ns.saturating_sub(self.grown_ns) >= GROW_NS {
             self.grown_ns = now_ns;
@@ -119,7 +119,7 @@ impl ConnectQueue {
         }
     }
 
-    /// When the next turn comes, if that is a matter of time.
+    /// Time of the next turn, if it depends on time.
     pub(super) fn next_at_ns(&self) -> Option<u64> {
         let is_waiting = !self.waiting.is_empty() && self.under_way.len() < self.most;
         is_waiting.then_some(self.paused_until_ns)
@@ -130,9 +130,9 @@ impl ConnectQueue {
     }
 }
 
-/// Peers that are called at a time.
+/// Most concurrent attempts.
 pub(super) const MOST_CALLS: usize = 32;
-/// After so much time one more is.
+/// Time after which the limit is raised by one.
 const GROW_NS: u64 = 250_000_000;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which connection makes room for another one, where there are as many as there may be, or the system has no descriptor for more.
-//! One that was given up is made again when there is something for it, and loses nothing. One that moves large data is kept as long as
-//! they move: a piece of them that is on its way would begin again with each connection, and might never get through.
+//! Which connection makes room for another one, where the limit is reached, or the system has no more descriptors. An
+//! evicted connection is made again when it is needed, and loses nothing. A connection that moves large data is kept
+//! as long as they move: a partly sent piece would start again with each connection, and might never get through.
 
 use std::io;
 
@@ -10,7 +10,8 @@ use super::peer::TcpPeer;
 use super::sockets::Sockets;
 
 impl<S: Sockets> TcpLinks<S> {
-    /// Gives up connections that were used longest ago until there are at most so many, as far as nothing is under way over them.
+    /// Closes the least recently used connections until there are at most `most`, as far as nothing is in flight over
+    /// them.
     pub(super) fn make_room(&mut self, most: usize) {
         while self.connections() > most && self.give_rail_up() {}
         while self.joined.len() > most {
@@ -23,7 +24,7 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// Whether so many connections are kept for what moves over them that others have to wait until they are through.
+    /// Whether so many connections are kept for the data that move over them that new ones have to wait for their end.
     pub(super) fn is_full(&self) -> bool {
         let most = self.limits.lines.saturating_mul(2).max(1);
         let stays = |side: &&TcpPeer| {
@@ -34,14 +35,14 @@ impl<S: Sockets> TcpLinks<S> {
         self.joined.len() >= most && sides.filter(stays).count() >= most
     }
 
-    /// Closes the connection that is missed least, and is not to the peer that is to be called, so that another one can have its
-    /// descriptor. `false`: there is none, or all were made just now.
+    /// Closes the least useful connection, except that to the peer that is to be connected, so that another one can
+    /// have its descriptor. `false`: there is none, or all are new.
     pub(super) fn free_one(&mut self, but: Option<u32>) -> bool {
         if self.give_rail_up() {
             return true;
         }
-        if let Some(stranger) = self.strangers.take_silent(self.now_ns) {
-            self.close(stranger.talk.sock);
+        if let Some(stranger) = self.unproven.take_silent(self.now_ns) {
+            self.close(stranger.stream.sock);
             return true;
         }
         if let Some(peer) = self.oldest_idle() {
@@ -65,7 +66,7 @@ impl<S: Sockets> TcpLinks<S> {
         line.is_some()
     }
 
-    /// The connection that was used longest ago of those over which nothing is under way.
+    /// The least recently used connection over which nothing is in flight.
     fn oldest_idle(&self) -> Option<u32> {
         let used = |peer: &u32| {
             let side = self.find(*peer)?;
@@ -77,8 +78,8 @@ impl<S: Sockets> TcpLinks<S> {
         Some(self.joined.iter().filter_map(used).min()?.1)
     }
 
-    /// The connection that was used longest ago of those that are not new and move no data: what is under way over it goes again.
-    /// `in_need`: none of them need be as old as it may be for something to come over it.
+    /// The least recently used connection that is not new and moves no data: what is in flight over it is sent again.
+    /// `in_need`: new ones are candidates too.
     fn oldest_line(&self, in_need: bool) -> Option<u32> {
         let used = |peer: &u32| {
             let side = self.find(*peer)?;
@@ -91,17 +92,17 @@ impl<S: Sockets> TcpLinks<S> {
     }
 
     fn give_up(&mut self, peer: u32) {
-        // What has come is acknowledged first, also where packets wait: else the peer would connect again only to send the same.
+        // Received packets are acknowledged first, also where packets wait: else the peer would connect again only to resend them.
         let side = self.find_mut(peer).filter(|side| side.owes);
         if let Some(line) = side.and_then(|side| side.line.as_mut()) {
-            line.owes_note = true;
+            line.owes_ack = true;
             // If it is broken, it is no more than closed.
             let _ = self.send_some(peer, false);
         }
         if self.hang_up(peer) {
             self.counts.given_up.add(1);
         }
-        // Whoever made room for this process must not be in its way.
+        // The new call is queued last, behind the one that the connection made room for.
         if self.of(peer).needs_line() {
             self.call_later(peer);
         }
@@ -111,8 +112,8 @@ impl<S: Sockets> TcpLinks<S> {
     pub(super) fn lack_descriptors(&mut self) {
         let words = "no descriptor is free for another connection: it is made when there is one again; a higher limit (ulimit -n) helps, \
                      or a smaller RMPI_NET_PAIRS";
-        if !std::mem::replace(&mut self.has_told_of_descriptors, true) {
-            self.news.complain(words.to_owned());
+        if !std::mem::replace(&mut self.has_reported_descriptors, true) {
+            self.notices.complain(words.to_owned());
         }
         for peer in self.calls.lack(self.now_ns, HOLD_NS) {
             self.let_go(peer);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A network of streams that only exists in tests. Everything that a real one may do is drawn from a seed: bytes come in whatever
-//! pieces and late, calls take less than they could, connections are refused or break and lose what was under way, and addresses
-//! lead to other processes. Time passes when somebody says so.
+//! A network of TCP streams that exists only in tests. Everything that a real one may do is drawn from a seed: bytes
+//! come in arbitrary pieces and late, calls take less than they could, connections are refused or break and lose what
+//! was in flight, and addresses lead to other processes. Time passes only in calls of `advance` and `pass`.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -19,10 +19,10 @@ use super::memory::MemoryRange;
 use super::sockets::{Sock, SockEvent, Sockets};
 use crate::wait_set::WaitSet;
 
-/// What such a network does to connections.
+/// Faults and limits of such a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamsConfig {
-    /// Where all chance comes from.
+    /// Seed of all random choices.
     pub seed: u64,
     /// Processes.
     pub ranks: u32,
@@ -30,18 +30,19 @@ pub struct StreamsConfig {
     pub breaks: u64,
     /// Connections that are refused, of 100.
     pub refusals: u64,
-    /// How long bytes are under way at most.
+    /// Longest delay of bytes.
     pub most_delay_ns: u64,
-    /// Bytes that one call moves at most.
+    /// Most bytes that one call moves.
     pub most_bytes: usize,
     /// Connections that a process may have open.
     pub most_open: usize,
-    /// Interfaces that each process has, at most 200. Packets leave by the one that has the number of that which they go to.
+    /// Interfaces of each process, at most 200. Packets leave by the interface with the number of the one that they go
+    /// to.
     pub interfaces: u32,
 }
 
 impl StreamsConfig {
-    /// A network whose troubles are drawn from the seed; with seed 0 there are none.
+    /// A network whose faults are drawn from the seed; seed 0 has none.
     #[must_use]
     pub fn of(seed: u64, ranks: u32) -> Self {
         let mut random = SimRandom::new(seed ^ 0x7c9_5eed);
@@ -72,17 +73,17 @@ impl StreamsConfig {
     }
 }
 
-/// Bytes on the way to one end, each with its time of arrival.
+/// Bytes in flight to one end, each with its time of arrival.
 #[derive(Debug, Default)]
 struct FakeByteQueue {
     pieces: VecDeque<(u64, Vec<u8>)>,
     bytes: usize,
-    /// What leaves with what follows.
+    /// Bytes held back until more follow.
     held: Vec<u8>,
 }
 
 impl FakeByteQueue {
-    /// Takes bytes that leave now, or with what follows.
+    /// Accepts bytes that leave now, or with those that follow.
     fn send(&mut self, at_ns: u64, bytes: Vec<u8>, more: bool) {
         self.held.extend(bytes);
         if !more {
@@ -99,7 +100,7 @@ impl FakeByteQueue {
         }
     }
 
-    /// Bytes that are there now.
+    /// Bytes that have arrived.
     fn here(&self, now_ns: u64) -> usize {
         let here = self.pieces.iter().take_while(|(at_ns, _)| *at_ns <= now_ns);
         here.map(|(_, bytes)| bytes.len()).sum()
@@ -119,7 +120,7 @@ impl FakeByteQueue {
     }
 }
 
-/// A network. Clones are the same one.
+/// A network. Clones share it.
 #[derive(Clone, Debug)]
 pub struct FakeStreams(Arc<Mutex<FakeStreamNet>>);
 
@@ -131,23 +132,23 @@ struct FakeStreamNet {
     processes: Vec<FakeProcess>,
     connections: Vec<FakeConnection>,
     broken: u64,
-    /// Networks between interfaces of one number over which nothing gets, and since when.
+    /// For each interface number, since when the network between those interfaces is cut.
     cut: Vec<Option<u64>>,
 }
 
 #[derive(Debug, Default)]
 struct FakeProcess {
-    /// The connection of a sock, and which end of it.
+    /// The connection and the end that a sock stands for.
     socks: Vec<Option<FakeSock>>,
-    door: VecDeque<(u64, usize)>,
+    listener: VecDeque<(u64, usize)>,
     is_shut: bool,
-    /// Nothing that is sent to it arrives, and nothing tells so.
+    /// Everything sent to it is lost, silently.
     is_cut_off: bool,
     has_ended: bool,
-    /// Connections that it had open at most, and how often it has looked.
+    /// Most connections that it had open, and how often it has polled.
     peak: usize,
     looks: u64,
-    /// When it wakes up though nothing has come, and whether that is as late as it ever would.
+    /// When it wakes up without an event, and whether that is only its longest sleep.
     sleep: Option<(u64, bool)>,
     overslept: u64,
 }
@@ -162,12 +163,12 @@ struct FakeSock {
 #[derive(Debug, Default)]
 struct FakeConnection {
     interface: u32,
-    /// Who has made it, and to whom.
+    /// The process that has made it, and its peer.
     between: [u32; 2],
     ready_ns: u64,
     is_refused: bool,
     is_broken: bool,
-    /// What comes to each end, when; and whether the other end was closed.
+    /// Bytes for each end; and whether the other end was closed.
     ends: [FakeByteQueue; 2],
     closed: [bool; 2],
     received: u64,
@@ -189,7 +190,7 @@ impl FakeStreams {
         })))
     }
 
-    /// From now on nothing gets over the network between interfaces of this number, or what waited there and all else does.
+    /// Cuts or restores the network between interfaces of this number; restoring delivers what waited there.
     pub fn cut(&self, interface: u32, is_cut: bool) {
         let mut net = self.lock();
         let now_ns = net.now_ns;
@@ -204,7 +205,7 @@ impl FakeStreams {
             .for_each(|connection| connection.is_broken = true);
     }
 
-    /// Bytes that were received over connections between interfaces of this number.
+    /// Bytes received over connections between interfaces of this number.
     #[must_use]
     pub fn received(&self, interface: u32) -> u64 {
         let net = self.lock();
@@ -220,12 +221,12 @@ impl FakeStreams {
         net.now_ns += step_ns;
     }
 
-    /// From now on nobody hears of connections to a process.
+    /// From now on all bytes to a process are lost.
     pub fn cut_off(&self, process: u32) {
         self.lock().processes[process as usize].is_cut_off = true;
     }
 
-    /// A process has ended: its system closes what it had open, and refuses what is wanted of it from now on.
+    /// Ends a process: its system closes its connections, and refuses new ones.
     pub fn end(&self, process: u32) {
         let mut net = self.lock();
         net.processes[process as usize].has_ended = true;
@@ -234,18 +235,18 @@ impl FakeStreams {
             .for_each(|connection| connection.is_broken = true);
     }
 
-    /// Lets so much time pass.
+    /// Lets `ns` nanoseconds pass.
     pub fn pass(&self, ns: u64) {
         self.lock().now_ns += ns;
     }
 
-    /// Connections that a process had open at most.
+    /// Most connections that a process had open.
     #[must_use]
     pub fn peak(&self, process: u32) -> usize {
         self.lock().processes[process as usize].peak
     }
 
-    /// How often a process has looked at what happened.
+    /// How often a process has polled for events.
     #[must_use]
     pub fn looks(&self, process: u32) -> u64 {
         self.lock().processes[process as usize].looks
@@ -256,16 +257,17 @@ impl FakeStreams {
     pub fn is_asleep(&self, process: u32) -> bool {
         let net = self.lock();
         let sleep = net.processes[process as usize].sleep;
-        sleep.is_some_and(|(until_ns, _)| net.now_ns < until_ns) && net.signs(process).is_empty()
+        sleep.is_some_and(|(until_ns, _)| net.now_ns < until_ns)
+            && net.sock_events(process).is_empty()
     }
 
-    /// How often a process has slept for half a minute though nothing was due: what it waited for gave no sign.
+    /// How often a process has slept for half a minute though nothing was due: an event was missed.
     #[must_use]
     pub fn overslept(&self, process: u32) -> u64 {
         self.lock().processes[process as usize].overslept
     }
 
-    /// Connections that anybody has begun to make.
+    /// Connection attempts so far.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.lock().connections.len()
@@ -282,7 +284,7 @@ impl FakeStreams {
     }
 }
 
-/// One process's place on it.
+/// One process's endpoint.
 #[derive(Debug)]
 pub(in crate::provider) struct FakeSockets {
     net: FakeStreams,
@@ -294,14 +296,14 @@ impl FakeSockets {
         Self { net, me }
     }
 
-    /// What others are told, with the numbers of interfaces.
+    /// The published addresses, with the numbers of interfaces.
     pub(super) fn interfaces(&self) -> Vec<(IpAddr, u32)> {
         let interfaces = self.net.lock().config.interfaces;
         let address = |interface| (address_of(interface, self.me), interface);
         (0..interfaces).map(address).collect()
     }
 
-    /// The addresses of these, and in front one that leads to another process.
+    /// These addresses, preceded by one that leads to another process.
     pub(super) fn addresses(&self) -> Vec<IpAddr> {
         let me = u8::try_from(self.me).unwrap_or(u8::MAX);
         let wrong = Ipv4Addr::new(10, 0, 1, me).into();
@@ -337,7 +339,7 @@ impl FakeStreamNet {
             .ok_or_else(|| ErrorKind::NotConnected.into())
     }
 
-    /// Gives an end of a connection a number.
+    /// Allocates a sock for an end of a connection.
     fn keep(&mut self, me: u32, connection: usize, end: usize, wants: bool) -> Sock {
         let socks = &mut self.processes[me as usize].socks;
         let held = FakeSock {
@@ -356,7 +358,7 @@ impl FakeStreamNet {
         place as Sock
     }
 
-    /// The connection, if it is of use; it may break now.
+    /// The connection, if it is usable; it may break now.
     fn usable(&mut self, held: FakeSock) -> io::Result<&mut FakeConnection> {
         let breaks = self.random.below(100_000) < self.config.breaks;
         let connection = &mut self.connections[held.connection];
@@ -373,7 +375,7 @@ impl FakeStreamNet {
         Ok(connection)
     }
 
-    /// How much of so many bytes a call moves.
+    /// The number of bytes, of so many, that a call moves.
     fn share(&mut self, bytes: usize) -> usize {
         let most = bytes.min(self.config.most_bytes);
         if most == 0 || self.config.seed != 0 && self.random.below(8) == 0 {
@@ -385,11 +387,14 @@ impl FakeStreamNet {
         }
     }
 
-    /// What a process finds when it looks now.
-    fn signs(&self, me: u32) -> Vec<SockEvent> {
+    /// The present events of a process.
+    fn sock_events(&self, me: u32) -> Vec<SockEvent> {
         let process = &self.processes[me as usize];
-        let has_caller = process.door.iter().any(|(at_ns, _)| *at_ns <= self.now_ns);
-        let door = (has_caller && !process.is_shut).then_some(SockEvent::Door);
+        let has_caller = process
+            .listener
+            .iter()
+            .any(|(at_ns, _)| *at_ns <= self.now_ns);
+        let listener = (has_caller && !process.is_shut).then_some(SockEvent::Incoming);
         let sign = |(sock, held): (usize, &Option<FakeSock>)| {
             let held = (*held)?;
             let connection = &self.connections[held.connection];
@@ -400,7 +405,7 @@ impl FakeStreamNet {
             (reads || sends).then_some(SockEvent::On { sock, reads, sends })
         };
         let socks = process.socks.iter().enumerate().filter_map(sign);
-        door.into_iter().chain(socks).collect()
+        listener.into_iter().chain(socks).collect()
     }
 
     fn is_cut(&self, connection: &FakeConnection) -> bool {
@@ -454,7 +459,9 @@ impl Sockets for FakeSockets {
         let number = net.connections.len() - 1;
         if !is_refused && !is_cut_off {
             let at_ns = net.now_ns + one + other;
-            net.processes[host as usize].door.push_back((at_ns, number));
+            net.processes[host as usize]
+                .listener
+                .push_back((at_ns, number));
         }
         Ok(net.keep(self.me, number, 0, true))
     }
@@ -462,13 +469,13 @@ impl Sockets for FakeSockets {
     fn accept(&mut self) -> io::Result<Option<(Sock, SocketAddr)>> {
         let mut net = self.net.lock();
         let now_ns = net.now_ns;
-        // The kernel looks for a descriptor first, also where nobody waits.
+        // The kernel allocates the descriptor first, even when no connection waits.
         net.find_descriptor(self.me)?;
-        let door = &mut net.processes[self.me as usize].door;
-        let Some(at) = door.iter().position(|(at_ns, _)| *at_ns <= now_ns) else {
+        let listener = &mut net.processes[self.me as usize].listener;
+        let Some(at) = listener.iter().position(|(at_ns, _)| *at_ns <= now_ns) else {
             return Ok(None);
         };
-        let (_, number) = door.remove(at).expect("it was just found");
+        let (_, number) = listener.remove(at).expect("it was just found");
         let sock = net.keep(self.me, number, 1, false);
         Ok(Some((sock, SocketAddr::from(([10, 9, 9, 9], 9)))))
     }
@@ -573,7 +580,7 @@ impl Sockets for FakeSockets {
         }
     }
 
-    fn want_callers(&mut self, wants: bool) {
+    fn watch_listeners(&mut self, wants: bool) {
         self.net.lock().processes[self.me as usize].is_shut = !wants;
     }
 
@@ -593,18 +600,18 @@ impl Sockets for FakeSockets {
         has_sent && cut.copied().flatten().is_some_and(is_long)
     }
 
-    fn look(&mut self, signs: &mut Vec<SockEvent>) {
+    fn look(&mut self, sock_events: &mut Vec<SockEvent>) {
         let mut net = self.net.lock();
-        signs.extend(net.signs(self.me));
+        sock_events.extend(net.sock_events(self.me));
         let now_ns = net.now_ns;
         let process = &mut net.processes[self.me as usize];
         process.looks += 1;
         let sleep = process.sleep.take();
         let is_over = sleep.is_some_and(|(until_ns, is_last)| is_last && now_ns >= until_ns);
-        process.overslept += u64::from(is_over && signs.is_empty());
+        process.overslept += u64::from(is_over && sock_events.is_empty());
     }
 
-    /// It sleeps in the time of the network, which somebody else lets pass.
+    /// It sleeps in the time of the network, which the test advances.
     fn fall_asleep(&self, waits: &mut WaitSet) {
         let mut net = self.net.lock();
         let (now_ns, longest) = (net.now_ns, waits.longest());
@@ -623,7 +630,7 @@ impl Sockets for FakeSockets {
     }
 }
 
-/// Bytes under way in one direction.
+/// Most bytes in flight in one direction.
 const WINDOW_BYTES: usize = 200_000;
-/// Nothing of a process is due so late: who has slept for so long should have been woken.
+/// No timer of a process is so late: a process that has slept for so long should have been woken.
 const OVERSLEPT: Duration = Duration::from_secs(30);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages of a fixed length over a connection on which there are no packets yet. No byte more is read than was asked for.
+//! Messages of a fixed length over a connection that carries no packets yet. Reads no byte beyond the current message.
 
 use std::io;
 
@@ -9,9 +9,9 @@ use super::sockets::{Sock, Sockets};
 #[derive(Debug)]
 pub(super) struct HandshakeStream {
     pub(super) sock: Sock,
-    /// What is still to be said.
+    /// Bytes still to be sent.
     out: Vec<u8>,
-    /// What has come of the next message.
+    /// Received bytes of the next message.
     got: Vec<u8>,
 }
 
@@ -24,12 +24,12 @@ impl HandshakeStream {
         }
     }
 
-    /// Says something behind what is to be said.
-    pub(super) fn say(&mut self, bytes: &[u8]) {
+    /// Appends a message to the bytes to be sent.
+    pub(super) fn enqueue(&mut self, bytes: &[u8]) {
         self.out.extend_from_slice(bytes);
     }
 
-    /// Sends what is to be said; `true`: all of it.
+    /// Sends what is queued; `true`: all of it.
     pub(super) fn push(&mut self, sockets: &mut impl Sockets) -> io::Result<bool> {
         while !self.out.is_empty() {
             let sent = sockets.send(self.sock, &self.out, None, false)?;
@@ -41,13 +41,13 @@ impl HandshakeStream {
         Ok(true)
     }
 
-    /// What has come of a message of which more is to come.
+    /// The received part of an incomplete message.
     pub(super) fn begun(&self) -> &[u8] {
         &self.got
     }
 
-    /// Takes in what has come of the next message and leaves it there: what lies unread with the system wakes a process again and again.
-    /// Nobody says more before it is answered.
+    /// Reads the next message into the buffer and leaves it there: bytes unread in the kernel would wake a process
+    /// again and again. The peer sends no more before it has a reply.
     pub(super) fn take_in<const BYTES: usize>(
         &mut self,
         sockets: &mut impl Sockets,
@@ -67,7 +67,7 @@ impl HandshakeStream {
         }
     }
 
-    /// The next message, if all of it has come.
+    /// The next message, if it is complete.
     pub(super) fn pull<const BYTES: usize>(
         &mut self,
         sockets: &mut impl Sockets,

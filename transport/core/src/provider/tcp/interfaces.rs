@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which addresses of this host others are told. Addresses that other hosts have too, as those of bridges for containers and virtual
-//! machines, would lead to somebody else.
+//! Which addresses of this host are published. Addresses that other hosts have too, such as those of bridges for
+//! containers and virtual machines, would lead to the wrong process.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -20,11 +20,11 @@ pub(super) struct CandidateAddress {
     pub(super) unfit: Option<&'static str>,
 }
 
-/// The addresses that others are told. `wanted`: names of interfaces or networks as in `10.1.0.0/16`, with commas between them;
-/// nothing: all that lead to other hosts, or to this one where no other is of the job.
+/// The addresses to publish. `wanted`: names of interfaces or networks as in `10.1.0.0/16`, with commas between them;
+/// empty: all that lead to other hosts, or to this one where no other is of the job.
 ///
 /// # Errors
-/// What is wanted and not there, or what is there instead of something that leads to others, in words.
+/// The wanted interface that does not exist, or the interfaces found where none leads to other hosts, in words.
 pub(super) fn choose(
     found: Vec<TcpInterface>,
     wanted: &str,
@@ -64,7 +64,7 @@ pub(super) fn choose(
             list(&offers, true)
         ));
     }
-    // A host without a network talks to itself.
+    // A host without a network uses addresses of its own.
     for offer in &mut offers {
         if offer.interface.is_loopback {
             offer.unfit = None;
@@ -73,7 +73,7 @@ pub(super) fn choose(
     Ok(offers)
 }
 
-/// The addresses that others are told, in their order, each with a number of its interface.
+/// The published addresses, in their order, each with an index of its interface.
 pub(super) fn numbered(offers: &[CandidateAddress]) -> Vec<(IpAddr, u32)> {
     let fit = offers.iter().filter(|offer| offer.unfit.is_none());
     let number = |offer: &CandidateAddress| {
@@ -85,7 +85,7 @@ pub(super) fn numbered(offers: &[CandidateAddress]) -> Vec<(IpAddr, u32)> {
     fit.map(number).collect()
 }
 
-/// Each of them, for people, and why it is not used.
+/// All candidates, for the user; `says_why`: with the reason why each is not used.
 fn list(offers: &[CandidateAddress], says_why: bool) -> String {
     let words = |offer: &CandidateAddress| {
         let TcpInterface { name, address, .. } = &offer.interface;
@@ -100,12 +100,12 @@ fn list(offers: &[CandidateAddress], says_why: bool) -> String {
     }
 }
 
-/// Whether an address means something only together with an interface, which has another number on each host.
+/// Whether an address is meaningful only with a scope, which differs from host to host.
 fn needs_scope(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
 }
 
-/// Whether a word of the user's is this interface's name, its address, or a network that it is in.
+/// Whether an item of the user's list is this interface's name, its address, or a network that contains it.
 fn matches(word: &str, interface: &TcpInterface) -> bool {
     if word == interface.name {
         return true;
@@ -126,13 +126,13 @@ fn matches(word: &str, interface: &TcpInterface) -> bool {
     shared >= bits.min(most)
 }
 
-/// What is known of interfaces beside their addresses.
+/// Properties of interfaces beside their addresses.
 pub(super) trait Kinds {
-    /// Why others are not told this address; `None`: they are.
+    /// Why this address is not published; `None`: it is.
     fn why_unfit(&self, interface: &TcpInterface) -> Option<&'static str>;
 }
 
-/// Reads `/sys/class/net`, or a folder that looks like it.
+/// Reads `/sys/class/net`, or a directory of the same form.
 #[derive(Debug)]
 pub(super) struct SysClassNet(PathBuf);
 
@@ -141,8 +141,8 @@ impl SysClassNet {
         Self(PathBuf::from("/sys/class/net"))
     }
 
-    /// Whether packets that go out there leave this host by a device: that of the interface, or of one below it, as below bonds, VLANs
-    /// and bridges.
+    /// Whether packets through this interface leave the host by a device: that of the interface, or of a lower one, as
+    /// below bonds, VLANs and bridges.
     fn leads_out(&self, name: &str, depth: u32) -> bool {
         let folder = self.0.join(name);
         if folder.join("device").exists() {
@@ -182,7 +182,7 @@ impl Kinds for SysClassNet {
     }
 }
 
-/// Interfaces that lie one above the other, as a bridge over a VLAN over a bond over a device.
+/// Most stacked interfaces, as a bridge over a VLAN over a bond over a device.
 const MOST_LAYERS: u32 = 8;
 
 #[cfg(test)]
@@ -268,7 +268,7 @@ mod tests {
         assert!(words.contains("fe80::7 (is of one link only)"), "{words}");
     }
 
-    /// A folder as the kernel's, of interfaces with what is below each.
+    /// A directory like the kernel's, of interfaces and their lower interfaces.
     fn kernel(test: &str, interfaces: &[(&str, &[&str])]) -> SysClassNet {
         let root = std::env::temp_dir().join(format!("rmpi-{test}-{}", std::process::id()));
         for (name, files) in interfaces {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory of this process that peers may reach. A key is believed only if it stands in this table, word for word, and for that peer:
-//! its check is a number that nobody can guess. Every access looks it up again, so that nothing is reached after a key was withdrawn.
+//! Memory of this process that peers may access. A key is valid only if it is in this table, word for word, and for
+//! that peer: its check is an unguessable number. Every access looks it up again, so that nothing is accessed after
+//! its key was withdrawn.
 
 use std::collections::HashMap;
 
@@ -14,14 +15,14 @@ pub(super) struct Exports(HashMap<(u32, RemoteKey), ExportedKey>);
 /// The state of a remote key.
 #[derive(Debug, Default)]
 struct ExportedKey {
-    /// How often it was given. Keys that are made here are given once.
+    /// How often it was exported; a key made here, once.
     given: u32,
-    /// No other memory ever had it, or will have it, and nothing was announced with it.
+    /// Its check was never and will never be used for other memory, and nothing was announced with it.
     is_new: bool,
 }
 
 impl Exports {
-    /// Lets a peer reach memory. `check`: a new number that nobody can guess.
+    /// Exports memory to a peer. `check`: a new unguessable number.
     pub(super) fn add(&mut self, peer: u32, address: u64, bytes: u64, check: u64) -> RemoteKey {
         let key = RemoteKey {
             address,
@@ -36,12 +37,12 @@ impl Exports {
         key
     }
 
-    /// The same with a key that somebody else has made.
+    /// Exports memory under a key made by another network.
     pub(super) fn add_key(&mut self, peer: u32, key: RemoteKey) {
         self.0.entry((peer, key)).or_default().given += 1;
     }
 
-    /// The end of that; `true`: there was one.
+    /// Withdraws a key; `true`: it was valid.
     pub(super) fn remove(&mut self, peer: u32, key: RemoteKey) -> bool {
         let Some(export) = self.0.get_mut(&(peer, key)) else {
             return false;
@@ -53,19 +54,19 @@ impl Exports {
         true
     }
 
-    /// Whether memory may be announced as what a peer will find by this key alone, and by no other announcement: once.
+    /// Whether memory may be announced under this key: once, and only if no other memory can be found by it.
     pub(super) fn may_announce(&self, peer: u32, key: RemoteKey) -> bool {
         self.0.get(&(peer, key)).is_some_and(|export| export.is_new)
     }
 
-    /// It is announced.
+    /// Records that it is announced.
     pub(super) fn announce(&mut self, peer: u32, key: RemoteKey) {
         if let Some(export) = self.0.get_mut(&(peer, key)) {
             export.is_new = false;
         }
     }
 
-    /// The memory that a peer may reach by a key: so many bytes, behind `offset`. `None`: it may not.
+    /// The memory that a peer may access by a key: `bytes` bytes from `offset`. `None`: it may not.
     pub(super) fn find(
         &self,
         peer: u32,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Bodies of frames that are lent to the caller until it gives them back.
+//! Bodies of frames that are lent to the caller until it returns them.
 
 /// The body of a frame that is lent to the caller. Its memory is reused.
 #[derive(Debug, Default)]
@@ -16,7 +16,7 @@ pub(super) struct Bodies {
 }
 
 impl Bodies {
-    /// Keeps a copy of a body.
+    /// Stores a copy of a body.
     pub(super) fn lend(&mut self, bytes: &[u8]) -> u32 {
         let index = self.free.pop().unwrap_or_else(|| {
             self.all.push(LentBody::default());
@@ -29,7 +29,7 @@ impl Bodies {
         index
     }
 
-    /// Copies one, or as much as fits.
+    /// Copies a body, or as much as fits.
     pub(super) fn copy(&self, index: u32, target: &mut [u8]) -> usize {
         let body = self.all.get(index as usize).filter(|body| body.is_lent);
         let body = body.map_or(&[][..], |body| &body.bytes);
@@ -38,7 +38,7 @@ impl Bodies {
         bytes
     }
 
-    /// It is given back. `false`: it was not lent.
+    /// Takes a body back. `false`: it was not lent.
     pub(super) fn release(&mut self, index: u32) -> bool {
         let body = self.all.get_mut(index as usize);
         let was_lent = body.is_some_and(|body| std::mem::replace(&mut body.is_lent, false));

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Peers and the connections to them: packets are kept and sent, and a connection that broke is made again. What befalls a peer is told
-//! upwards as a value, a [`TcpLinkEvent`].
+//! Peers and the connections to them: packets are kept and sent, and a connection that broke is made again. Events of
+//! a peer are reported upwards as values ([`TcpLinkEvent`]).
 //!
-//! | file | what its methods do |
+//! | file | its methods |
 //! |------|---------------------|
 //! | `links.rs` | keep and send packets, break connections |
 //! | `batching.rs` | send packets later, with others |
-//! | `meet.rs` | make connections: call, be called, join |
+//! | `connect.rs` | make connections: call, be called, join |
 //! | `rails.rs` | make further connections, and end them |
-//! | `clock.rs` | what is due |
-//! | `eviction.rs` | give connections up for others |
+//! | `clock.rs` | timers |
+//! | `eviction.rs` | evict connections for others |
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use session::{Ack, CarrierNumbers, Slot, Via};
 
-use super::super::ledger::NetCounts;
+use super::super::counters::NetCounts;
 use super::address::TcpHosts;
 use super::connect_queue::ConnectQueue;
 use super::notices::TcpNotices;
@@ -36,25 +36,25 @@ use crate::provider::verbs::PeerIdentities;
 pub(super) enum SockOwner {
     Nobody,
     Stranger,
-    /// A call to this peer.
+    /// An attempt to connect to this peer.
     Call(u32),
     /// The line to this peer.
     Line(u32),
-    /// A rail to this peer, or what is to be one.
+    /// A rail to this peer, established or not.
     Rail(u32),
     RailCall(u32),
 }
 
-/// An event of a peer's connections, for those who move data over them.
+/// An event of a peer's connections, for the transfers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TcpLinkEvent {
-    /// It has a connection, or there is room again.
+    /// The peer has a connection, or there is room again.
     GoOn(u32),
-    /// It is lost.
+    /// The peer is lost.
     Lost(u32),
     /// One of its rails has something to send.
     Push(u32, Sock),
-    /// One of its rails has ended, over which the peer was served so many reads.
+    /// One of its rails has ended, with so many unserved reads.
     RailGone {
         peer: u32,
         made: u32,
@@ -65,11 +65,11 @@ pub(super) enum TcpLinkEvent {
 /// The limits of this provider.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TcpLimits {
-    /// Connections.
+    /// Most connections.
     pub(super) lines: usize,
-    /// How long a peer may not be reached.
+    /// How long a peer may be unreachable.
     pub(super) silence_ns: u64,
-    /// Connections with one peer, and from how many bytes on reads go over all of them.
+    /// Most connections with one peer, and the least size of reads that use all of them.
     pub(super) rails: u8,
     pub(super) shared_bytes: u64,
 }
@@ -81,38 +81,38 @@ pub(super) struct TcpLinks<S> {
     pub(super) known: PeerIdentities,
     pub(super) hosts: TcpHosts,
     pub(super) secrets: Secrets,
-    /// Which process this is, for those who connect.
+    /// Identifies this process to connecting peers.
     pub(super) identity: u64,
     pub(super) limits: TcpLimits,
-    /// Addresses that others are told, with numbers of the interfaces that have them.
+    /// The published addresses, with the indices of their interfaces.
     pub(super) interfaces: Vec<(IpAddr, u32)>,
     pub(super) sides: Vec<Option<Box<TcpPeer>>>,
     owners: Vec<SockOwner>,
-    pub(super) strangers: UnprovenConnections,
+    pub(super) unproven: UnprovenConnections,
     pub(super) calls: ConnectQueue,
-    /// Peers that this process is connected with.
+    /// Peers with a connection.
     pub(super) joined: Vec<u32>,
-    /// Rails to all peers, those peers, and the rails of which something may soon come.
+    /// Number of rails to all peers, those peers, and the rails that are polled.
     pub(super) rails: usize,
     pub(super) railed: Vec<u32>,
     pub(super) moving: Vec<ActiveRail>,
-    /// Nobody is taken in before this time; and whether that is because of those who were.
+    /// No connection is accepted before this time; and whether that is because unauthenticated ones fill all places.
     pub(super) shut_until_ns: Option<u64>,
     pub(super) is_crowded: bool,
-    pub(super) has_told_of_descriptors: bool,
-    /// Peers to whom is owed what has arrived.
+    pub(super) has_reported_descriptors: bool,
+    /// Peers that are owed an acknowledgement.
     owing: Vec<u32>,
-    /// Whether packets wait, and those for whom some do.
+    /// Whether packets are held back, and the peers for which some are.
     is_corked: bool,
     corked: Vec<u32>,
-    /// Peers to whom something was sent that the system keeps for what may follow.
+    /// Peers for which the kernel holds back bytes until more follow.
     pub(super) held: Vec<u32>,
-    /// This process has to wait for its core; and how many of those that it is connected with.
+    /// Whether this process has to wait for its core; and how many connected peers have to.
     pub(super) lacks_core: bool,
     lacking: usize,
     pub(super) store: PacketStore,
     pub(super) numbers: CarrierNumbers,
-    pub(super) news: TcpNotices,
+    pub(super) notices: TcpNotices,
     pub(super) wanted: VecDeque<u32>,
     pub(super) upshots: VecDeque<TcpLinkEvent>,
     pub(super) counts: Arc<NetCounts>,
@@ -140,7 +140,7 @@ impl<S: Sockets> TcpLinks<S> {
             interfaces: Vec::new(),
             sides: (0..peers).map(|_| None).collect(),
             owners: Vec::new(),
-            strangers: UnprovenConnections::default(),
+            unproven: UnprovenConnections::default(),
             calls: ConnectQueue::default(),
             joined: Vec::new(),
             rails: 0,
@@ -150,14 +150,14 @@ impl<S: Sockets> TcpLinks<S> {
             is_crowded: false,
             lacks_core: false,
             lacking: 0,
-            has_told_of_descriptors: false,
+            has_reported_descriptors: false,
             owing: Vec::new(),
             is_corked: false,
             corked: Vec::new(),
             held: Vec::new(),
             store: PacketStore::default(),
             numbers: CarrierNumbers::default(),
-            news: TcpNotices::default(),
+            notices: TcpNotices::default(),
             wanted: VecDeque::new(),
             upshots: VecDeque::new(),
             counts: Arc::default(),
@@ -178,7 +178,7 @@ impl<S: Sockets> TcpLinks<S> {
         self.sides.get_mut(peer as usize)?.as_deref_mut()
     }
 
-    /// What is kept for a peer, from now on.
+    /// The state of a peer, created on first use.
     #[inline]
     pub(super) fn of(&mut self, peer: u32) -> &mut TcpPeer {
         let place = peer as usize;
@@ -193,13 +193,13 @@ impl<S: Sockets> TcpLinks<S> {
         self.find(peer).is_some_and(|side| side.line.is_some())
     }
 
-    /// Whether there is no connection, and nobody who makes one.
+    /// Whether there are neither connections nor attempts in either direction.
     #[inline]
     pub(super) fn is_alone(&self) -> bool {
         self.joined.is_empty() && !self.has_timers()
     }
 
-    /// Whether there is nothing to do before something comes: nothing is kept back or owed, and nothing will be due.
+    /// Whether nothing is to be done before the next event: nothing is held back or owed, and no timer is pending.
     pub(super) fn is_dormant(&self) -> bool {
         let is_paused = |peer: &u32| {
             let line = self.find(*peer).and_then(|side| side.line.as_ref());
@@ -218,10 +218,10 @@ impl<S: Sockets> TcpLinks<S> {
             && !self.joined.iter().any(is_paused)
     }
 
-    /// Whether something may be due that no sign tells of.
+    /// Whether a timer may be pending.
     #[inline]
     pub(super) fn has_timers(&self) -> bool {
-        !self.calls.is_empty() || !self.strangers.is_empty() || self.shut_until_ns.is_some()
+        !self.calls.is_empty() || !self.unproven.is_empty() || self.shut_until_ns.is_some()
     }
 
     pub(super) fn owner(&self, sock: Sock) -> SockOwner {
@@ -242,7 +242,7 @@ impl<S: Sockets> TcpLinks<S> {
         self.sockets.close(sock);
     }
 
-    /// Keeps a packet for a peer, for which there is room, and sends it when that is possible.
+    /// Stores a packet for a peer, for which there is room, and sends it when possible.
     pub(super) fn post(&mut self, peer: u32, slot: Slot) {
         self.keep(peer, slot);
         self.flush(peer);
@@ -258,7 +258,7 @@ impl<S: Sockets> TcpLinks<S> {
         side.posted = turn;
     }
 
-    /// What is to be sent waits until [`uncork`](Self::uncork).
+    /// Holds back packets until [`uncork`](Self::uncork).
     pub(super) fn cork(&mut self) {
         self.is_corked = true;
     }
@@ -268,7 +268,7 @@ impl<S: Sockets> TcpLinks<S> {
         self.is_corked
     }
 
-    /// Sends what has waited. What has not begun, as so much waited already, may go on.
+    /// Sends the packets held back. Works that had not begun, since too much was unsent, may continue.
     pub(super) fn uncork(&mut self) {
         self.is_corked = false;
         for peer in std::mem::take(&mut self.corked) {
@@ -283,7 +283,7 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// Sends what waits for a peer, or sees to it that it can be.
+    /// Sends what is pending for a peer, or starts to connect.
     pub(super) fn flush(&mut self, peer: u32) {
         let is_corked = self.is_corked;
         let Some(side) = self.sides[peer as usize].as_deref_mut() else {
@@ -306,7 +306,7 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// Sends what waits for a peer. `defers`: the last of it may leave with what follows.
+    /// Sends what is pending for a peer. `defers`: the last of it may leave with what follows.
     pub(super) fn send_some(&mut self, peer: u32, defers: bool) -> io::Result<()> {
         let side = self.sides[peer as usize].as_deref_mut();
         let (turn, now_ns) = (self.turn, self.now_ns);
@@ -324,7 +324,7 @@ impl<S: Sockets> TcpLinks<S> {
                 break;
             };
             let had = out.large_at();
-            // Large ones gain nothing from leaving with others.
+            // Large packets gain nothing from leaving with others.
             let (itself, is_small) = match out {
                 TcpOutgoing::Packet { total, .. } => (1, total <= SMALL_BYTES),
                 TcpOutgoing::Bytes { .. } => (0, true),
@@ -359,7 +359,7 @@ impl<S: Sockets> TcpLinks<S> {
         Ok(())
     }
 
-    /// The line to a peer takes bytes again.
+    /// The line to a peer accepts bytes again.
     pub(super) fn unblock(&mut self, peer: u32) {
         let line = self.find_mut(peer).and_then(|side| side.line.as_mut());
         let Some(line) = line else { return };
@@ -368,7 +368,7 @@ impl<S: Sockets> TcpLinks<S> {
         self.upshots.push_back(TcpLinkEvent::GoOn(peer));
     }
 
-    /// Ends the signs that a line takes bytes, where nothing waits for them any more.
+    /// Ends writability events of a line with nothing to send.
     pub(super) fn disarm(&mut self, peer: u32) {
         let line = self.find_mut(peer).and_then(|side| side.line.as_mut());
         let Some(line) = line.filter(|line| line.is_armed && !line.is_blocked) else {
@@ -379,7 +379,7 @@ impl<S: Sockets> TcpLinks<S> {
         self.sockets.want_to_send(sock, false);
     }
 
-    /// Takes in what a peer has of our stream. `false`: it cannot have that.
+    /// Processes a peer's acknowledgement of our stream. `false`: it acknowledges what was not sent.
     #[inline]
     pub(super) fn acknowledge(&mut self, peer: u32, ack: Ack) -> bool {
         let (now_ns, store) = (self.now_ns, &mut self.store);
@@ -389,7 +389,7 @@ impl<S: Sockets> TcpLinks<S> {
         if !side.may_have(ack.next) || side.is_half_out_before(ack.next) {
             return false;
         }
-        side.has_asked = false;
+        side.has_requested_ack = false;
         let ack = Ack { beyond: 0, ..ack };
         let session = &mut side.session;
         let kept = &mut side.kept_data;
@@ -400,9 +400,9 @@ impl<S: Sockets> TcpLinks<S> {
         true
     }
 
-    /// Takes in whether a peer has to wait for its core.
+    /// Records whether a peer has to wait for its core.
     #[inline]
-    pub(super) fn hear_of_core(&mut self, peer: u32, lacks_core: bool) {
+    pub(super) fn record_core_state(&mut self, peer: u32, lacks_core: bool) {
         let line = self.find_mut(peer).and_then(|side| side.line.as_mut());
         let changed = line.filter(|line| line.lacks_core != lacks_core);
         if let Some(line) = changed {
@@ -414,14 +414,14 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// Whether somebody with whom this process is connected has to wait for its core.
+    /// Whether some connected peer has to wait for its core.
     pub(super) fn is_any_lacking(&self) -> bool {
         self.lacking != 0
     }
 
-    /// A packet of a peer was handed up: it is owed a word.
+    /// A packet of a peer was delivered: an acknowledgement is owed.
     #[inline]
-    pub(super) fn owe(&mut self, peer: u32) {
+    pub(super) fn owe_ack(&mut self, peer: u32) {
         let Some(side) = self.find_mut(peer) else {
             return;
         };
@@ -431,28 +431,28 @@ impl<S: Sockets> TcpLinks<S> {
             self.owing.push(peer);
         }
         if is_much {
-            self.tell(peer);
+            self.send_ack(peer);
         }
     }
 
-    /// Tells a peer what has arrived.
-    pub(super) fn tell(&mut self, peer: u32) {
+    /// Sends a peer an acknowledgement.
+    pub(super) fn send_ack(&mut self, peer: u32) {
         let line = self.find_mut(peer).and_then(|side| side.line.as_mut());
         if let Some(line) = line {
-            line.owes_note = true;
+            line.owes_ack = true;
             self.flush(peer);
         }
     }
 
-    /// Tells everybody what has arrived.
-    pub(super) fn tell_all_owed(&mut self) {
+    /// Sends all owed acknowledgements.
+    pub(super) fn send_owed_acks(&mut self) {
         for peer in std::mem::take(&mut self.owing) {
             let Some(side) = self.find_mut(peer) else {
                 continue;
             };
             side.is_owing = false;
             if side.owes {
-                self.tell(peer);
+                self.send_ack(peer);
             }
         }
     }
@@ -462,21 +462,21 @@ impl<S: Sockets> TcpLinks<S> {
         !self.owing.is_empty()
     }
 
-    /// Asks a peer what has arrived, once until it is heard.
-    pub(super) fn ask(&mut self, peer: u32) {
+    /// Requests an acknowledgement from a peer, once until one arrives.
+    pub(super) fn request_ack(&mut self, peer: u32) {
         let Some(side) = self.find_mut(peer) else {
             return;
         };
         if let Some(line) = side.line.as_mut() {
-            if std::mem::replace(&mut side.has_asked, true) {
+            if std::mem::replace(&mut side.has_requested_ack, true) {
                 return;
             }
-            (line.owes_note, line.asks) = (true, true);
+            (line.owes_ack, line.requests_ack) = (true, true);
         }
         self.flush(peer);
     }
 
-    /// A connection ended that was not to end: what was not acknowledged goes again.
+    /// A connection ended unexpectedly: unacknowledged packets are sent again.
     pub(super) fn broke(&mut self, peer: u32, why: &io::Error) {
         if self.hang_up(peer) {
             self.counts.broken.add(1);
@@ -503,11 +503,11 @@ impl<S: Sockets> TcpLinks<S> {
         self.close(line.sock);
         let side = self.of(peer);
         side.session.carrier_broke(line.made);
-        side.has_asked = false;
+        side.has_requested_ack = false;
         true
     }
 
-    /// Gives a peer up.
+    /// Marks a peer lost.
     pub(super) fn lose(&mut self, peer: u32, why: &str) {
         if self.of(peer).lost.is_some() {
             return;
@@ -523,7 +523,7 @@ impl<S: Sockets> TcpLinks<S> {
         self.upshots.push_back(TcpLinkEvent::Lost(peer));
     }
 
-    /// All connections are looked at again; answers whether one was left alone.
+    /// Ends the pauses of all connections; returns whether one was paused.
     pub(super) fn end_pauses(&mut self) -> bool {
         let mut was_paused = false;
         for peer in &self.joined {
@@ -535,7 +535,7 @@ impl<S: Sockets> TcpLinks<S> {
         was_paused
     }
 
-    /// Whether all that was sent has arrived; asks where that is not known.
+    /// Whether all that was sent has arrived; requests acknowledgements where that is not known.
     pub(super) fn is_all_there(&mut self) -> bool {
         let peers = 0..u32::try_from(self.sides.len()).unwrap_or(u32::MAX);
         let mut all = true;
@@ -546,16 +546,16 @@ impl<S: Sockets> TcpLinks<S> {
             let wrote = side
                 .line
                 .as_ref()
-                .is_none_or(|line| line.out.is_none() && !line.owes_note);
+                .is_none_or(|line| line.out.is_none() && !line.owes_ack);
             if !is_there {
-                self.ask(peer);
+                self.request_ack(peer);
             }
             all &= is_there && wrote;
         }
         all
     }
 
-    /// What it takes, in bytes.
+    /// Memory used, in bytes.
     pub(super) fn bytes(&self) -> usize {
         let sides = self.sides.iter().flatten();
         let rests = sides.map(|side| {
@@ -569,17 +569,17 @@ impl<S: Sockets> TcpLinks<S> {
 /// Packets up to this size leave with those that follow.
 const SMALL_BYTES: usize = 2048;
 
-/// What is to be sent to a peer next.
+/// The next packet or acknowledgement for a peer.
 fn next_out(side: &mut TcpPeer, store: &mut PacketStore, lacks_core: bool) -> Option<TcpOutgoing> {
     let line = side.line.as_mut()?;
     let Some(due) = side.session.next_unsent() else {
-        if !std::mem::take(&mut line.owes_note) {
+        if !std::mem::take(&mut line.owes_ack) {
             return None;
         }
         let header = TcpPacketHeader {
             bytes: 0,
             kind: TcpPacketKind::Ack,
-            asks: std::mem::take(&mut line.asks),
+            requests_ack: std::mem::take(&mut line.requests_ack),
             lacks_core,
             ack: side.session.take_ack(),
             number: 0,
@@ -589,8 +589,8 @@ fn next_out(side: &mut TcpPeer, store: &mut PacketStore, lacks_core: bool) -> Op
         header.write_to(&mut bytes);
         return Some(TcpOutgoing::Bytes { bytes, at: 0 });
     };
-    // A packet tells too what has arrived; only a question needs a note of its own.
-    line.owes_note = line.asks;
+    // A packet carries an acknowledgement too; only a request for one needs an ACK of its own.
+    line.owes_ack = line.requests_ack;
     side.owes = false;
     store.address(due.slot, due.number, side.session.take_ack(), lacks_core);
     Some(TcpOutgoing::Packet {
@@ -601,7 +601,7 @@ fn next_out(side: &mut TcpPeer, store: &mut PacketStore, lacks_core: bool) -> Op
     })
 }
 
-/// Sends what fits of it, before more or not; answers whether that was all.
+/// Sends as much of it as fits; `more`: further bytes follow. Returns whether that was all.
 fn send_one(
     sockets: &mut impl Sockets,
     store: &PacketStore,

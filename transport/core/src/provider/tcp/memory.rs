@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::mr::to_usize;
 use crate::{Atomic, Lease};
 
-/// A range of memory of this process that may be read, or written, as this file's documentation says.
+/// A range of memory of this process that may be read or written under the rules in this file's head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::provider) struct MemoryRange {
     address: u64,
@@ -33,7 +33,7 @@ impl MemoryRange {
         }
     }
 
-    /// Exported memory, which the table of keys has.
+    /// Exported memory, which is in the table of keys.
     pub(super) fn exported(address: u64, bytes: usize) -> Self {
         Self { address, bytes }
     }
@@ -42,7 +42,7 @@ impl MemoryRange {
         self.bytes
     }
 
-    /// What is left behind the first bytes.
+    /// The rest after the first bytes.
     pub(super) fn from(self, at: usize) -> Self {
         let at = at.min(self.bytes);
         Self {
@@ -57,13 +57,13 @@ impl MemoryRange {
         Self { bytes, ..self }
     }
 
-    /// As the kernel takes it.
+    /// As address and length, for the kernel.
     pub(super) fn place(self) -> (*mut u8, usize) {
         let place = std::ptr::with_exposed_provenance_mut(to_usize(self.address));
         (place, self.bytes)
     }
 
-    /// Writes bytes there, as many as fit.
+    /// Writes as many bytes as fit.
     pub(super) fn fill(self, source: &[u8]) {
         let (place, bytes) = self.place();
         let bytes = bytes.min(source.len());
@@ -71,7 +71,7 @@ impl MemoryRange {
         unsafe { ring::copy::copy_overlapping(source.as_ptr(), place, bytes) };
     }
 
-    /// Reads what is there, as much as fits.
+    /// Reads as many bytes as fit.
     pub(super) fn copy_to(self, target: &mut [u8]) {
         let (place, bytes) = self.place();
         let bytes = bytes.min(target.len());
@@ -79,7 +79,7 @@ impl MemoryRange {
         unsafe { ring::copy::copy_overlapping(place, target.as_mut_ptr(), bytes) };
     }
 
-    /// Changes the word that this is in one step; answers what was there before. `None`: it is no aligned word.
+    /// Changes this word in one step; returns its previous value. `None`: it is not an aligned word.
     pub(super) fn change(self, atomic: Atomic) -> Option<u64> {
         let (place, bytes) = self.place();
         let place = NonNull::new(place.cast::<u64>())?;
@@ -97,7 +97,7 @@ impl MemoryRange {
     }
 }
 
-/// Memory that is lent and never comes back.
+/// Memory that is lent and never returned, for tests.
 #[cfg(test)]
 pub(super) fn lent_for_ever(content: Vec<u8>) -> Lease {
     let bytes = content.len();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the user should know, kept until somebody asks.
+//! Messages for the user, kept until they are fetched.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ impl TcpNotices {
         self.0.is_empty()
     }
 
-    /// Keeps words; there is an end to what anybody wants to read.
+    /// Queues a message; their number is limited.
     pub(super) fn complain(&mut self, words: String) {
         if self.0.len() < MOST_COMPLAINTS {
             self.0.push_back(words);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What goes over a connection. Numbers are little endian. Everything begins with
+//! The packet format. Numbers are little endian. Every packet begins with
 //!
 //! | offset | bytes | field    | |
 //! |-------:|------:|----------|-|
 //! |      0 |     4 | bytes    | that follow these 16 |
 //! |      4 |     1 | kind     | [`TcpPacketKind`] |
-//! |      5 |     1 | flags    | 1: what has arrived is to be told now, in ACK alone; 2: the sender has to wait for its core |
+//! |      5 |     1 | flags    | 1: what has arrived is to be acknowledged now, in ACK alone; 2: the sender has to wait for its core |
 //! |      6 |     2 | returned | see [`Ack`] |
 //! |      8 |     4 | next     | see [`Ack`] |
 //! |     12 |     4 | number   | of the packet; 0 in ACK, which is none |
@@ -16,7 +16,7 @@
 //! |--------|------:|-|
 //! | FRAME  | 12 + body | kind (1), 0 (1), flags (2) and word (8) of its [`Head`]; the body |
 //! | READ   | 44 | id (4), offset (8), bytes (8), key (24) |
-//! | WRITE  | 64 + data | id (4), [`LAST`] and [`TELLS`] (4), immediate (4), 0 (4), offset (8) and bytes (8) of all of it, where in that the data belong (8), key (24); the data |
+//! | WRITE  | 64 + data | id (4), [`LAST`] and [`HAS_IMMEDIATE`] (4), immediate (4), 0 (4), offset (8) and bytes (8) of all of it, where in that the data belong (8), key (24); the data |
 //! | ATOMIC | 56 | id (4), 0 adds, 1 compares and swaps (4), two operands (8 each), offset (8), key (24) |
 //! | DATA   | 16 + data | id of a read (4), 0 (4), where in it the data belong (8); the data |
 //! | ANSWER | 16 | id (4), 0 done or 1 bad key (4), the word that was there before an atomic operation (8) |
@@ -25,11 +25,12 @@
 //! | UNSOLICITED | 24 + data | key (24) of an ANNOUNCE; the data, none if the key was withdrawn |
 //! | DECLINED | 0 | data came unsolicited that were not kept |
 //!
-//! READ, WRITE and ATOMIC have ids of their sender, by which DATA and ANSWER name them. A read ends with the DATA that completes it, or
-//! with an ANSWER where the key is bad or nothing was to be read; a write with the ANSWER to its last piece.
+//! READ, WRITE and ATOMIC carry ids chosen by their sender; DATA and ANSWER repeat them. A read ends with the DATA
+//! that completes it, or with an ANSWER where the key is bad or nothing was to be read; a write with the ANSWER to its
+//! last piece.
 //!
-//! Between an ANNOUNCE and its UNSOLICITED, other packets may stand. A read of all that the key names is not asked for if its data are
-//! here, or on their way.
+//! Between an ANNOUNCE and its UNSOLICITED, other packets may stand. No READ is sent for all that the key names if its
+//! data have arrived, or are in flight.
 
 use session::Ack;
 
@@ -37,10 +38,10 @@ use super::proof::{u16_at, u32_at, u64_at};
 use crate::{Atomic, Head, RemoteKey, WorkOutcome};
 
 pub(super) const HEADER_BYTES: usize = 16;
-const ASKS: u8 = 1;
+const REQUESTS_ACK: u8 = 1;
 const LACKS_CORE: u8 = 2;
 pub(super) const FRAME_BYTES: usize = 12;
-/// The largest frame, behind its header.
+/// Bytes of the largest frame, without the header.
 pub(super) const MOST_FRAME_BYTES: usize = FRAME_BYTES + ring::layout::POOL_BUFFER_BYTES;
 pub(super) const READ_BYTES: usize = 44;
 pub(super) const WRITE_BYTES: usize = 64;
@@ -48,11 +49,11 @@ pub(super) const ATOMIC_BYTES: usize = 56;
 pub(super) const DATA_BYTES: usize = 16;
 pub(super) const ANSWER_BYTES: usize = 16;
 pub(super) const KEY_BYTES: usize = 24;
-/// What an ANNOUNCE has before the body of its frame.
+/// Bytes of an ANNOUNCE before the body of its frame.
 pub(super) const ANNOUNCE_BYTES: usize = KEY_BYTES + FRAME_BYTES;
-/// Data of one packet, at most.
+/// Most bytes of data in one packet.
 pub(super) const PIECE_BYTES: usize = 512 << 10;
-/// Data that go unsolicited, at most: of more, a read asks before it has waited for long.
+/// Most bytes of unsolicited data: for more, the reader's request arrives before it has waited for long.
 pub(super) const MOST_UNSOLICITED_BYTES: usize = 256 << 10;
 
 /// The kind of a packet.
@@ -87,7 +88,7 @@ impl TcpPacketKind {
         all.into_iter().find(|kind| *kind as u8 == number)
     }
 
-    /// What comes before data that are not looked at, and how much there may be of those.
+    /// Bytes before data that are not parsed, and the most bytes of those.
     fn fixed(self) -> (usize, usize) {
         match self {
             Self::Frame => (FRAME_BYTES, ring::layout::POOL_BUFFER_BYTES),
@@ -108,26 +109,26 @@ impl TcpPacketKind {
 pub(super) struct TcpPacketHeader {
     pub(super) bytes: usize,
     pub(super) kind: TcpPacketKind,
-    pub(super) asks: bool,
+    pub(super) requests_ack: bool,
     pub(super) lacks_core: bool,
     pub(super) ack: Ack,
     pub(super) number: u32,
 }
 
 impl TcpPacketHeader {
-    /// `None`: nobody of this version wrote it.
+    /// `None`: not of this version.
     pub(super) fn of(bytes: &[u8; HEADER_BYTES]) -> Option<Self> {
         let kind = TcpPacketKind::of(bytes[4])?;
         let length = usize::try_from(u32_at(bytes, 0)).ok()?;
         let (least, data) = kind.fixed();
-        let asks = bytes[5] & ASKS != 0;
+        let requests_ack = bytes[5] & REQUESTS_ACK != 0;
         let is_good = (least..=least + data).contains(&length)
-            && bytes[5] & !(ASKS | LACKS_CORE) == 0
-            && (!asks || kind == TcpPacketKind::Ack);
+            && bytes[5] & !(REQUESTS_ACK | LACKS_CORE) == 0
+            && (!requests_ack || kind == TcpPacketKind::Ack);
         is_good.then(|| Self {
             bytes: length,
             kind,
-            asks,
+            requests_ack,
             lacks_core: bytes[5] & LACKS_CORE != 0,
             ack: Ack {
                 next: u32_at(bytes, 8),
@@ -142,14 +143,14 @@ impl TcpPacketHeader {
         let length = u32::try_from(self.bytes).unwrap_or(u32::MAX);
         bytes[..4].copy_from_slice(&length.to_le_bytes());
         bytes[4] = self.kind as u8;
-        let asks = if self.asks { ASKS } else { 0 };
-        bytes[5] = asks | if self.lacks_core { LACKS_CORE } else { 0 };
+        let requests_ack = if self.requests_ack { REQUESTS_ACK } else { 0 };
+        bytes[5] = requests_ack | if self.lacks_core { LACKS_CORE } else { 0 };
         bytes[6..8].copy_from_slice(&self.ack.returned.to_le_bytes());
         bytes[8..12].copy_from_slice(&self.ack.next.to_le_bytes());
         bytes[12..16].copy_from_slice(&self.number.to_le_bytes());
     }
 
-    /// Bytes that must be here before the packet is looked at: all but data that go to memory.
+    /// Bytes that must have arrived before the packet is parsed: all but data that go to memory.
     pub(super) fn wanted(&self) -> usize {
         match self.kind {
             TcpPacketKind::Write => WRITE_BYTES,
@@ -160,7 +161,7 @@ impl TcpPacketHeader {
     }
 }
 
-/// Builds the part of a packet behind its header. Room for the header is in front.
+/// Builds the payload of a packet. Room for the header is in front.
 pub(super) struct TcpPacketBuilder<'a>(&'a mut Vec<u8>);
 
 impl<'a> TcpPacketBuilder<'a> {
@@ -211,8 +212,12 @@ impl<'a> TcpPacketBuilder<'a> {
 
     pub(super) fn write(&mut self, write: &TcpWriteRequest) {
         let last = if write.is_last { LAST } else { 0 };
-        let tells = if write.immediate.is_some() { TELLS } else { 0 };
-        self.u32(write.id).u32(last | tells);
+        let has_immediate = if write.immediate.is_some() {
+            HAS_IMMEDIATE
+        } else {
+            0
+        };
+        self.u32(write.id).u32(last | has_immediate);
         self.u32(write.immediate.unwrap_or(0)).u32(0);
         self.u64(write.offset).u64(write.bytes).u64(write.at);
         self.key(write.key);
@@ -237,19 +242,19 @@ impl<'a> TcpPacketBuilder<'a> {
     }
 }
 
-/// The header of a packet without a number, as they go over rails.
+/// The header of a packet without a number, as used on rails.
 pub(super) fn bare_header(kind: TcpPacketKind, bytes: usize) -> TcpPacketHeader {
     TcpPacketHeader {
         bytes,
         kind,
-        asks: false,
+        requests_ack: false,
         lacks_core: false,
         ack: Ack::default(),
         number: 0,
     }
 }
 
-/// The head of a frame, from its fixed bytes.
+/// Parses the head of a frame.
 pub(super) fn head_of(bytes: &[u8]) -> Head {
     Head {
         kind: bytes[0],
@@ -259,7 +264,7 @@ pub(super) fn head_of(bytes: &[u8]) -> Head {
     }
 }
 
-/// Asks for data of the receiver's memory.
+/// Requests data of the receiver's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TcpReadRequest {
     pub(super) id: u32,
@@ -279,7 +284,7 @@ impl TcpReadRequest {
     }
 }
 
-/// "Put this there": a piece of a write.
+/// A piece of a write to the receiver's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TcpWriteRequest {
     pub(super) id: u32,
@@ -292,13 +297,13 @@ pub(super) struct TcpWriteRequest {
 }
 
 impl TcpWriteRequest {
-    /// `None`: it makes no sense.
+    /// `None`: malformed.
     pub(super) fn of(bytes: &[u8]) -> Option<Self> {
         let flags = u32_at(bytes, 4);
-        (flags & !(LAST | TELLS) == 0).then(|| Self {
+        (flags & !(LAST | HAS_IMMEDIATE) == 0).then(|| Self {
             id: u32_at(bytes, 0),
             is_last: flags & LAST != 0,
-            immediate: (flags & TELLS != 0).then(|| u32_at(bytes, 8)),
+            immediate: (flags & HAS_IMMEDIATE != 0).then(|| u32_at(bytes, 8)),
             offset: u64_at(bytes, 16),
             bytes: u64_at(bytes, 24),
             at: u64_at(bytes, 32),
@@ -307,7 +312,7 @@ impl TcpWriteRequest {
     }
 }
 
-/// Asks for an atomic operation on a word of the receiver's memory.
+/// Requests an atomic operation on a word of the receiver's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TcpAtomicRequest {
     pub(super) id: u32,
@@ -317,7 +322,7 @@ pub(super) struct TcpAtomicRequest {
 }
 
 impl TcpAtomicRequest {
-    /// `None`: it makes no sense.
+    /// `None`: malformed.
     pub(super) fn of(bytes: &[u8]) -> Option<Self> {
         let (one, other) = (u64_at(bytes, 8), u64_at(bytes, 16));
         let atomic = match u32_at(bytes, 4) {
@@ -337,7 +342,7 @@ impl TcpAtomicRequest {
     }
 }
 
-/// The outcome of an operation that a peer asked for.
+/// The outcome of an operation that a peer requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TcpWorkReply {
     pub(super) id: u32,
@@ -346,7 +351,7 @@ pub(super) struct TcpWorkReply {
 }
 
 impl TcpWorkReply {
-    /// `None`: it makes no sense.
+    /// `None`: malformed.
     pub(super) fn of(bytes: &[u8]) -> Option<Self> {
         let outcome = match u32_at(bytes, 4) {
             0 => WorkOutcome::Done,
@@ -365,10 +370,10 @@ pub(super) fn key_at(bytes: &[u8], at: usize) -> RemoteKey {
     RemoteKey::from_words([0, 8, 16].map(|step| u64_at(bytes, at + step)))
 }
 
-/// The last piece of a write.
+/// Flag: the last piece of a write.
 const LAST: u32 = 1;
-/// It has an immediate.
-const TELLS: u32 = 2;
+/// Flag: it has an immediate.
+const HAS_IMMEDIATE: u32 = 2;
 
 #[cfg(test)]
 mod tests {
@@ -470,11 +475,11 @@ mod tests {
             beyond: 0,
             returned: 5,
         };
-        let header = |kind, bytes, asks| {
+        let header = |kind, bytes, requests_ack| {
             let header = TcpPacketHeader {
                 bytes,
                 kind,
-                asks,
+                requests_ack,
                 lacks_core: bytes % 2 == 0,
                 ack,
                 number: 6,

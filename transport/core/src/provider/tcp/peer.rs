@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is kept for a peer from the first packet on: its session, the connection that carries it, and how another is made.
+//! The state of a peer, created with the first packet: its session, the connection that carries it, and the attempts
+//! to make another.
 
 use session::{Session, Slot};
 
@@ -11,49 +12,49 @@ use super::rail::TcpRails;
 use super::sockets::Sock;
 use crate::RemoteKey;
 
-/// What is kept for a peer.
+/// The state of a peer.
 #[derive(Debug)]
 pub(super) struct TcpPeer {
     pub(super) session: Session,
     pub(super) line: Option<TcpConnection>,
     pub(super) rails: TcpRails,
-    /// This process is connecting to it.
+    /// This process's attempt to connect to it.
     pub(super) call: Option<Box<ActiveOpen>>,
     pub(super) place: Option<TcpAddress>,
-    /// Somebody was asked for its place.
+    /// Its address was requested.
     pub(super) is_wanted: bool,
-    /// Number of the last call, and of the last one of the peer's.
+    /// Number of this process's last attempt, and of the peer's last one.
     pub(super) attempt: u32,
-    pub(super) heard_attempt: u32,
-    /// For how long it was called, and its system took no connection, since there was one.
+    pub(super) peer_attempt: u32,
+    /// Time during which its system accepted no connection although it was tried, since the last connection.
     pub(super) silent_ns: u64,
     pub(super) has_complained: bool,
-    /// Number behind the last packet that was sent to its end, over any connection: what the peer said of our stream when it began to
-    /// call may be older than what a connection brought it meanwhile that has broken since.
+    /// Number after the last packet that was completely sent, over any connection: the acknowledgement in the peer's
+    /// handshake may be older than what arrived there over a connection that has broken since.
     pub(super) sent_end: u32,
     /// Works that the peer has to answer, and those of them that move large data.
     pub(super) expects: u32,
     pub(super) expects_data: u32,
-    /// It sends data that nobody has asked for, behind the frames that announce them.
+    /// It sends unsolicited data, after the frames that announce them.
     pub(super) announces: bool,
-    /// Packets with large data that the peer is not known to have, and its writes of which more is to come.
+    /// Unacknowledged packets with large data, and incomplete writes by the peer.
     pub(super) kept_data: u32,
     pub(super) incoming: u32,
-    /// It is in the list of those that are to be told what has arrived, and was not told yet.
+    /// It is in the list of peers that are owed an acknowledgement.
     pub(super) is_owing: bool,
     pub(super) owes: bool,
-    /// It is in the list of those for whom packets wait.
+    /// It is in the list of peers with packets held back.
     pub(super) is_corked: bool,
-    /// The turn in which something was posted to it last.
+    /// The turn of the last post to it.
     pub(super) posted: u64,
-    /// It was asked what has arrived, and nothing has come since.
-    pub(super) has_asked: bool,
-    /// A large frame waits here until it gives back buffers that frames of this process lie in.
+    /// An acknowledgement was requested, and nothing has arrived since.
+    pub(super) has_requested_ack: bool,
+    /// A large frame waits until the peer returns buffers that hold frames of this process.
     pub(super) awaits_buffers: bool,
-    /// Lent buffers that its frames lie in.
+    /// Number of lent buffers that hold its frames.
     pub(super) lent: u32,
-    /// How often it sent what makes no sense.
-    pub(super) wrongs: u32,
+    /// Number of its protocol violations.
+    pub(super) violations: u32,
     pub(super) lost: Option<Box<str>>,
 }
 
@@ -67,7 +68,7 @@ impl TcpPeer {
             place: None,
             is_wanted: false,
             attempt: 0,
-            heard_attempt: 0,
+            peer_attempt: 0,
             silent_ns: 0,
             has_complained: false,
             sent_end: FIRST_PACKET,
@@ -80,40 +81,40 @@ impl TcpPeer {
             owes: false,
             is_corked: false,
             posted: u64::MAX,
-            has_asked: false,
+            has_requested_ack: false,
             awaits_buffers: false,
             lent: 0,
-            wrongs: 0,
+            violations: 0,
             lost: None,
         }
     }
 
-    /// Whether a connection is of any use.
+    /// Whether a connection is useful.
     pub(super) fn needs_line(&self) -> bool {
         let awaits = self.expects != 0 || self.awaits_buffers;
         self.lost.is_none() && (self.session.has_unsent() || awaits)
     }
 
-    /// Whether large data are under way, over this line or the next one.
+    /// Whether large data are in flight, over this line or the next one.
     fn has_data(&self) -> bool {
         let serves = |rails: &TcpRails| rails.all.iter().any(|rail| rail.serving() != 0);
         let has_some = self.expects_data != 0 || self.kept_data != 0 || self.incoming != 0;
         has_some || serves(&self.rails)
     }
 
-    /// The peer has to answer one more work.
+    /// Counts one more work that the peer has to answer.
     pub(super) fn expect(&mut self, is_large: bool) {
         self.expects += 1;
         self.expects_data += u32::from(is_large);
     }
 
-    /// It has answered one.
+    /// Counts an answer.
     pub(super) fn expect_no_more(&mut self, is_large: bool) {
         self.expects = self.expects.saturating_sub(1);
         self.expects_data = self.expects_data.saturating_sub(is_large.into());
     }
 
-    /// A piece of a write of the peer's is here.
+    /// Counts a piece of a write by the peer.
     pub(super) fn count_incoming(&mut self, write: &TcpWriteRequest) {
         match (write.at == 0, write.is_last) {
             (true, false) => self.incoming = self.incoming.saturating_add(1),
@@ -122,7 +123,7 @@ impl TcpPeer {
         }
     }
 
-    /// Whether the line moves large data, and should not be given up for others: they would begin again with each line.
+    /// Whether the line moves large data, and should not be evicted: they would start again with each line.
     pub(super) fn is_busy(&self, now_ns: u64) -> bool {
         let is_busy = |line: &TcpConnection| {
             let has_data = self.has_data() || line.inflow.is_some();
@@ -132,15 +133,16 @@ impl TcpPeer {
         self.line.as_ref().is_some_and(is_busy)
     }
 
-    /// Whether a peer may say that it has all before this number: nobody has what was not sent.
+    /// Whether a peer may acknowledge all packets before this number: they have been sent.
     pub(super) fn may_have(&self, next: u32) -> bool {
         self.sent_end.wrapping_sub(next).cast_signed() >= 0
     }
 }
 
 impl TcpPeer {
-    /// Whether a packet before this number is half out over the line. A peer may say that it has that, of a line before, if what it said
-    /// when this one was made was old; then the line is made anew, for what is half out may not be given back.
+    /// Whether a packet before this number is partly sent over the line. A peer may acknowledge it, from a former
+    /// line, if the acknowledgement in the handshake was outdated; then the line is made anew, since a partly sent
+    /// packet's memory may not be returned.
     pub(super) fn is_half_out_before(&self, next: u32) -> bool {
         let out = self.line.as_ref().and_then(|line| line.out.as_ref());
         matches!(out, Some(TcpOutgoing::Packet { number, .. }) if next.wrapping_sub(*number).cast_signed() > 0)
@@ -151,32 +153,32 @@ impl TcpPeer {
 #[derive(Debug)]
 pub(super) struct TcpConnection {
     pub(super) sock: Sock,
-    /// Its number among all that this process ever had.
+    /// Its number among all connections of this process.
     pub(super) made: u32,
-    /// The attempt of this process that it came of; `None`: it was the peer's.
+    /// The attempt of this process that made it; `None`: the peer made it.
     pub(super) attempt: Option<u32>,
-    /// What was sent in part.
+    /// The partly sent packet.
     pub(super) out: Option<TcpOutgoing>,
-    /// It takes nothing until there is a sign; such signs were asked for.
+    /// It accepts no bytes until there is an event; such events were requested.
     pub(super) is_blocked: bool,
     pub(super) is_armed: bool,
-    /// What has arrived is to be told; and the peer asked for the same.
-    pub(super) owes_note: bool,
-    pub(super) asks: bool,
-    /// The peer has to wait for its core, as its last packet said.
+    /// An acknowledgement is owed; and the peer has requested one.
+    pub(super) owes_ack: bool,
+    pub(super) requests_ack: bool,
+    /// The peer has to wait for its core, by its last packet.
     pub(super) lacks_core: bool,
-    /// What has come and was not looked at.
+    /// Received bytes that are not yet processed.
     pub(super) rest: Vec<u8>,
     pub(super) inflow: Option<Inflow>,
-    /// When something went over it last, in turns of this process; when it was made, and when large data moved last, or could.
+    /// Its last use, in turns of this process; when it was made, and when large data last moved, or could.
     pub(super) used: u64,
     pub(super) since_ns: u64,
     pub(super) moved_ns: u64,
-    /// Something has come over it.
+    /// Bytes have arrived over it.
     pub(super) has_come: bool,
-    /// The system keeps the end of what was sent for what may follow.
+    /// The kernel holds back the end of what was sent, for more to follow.
     pub(super) is_held: bool,
-    /// It is not looked at before this time; 0: it is.
+    /// It is not polled before this time; 0: no pause.
     pub(super) paused_until_ns: u64,
 }
 
@@ -192,8 +194,8 @@ impl TcpConnection {
             }),
             is_blocked: false,
             is_armed: false,
-            owes_note: false,
-            asks: false,
+            owes_ack: false,
+            requests_ack: false,
             lacks_core: false,
             rest: Vec::new(),
             inflow: None,
@@ -206,46 +208,46 @@ impl TcpConnection {
         }
     }
 
-    /// Whether something is here that was not taken in for lack of room: there is no other sign of it.
+    /// Whether received bytes wait for room: there is no other event for them.
     pub(super) fn has_waiting(&self) -> bool {
         let is_whole = |inflow: Inflow| inflow.at == inflow.bytes;
         !self.rest.is_empty() || self.inflow.is_some_and(is_whole)
     }
 
-    /// Whether nothing is on its way, as far as this process can see.
+    /// Whether nothing is in flight, as far as this process can see.
     pub(super) fn is_idle(&self) -> bool {
         self.out.is_none() && self.rest.is_empty() && self.inflow.is_none()
     }
 
-    /// This process was away for so long: that says nothing of the peer.
-    pub(super) fn forgive(&mut self, passed_ns: u64) {
+    /// This process was away for so long: that time does not count against the peer.
+    pub(super) fn skip_time(&mut self, passed_ns: u64) {
         self.since_ns = self.since_ns.saturating_add(passed_ns);
         self.moved_ns = self.moved_ns.saturating_add(passed_ns);
     }
 
-    /// Whether it was made a moment ago, and what it was made for may still come.
+    /// Whether it was made so recently that the packet for which it was made may still come.
     pub(super) fn is_new(&self, now_ns: u64) -> bool {
         !self.has_come && now_ns.saturating_sub(self.since_ns) < NEW_NS
     }
 }
 
-/// A packet or data that are being sent.
+/// A packet or data being sent.
 #[derive(Debug)]
 pub(super) enum TcpOutgoing {
-    /// A packet that is kept.
+    /// A stored packet.
     Packet {
         slot: Slot,
         number: u32,
-        /// Bytes that were sent, of so many.
+        /// Bytes sent, and their total.
         at: usize,
         total: usize,
     },
-    /// Something else.
+    /// Other bytes.
     Bytes { bytes: Vec<u8>, at: usize },
 }
 
 impl TcpOutgoing {
-    /// Bytes of large data that were sent.
+    /// Bytes sent of large data.
     pub(super) fn large_at(&self) -> usize {
         match self {
             Self::Packet { at, total, .. } if *total > HEADER_BYTES + MOST_FRAME_BYTES => *at,
@@ -254,37 +256,37 @@ impl TcpOutgoing {
     }
 }
 
-/// Data that are coming in.
+/// Data being received.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Inflow {
     pub(super) header: TcpPacketHeader,
     pub(super) target: TcpDataTarget,
-    /// Bytes that have come of it, of so many.
+    /// Bytes received, and their total.
     pub(super) at: usize,
     pub(super) bytes: usize,
 }
 
-/// Where the data of the current packet go. It is looked up whenever some have come.
+/// Target of the current packet's data. It is looked up whenever some have arrived.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum TcpDataTarget {
-    /// To the lease of a read of ours.
+    /// The lease of a read of ours.
     Read { id: u32, at: u64 },
-    /// To memory that the peer may write to, if it still may.
+    /// Memory that the peer may write to, if its key is still valid.
     Write(TcpWriteRequest),
-    /// To where data go that were announced with this key.
+    /// The target of data announced with this key.
     Unsolicited(RemoteKey),
 }
 
-/// What a target is at the moment; `None`: the bytes are dropped.
-pub(super) type Found = Option<MemoryRange>;
+/// The present memory of a target; `None`: the bytes are dropped.
+pub(super) type TargetMemory = Option<MemoryRange>;
 
-/// For so long something may come over a line for the first time.
+/// Time during which the first bytes may still come over a line.
 const NEW_NS: u64 = 1_000_000_000;
-/// A line with large data under way of which none has moved for so long is as good as an idle one.
+/// A line on which large data have not moved for so long counts as idle.
 const BUSY_NS: u64 = 5_000_000_000;
-/// After so long others have their turn however much moves.
+/// After so long other peers have their turn even if data move.
 const LONG_NS: u64 = 60_000_000_000;
-/// Both streams of all peers begin with this number.
+/// First sequence number of both streams of each peer.
 pub(super) const FIRST_PACKET: u32 = 1;
 
 #[cfg(test)]

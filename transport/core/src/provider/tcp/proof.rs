@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How two processes that are connected find out that they are of one job, and which two. Who connects is called the *caller* here,
-//! the other one the *host*. Numbers are little endian:
+//! The handshake by which two connected processes prove that they are of one job, and identify each other. The
+//! connecting process is the *caller*, the other one the *host*. Numbers are little endian:
 //!
-//! | message | who says it | bytes | content |
+//! | message | sender | bytes | content |
 //! |---------|-------------|------:|---------|
-//! | HELLO   | caller | 48 | `rmpi-tcp`, version (2), 0 or for a [rail](super::rail) 1 (2), by what number the host knows the caller (4), which host is meant, from its record (8), attempt (4), the last attempt of the host's that the caller has welcomed (4), nonce (16) |
+//! | HELLO   | caller | 48 | `rmpi-tcp`, version (2), 0 or for a [rail](super::rail) 1 (2), the host's number for the caller (4), the identity of the host, from its record (8), attempt (4), the last attempt of the host's that the caller has welcomed (4), nonce (16) |
 //! | RIDDLE  | host   | 28 | `rmpi-tcp`, version (2), [`HandshakeVerdict`] (2), nonce (16) |
-//! | PROOF   | caller | 24 | MAC (16), what it has of the host's stream: next (4), returned (2), connections that it may have with the host (2) |
+//! | PROOF   | caller | 24 | MAC (16), its acknowledgement of the host's stream: next (4), returned (2), connections that it may have with the host (2) |
 //! | WELCOME | host   | 24 | MAC (16), [`HandshakeVerdict`] (1), connections as in PROOF if that has some (1), the same of the caller's stream: returned (2), next (4) |
 //!
-//! Of a rail HELLO's attempts and what is said of streams are 0. A process that has no rails says 0 connections, and understands no HELLO
-//! of one.
-//! Behind a WELCOME with verdict [`HandshakeVerdict::Joined`] both streams begin. A MAC is made with the keys of the two jobs over
-//! who makes it, all of HELLO, the host's nonce and what follows the MAC: so it proves the key for this connection alone, in one
-//! direction, and nobody learns the key from it. Numbers alone do not say who is meant: two processes of another job may know
-//! different callers by the same one. The caller proves first: whoever just connects to all ports of a host learns nothing.
+//! For a rail the attempts in HELLO and the acknowledgements are 0. A process without rails sends 0 connections, and
+//! rejects a HELLO for one. Behind a WELCOME with verdict [`HandshakeVerdict::Joined`] both streams begin. A MAC is
+//! computed with the keys of the two jobs over the side that makes it, all of HELLO, the host's nonce and the bytes
+//! after the MAC: so it proves the key for this connection alone, in one direction, and does not reveal the key.
+//! Numbers alone do not identify a process: two processes of another job may use the same number for different
+//! callers. The caller proves first: a port scanner gets no information.
 
 use std::fmt;
 use std::hash::Hasher;
@@ -24,7 +24,7 @@ use siphasher::sip128::{Hasher128, SipHasher24};
 
 use super::secrets::StreamKey;
 
-/// What nobody of another version understands.
+/// Protocol version; other versions are incompatible.
 pub(super) const VERSION: u16 = 4;
 pub(super) const HELLO_BYTES: usize = 48;
 pub(super) const RIDDLE_BYTES: usize = 28;
@@ -33,17 +33,17 @@ pub(super) const WELCOME_BYTES: usize = 24;
 
 const MAGIC: [u8; 8] = *b"rmpi-tcp";
 
-/// The first words of a caller.
+/// The first message of a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hello {
     pub(super) from: u32,
-    /// The host that is meant: see [`TcpAddress`](super::address::TcpAddress).
+    /// The intended host: see [`TcpAddress`](super::address::TcpAddress).
     pub(super) to: u64,
-    /// Number of the attempt, of all that the caller made to this host.
+    /// Number of the attempt, among all of the caller to this host.
     pub(super) attempt: u32,
-    /// The last attempt of the host's that the caller has welcomed.
-    pub(super) heard: u32,
-    /// The connection is to be a rail beside the one that there is.
+    /// The host's last attempt that the caller has welcomed.
+    pub(super) welcomed: u32,
+    /// The connection is to be a rail beside the present one.
     pub(super) is_rail: bool,
     pub(super) nonce: [u64; 2],
 }
@@ -51,17 +51,17 @@ pub(super) struct Hello {
 /// The answer of the host to a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HandshakeVerdict {
-    /// It may go on.
+    /// The caller may continue.
     Joined,
-    /// The host is calling the caller itself, or has done so, and that call counts.
+    /// The host is calling the caller itself, or has done so, and that call has precedence.
     Yield,
-    /// The host is another process than the caller thinks.
+    /// The host is not the process that the caller means.
     NotMe,
     /// The caller has made a later attempt.
     Old,
-    /// The host has given the caller up for good. Only in a WELCOME.
+    /// The host has given the caller up. Only in a WELCOME.
     Gone,
-    /// The host can do without this rail. Only in a WELCOME.
+    /// The host does not need this rail. Only in a WELCOME.
     NoRail,
 }
 
@@ -83,18 +83,18 @@ impl HandshakeVerdict {
     }
 }
 
-/// What is wrong with a message of the handshake.
+/// A fault in a message of the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HandshakeFault {
-    /// Nothing of ours.
+    /// No message of this protocol.
     Garbage,
-    /// It is of this version.
+    /// A message of this version.
     Version(u16),
-    /// It does not know the key.
+    /// A wrong key.
     Key,
 }
 
-/// The key of a pair of processes, made of the keys of their jobs; within one job that key twice.
+/// The key of a pair of processes, derived from the keys of their jobs; within one job, from that key twice.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct PairKey([u8; 16]);
 
@@ -114,7 +114,7 @@ impl fmt::Debug for PairKey {
     }
 }
 
-/// Which side makes a MAC.
+/// The side that makes a MAC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MacSide {
     Caller,
@@ -130,7 +130,7 @@ impl Hello {
         put(&mut bytes, 12, &self.from.to_le_bytes());
         put(&mut bytes, 16, &self.to.to_le_bytes());
         put(&mut bytes, 24, &self.attempt.to_le_bytes());
-        put(&mut bytes, 28, &self.heard.to_le_bytes());
+        put(&mut bytes, 28, &self.welcomed.to_le_bytes());
         put_nonce(&mut bytes, 32, self.nonce);
         bytes
     }
@@ -147,13 +147,13 @@ impl Hello {
             from: u32_at(bytes, 12),
             to: u64_at(bytes, 16),
             attempt: u32_at(bytes, 24),
-            heard: u32_at(bytes, 28),
+            welcomed: u32_at(bytes, 28),
             nonce: [u64_at(bytes, 32), u64_at(bytes, 40)],
         })
     }
 }
 
-/// A host's answer to HELLO.
+/// The host's reply to HELLO.
 pub(super) fn riddle(verdict: HandshakeVerdict, nonce: [u64; 2]) -> [u8; RIDDLE_BYTES] {
     let mut bytes = [0; RIDDLE_BYTES];
     put(&mut bytes, 0, &MAGIC);
@@ -171,21 +171,21 @@ pub(super) fn of_riddle(
     Ok((verdict, [u64_at(bytes, 12), u64_at(bytes, 20)]))
 }
 
-/// The last words of a host.
+/// The last message of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Welcome {
     pub(super) verdict: HandshakeVerdict,
     pub(super) ack: Ack,
-    /// Connections that it may have with the caller.
+    /// Connections that the caller may have with it.
     pub(super) rails: u8,
 }
 
-/// What both sides have exchanged before the proofs.
+/// Values exchanged before the proofs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct HandshakeContext {
     pub(super) keys: PairKey,
     pub(super) hello: Hello,
-    /// The host's.
+    /// The host's nonce.
     pub(super) nonce: [u64; 2],
 }
 
@@ -210,7 +210,7 @@ impl HandshakeContext {
         Ok((ack, bytes[22]))
     }
 
-    /// `rails`: connections that the host may have with the caller, or 0 where that has said 0.
+    /// `rails`: connections that the host may have with the caller, or 0 where that has sent 0.
     pub(super) fn welcome(
         &self,
         verdict: HandshakeVerdict,
@@ -252,7 +252,7 @@ impl HandshakeContext {
 
     fn check(&self, maker: MacSide, bytes: &[u8]) -> Result<(), HandshakeFault> {
         let mac = self.mac(maker, &bytes[MAC_BYTES..]);
-        // All of it is compared, so that the time says nothing.
+        // Compares all bytes, so that the time reveals nothing.
         let differs = mac.iter().zip(bytes).fold(0, |sum, (a, b)| sum | (a ^ b));
         if differs == 0 {
             Ok(())
@@ -277,11 +277,11 @@ impl HandshakeContext {
 }
 
 const MAC_BYTES: usize = 16;
-/// What stands in front of HELLO and RIDDLE in all versions: the magic word and the version.
+/// Start of HELLO and RIDDLE in all versions: the magic word and the version.
 const FRONT_BYTES: usize = 10;
 
-/// The version that the beginning of a HELLO or RIDDLE is of, if it is not ours. Other versions may have other lengths, so that the rest
-/// of what ours would be never comes.
+/// The version in the start of a HELLO or RIDDLE, if it is not ours. Messages of other versions may be shorter, so
+/// that the rest of ours would never arrive.
 pub(super) fn foreign_version(begun: &[u8]) -> Option<u16> {
     match check_front(begun.get(..FRONT_BYTES)?) {
         Err(HandshakeFault::Version(version)) => Some(version),
@@ -308,7 +308,7 @@ fn put_nonce(bytes: &mut [u8], at: usize, nonce: [u64; 2]) {
     put(bytes, at + 8, &nonce[1].to_le_bytes());
 }
 
-/// The number at a place that there is.
+/// The number at an existing offset.
 pub(super) fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([bytes[at], bytes[at + 1]])
 }
@@ -329,7 +329,7 @@ mod tests {
         from: 3,
         to: 9,
         attempt: 0x0102_0304,
-        heard: 5,
+        welcomed: 5,
         is_rail: false,
         nonce: [11, 12],
     };
@@ -343,7 +343,7 @@ mod tests {
         PairKey::new(StreamKey::new(ours), StreamKey::new(theirs))
     }
 
-    fn meeting() -> HandshakeContext {
+    fn context() -> HandshakeContext {
         HandshakeContext {
             keys: keys(7, 7),
             hello: HELLO,
@@ -365,36 +365,36 @@ mod tests {
             HandshakeVerdict::Gone,
             HandshakeVerdict::NoRail,
         ] {
-            let said = riddle(verdict, [1, 2]);
-            assert_eq!(of_riddle(&said), Ok((verdict, [1, 2])));
+            let reply = riddle(verdict, [1, 2]);
+            assert_eq!(of_riddle(&reply), Ok((verdict, [1, 2])));
             let welcome = Welcome {
                 verdict,
                 ack: ACK,
                 rails: 3,
             };
-            let bytes = meeting().welcome(verdict, ACK, 3);
-            assert_eq!(meeting().of_welcome(&bytes), Ok(welcome));
+            let bytes = context().welcome(verdict, ACK, 3);
+            assert_eq!(context().of_welcome(&bytes), Ok(welcome));
         }
-        assert_eq!(meeting().of_proof(&meeting().proof(ACK, 4)), Ok((ACK, 4)));
+        assert_eq!(context().of_proof(&context().proof(ACK, 4)), Ok((ACK, 4)));
     }
 
     #[test]
     fn a_proof_is_good_for_one_key_one_pair_and_one_connection() {
-        let proof = meeting().proof(ACK, 2);
+        let proof = context().proof(ACK, 2);
         let hello = |change: fn(&mut Hello)| {
             let mut hello = HELLO;
             change(&mut hello);
-            HandshakeContext { hello, ..meeting() }
+            HandshakeContext { hello, ..context() }
         };
-        let with = |keys| HandshakeContext { keys, ..meeting() };
+        let with = |keys| HandshakeContext { keys, ..context() };
         let others = [
             with(keys(7, 8)),
-            // Each of 128 bits counts.
+            // Each of the 128 bits matters.
             with(keys(7 | 1 << 127, 7 | 1 << 127)),
             with(keys(7 | 1 << 32, 7 | 1 << 32)),
             HandshakeContext {
                 nonce: [21, 23],
-                ..meeting()
+                ..context()
             },
             hello(|it| it.from = 4),
             hello(|it| it.to = 8),
@@ -413,13 +413,13 @@ mod tests {
             let mut bad = proof;
             bad[at] ^= 4;
             assert_eq!(
-                meeting().of_proof(&bad),
+                context().of_proof(&bad),
                 Err(HandshakeFault::Key),
                 "byte {at}"
             );
         }
-        // What one has said does not serve the other.
-        assert_eq!(meeting().of_welcome(&proof), Err(HandshakeFault::Key));
+        // A MAC of one side is not valid for the other.
+        assert_eq!(context().of_welcome(&proof), Err(HandshakeFault::Key));
         assert_eq!(keys(1, 2), keys(2, 1));
         assert_ne!(keys(1, 2), keys(1, 1));
         assert_eq!(format!("{:?}", keys(1, 2)), "Keys(..)");
@@ -439,8 +439,8 @@ mod tests {
         assert_eq!(Hello::of(&bytes), Err(HandshakeFault::Garbage));
         assert_eq!(foreign_version(&bytes), None);
         assert_eq!(foreign_version(&HELLO.to_bytes()), None);
-        let mut said = riddle(HandshakeVerdict::Joined, [0; 2]);
-        said[10] = 200;
-        assert_eq!(of_riddle(&said), Err(HandshakeFault::Garbage));
+        let mut reply = riddle(HandshakeVerdict::Joined, [0; 2]);
+        reply[10] = 200;
+        assert_eq!(of_riddle(&reply), Err(HandshakeFault::Garbage));
     }
 }

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rails: connections with a peer beside the first one, each over an interface of its own at both ends. They carry pieces of large reads
-//! and nothing else: requests, which are READs of at most one packet of data, and what answers them, all without numbers. A read may be
-//! done twice, so that a rail needs no session: what was asked over one that ends is asked again over the first connection.
+//! Rails: connections with a peer beside the first one, each over an interface of its own at both ends. They carry
+//! pieces of large reads and nothing else: requests, which are READs of at most one packet of data, and their replies,
+//! all without numbers. A read may be repeated, so that a rail needs no session: requests over a rail that ends are
+//! made again over the first connection.
 //!
-//! | file | what is in it |
+//! | file | content |
 //! |------|---------------|
 //! | `rail.rs` | a rail, and over which connection a piece goes |
-//! | `rails.rs` | how rails are made and given up |
+//! | `rails.rs` | making and ending rails |
 //! | `striping.rs` | reads that are cut into pieces |
-//! | `serve.rs`, `arrive/rail.rs` | what goes out over a rail, and what comes |
+//! | `serve.rs`, `arrive/rail.rs` | sending and receiving over a rail |
 
 use std::collections::VecDeque;
 
@@ -21,11 +22,11 @@ use super::sockets::Sock;
 /// Bytes outstanding on a connection, and its measured speed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ConnectionLoad {
-    /// Bytes that were asked for and are not all here.
+    /// Bytes requested and not yet arrived.
     bytes: u64,
-    /// When a piece was here last.
+    /// When a piece was last complete.
     came_ns: u64,
-    /// What a MiB takes, in nanoseconds; 0: nobody knows yet.
+    /// Nanoseconds per MiB; 0: not measured yet.
     cost_ns: u64,
 }
 
@@ -34,17 +35,17 @@ impl ConnectionLoad {
         self.bytes == 0
     }
 
-    /// A piece was asked for.
-    pub(super) fn ask(&mut self, bytes: u64) {
+    /// Counts a requested piece.
+    pub(super) fn request(&mut self, bytes: u64) {
         self.bytes += bytes;
     }
 
-    /// It will not come.
+    /// Forgets a piece that will not come.
     pub(super) fn forget(&mut self, bytes: u64) {
         self.bytes = self.bytes.saturating_sub(bytes);
     }
 
-    /// It is here. One that was late says little: the peer may have been computing.
+    /// Counts a completed piece. A late one is little evidence: the peer may have been computing.
     pub(super) fn come(&mut self, bytes: u64, asked_ns: u64, now_ns: u64) {
         self.forget(bytes);
         let since_ns = asked_ns.max(self.came_ns);
@@ -59,19 +60,19 @@ impl ConnectionLoad {
         .max(1);
     }
 
-    /// The same where so much of the piece that is coming is here already.
+    /// The load without the `here` bytes of the current piece that have arrived.
     fn without(self, here: u64) -> Self {
         let bytes = self.bytes.saturating_sub(here);
         Self { bytes, ..self }
     }
 
-    /// Whether another piece may be asked for: little is under way. More would gain nothing, and lie in buffers of the system meanwhile,
-    /// which is slow.
+    /// Whether another piece may be requested: little is in flight. More would gain nothing, and fill the system's
+    /// socket buffers meanwhile, which is slow.
     fn has_room(&self) -> bool {
         self.bytes <= AHEAD_BYTES
     }
 
-    /// How long it takes until so many more are here.
+    /// Time until `bytes` more bytes have arrived.
     fn time_ns(&self, bytes: u64, unknown_ns: u64) -> u64 {
         let cost_ns = if self.cost_ns == 0 {
             unknown_ns
@@ -86,24 +87,24 @@ impl ConnectionLoad {
 /// The rails of a peer.
 #[derive(Debug, Default)]
 pub(super) struct TcpRails {
-    /// Connections that the peer may have with this process; 0: it knows no rails.
-    pub(super) told: u8,
+    /// Connections that the peer allows with this process; 0: it does not support rails.
+    pub(super) allowed: u8,
     pub(super) all: Vec<TcpRail>,
     pub(super) calls: Vec<RailCall>,
     /// Pieces over the first connection.
     pub(super) first: ConnectionLoad,
-    /// None is made before this time; how many came to nothing in a row.
+    /// No rail is made before this time; and number of failures in a row.
     pub(super) again_at_ns: u64,
     pub(super) failures: u8,
 }
 
 impl TcpRails {
-    /// Whether a large read should be cut into pieces: there is a rail, or will soon be.
+    /// Whether a large read should be cut into pieces: there is a rail, or will be soon.
     pub(super) fn is_any(&self) -> bool {
         !self.all.is_empty() || !self.calls.is_empty()
     }
 
-    /// What they take, in bytes.
+    /// Memory used, in bytes.
     pub(super) fn bytes(&self) -> usize {
         let each = self.all.iter().map(TcpRail::bytes);
         each.sum::<usize>() + self.calls.capacity() * size_of::<RailCall>()
@@ -113,19 +114,19 @@ impl TcpRails {
         self.all.iter_mut().find(|rail| rail.sock == sock)
     }
 
-    /// Whether something has moved over one of them lately.
+    /// Whether data have moved over one of them recently.
     pub(super) fn has_moved(&self, now_ns: u64) -> bool {
-        let moved = |rail: &TcpRail| now_ns.saturating_sub(rail.moved_ns) < LATELY_NS;
+        let moved = |rail: &TcpRail| now_ns.saturating_sub(rail.moved_ns) < RECENT_NS;
         self.all.iter().any(moved)
     }
 
-    /// One was of no use: the next is made later.
+    /// A rail has failed: the next one is made later.
     pub(super) fn fail(&mut self, now_ns: u64) {
         self.again_at_ns = now_ns + (FIRST_PAUSE_NS << self.failures.min(MOST_BACKOFF));
         self.failures = self.failures.saturating_add(1);
     }
 
-    /// What is under way over each connection, where so much of a piece is here that comes over the first one.
+    /// The load of each connection, where `here` bytes of a piece over the first one have arrived.
     fn loads(&self, here: u64) -> impl Iterator<Item = ConnectionLoad> {
         let rail = |rail: &TcpRail| {
             let here = rail.inflow.map_or(0, |inflow| inflow.at as u64);
@@ -134,10 +135,10 @@ impl TcpRails {
         std::iter::once(self.first.without(here)).chain(self.all.iter().map(rail))
     }
 
-    /// Over which connection the next piece is asked for: 0 is the first one, others are rails. `rest`: bytes that are to be asked for
-    /// in all, with this piece. `first`: bytes that are here of what comes over the first one; `None`: it takes no more requests. The one
-    /// over which the piece is here soonest; where that has enough under way, the next one, unless everything else is here sooner than
-    /// the piece over that. `None`: none now.
+    /// Chooses the connection for the next piece: 0 is the first one, others are rails. `rest`: bytes to be requested
+    /// in all, with this piece. `first`: arrived bytes of the current data on the first one; `None`: it accepts no
+    /// more requests. Chooses the connection on which the piece would complete soonest; if its queue is full, the next
+    /// one, unless the queues complete everything else sooner than that one the piece. `None`: none now.
     pub(super) fn choose(&mut self, bytes: u64, rest: u64, first: Option<u64>) -> Option<usize> {
         let here = first.unwrap_or(0);
         let known = self.loads(here).map(|load| load.cost_ns);
@@ -152,12 +153,12 @@ impl TcpRails {
         if index != best && time(&load) > fastest.time_ns(rest, unknown_ns) {
             return None;
         }
-        self.let_idle_hope(index);
+        self.retry_slow(index);
         Some(index)
     }
 
-    /// One that was slow may not be so for ever: it is tried again after some time.
-    fn let_idle_hope(&mut self, but: usize) {
+    /// A slow connection may recover: it is tried again after some time.
+    fn retry_slow(&mut self, but: usize) {
         let first = std::iter::once(&mut self.first);
         let all = first.chain(self.all.iter_mut().map(|rail| &mut rail.load));
         for (_, load) in all.enumerate().filter(|(index, _)| *index != but) {
@@ -168,7 +169,7 @@ impl TcpRails {
     }
 }
 
-/// One that is being made.
+/// A rail being made.
 #[derive(Debug)]
 pub(super) struct RailCall {
     pub(super) stage: ConnectStage,
@@ -181,24 +182,24 @@ pub(super) struct RailCall {
 #[derive(Debug)]
 pub(super) struct TcpRail {
     pub(super) sock: Sock,
-    /// Its number among all connections that this process ever had.
+    /// Its number among all connections of this process.
     pub(super) made: u32,
     /// The interface of this host.
     pub(super) interface: u32,
     pub(super) load: ConnectionLoad,
-    /// When something moved over it last, or could; and when its peer was asked whether it is there, since nothing did.
+    /// When data moved over it last, or could; and since when it is doubted because none did.
     pub(super) moved_ns: u64,
     pub(super) doubted_ns: Option<u64>,
-    /// Requests and answers that are to be sent, of which so many bytes were.
+    /// Requests and replies to be sent, and how many of their bytes were.
     pub(super) words: Vec<u8>,
-    pub(super) said: usize,
-    /// What the peer reads here.
+    pub(super) sent: usize,
+    /// Reads by the peer to serve here.
     pub(super) serves: VecDeque<TcpReadRequest>,
     pub(super) out: Option<Sending>,
-    /// It takes nothing until there is a sign; such signs were asked for.
+    /// It accepts no bytes until there is an event; such events were requested.
     pub(super) is_blocked: bool,
     pub(super) is_armed: bool,
-    /// What has come and was not looked at.
+    /// Received bytes that are not yet processed.
     pub(super) rest: Vec<u8>,
     pub(super) inflow: Option<RailInflow>,
 }
@@ -218,7 +219,7 @@ impl TcpRail {
             moved_ns: now_ns,
             doubted_ns: None,
             words: first,
-            said: 0,
+            sent: 0,
             serves: VecDeque::new(),
             out: None,
             is_blocked: false,
@@ -228,8 +229,8 @@ impl TcpRail {
         }
     }
 
-    /// Adds a packet without data to what is to be sent.
-    pub(super) fn say(
+    /// Appends a packet without data to the bytes to be sent.
+    pub(super) fn enqueue(
         &mut self,
         kind: TcpPacketKind,
         make: impl FnOnce(&mut TcpPacketBuilder<'_>),
@@ -241,7 +242,7 @@ impl TcpRail {
         self.words.extend_from_slice(&packet);
     }
 
-    /// Reads of the peer's that are not answered.
+    /// Number of unanswered reads by the peer.
     pub(super) fn serving(&self) -> usize {
         self.serves.len() + usize::from(self.out.is_some())
     }
@@ -251,23 +252,23 @@ impl TcpRail {
         size_of::<Self>() + self.words.capacity() + self.rest.capacity() + serves
     }
 
-    /// Whether nothing is under way over it.
+    /// Whether nothing is in flight over it.
     pub(super) fn is_idle(&self) -> bool {
         self.load.is_idle() && self.serving() == 0 && self.words.is_empty()
     }
 }
 
-/// Data on their way to the peer.
+/// Data being sent to the peer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sending {
     pub(super) head: [u8; HEADER_BYTES + DATA_BYTES],
     pub(super) read: TcpReadRequest,
-    /// Bytes that were sent, with those of the head.
+    /// Bytes sent, with those of the head.
     pub(super) at: usize,
 }
 
 impl Sending {
-    /// What is read begins its way.
+    /// Starts sending the data of a read.
     pub(super) fn new(read: TcpReadRequest) -> Self {
         let mut packet = Vec::new();
         TcpPacketBuilder::new(&mut packet).data(read.id, 0);
@@ -281,7 +282,7 @@ impl Sending {
     }
 }
 
-/// Data that are coming in, for this part of a read.
+/// Data being received for this part of a read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RailInflow {
     pub(super) id: u32,
@@ -289,13 +290,13 @@ pub(super) struct RailInflow {
     pub(super) bytes: usize,
 }
 
-/// Reads of the peer's that wait at a rail; who keeps to the rules asks for fewer.
+/// Most reads by the peer that wait at a rail; a well-behaved peer sends fewer.
 pub(super) const MOST_SERVES: usize = 16;
-/// When so little of what was asked for over a connection is not here, the next piece is asked for.
+/// When at most so many bytes requested over a connection are outstanding, the next piece is requested.
 const AHEAD_BYTES: u64 = 128 << 10;
-/// What has moved after that time was before a connection could be called cut off that moves nothing.
-const LATELY_NS: u64 = 5_000_000_000;
-/// No piece takes longer, for those who look at how fast a connection is.
+/// Movement within this time counts as recent; it is shorter than the time after which an idle connection is cut off.
+const RECENT_NS: u64 = 5_000_000_000;
+/// Upper bound for the measured time of a piece.
 const MOST_TIME_NS: u64 = 1_000_000_000;
 const FIRST_PAUSE_NS: u64 = 1_000_000_000;
 const MOST_BACKOFF: u8 = 6;
@@ -306,7 +307,7 @@ mod tests {
 
     const PIECE: u64 = 256 << 10;
 
-    /// Rails of which a piece takes so many microseconds, the first connection's in front.
+    /// Connections on which a piece takes so many microseconds, the first connection in front.
     fn rails(times_us: &[u64]) -> TcpRails {
         let mut rails = TcpRails::default();
         for (index, time_us) in times_us.iter().enumerate() {
@@ -318,14 +319,14 @@ mod tests {
                 }
             };
             if *time_us != 0 {
-                load.ask(PIECE);
+                load.request(PIECE);
                 load.come(PIECE, 0, time_us * 1000);
             }
         }
         rails
     }
 
-    /// How many pieces of a read of so many each connection gets, where each moves one in its time.
+    /// How many pieces of a read each connection gets, where each moves one in its time.
     fn dealt(times_us: &[u64], pieces: u64) -> (Vec<u64>, u64) {
         let mut rails = rails(times_us);
         let mut ends: Vec<Vec<u64>> = vec![Vec::new(); times_us.len()];
@@ -339,7 +340,7 @@ mod tests {
                     0 => &mut rails.first,
                     _ => &mut rails.all[index - 1].load,
                 };
-                load.ask(PIECE);
+                load.request(PIECE);
                 let since_us = ends[index].last().copied().unwrap_or(now_us);
                 ends[index].push(since_us + times_us[index]);
                 counts[index] += 1;
@@ -366,7 +367,7 @@ mod tests {
         let (counts, took_us) = dealt(&[100, 200, 100], 20);
         assert!(counts[1] >= 3 && counts[1] <= 5, "{counts:?}");
         assert!(took_us <= 1000, "{took_us}");
-        // What is slow gets nothing of a small read, and what it can do of a large one.
+        // A slow connection gets nothing of a small read, and a fair part of a large one.
         assert_eq!(dealt(&[100, 5000], 16), (vec![16, 0], 1600));
         assert_eq!(dealt(&[5000, 100], 16), (vec![0, 16], 1600));
         let (counts, took_us) = dealt(&[100, 5000], 600);
@@ -378,9 +379,9 @@ mod tests {
     fn what_is_not_known_is_tried_and_what_was_slow_again() {
         let mut rails = rails(&[100, 0]);
         assert_eq!(rails.choose(PIECE, 4 * PIECE, Some(0)), Some(0));
-        rails.first.ask(PIECE);
+        rails.first.request(PIECE);
         assert_eq!(rails.choose(PIECE, 3 * PIECE, Some(0)), Some(1));
-        rails.all[0].load.ask(PIECE);
+        rails.all[0].load.request(PIECE);
         rails.all[0].load.come(PIECE, 0, 3_000_000);
         rails.first.come(PIECE, 100_000, 200_000);
         let mut tries = 0;
@@ -398,8 +399,8 @@ mod tests {
         while let Some(index) = rails.choose(PIECE, 1 << 40, Some(0)) {
             counts[index] += 1;
             match index {
-                0 => rails.first.ask(PIECE),
-                _ => rails.all[0].load.ask(PIECE),
+                0 => rails.first.request(PIECE),
+                _ => rails.all[0].load.request(PIECE),
             }
         }
         assert_eq!(counts, [1, 1]);
@@ -420,10 +421,10 @@ mod tests {
     #[test]
     fn a_piece_that_was_late_says_little() {
         let mut load = rails(&[100]).first;
-        load.ask(PIECE);
+        load.request(PIECE);
         load.come(PIECE, 100_000, 500_000_000);
         assert!(load.time_ns(PIECE, 1) <= 200_000, "{load:?}");
-        load.ask(PIECE);
+        load.request(PIECE);
         load.come(PIECE, 500_000_000, 500_100_000);
         assert!(load.time_ns(PIECE, 1) <= 150_000, "{load:?}");
     }

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How rails come to be, and end. The one of two processes that counts as the first calls, when the first large read begins, whosever it
-//! is; so there is never more than one call over the same interfaces. An interface is used once at each end: the caller looks from
-//! which its packets would leave, the host at which address it was called.
+//! Making and ending rails. Of two processes, the one with precedence connects, when the first large read begins, in
+//! either direction; so there is never more than one attempt over the same interfaces. An interface is used once at
+//! each end: the caller checks from which its packets would leave, the host at which address it was called.
 //!
-//! Rails end with the first connection, and are given up before any other one where connections or descriptors are few. One over which
-//! nothing moves is doubted: the peer is asked over the first connection whether it is there, and if it is, the rail is given up.
+//! Rails end with the first connection, and are given up before any other connection where connections or descriptors
+//! are few. A rail over which nothing moves is doubted: the peer is probed over the first connection, and if it
+//! replies, the rail is given up.
 
 use std::net::{IpAddr, SocketAddr};
 
 use super::active_open::{CONNECT_NS, ConnectStage};
+use super::connect::{HandshakeRefusal, Stepped};
 use super::links::{SockOwner, TcpLinkEvent, TcpLinks};
-use super::meet::{HandshakeRefusal, Stepped};
 use super::proof::{HandshakeContext, HandshakeVerdict};
 use super::rail::{RailCall, TcpRail};
 use super::sockets::{Sock, Sockets};
@@ -22,14 +23,14 @@ use session::Ack;
 pub(super) struct ActiveRail {
     pub(super) peer: u32,
     pub(super) sock: Sock,
-    /// Turns in which nothing has come.
+    /// Turns without an arrival.
     pub(super) idle: u32,
 }
 
-/// Rails are made.
+/// Making rails.
 impl<S: Sockets> TcpLinks<S> {
-    /// Connections that this process may have with a peer, for whom to tell.
-    pub(super) fn rails_to_tell(&self) -> u8 {
+    /// The number of connections with a peer that this process allows, for the handshake.
+    pub(super) fn allowed_rails(&self) -> u8 {
         self.limits.rails
     }
 
@@ -43,7 +44,7 @@ impl<S: Sockets> TcpLinks<S> {
         bytes >= self.limits.shared_bytes && side.is_some_and(|side| side.rails.is_any())
     }
 
-    /// Much moves between this process and a peer: rails to it are made, if there may be more than there are.
+    /// Makes rails to a peer to or from which much data move, if more are allowed.
     pub(super) fn want_rails(&mut self, peer: u32, bytes: u64) {
         if self.limits.rails <= 1 || bytes < self.limits.shared_bytes {
             return;
@@ -52,14 +53,14 @@ impl<S: Sockets> TcpLinks<S> {
         let is_first = self.known.with(peer).is_first;
         let side = self.of(peer);
         let rails = &side.rails;
-        let may_be = usize::from(rails.told.min(most)).saturating_sub(1);
+        let may_be = usize::from(rails.allowed.min(most)).saturating_sub(1);
         let is_time = rails.again_at_ns <= now_ns;
         let is_busy = !rails.calls.is_empty() || rails.all.len() >= may_be;
         if !is_first || side.line.is_none() || !is_time || is_busy {
             return;
         }
         let Some(place) = &side.place else {
-            // It was the peer that has made the connection.
+            // The peer has made the connection.
             if !std::mem::replace(&mut side.is_wanted, true) {
                 self.wanted.push_back(peer);
             }
@@ -76,21 +77,21 @@ impl<S: Sockets> TcpLinks<S> {
             }
             self.call_rail(peer, address);
         }
-        // Where nothing leads to it by another interface, that is not looked for with every read.
+        // Where no other interface leads to it, the search is not repeated with every read.
         let rails = &mut self.of(peer).rails;
         if rails.calls.is_empty() {
             rails.fail(now_ns);
         }
     }
 
-    /// Connections that there are, with rails that are being made.
+    /// Number of connections, with rails that are being made.
     pub(super) fn connections(&self) -> usize {
         let sides = self.railed.iter().filter_map(|peer| self.find(*peer));
         let calls: usize = sides.map(|side| side.rails.calls.len()).sum();
         self.joined.len() + self.rails + calls
     }
 
-    /// Connects to one more address of a peer, if packets to it leave by an interface over which nothing goes to it.
+    /// Connects to one more address of a peer, if packets to it leave by an unused interface.
     fn call_rail(&mut self, peer: u32, address: SocketAddr) {
         let line = self.of(peer).line.as_ref().map(|line| line.sock);
         let first = line.and_then(|sock| self.sockets.ends(sock).ok());
@@ -117,13 +118,13 @@ impl<S: Sockets> TcpLinks<S> {
         self.note_railed(peer);
     }
 
-    /// The interface that has an address which others are told.
+    /// The interface that has a published address.
     fn interface_of(&self, local: IpAddr) -> Option<u32> {
         let found = self.interfaces.iter().find(|(one, _)| *one == local);
         found.map(|(_, interface)| *interface)
     }
 
-    /// Whether nothing goes to a peer by an interface of this host.
+    /// Whether no connection to a peer uses an interface of this host.
     fn is_free(&self, peer: u32, interface: u32) -> bool {
         let Some(side) = self.find(peer) else {
             return false;
@@ -143,8 +144,8 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// Something has happened to a rail that is being made.
-    pub(super) fn go_on_with_rail_call(&mut self, peer: u32, sock: Sock) {
+    /// Handles an event on a rail that is being made.
+    pub(super) fn continue_rail_call(&mut self, peer: u32, sock: Sock) {
         let is_it = |call: &RailCall| call.stage.sock() == Some(sock);
         let calls = &mut self.of(peer).rails.calls;
         let Some(at) = calls.iter().position(is_it) else {
@@ -173,14 +174,14 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// A caller has proved who it is, and wants another connection.
+    /// Welcomes or rejects an authenticated caller that requests another connection.
     pub(super) fn welcome_rail(
         &mut self,
         peer: u32,
-        meeting: &HandshakeContext,
-        mut stranger: UnprovenConnection,
+        context: &HandshakeContext,
+        mut caller: UnprovenConnection,
     ) {
-        let sock = stranger.talk.sock;
+        let sock = caller.stream.sock;
         let interface = match self.may_add_rail(peer, sock) {
             Ok((interface, old)) => {
                 if let Some(old) = old {
@@ -189,32 +190,32 @@ impl<S: Sockets> TcpLinks<S> {
                 interface
             }
             Err(why) => {
-                let no = meeting.welcome(HandshakeVerdict::NoRail, Ack::default(), 0);
-                stranger.talk.say(&no);
-                // Where that does not get through it learns as much from the end of the connection.
-                _ = stranger.talk.push(&mut self.sockets);
+                let no = context.welcome(HandshakeVerdict::NoRail, Ack::default(), 0);
+                caller.stream.enqueue(&no);
+                // If that does not get through, the end of the connection has the same effect.
+                _ = caller.stream.push(&mut self.sockets);
                 self.close(sock);
                 if let Some(why) = why {
-                    self.complain_of(&stranger, &HandshakeRefusal::Rail(peer, why));
+                    self.complain_of(&caller, &HandshakeRefusal::Rail(peer, why));
                 }
                 return;
             }
         };
-        let rails = self.rails_to_tell();
-        let first = meeting.welcome(HandshakeVerdict::Joined, Ack::default(), rails);
+        let rails = self.allowed_rails();
+        let first = context.welcome(HandshakeVerdict::Joined, Ack::default(), rails);
         self.add_rail(peer, (sock, interface), first.to_vec());
     }
 
-    /// The interface of a further connection that a peer has made, and the rail that it takes the place of: whoever makes a second one
-    /// over an interface has seen before this process that the former broke. Or why it is of no use, with words if nobody who keeps to the
-    /// rules asks for that.
-    fn may_add_rail(&self, peer: u32, sock: Sock) -> Result<(u32, Option<Sock>), Refused> {
+    /// The interface of a further connection that a peer has made, and the rail that it replaces: a peer that makes a
+    /// second one over an interface has noticed before this process that the former broke. Or a refusal, with a reason
+    /// if it is a protocol violation.
+    fn may_add_rail(&self, peer: u32, sock: Sock) -> Result<(u32, Option<Sock>), RailRefusal> {
         let Some(side) = self.find(peer).filter(|side| side.lost.is_none()) else {
             return Err(Some("without a first one"));
         };
         if side.line.is_none() {
-            // One that there was may just have been given up.
-            let was_there = side.heard_attempt != 0 || side.attempt != 0;
+            // A former first connection may just have been evicted.
+            let was_there = side.peer_attempt != 0 || side.attempt != 0;
             return Err((!was_there).then_some("without a first one"));
         }
         if self.known.with(peer).is_first {
@@ -227,7 +228,7 @@ impl<S: Sockets> TcpLinks<S> {
         if let Some(old) = old {
             return Ok((interface, Some(old.sock)));
         }
-        let may_be = usize::from(side.rails.told.min(self.limits.rails));
+        let may_be = usize::from(side.rails.allowed.min(self.limits.rails));
         if all.len() + 1 >= may_be {
             return Err(Some("beside as many as there may be"));
         }
@@ -250,7 +251,7 @@ impl<S: Sockets> TcpLinks<S> {
         self.upshots.push_back(TcpLinkEvent::GoOn(peer));
     }
 
-    /// Something may soon come over a rail.
+    /// Polls a rail on which data are expected.
     pub(super) fn watch(&mut self, peer: u32, sock: Sock) {
         let idle = 0;
         let is_it = |one: &&mut ActiveRail| one.sock == sock && one.peer == peer;
@@ -261,9 +262,9 @@ impl<S: Sockets> TcpLinks<S> {
     }
 }
 
-/// Rails end.
+/// Ending rails.
 impl<S: Sockets> TcpLinks<S> {
-    /// One does; what it was to carry goes over the first connection.
+    /// Ends a rail; its requests are made again over the first connection.
     pub(super) fn end_rail(&mut self, peer: u32, sock: Sock) -> bool {
         let Some(side) = self.find_mut(peer) else {
             return false;
@@ -284,7 +285,7 @@ impl<S: Sockets> TcpLinks<S> {
         true
     }
 
-    /// It broke, or is of no use.
+    /// Ends a rail that broke, or is of no use.
     pub(super) fn rail_broke(&mut self, peer: u32, sock: Sock) {
         if self.end_rail(peer, sock) {
             self.counts.broken.add(1);
@@ -293,7 +294,7 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// All of a peer's end, and none is being made any more.
+    /// Ends all rails of a peer, and the attempts to make one.
     pub(super) fn end_rails(&mut self, peer: u32) {
         let Some(side) = self.find_mut(peer) else {
             return;
@@ -309,7 +310,7 @@ impl<S: Sockets> TcpLinks<S> {
         self.railed.retain(|railed| *railed != peer);
     }
 
-    /// Gives up the rail that is missed least, so that another connection can have its place. `false`: there is none.
+    /// Gives up the least useful rail, so that another connection can have its place. `false`: there is none.
     pub(super) fn give_rail_up(&mut self) -> bool {
         let all = self.railed.iter().filter_map(|peer| {
             let rails = &self.find(*peer)?.rails;
@@ -326,7 +327,7 @@ impl<S: Sockets> TcpLinks<S> {
         true
     }
 
-    /// Ends what has come to nothing.
+    /// Ends attempts and rails that have failed.
     pub(super) fn look_at_rails(&mut self, passed_ns: u64) {
         for index in (0..self.railed.len()).rev() {
             let peer = self.railed[index];
@@ -350,7 +351,7 @@ impl<S: Sockets> TcpLinks<S> {
         let now_ns = self.now_ns;
         let is_late = |call: &RailCall| match call.stage {
             ConnectStage::Connecting { since_ns, .. } => since_ns + CONNECT_NS <= now_ns,
-            // It may be computing; but a network that was cut since would never say so.
+            // The peer may be computing; but a network that was cut meanwhile would never report it.
             _ => call.since_ns + PROOF_NS <= now_ns,
         };
         let rails = &mut self.of(peer).rails;
@@ -363,14 +364,14 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// Doubts a rail over which nothing moves though something should, and ends it if its peer is there. `passed_ns`: in which this
-    /// process was away, which says nothing of the peer.
+    /// Doubts a rail over which nothing moves though something should, and ends it if its peer replies. `passed_ns`:
+    /// time in which this process was away, which does not count against the peer.
     fn look_at_rail(&mut self, peer: u32, sock: Sock, passed_ns: u64) {
         let now_ns = self.now_ns;
         let Some(side) = self.find_mut(peer) else {
             return;
         };
-        let (has_answered, Some(rail)) = (!side.has_asked, side.rails.find(sock)) else {
+        let (has_answered, Some(rail)) = (!side.has_requested_ack, side.rails.find(sock)) else {
             return;
         };
         rail.moved_ns = rail.moved_ns.saturating_add(passed_ns);
@@ -383,9 +384,9 @@ impl<S: Sockets> TcpLinks<S> {
         match rail.doubted_ns {
             None => {
                 rail.doubted_ns = Some(now_ns);
-                self.ask(peer);
+                self.request_ack(peer);
             }
-            // Who has answered nothing yet was not there: its time begins when it is.
+            // A peer that has not replied was absent: the rail's time starts when it is back.
             Some(_) if !has_answered => rail.doubted_ns = Some(now_ns),
             Some(since_ns) if now_ns.saturating_sub(since_ns) >= STALL_NS => {
                 self.rail_broke(peer, sock);
@@ -394,7 +395,7 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// When a rail is to be looked at.
+    /// When rails are next to be checked.
     pub(super) fn rails_due_ns(&self) -> Option<u64> {
         let sides = self.railed.iter().filter_map(|peer| self.find(*peer));
         let is_due = |rails: &super::rail::TcpRails| {
@@ -406,10 +407,10 @@ impl<S: Sockets> TcpLinks<S> {
     }
 }
 
-/// Why somebody may have no rail, if that is worth a word.
-type Refused = Option<&'static str>;
+/// Why a rail is refused, if that is a protocol violation.
+type RailRefusal = Option<&'static str>;
 
-/// For so long a peer may leave a call unanswered to which its system has connected.
+/// How long a peer may leave an attempt unanswered whose connection its system has accepted.
 const PROOF_NS: u64 = 30_000_000_000;
-/// A rail over which nothing moves for so long is doubted; for so long again it may show that it lives.
+/// A rail over which nothing moves for so long is doubted; it then has the same time to show progress.
 pub(super) const STALL_NS: u64 = 500_000_000;

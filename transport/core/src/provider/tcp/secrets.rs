@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The secrets with which processes prove who they are: one of each job.
+//! The secrets with which processes authenticate: one per job.
 
 use std::collections::HashMap;
 use std::fmt;
 
 use super::proof::PairKey;
 
-/// What only processes of one job know and prove to each other over connections: 128 bits that nobody can guess. It is not shown with
-/// what it is a part of.
+/// The secret of a job, with which its processes authenticate to each other: 128 unguessable bits. Its `Debug` output
+/// hides it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct StreamKey(u128);
 
@@ -29,7 +29,7 @@ impl fmt::Debug for StreamKey {
     }
 }
 
-/// That of this job, and those of jobs whose processes were met.
+/// The secret of this job, and those of jobs whose processes were added.
 #[derive(Debug)]
 pub(super) struct Secrets {
     own: StreamKey,
@@ -44,12 +44,12 @@ impl Secrets {
         }
     }
 
-    /// A peer is of another job, which has this key.
+    /// Records the key of a peer of another job.
     pub(super) fn meet(&mut self, peer: u32, key: StreamKey) {
         self.others.insert(peer, key);
     }
 
-    /// What this process and a peer both know.
+    /// The secret that this process shares with a peer.
     pub(super) fn with(&self, peer: u32) -> PairKey {
         PairKey::new(
             self.own,

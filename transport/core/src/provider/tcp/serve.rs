@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What goes out over rails: requests, and data that a peer reads here. A key is looked up whenever some data of it are sent, so nothing
-//! of memory that was withdrawn is; what cannot be sent to its end then ends the rail.
+//! Sending over rails: requests, and data that a peer reads here. A key is looked up whenever some of its data are
+//! sent, so nothing is sent of withdrawn memory; an incomplete packet then ends the rail.
 
 use std::io;
 
@@ -13,8 +13,8 @@ use super::transfers::TcpTransfers;
 use crate::WorkOutcome;
 
 impl TcpTransfers {
-    /// A peer asks for data over a rail. `false`: nobody who keeps to the rules does that.
-    pub(super) fn hear_rail_read(&mut self, rail: &mut TcpRail, read: TcpReadRequest) -> bool {
+    /// Queues a peer's read over a rail. `false`: a protocol violation.
+    pub(super) fn handle_rail_read(&mut self, rail: &mut TcpRail, read: TcpReadRequest) -> bool {
         let is_piece = (1..=PIECE_BYTES as u64).contains(&read.bytes);
         if !is_piece || rail.serving() >= MOST_SERVES {
             return false;
@@ -24,7 +24,7 @@ impl TcpTransfers {
         true
     }
 
-    /// Sends what waits at a rail, as much as it takes.
+    /// Sends what is queued at a rail, as much as it accepts.
     pub(super) fn push_rail<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32, sock: Sock) {
         match self.push_some(links, peer, sock) {
             Ok(()) => {}
@@ -53,7 +53,7 @@ impl TcpTransfers {
             let (sent, is_data) = match &rail.out {
                 Some(out) => (self.send_data(sockets, peer, sock, out)?, true),
                 None => {
-                    let words = &rail.words[rail.said..];
+                    let words = &rail.words[rail.sent..];
                     (sockets.send(sock, words, None, false)?, false)
                 }
             };
@@ -63,7 +63,7 @@ impl TcpTransfers {
             }
             if is_data {
                 if let Some(line) = line.as_mut().filter(|_| sent != 0) {
-                    // It stays while data move over its rails.
+                    // The line is kept while data move over its rails.
                     line.moved_ns = now_ns;
                 }
                 let has_all = rail.out.as_mut().is_none_or(|out| out.has_sent(sent));
@@ -72,10 +72,10 @@ impl TcpTransfers {
                     self.serving -= 1;
                 }
             } else {
-                rail.said += sent;
-                if rail.said == rail.words.len() {
+                rail.sent += sent;
+                if rail.sent == rail.words.len() {
                     rail.words.clear();
-                    rail.said = 0;
+                    rail.sent = 0;
                 }
             }
         }
@@ -86,7 +86,7 @@ impl TcpTransfers {
         Ok(())
     }
 
-    /// Begins with the next data that the peer reads; `false`: there are none.
+    /// Starts the next read of the peer; `false`: there is none.
     fn serve_next(&mut self, peer: u32, rail: &mut TcpRail) -> bool {
         let Some(read) = rail.serves.pop_front() else {
             return false;
@@ -97,14 +97,14 @@ impl TcpTransfers {
         } else {
             self.serving -= 1;
             let (id, outcome, old) = (read.id, WorkOutcome::BadKey, 0);
-            rail.say(TcpPacketKind::Answer, |maker| {
+            rail.enqueue(TcpPacketKind::Answer, |maker| {
                 maker.answer(TcpWorkReply { id, outcome, old });
             });
         }
         true
     }
 
-    /// Sends some of it.
+    /// Sends some of the data.
     fn send_data(
         &self,
         sockets: &mut impl Sockets,
@@ -122,7 +122,7 @@ impl TcpTransfers {
 }
 
 impl Sending {
-    /// So many bytes more were sent; `true`: that was all.
+    /// Counts `sent` more bytes; `true`: that was all.
     fn has_sent(&mut self, sent: usize) -> bool {
         self.at += sent;
         let all = self.head.len() as u64 + self.read.bytes;

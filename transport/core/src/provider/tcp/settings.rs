@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What may be set.
+//! Settings of connections.
 
 pub use super::congestion::TcpCongestion;
 
-/// How connections are used.
+/// Settings of connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TcpTerms {
-    /// Interfaces, addresses or networks that may be used, as in `eth0,10.1.0.0/16`; nothing: all that lead to other hosts.
+    /// Interfaces, addresses or networks that may be used, as in `eth0,10.1.0.0/16`; empty: all that lead to other
+    /// hosts.
     pub interfaces: String,
-    /// The first and the last port that others may be told; `None`: whichever the system chooses.
+    /// The first and the last port to listen on; `None`: chosen by the system.
     pub ports: Option<(u16, u16)>,
-    /// Connections that a process has at a time.
+    /// Most connections of a process at a time.
     pub connections: u32,
-    /// The job is over several hosts, so that an address of this one alone is of no use.
+    /// The job is on several hosts, so that an address valid on this one alone is of no use.
     pub over_hosts: bool,
-    /// What controls the congestion of connections.
+    /// The congestion control algorithm.
     pub congestion: TcpCongestion,
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What this provider asks of the system: connections that never block, one place where others connect, and what has happened to
-//! them. Real ones are in `system.rs`, those of a network that only exists in tests in `fake.rs`.
+//! The system interface of this provider: connections that never block, listening sockets, and their events. Real ones
+//! are in `system.rs`, those of a network that exists only in tests in `fake.rs`.
 
 use std::fmt::Debug;
 use std::io;
@@ -9,43 +9,43 @@ use std::net::{IpAddr, SocketAddr};
 use super::memory::MemoryRange;
 use crate::wait_set::WaitSet;
 
-/// Number of a connection, from when it is made or accepted until it is closed. Small; used again afterwards.
+/// Index of a connection, from when it is made or accepted until it is closed. Small; reused afterwards.
 pub(in crate::provider) type Sock = u32;
 
-/// A hint that something may be done now. To try it in vain does no harm.
+/// A hint that an operation may succeed now. Trying in vain does no harm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::provider) enum SockEvent {
-    /// Somebody has connected.
-    Door,
-    /// Something has happened to a connection.
+    /// A connection waits to be accepted.
+    Incoming,
+    /// An event on a connection.
     On {
-        /// Which.
+        /// The connection.
         sock: Sock,
-        /// Bytes have come, or its end.
+        /// Bytes, or its end, can be received.
         reads: bool,
-        /// It takes bytes, as was [asked](Sockets::want_to_send).
+        /// It accepts bytes, as was [requested](Sockets::want_to_send).
         sends: bool,
     },
 }
 
-/// Streams of bytes. No call waits.
+/// Byte streams. No call blocks.
 pub(in crate::provider) trait Sockets: Debug {
-    /// Begins to connect; [`want_to_send`](Self::want_to_send) holds from the start. Until the connection is there nothing is
-    /// sent.
+    /// Starts to connect; [`want_to_send`](Self::want_to_send) holds from the start. Nothing is sent before the
+    /// connection is established.
     fn connect(&mut self, to: SocketAddr) -> io::Result<Sock>;
 
-    /// Takes somebody in who has connected.
+    /// Accepts a waiting connection.
     fn accept(&mut self) -> io::Result<Option<(Sock, SocketAddr)>>;
 
-    /// The addresses of a connection's ends: here, and there.
+    /// The addresses of a connection's ends: local, then remote.
     fn ends(&self, sock: Sock) -> io::Result<(IpAddr, IpAddr)>;
 
-    /// The address of this host that packets to another one leave from.
+    /// The local address of packets to another address.
     fn leaves_from(&self, to: SocketAddr) -> io::Result<IpAddr>;
 
-    /// Sends bytes and then memory, as many as fit now; answers how many. After less than all, there is a [`SockEvent`] when there is
-    /// room if [`want_to_send`](Self::want_to_send) holds. `more`: further bytes follow, with which they may leave, or a
-    /// [`push`](Self::push).
+    /// Sends bytes and then memory, as many as fit now; returns how many. After less than all, there is a
+    /// [`SockEvent`] when there is room if [`want_to_send`](Self::want_to_send) holds. `more`: further bytes follow,
+    /// with which they may leave, or a [`push`](Self::push).
     fn send(
         &mut self,
         sock: Sock,
@@ -54,10 +54,11 @@ pub(in crate::provider) trait Sockets: Debug {
         more: bool,
     ) -> io::Result<usize>;
 
-    /// What was sent last leaves now, although more was said to follow.
+    /// Pushes out bytes sent last, although more was to follow.
     fn push(&mut self, sock: Sock);
 
-    /// Receives into memory first and then into `bytes`, as much as is here; answers how much. An end of the stream is an error.
+    /// Receives into memory first and then into `bytes`, as much as has arrived; returns how much. An end of the
+    /// stream is an error.
     fn receive(
         &mut self,
         sock: Sock,
@@ -68,27 +69,27 @@ pub(in crate::provider) trait Sockets: Debug {
     /// Ends a connection.
     fn close(&mut self, sock: Sock);
 
-    /// Whether there is to be a sign when the connection takes bytes.
+    /// Sets whether there are events when the connection accepts bytes.
     fn want_to_send(&mut self, sock: Sock, wants: bool);
 
-    /// Whether there is to be a sign when somebody has connected, as there is at first.
-    fn want_callers(&mut self, wants: bool);
+    /// Sets whether there are events when a connection waits to be accepted, as there are at first.
+    fn watch_listeners(&mut self, wants: bool);
 
-    /// Descriptors that this process may have, the program's among them.
+    /// Limit of open descriptors of this process, the program's included.
     fn most_open(&self) -> usize;
 
-    /// Whether the network has answered nothing on this connection for so long, although it had to.
+    /// Whether the network has not replied on this connection for so long, although it had to.
     fn is_cut_off(&mut self, sock: Sock, for_ms: u32) -> bool;
 
-    /// Adds what may be done now.
-    fn look(&mut self, signs: &mut Vec<SockEvent>);
+    /// Appends the pending events.
+    fn look(&mut self, sock_events: &mut Vec<SockEvent>);
 
-    /// Adds what ends a sleep.
+    /// Adds the events that end a sleep.
     fn fall_asleep(&self, waits: &mut WaitSet);
 
-    /// Now, in nanoseconds since some moment.
+    /// Monotonic time in nanoseconds.
     fn clock_ns(&self) -> u64;
 
-    /// A number that nobody can guess.
+    /// An unguessable number.
     fn random(&mut self) -> u64;
 }

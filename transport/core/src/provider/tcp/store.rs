@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets that are kept until their peers have them. Small ones are copied; the data of large ones stay where they are, in a lease or
-//! in exported memory.
+//! Packets that are kept until their peers have acknowledged them. Small ones are copied; the data of large ones stay
+//! where they are, in a lease or in exported memory.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ use super::packet::{HEADER_BYTES, MOST_FRAME_BYTES, TcpPacketHeader, TcpPacketKi
 #[derive(Debug, Default)]
 struct StoredPacket {
     kind: Option<TcpPacketKind>,
-    /// Its header, which is written when it is sent, and what follows.
+    /// Its header, which is written when it is sent, and its payload.
     bytes: Vec<u8>,
     data: Option<MemoryRange>,
     /// The exported memory in which the data are.
@@ -25,14 +25,14 @@ struct StoredPacket {
 pub(super) struct PacketStore {
     slots: Vec<StoredPacket>,
     free: Vec<Slot>,
-    /// Memory for large packets that free places have.
+    /// Memory for large packets that is kept by free slots.
     spare_bytes: usize,
-    /// How many have their data in which exported memory.
+    /// Number of packets whose data are in each exported memory.
     lent: HashMap<u64, u32>,
 }
 
 impl PacketStore {
-    /// Keeps a packet that `make` writes behind room for its header; its data may lie elsewhere.
+    /// Stores a packet that `make` writes after room for its header; its data may be elsewhere.
     pub(super) fn keep(
         &mut self,
         kind: TcpPacketKind,
@@ -57,13 +57,13 @@ impl PacketStore {
         slot
     }
 
-    /// Bytes of a packet behind its header.
+    /// Payload bytes of a packet.
     pub(super) fn length(&self, slot: Slot) -> usize {
         let kept = &self.slots[slot as usize];
         kept.bytes.len() - HEADER_BYTES + kept.data.map_or(0, MemoryRange::bytes)
     }
 
-    /// Whether a packet has so much that no frame could be it.
+    /// Whether a packet is larger than any frame.
     pub(super) fn is_large(&self, slot: Slot) -> bool {
         self.length(slot) > MOST_FRAME_BYTES
     }
@@ -75,7 +75,7 @@ impl PacketStore {
         let header = TcpPacketHeader {
             bytes,
             kind: kept.kind.unwrap_or(TcpPacketKind::Ack),
-            asks: false,
+            requests_ack: false,
             lacks_core,
             ack,
             number,
@@ -83,7 +83,7 @@ impl PacketStore {
         header.write_to(&mut kept.bytes[..HEADER_BYTES]);
     }
 
-    /// What is to be sent of a packet behind its first `at` bytes.
+    /// The rest of a packet after its first `at` bytes.
     pub(super) fn rest(&self, slot: Slot, at: usize) -> (&[u8], Option<MemoryRange>) {
         let kept = &self.slots[slot as usize];
         let bytes = kept.bytes.get(at..).unwrap_or_default();
@@ -91,12 +91,12 @@ impl PacketStore {
         (bytes, kept.data.map(|data| data.from(beyond)))
     }
 
-    /// The peer has it, or is lost; answers whether it was [large](Self::is_large).
+    /// Frees a packet that is acknowledged, or whose peer is lost; returns whether it was [large](Self::is_large).
     pub(super) fn free(&mut self, slot: Slot) -> bool {
         let is_large = self.is_large(slot);
         let kept = &mut self.slots[slot as usize];
         kept.data = None;
-        // The next packet takes this place.
+        // The next packet reuses this memory.
         let bytes = kept.bytes.capacity();
         if bytes > SMALL_BYTES && self.spare_bytes + bytes > SPARE_BYTES {
             kept.bytes = Vec::new();
@@ -119,7 +119,7 @@ impl PacketStore {
         }
     }
 
-    /// The memory of an export may go: what is kept of it is copied. An honest peer has all of it by then.
+    /// Copies stored data of an export whose memory may be reused. A well-behaved peer has received all of it by then.
     pub(super) fn withdraw(&mut self, export: u64) {
         if self.lent.remove(&export).is_none() {
             return;
@@ -137,14 +137,14 @@ impl PacketStore {
         }
     }
 
-    /// What all of it takes, in bytes.
+    /// Memory used, in bytes.
     pub(super) fn bytes(&self) -> usize {
         let owned = self.slots.iter().map(|kept| kept.bytes.capacity());
         owned.sum::<usize>() + self.slots.capacity() * size_of::<StoredPacket>()
     }
 }
 
-/// Memory for bytes that each free place keeps, and that some keep: enough for a few large frames.
+/// Bytes that each free slot keeps, and that some keep: enough for a few large frames.
 const SMALL_BYTES: usize = 256;
 const SPARE_BYTES: usize = 128 << 10;
 
@@ -191,7 +191,7 @@ mod tests {
             let places = store.slots.capacity() * size_of::<StoredPacket>();
             assert!(store.bytes() - places <= SPARE_BYTES);
         }
-        // Small ones in such places, and again.
+        // Small packets in such slots, again.
         let slots: Vec<Slot> = (0..100).map(|_| keep(&mut store, 100)).collect();
         assert_eq!(store.spare_bytes, 0);
         for slot in slots {

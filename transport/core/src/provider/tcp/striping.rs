@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Large reads that go over several connections at once: they are cut into pieces, and each is asked for where it is here soonest. What
-//! was asked for over a rail that ended is asked for again, over the first connection. A read has ended when all its pieces have come;
-//! its lease stays as long as one may.
+//! Large reads over several connections at once: they are cut into pieces, and each is requested over the connection
+//! on which it completes soonest. Pieces requested over a rail that ended are requested again, over the first
+//! connection. A read has ended when all its pieces have arrived; its lease is kept as long as one may.
 
 use std::collections::VecDeque;
 
@@ -9,18 +9,18 @@ use super::links::{TcpLinkEvent, TcpLinks};
 use super::packet::{PIECE_BYTES, TcpPacketBuilder, TcpPacketKind, TcpReadRequest};
 use super::peer::TcpDataTarget;
 use super::sockets::{Sock, Sockets};
-use super::transfers::{MOST_ASKED, MOST_UNSENT, TcpTransfers};
+use super::transfers::{MOST_UNANSWERED, MOST_UNSENT, TcpTransfers};
 use super::works::{PartConnection, StripedReadPart};
 use crate::WorkOutcome;
 
-/// Reads to one peer that are not all asked for.
+/// Reads to one peer that are not completely requested.
 #[derive(Debug, Default)]
 pub(super) struct Shares {
-    /// In their order, each with the place behind what was asked for.
+    /// In their order, each with the offset up to which it was requested.
     all: VecDeque<(u32, u64)>,
-    /// Bytes that are not asked for, of all of them.
+    /// Bytes of all of them that are not requested yet.
     left: u64,
-    /// What was asked for over rails that ended.
+    /// Pieces that were requested over rails that ended.
     again: Vec<ReadPiece>,
 }
 
@@ -33,7 +33,7 @@ struct ReadPiece {
 }
 
 impl TcpTransfers {
-    /// A read is to go over several connections.
+    /// Adds a read that is to go over several connections.
     pub(super) fn share(&mut self, peer: u32, id: u32) {
         let Some(work) = self.works.find(peer, id) else {
             return;
@@ -41,49 +41,49 @@ impl TcpTransfers {
         work.has_begun = true;
         work.shared.get_or_insert_default();
         let bytes = work.bytes();
-        let shares = &mut self.desk(peer).shares;
+        let shares = &mut self.queue(peer).shares;
         shares.all.push_back((id, 0));
         shares.left += bytes;
     }
 
-    /// Asks for pieces, as far as there is room.
+    /// Requests pieces, as far as there is room.
     pub(super) fn deal<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32) {
         while links.of(peer).lost.is_none() {
             let session = &links.of(peer).session;
             let has_room = session.room() != 0 && session.unsent() < MOST_UNSENT;
-            let desk = self.desk(peer);
-            let is_open = has_room && desk.asked < MOST_ASKED;
-            if is_open && let Some(piece) = desk.shares.again.pop() {
-                self.ask_first(links, peer, piece);
+            let queue = self.queue(peer);
+            let is_open = has_room && queue.unanswered < MOST_UNANSWERED;
+            if is_open && let Some(piece) = queue.shares.again.pop() {
+                self.request_over_first(links, peer, piece);
                 continue;
             }
             let connections = 1 + links.of(peer).rails.all.len();
             let Some(piece) = self.next_piece(peer, connections as u64) else {
                 return;
             };
-            let left = self.desk(peer).shares.left;
+            let left = self.queue(peer).shares.left;
             let here = self.here_over_first(links, peer);
             let rails = &mut links.of(peer).rails;
             let chosen = rails.choose(piece.bytes, left, is_open.then_some(here));
             let Some(index) = chosen else {
                 return;
             };
-            let shares = &mut self.desk(peer).shares;
+            let shares = &mut self.queue(peer).shares;
             shares.left -= piece.bytes;
             if let Some((_, next)) = shares.all.front_mut() {
                 *next += piece.bytes;
             }
             match index.checked_sub(1) {
-                None => self.ask_first(links, peer, piece),
+                None => self.request_over_first(links, peer, piece),
                 Some(rail) => {
                     let sock = links.of(peer).rails.all[rail].sock;
-                    self.ask_rail(links, peer, sock, piece);
+                    self.request_over_rail(links, peer, sock, piece);
                 }
             }
         }
     }
 
-    /// Bytes that are here of a part that is coming over the first connection.
+    /// Arrived bytes of a part that is being received over the first connection.
     fn here_over_first<S: Sockets>(&mut self, links: &TcpLinks<S>, peer: u32) -> u64 {
         let line = links.find(peer).and_then(|side| side.line.as_ref());
         let Some(inflow) = line.and_then(|line| line.inflow) else {
@@ -97,26 +97,26 @@ impl TcpTransfers {
         }
     }
 
-    /// The next one that nobody was asked for, where there are so many connections.
+    /// The next piece that was not requested, where there are so many connections.
     fn next_piece(&mut self, peer: u32, connections: u64) -> Option<ReadPiece> {
         loop {
-            let (work, from) = *self.desk(peer).shares.all.front()?;
+            let (work, from) = *self.queue(peer).shares.all.front()?;
             let all = self.works.find(peer, work).map_or(0, |work| work.bytes());
             let left = all.saturating_sub(from);
             if left != 0 {
-                // Each connection has something of a small one, too.
+                // Each connection gets a part of a small read, too.
                 let share = all.div_ceil(connections).next_multiple_of(GRAIN_BYTES);
                 let bytes = left.min(share).min(PIECE_BYTES as u64);
                 return Some(ReadPiece { work, from, bytes });
             }
-            self.desk(peer).shares.all.pop_front();
+            self.queue(peer).shares.all.pop_front();
         }
     }
 
-    /// Nothing more of a read is asked for.
+    /// Requests nothing more of a read.
     fn forget_rest(&mut self, peer: u32, id: u32) {
         let bytes = self.works.find(peer, id).map_or(0, |work| work.bytes());
-        let shares = &mut self.desk(peer).shares;
+        let shares = &mut self.queue(peer).shares;
         shares.again.retain(|piece| piece.work != id);
         if let Some(at) = shares.all.iter().position(|(work, _)| *work == id)
             && let Some((_, from)) = shares.all.remove(at)
@@ -125,7 +125,7 @@ impl TcpTransfers {
         }
     }
 
-    /// Makes a request of it.
+    /// Makes a request for a piece.
     fn request(
         &mut self,
         peer: u32,
@@ -153,21 +153,26 @@ impl TcpTransfers {
         })
     }
 
-    /// Asks for a piece over the first connection.
-    fn ask_first<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32, piece: ReadPiece) {
+    /// Requests a piece over the first connection.
+    fn request_over_first<S: Sockets>(
+        &mut self,
+        links: &mut TcpLinks<S>,
+        peer: u32,
+        piece: ReadPiece,
+    ) {
         let now_ns = links.sockets.clock_ns();
         let Some(read) = self.request(peer, piece, PartConnection::First, now_ns) else {
             return;
         };
-        self.desk(peer).asked += 1;
-        links.of(peer).rails.first.ask(piece.bytes);
+        self.queue(peer).unanswered += 1;
+        links.of(peer).rails.first.request(piece.bytes);
         let make = |place: &mut Vec<u8>| TcpPacketBuilder::new(place).read(&read);
         let slot = links.store.keep(TcpPacketKind::Read, make, None, None);
         links.post(peer, slot);
     }
 
-    /// Asks for a piece over a rail.
-    fn ask_rail<S: Sockets>(
+    /// Requests a piece over a rail.
+    fn request_over_rail<S: Sockets>(
         &mut self,
         links: &mut TcpLinks<S>,
         peer: u32,
@@ -187,20 +192,25 @@ impl TcpTransfers {
             links.counts.striped.add(1);
         }
         links.watch(peer, sock);
-        // What is asked for in one go leaves together.
+        // Requests made together leave together.
         links.upshots.push_back(TcpLinkEvent::Push(peer, sock));
         if let Some(rail) = links.rail(peer, sock) {
             if rail.load.is_idle() {
-                // Before nothing was to move.
+                // Before this, nothing was expected to move.
                 (rail.moved_ns, rail.doubted_ns) = (now_ns, None);
             }
-            rail.load.ask(piece.bytes);
-            rail.say(TcpPacketKind::Read, |maker| maker.read(&read));
+            rail.load.request(piece.bytes);
+            rail.enqueue(TcpPacketKind::Read, |maker| maker.read(&read));
         }
     }
 
-    /// A rail has ended: what was asked for over it is asked for again.
-    pub(super) fn ask_again<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32, made: u32) {
+    /// A rail has ended: its pieces are requested again.
+    pub(super) fn request_again<S: Sockets>(
+        &mut self,
+        links: &mut TcpLinks<S>,
+        peer: u32,
+        made: u32,
+    ) {
         for part in self.works.take_parts_over(peer, made) {
             let StripedReadPart {
                 work, from, bytes, ..
@@ -214,13 +224,13 @@ impl TcpTransfers {
                 self.end_if_bad(links, peer, work);
             } else {
                 let piece = ReadPiece { work, from, bytes };
-                self.desk(peer).shares.again.push(piece);
+                self.queue(peer).shares.again.push(piece);
             }
         }
     }
 
-    /// Some of a part has come, or all of it.
-    pub(super) fn hear_part<S: Sockets>(
+    /// Some of a part has arrived, or all of it.
+    pub(super) fn handle_part<S: Sockets>(
         &mut self,
         links: &mut TcpLinks<S>,
         peer: u32,
@@ -250,7 +260,7 @@ impl TcpTransfers {
         }
     }
 
-    /// A part cannot be read: neither can the rest, and what is under way is waited for.
+    /// A part cannot be read: neither can the rest, and the parts in flight are waited for.
     pub(super) fn part_is_bad<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32, id: u32) {
         let now_ns = links.sockets.clock_ns();
         let Some(part) = self.end_part(links, id, now_ns) else {
@@ -272,7 +282,7 @@ impl TcpTransfers {
         }
     }
 
-    /// Nothing more comes of a part.
+    /// No more data of a part will arrive.
     fn end_part<S: Sockets>(
         &mut self,
         links: &mut TcpLinks<S>,
@@ -289,8 +299,8 @@ impl TcpTransfers {
         match part.over {
             PartConnection::First => {
                 rails.first.come(part.bytes, part.asked_ns, now_ns);
-                let desk = self.desk(peer);
-                desk.asked = desk.asked.saturating_sub(1);
+                let queue = self.queue(peer);
+                queue.unanswered = queue.unanswered.saturating_sub(1);
             }
             PartConnection::Rail(made) => {
                 rails.failures = 0;

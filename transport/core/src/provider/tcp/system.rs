@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sockets of the system. Almost all of it is the standard library's; the calls that it does not have are here.
+//! Sockets of the system. Mostly through the standard library; the calls that it lacks are here.
 //!
 //! # Safety
-//! Each call is given memory that lives longer than the call: arrays of this file, or a [`MemoryRange`], whose head says why the kernel
-//! may read or write there. Descriptors are owned, and closed once.
+//! Each call is given memory that lives longer than the call: arrays of this file, or a [`MemoryRange`], whose head
+//! says why the kernel may read or write there. Descriptors are owned, and closed once.
 #![allow(unsafe_code)]
 
 use std::io::{self, ErrorKind, Read};
@@ -24,36 +24,36 @@ use crate::wait_set::WaitSet;
 #[derive(Debug)]
 pub(in crate::provider) struct System {
     epoll: OwnedFd,
-    /// One at each address that others are told, all with one port.
-    doors: Vec<TcpListener>,
+    /// One listening socket at each published address, all with one port.
+    listeners: Vec<TcpListener>,
     socks: Vec<Option<TcpStream>>,
     free: Vec<Sock>,
-    /// What controls the congestion of connections that this process makes; `None`: what the system has chosen.
+    /// The congestion control algorithm of connections that this process makes; `None`: the system's default.
     congestion: Option<&'static str>,
-    /// Random numbers that nobody has got.
-    chance: Vec<u64>,
+    /// Unused random numbers.
+    random_words: Vec<u64>,
 }
 
-/// So many are asked for at a time.
-const CHANCE_WORDS: usize = 64;
+/// Random numbers requested at a time.
+const RANDOM_WORDS: usize = 64;
 
 impl System {
-    /// Listens at these addresses, on one of these ports; `None`: on whichever the system chooses. Answers on which, and at which
-    /// addresses that is possible.
+    /// Listens at these addresses, on one of these ports; `None`: on whichever the system chooses. Returns the port,
+    /// and the addresses at which that is possible.
     ///
     /// # Errors
-    /// What cannot be had, in words.
+    /// What is unavailable, in words.
     pub(super) fn open(
         addresses: &[IpAddr],
         ports: Option<(u16, u16)>,
     ) -> Result<(Self, u16, Vec<IpAddr>), String> {
-        let (doors, port) = listen(addresses, ports)?;
+        let (listeners, port) = listen(addresses, ports)?;
         let words = |error: io::Error| format!("no connections can be waited for: {error}");
-        for (door, _) in &doors {
-            door.set_nonblocking(true).map_err(words)?;
+        for (listener, _) in &listeners {
+            listener.set_nonblocking(true).map_err(words)?;
             // Many may connect while this process computes.
             // SAFETY: takes no memory.
-            if unsafe { libc::listen(door.as_raw_fd(), MOST_WAITING) } != 0 {
+            if unsafe { libc::listen(listener.as_raw_fd(), MOST_WAITING) } != 0 {
                 return Err(words(io::Error::last_os_error()));
             }
         }
@@ -64,34 +64,34 @@ impl System {
         }
         // SAFETY: a descriptor that was just made, and that nobody else has.
         let epoll = unsafe { OwnedFd::from_raw_fd(epoll) };
-        let (doors, addresses) = doors.into_iter().unzip();
+        let (listeners, addresses) = listeners.into_iter().unzip();
         let system = Self {
             epoll,
-            doors,
+            listeners,
             socks: Vec::new(),
             free: Vec::new(),
             congestion: None,
-            chance: Vec::new(),
+            random_words: Vec::new(),
         };
-        for door in &system.doors {
-            let door = door.as_raw_fd();
-            let watched = system.watch(libc::EPOLL_CTL_ADD, door, DOOR, libc::EPOLLIN);
+        for listener in &system.listeners {
+            let listener = listener.as_raw_fd();
+            let watched = system.watch(libc::EPOLL_CTL_ADD, listener, LISTENER, libc::EPOLLIN);
             watched.map_err(words)?;
         }
         Ok((system, port, addresses))
     }
 
-    /// Chooses what controls the congestion of all connections.
+    /// Chooses the congestion control algorithm of all connections.
     ///
     /// # Errors
-    /// What is wanted cannot be had, in words.
+    /// Why the wanted algorithm is unavailable, in words.
     pub(super) fn choose_congestion(&mut self, wanted: TcpCongestion) -> Result<(), String> {
-        let Some(door) = self.doors.first() else {
+        let Some(listener) = self.listeners.first() else {
             return Ok(());
         };
         let chosen = match wanted {
             TcpCongestion::Named(name) => {
-                set_congestion(door.as_fd(), name).map_err(|error| {
+                set_congestion(listener.as_fd(), name).map_err(|error| {
                     format!(
                         "RMPI_NET_CONGESTION is \"{name}\", which the system does not have, or does not let users choose ({error}): \
                          net.ipv4.tcp_available_congestion_control and tcp_allowed_congestion_control say what there is"
@@ -100,22 +100,23 @@ impl System {
                 Some(name)
             }
             _ => {
-                let candidates = wanted.candidates(&congestion_of(door.as_fd()));
-                let can_be_had = |name: &&&str| set_congestion(door.as_fd(), name).is_ok();
+                let candidates = wanted.candidates(&congestion_of(listener.as_fd()));
+                let can_be_had = |name: &&&str| set_congestion(listener.as_fd(), name).is_ok();
                 candidates.iter().find(can_be_had).copied()
             }
         };
         if let Some(name) = chosen {
-            // Connections that are accepted have what their door has.
-            for door in &self.doors {
-                set_congestion(door.as_fd(), name).map_err(|error| format!("{name}: {error}"))?;
+            // Accepted connections inherit it from the listening socket.
+            for listener in &self.listeners {
+                set_congestion(listener.as_fd(), name)
+                    .map_err(|error| format!("{name}: {error}"))?;
             }
         }
         self.congestion = chosen;
         Ok(())
     }
 
-    /// Changes what the kernel tells of a descriptor.
+    /// Changes the events of a descriptor.
     fn watch(&self, change: i32, descriptor: RawFd, name: u64, events: i32) -> io::Result<()> {
         let mut event = libc::epoll_event {
             events: events.cast_unsigned(),
@@ -130,11 +131,11 @@ impl System {
         }
     }
 
-    /// Gives a connection a number and has it watched.
+    /// Gives a connection an index and watches it.
     fn keep(&mut self, stream: TcpStream, events: i32) -> io::Result<Sock> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
-        ask_whether_alive(&stream)?;
+        enable_keepalive(&stream)?;
         let next = Sock::try_from(self.socks.len()).unwrap_or(Sock::MAX);
         let sock = self.free.pop().unwrap_or(next);
         if sock == next {
@@ -154,17 +155,17 @@ impl System {
     }
 }
 
-/// A door at each address where there can be one, and their port.
-type Doors = (Vec<(TcpListener, IpAddr)>, u16);
+/// The listening sockets, one at each possible address, and their port.
+type Listeners = (Vec<(TcpListener, IpAddr)>, u16);
 
-/// The first of these ports that is free at all addresses.
-fn listen(addresses: &[IpAddr], ports: Option<(u16, u16)>) -> Result<Doors, String> {
+/// Listens on the first of these ports that is free at all addresses.
+fn listen(addresses: &[IpAddr], ports: Option<(u16, u16)>) -> Result<Listeners, String> {
     let (first, last) = ports.unwrap_or((0, 0));
     let mut why = String::new();
     let tries = if ports.is_some() { 1 } else { MOST_TRIES };
     for port in (first..=last).flat_map(|port| (0..tries).map(move |_| port)) {
         match listen_on(addresses, port) {
-            Ok(doors) => return Ok(doors),
+            Ok(listeners) => return Ok(listeners),
             Err(error) if error.kind() == ErrorKind::AddrInUse => {
                 why = "all of them are busy".to_owned();
             }
@@ -179,24 +180,24 @@ fn listen(addresses: &[IpAddr], ports: Option<(u16, u16)>) -> Result<Doors, Stri
     })
 }
 
-/// The same on this port; 0: on whichever the system chooses at the first address.
-fn listen_on(addresses: &[IpAddr], mut port: u16) -> io::Result<Doors> {
-    let mut doors = Vec::new();
+/// Listens on this port; 0: on a port that the system chooses at the first address.
+fn listen_on(addresses: &[IpAddr], mut port: u16) -> io::Result<Listeners> {
+    let mut listeners = Vec::new();
     let mut why = None;
     for address in addresses {
         match TcpListener::bind((*address, port)) {
-            Ok(door) => {
-                port = door.local_addr()?.port();
-                doors.push((door, *address));
+            Ok(listener) => {
+                port = listener.local_addr()?.port();
+                listeners.push((listener, *address));
             }
             Err(error) if error.kind() == ErrorKind::AddrInUse => return Err(error),
-            // As of an address that was found and is no more: others are not told of it.
+            // The address may have been removed since it was found: it is not published.
             Err(error) => why = Some(error),
         }
     }
-    match why.filter(|_| doors.is_empty()) {
+    match why.filter(|_| listeners.is_empty()) {
         Some(error) => Err(error),
-        None => Ok((doors, port)),
+        None => Ok((listeners, port)),
     }
 }
 
@@ -249,8 +250,8 @@ impl Sockets for System {
 
     fn accept(&mut self) -> io::Result<Option<(Sock, SocketAddr)>> {
         let mut accepted = None;
-        for door in &self.doors {
-            match door.accept() {
+        for listener in &self.listeners {
+            match listener.accept() {
                 Ok(one) => {
                     accepted = Some(one);
                     break;
@@ -277,7 +278,7 @@ impl Sockets for System {
             SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
-        // Nothing is sent: the kernel only looks for the way.
+        // Nothing is sent: the kernel only looks up the route.
         let socket = UdpSocket::bind((any, 0))?;
         socket.connect(to)?;
         Ok(socket.local_addr()?.ip())
@@ -320,7 +321,7 @@ impl Sockets for System {
 
     fn push(&mut self, sock: Sock) {
         if let Ok(stream) = self.stream(sock) {
-            // Set already: to set it again sends what is there. Without it the system sends it 200 ms later.
+            // Already set: setting it again sends what is pending. Otherwise the system sends it 200 ms later.
             _ = stream.set_nodelay(true);
         }
     }
@@ -359,7 +360,7 @@ impl Sockets for System {
     fn close(&mut self, sock: Sock) {
         let place = self.socks.get_mut(sock as usize);
         if let Some(stream) = place.and_then(Option::take) {
-            // A process that this one has forked may have it open: it is neither watched nor used any more all the same.
+            // A forked child may have it open: it is no longer watched or used all the same.
             _ = self.watch(libc::EPOLL_CTL_DEL, stream.as_raw_fd(), sock.into(), 0);
             _ = stream.shutdown(Shutdown::Both);
             self.free.push(sock);
@@ -374,16 +375,16 @@ impl Sockets for System {
         };
         if let Ok(stream) = self.stream(sock) {
             let descriptor = stream.as_raw_fd();
-            // It fails only for what is not watched.
+            // Fails only for a descriptor that is not watched.
             _ = self.watch(libc::EPOLL_CTL_MOD, descriptor, sock.into(), events);
         }
     }
 
-    fn want_callers(&mut self, wants: bool) {
+    fn watch_listeners(&mut self, wants: bool) {
         let events = if wants { libc::EPOLLIN } else { 0 };
-        for door in &self.doors {
-            // It fails only for what is not watched.
-            _ = self.watch(libc::EPOLL_CTL_MOD, door.as_raw_fd(), DOOR, events);
+        for listener in &self.listeners {
+            // Fails only for a descriptor that is not watched.
+            _ = self.watch(libc::EPOLL_CTL_MOD, listener.as_raw_fd(), LISTENER, events);
         }
     }
 
@@ -418,16 +419,19 @@ impl Sockets for System {
             && info.tcpi_last_ack_recv > for_ms
     }
 
-    fn look(&mut self, signs: &mut Vec<SockEvent>) {
-        let mut events = [libc::epoll_event { events: 0, u64: 0 }; MOST_SIGNS];
+    fn look(&mut self, sock_events: &mut Vec<SockEvent>) {
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; MOST_SOCK_EVENTS];
         let epoll = self.epoll.as_raw_fd();
-        let (place, most) = (events.as_mut_ptr(), i32::try_from(MOST_SIGNS).unwrap_or(1));
+        let (place, most) = (
+            events.as_mut_ptr(),
+            i32::try_from(MOST_SOCK_EVENTS).unwrap_or(1),
+        );
         // SAFETY: writes at most so many events to the array.
         let count = unsafe { libc::epoll_wait(epoll, place, most, 0) };
         for event in &events[..usize::try_from(count).unwrap_or(0)] {
             let (name, what) = (event.u64, event.events.cast_signed());
-            signs.push(match name {
-                DOOR => SockEvent::Door,
+            sock_events.push(match name {
+                LISTENER => SockEvent::Incoming,
                 _ => SockEvent::On {
                     sock: Sock::try_from(name).unwrap_or(Sock::MAX),
                     reads: what & (libc::EPOLLIN | libc::EPOLLHUP | libc::EPOLLERR) != 0,
@@ -438,7 +442,7 @@ impl Sockets for System {
     }
 
     fn fall_asleep(&self, waits: &mut WaitSet) {
-        waits.add_sign(self.epoll.as_fd());
+        waits.add_descriptor(self.epoll.as_fd());
     }
 
     fn clock_ns(&self) -> u64 {
@@ -446,22 +450,22 @@ impl Sockets for System {
     }
 
     fn random(&mut self) -> u64 {
-        // One call of the system for many.
-        if self.chance.is_empty() {
-            self.chance.resize(CHANCE_WORDS, 0);
-            wait::random_words(&mut self.chance);
+        // One system call for many.
+        if self.random_words.is_empty() {
+            self.random_words.resize(RANDOM_WORDS, 0);
+            wait::random_words(&mut self.random_words);
         }
-        self.chance.pop().unwrap_or_default()
+        self.random_words.pop().unwrap_or_default()
     }
 }
 
-/// Has the kernel ask now and then, where nothing is under way, whether the host at the other end is there. That answers for a process that
-/// computes.
-fn ask_whether_alive(stream: &TcpStream) -> io::Result<()> {
+/// Enables TCP keepalive, by which the kernel probes the other host on an idle connection. That host's kernel replies
+/// for a process that computes.
+fn enable_keepalive(stream: &TcpStream) -> io::Result<()> {
     let options = [
         (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
-        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, ASK_AFTER_S),
-        (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, ASK_EVERY_S),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, PROBE_AFTER_S),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, PROBE_EVERY_S),
         (libc::IPPROTO_TCP, libc::TCP_KEEPCNT, QUESTIONS),
     ];
     for (level, name, value) in options {
@@ -476,7 +480,7 @@ fn ask_whether_alive(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Sets what controls the congestion of a connection, or of those that are accepted at a door.
+/// Sets the congestion control algorithm of a connection, or of those accepted at a listening socket.
 fn set_congestion(socket: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     let bytes = libc::socklen_t::try_from(name.len()).unwrap_or(0);
     let (level, option) = (libc::IPPROTO_TCP, libc::TCP_CONGESTION);
@@ -489,7 +493,7 @@ fn set_congestion(socket: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     }
 }
 
-/// Its name; nothing if that is not known.
+/// Its name; empty if that is not known.
 fn congestion_of(socket: BorrowedFd<'_>) -> String {
     let mut name = [0u8; 16];
     let mut bytes = size_of_name(&name);
@@ -517,7 +521,7 @@ fn of_call(result: isize) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 
-/// Whether a call that never waits only had nothing to do.
+/// Whether a non-blocking call only had nothing to do.
 fn is_nothing(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -554,7 +558,7 @@ pub(super) fn interfaces() -> Vec<TcpInterface> {
     found
 }
 
-/// One of them, if it is up and has an address of the Internet.
+/// An address, if its interface is up and it is an IP address.
 fn interface(entry: &libc::ifaddrs) -> Option<TcpInterface> {
     let flags = entry.ifa_flags.cast_signed();
     let running = libc::IFF_UP | libc::IFF_RUNNING;
@@ -585,19 +589,19 @@ fn interface(entry: &libc::ifaddrs) -> Option<TcpInterface> {
     })
 }
 
-/// What the kernel calls the place where others connect.
-const DOOR: u64 = u64::MAX;
-/// How often a port is looked for that is free at all addresses.
+/// The epoll name of all listening sockets.
+const LISTENER: u64 = u64::MAX;
+/// Ports tried until one is free at all addresses.
 const MOST_TRIES: u32 = 64;
-/// Callers that may wait to be taken in, where the system allows so many.
+/// Connections that may wait to be accepted, where the system allows so many.
 const MOST_WAITING: i32 = 4096;
-/// Signs that are taken at once.
-const MOST_SIGNS: usize = 32;
-/// A connection on which the kernel has sent the same again so often, and heard nothing for long, is cut off.
+/// Events fetched at once.
+const MOST_SOCK_EVENTS: usize = 32;
+/// A connection on which the kernel has retransmitted so often, with no reply for long, is cut off.
 const FEW_RETRANSMITS: u8 = 3;
-/// When the kernel asks on a connection over which nothing goes, how often, and how many questions may have no answer.
-const ASK_AFTER_S: libc::c_int = 20;
-const ASK_EVERY_S: libc::c_int = 5;
+/// TCP keepalive: idle time before the first probe, interval, and unanswered probes.
+const PROBE_AFTER_S: libc::c_int = 20;
+const PROBE_EVERY_S: libc::c_int = 5;
 const QUESTIONS: libc::c_int = 6;
 
 #[cfg(test)]
@@ -609,18 +613,21 @@ mod tests {
         let here: [IpAddr; 3] =
             ["127.0.0.2", "203.0.113.77", "127.0.0.4"].map(|it| it.parse().unwrap());
         let (mut system, port, addresses) = System::open(&here, None).unwrap();
-        // The second one is for examples: no host has it.
+        // The second one is for documentation: no host has it.
         assert_eq!(addresses, [here[0], here[2]]);
-        for (address, is_heard) in [
+        for (address, is_accepted) in [
             ("127.0.0.2", true),
             ("127.0.0.1", false),
             ("127.0.0.4", true),
         ] {
             let stream = TcpStream::connect((address, port));
-            assert_eq!(stream.is_ok(), is_heard, "{address}");
-            assert!(!is_heard || system.accept().unwrap().is_some(), "{address}");
+            assert_eq!(stream.is_ok(), is_accepted, "{address}");
+            assert!(
+                !is_accepted || system.accept().unwrap().is_some(),
+                "{address}"
+            );
         }
-        // Whoever has the port at one address has it for all that this process is told.
+        // A process that has the port at one address has it for all published ones.
         let taken = System::open(&here[2..], Some((port, port)));
         assert!(taken.unwrap_err().contains("RMPI_PORT_RANGE"));
         assert!(System::open(&here[1..2], None).is_err());
@@ -646,7 +653,7 @@ mod tests {
             // SAFETY: writes at most so many bytes to the first and how many to the second.
             let result =
                 unsafe { libc::getsockopt(descriptor, level, name, place, &raw mut bytes) };
-            assert_eq!((result, value), (0, ASK_AFTER_S));
+            assert_eq!((result, value), (0, PROBE_AFTER_S));
         }
     }
 

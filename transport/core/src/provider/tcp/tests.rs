@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests of the whole provider that need to know its inside.
+//! White-box tests of the whole provider.
 
 mod cores;
 mod costs;
 mod crowd;
 mod descriptors;
-mod door;
 mod full;
 mod hostile;
 mod hostile_rails;
+mod listener;
 mod other_jobs;
 mod patience;
 mod rails;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What moves large data: works of this process, which peers carry out when they poll, and works of peers, which this one does.
+//! Transfers of large data: works of this process, which peers carry out when they poll, and works of peers, which
+//! this one carries out.
 //!
-//! Data go in pieces of half a MiB, straight out of the memory that they are in, and few are in front of a connection at a time, so
-//! that frames need not wait for all of them. At most [`MOST_ASKED`] works wait for one peer's answers, so that nobody has to keep more of
-//! them than that, and answers always find room: nothing stops a process from listening.
+//! Data are sent in pieces of half a MiB, straight from their memory, and few pieces are queued at a connection at a
+//! time, so that frames need not wait for all of them. At most [`MOST_UNANSWERED`] works wait for one peer's replies, so
+//! that no process has to queue more of them than that, and replies always find room: a process never stops receiving.
 
 use std::collections::VecDeque;
 
@@ -23,78 +24,80 @@ use crate::{Completion, Lease, Peer, RemoteKey, WorkOutcome};
 /// Data for a peer.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Serve {
-    /// What it reads here, behind the first bytes.
+    /// A read by the peer here, after the first bytes.
     Read { read: TcpReadRequest, at: u64 },
-    /// What was announced with this key.
+    /// Data announced with this key.
     Unsolicited(RemoteKey),
 }
 
 /// The transfers that wait for one peer.
 #[derive(Debug, Default)]
 pub(super) struct PeerTransfers {
-    /// Answers to works of the peer's; each finds room before anything else.
+    /// Replies to works of the peer; they are sent before anything else.
     answers: VecDeque<TcpWorkReply>,
     pub(super) serves: VecDeque<Serve>,
-    /// Reads of ours that go over several connections.
+    /// Reads of ours over several connections.
     pub(super) shares: Shares,
-    /// Works of ours that were not told to it, and writes whose data are not all in packets.
+    /// Works of ours that were not sent to it, and writes whose data are not all in packets.
     waiting: VecDeque<u32>,
     writing: VecDeque<u32>,
-    /// A write with an immediate, before whose end no frame goes.
+    /// A write with an immediate, before whose end no frame is sent.
     ordered: Option<u32>,
-    /// Works of ours that it has to answer, and of its that this process has to.
-    pub(super) asked: u32,
+    /// Unanswered works of ours, and of the peer.
+    pub(super) unanswered: u32,
     serving: u32,
-    /// Announcements whose data wait among those that the peer reads, and announcements of its whose data have not come.
+    /// Announcements whose data are queued among the peer's reads, and announcements by the peer whose data have not
+    /// arrived.
     pub(super) unsolicited: u32,
     pub(super) announced: u32,
-    /// So many more announcements go without data, as the peer has declined some; and it is to hear the same of this process.
-    pub(super) refrains: u32,
+    /// Number of announcements to send without data, as the peer has declined some; and whether a DECLINED is owed to
+    /// the peer.
+    pub(super) bare_announcements: u32,
     pub(super) declines: bool,
-    /// Whose turn it is.
+    /// Which kind of data is next.
     writes_next: bool,
 }
 
-/// All transfers that are under way, and the memory that peers may reach.
+/// All transfers in progress, and the memory that peers may access.
 #[derive(Debug, Default)]
 pub(super) struct TcpTransfers {
     pub(super) works: TcpWorks,
     pub(super) exports: Exports,
     pub(super) unsolicited: Unsolicited,
-    desks: Vec<Option<Box<PeerTransfers>>>,
-    /// Works of all peers that this process has to answer, over whichever connections.
+    queues: Vec<Option<Box<PeerTransfers>>>,
+    /// Works of all peers that this process has to answer, over all connections.
     pub(super) serving: usize,
-    /// What has ended, or else happened, and was not handed up.
+    /// Completions that were not delivered yet.
     pub(super) ready: VecDeque<Completion>,
 }
 
 impl TcpTransfers {
-    pub(super) fn desk(&mut self, peer: u32) -> &mut PeerTransfers {
+    pub(super) fn queue(&mut self, peer: u32) -> &mut PeerTransfers {
         let place = peer as usize;
-        if place >= self.desks.len() {
-            self.desks.resize_with(place + 1, || None);
+        if place >= self.queues.len() {
+            self.queues.resize_with(place + 1, || None);
         }
-        self.desks[place].get_or_insert_default()
+        self.queues[place].get_or_insert_default()
     }
 
-    pub(super) fn find_desk(&self, peer: u32) -> Option<&PeerTransfers> {
-        self.desks.get(peer as usize)?.as_deref()
+    pub(super) fn find_queue(&self, peer: u32) -> Option<&PeerTransfers> {
+        self.queues.get(peer as usize)?.as_deref()
     }
 
-    /// Whether anything may wait for room to this peer.
+    /// Whether anything may be queued for this peer.
     #[inline]
-    pub(super) fn has_desk(&self, peer: u32) -> bool {
-        self.find_desk(peer).is_some()
+    pub(super) fn has_queue(&self, peer: u32) -> bool {
+        self.find_queue(peer).is_some()
     }
 
     /// Whether frames to this peer must wait for a write.
     #[inline]
     pub(super) fn is_ordered(&self, peer: u32) -> bool {
-        self.find_desk(peer)
-            .is_some_and(|desk| desk.ordered.is_some())
+        self.find_queue(peer)
+            .is_some_and(|queue| queue.ordered.is_some())
     }
 
-    /// Begins a work.
+    /// Starts a work.
     pub(super) fn begin<S: Sockets>(&mut self, links: &mut TcpLinks<S>, work: TcpWork) {
         let peer = work.peer;
         if links.of(peer).lost.is_some() {
@@ -105,11 +108,11 @@ impl TcpTransfers {
         if is_read && self.read_unsolicited(links, peer, id) {
             return;
         }
-        self.desk(peer).waiting.push_back(id);
+        self.queue(peer).waiting.push_back(id);
         self.go_on(links, peer);
     }
 
-    /// Begins a write with an immediate, which keeps its place among frames.
+    /// Starts a write with an immediate, which keeps its order among frames.
     pub(super) fn begin_in_order<S: Sockets>(
         &mut self,
         links: &mut TcpLinks<S>,
@@ -122,22 +125,22 @@ impl TcpTransfers {
             return Ok(());
         }
         let has_room = side.session.room() != 0;
-        let desk = self.desk(peer);
-        if !has_room || desk.ordered.is_some() || desk.asked >= MOST_ASKED {
+        let queue = self.queue(peer);
+        if !has_room || queue.ordered.is_some() || queue.unanswered >= MOST_UNANSWERED {
             return Err(work.lease);
         }
         links.of(peer).expect(work.is_large());
         let id = self.works.add(work);
-        let desk = self.desk(peer);
-        desk.ordered = Some(id);
-        desk.asked += 1;
+        let queue = self.queue(peer);
+        queue.ordered = Some(id);
+        queue.unanswered += 1;
         self.go_on(links, peer);
         Ok(())
     }
 
-    /// Puts into packets what waits for a peer, as much as is wise.
+    /// Puts queued transfers for a peer into packets, within the limits.
     pub(super) fn go_on<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32) {
-        if self.find_desk(peer).is_none() {
+        if self.find_queue(peer).is_none() {
             return;
         }
         self.put_into_packets(links, peer);
@@ -146,24 +149,24 @@ impl TcpTransfers {
 
     fn put_into_packets<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32) {
         while links.of(peer).lost.is_none() && links.of(peer).session.room() != 0 {
-            let desk = self.desk(peer);
-            if let Some(answer) = desk.answers.pop_front() {
-                desk.serving -= 1;
+            let queue = self.queue(peer);
+            if let Some(answer) = queue.answers.pop_front() {
+                queue.serving -= 1;
                 self.serving -= 1;
                 let make = |bytes: &mut Vec<u8>| TcpPacketBuilder::new(bytes).answer(answer);
                 let slot = links.store.keep(TcpPacketKind::Answer, make, None, None);
                 links.post(peer, slot);
                 continue;
             }
-            if std::mem::take(&mut desk.declines) {
+            if std::mem::take(&mut queue.declines) {
                 let make = |bytes: &mut Vec<u8>| _ = TcpPacketBuilder::new(bytes);
                 let slot = links.store.keep(TcpPacketKind::Declined, make, None, None);
                 links.post(peer, slot);
                 continue;
             }
-            if let Some(id) = desk.ordered {
+            if let Some(id) = queue.ordered {
                 if self.cut_write(links, peer, id) {
-                    self.desk(peer).ordered = None;
+                    self.queue(peer).ordered = None;
                 }
                 continue;
             }
@@ -174,16 +177,16 @@ impl TcpTransfers {
         }
     }
 
-    /// Tells the peer of the next work. `false`: there is none, or it has enough to do.
+    /// Sends the peer its next work. `false`: there is none, or the peer has enough.
     fn begin_next<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32) -> bool {
-        let desk = self.desk(peer);
-        if desk.asked >= MOST_ASKED {
+        let queue = self.queue(peer);
+        if queue.unanswered >= MOST_UNANSWERED {
             return false;
         }
-        let Some(id) = desk.waiting.pop_front() else {
+        let Some(id) = queue.waiting.pop_front() else {
             return false;
         };
-        desk.asked += 1;
+        queue.unanswered += 1;
         let Some(work) = self.works.find(peer, id) else {
             return true;
         };
@@ -193,7 +196,7 @@ impl TcpTransfers {
             links.want_rails(peer, bytes);
             if links.shares(peer, bytes) && work.fits_key() {
                 // Each piece of it counts instead.
-                self.desk(peer).asked -= 1;
+                self.queue(peer).unanswered -= 1;
                 self.share(peer, id);
                 return true;
             }
@@ -202,7 +205,7 @@ impl TcpTransfers {
         let (key, offset, bytes) = (work.key, work.offset, work.bytes());
         let slot = match work.kind {
             WorkKind::Write => {
-                self.desk(peer).writing.push_back(id);
+                self.queue(peer).writing.push_back(id);
                 return true;
             }
             WorkKind::Read => {
@@ -230,19 +233,20 @@ impl TcpTransfers {
         true
     }
 
-    /// Puts the next data into a packet: of writes and of what the peer reads in turn, each of them in turn. `false`: there are none.
+    /// Puts the next data into a packet: alternating writes and reads by the peer, each of them in turn. `false`:
+    /// there are none.
     fn cut_next<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32) -> bool {
-        let desk = self.desk(peer);
-        let writes = desk.writes_next && !desk.writing.is_empty() || desk.serves.is_empty();
-        desk.writes_next = !writes;
+        let queue = self.queue(peer);
+        let writes = queue.writes_next && !queue.writing.is_empty() || queue.serves.is_empty();
+        queue.writes_next = !writes;
         if !writes {
             return self.cut_serve(links, peer);
         }
-        let Some(id) = desk.writing.pop_front() else {
+        let Some(id) = queue.writing.pop_front() else {
             return false;
         };
         if !self.cut_write(links, peer, id) {
-            self.desk(peer).writing.push_back(id);
+            self.queue(peer).writing.push_back(id);
         }
         true
     }
@@ -276,9 +280,9 @@ impl TcpTransfers {
         is_last
     }
 
-    /// Puts a piece of what the peer reads into a packet.
+    /// Puts a piece of a read by the peer into a packet.
     fn cut_serve<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32) -> bool {
-        let (read, at) = match self.desk(peer).serves.pop_front() {
+        let (read, at) = match self.queue(peer).serves.pop_front() {
             Some(Serve::Read { read, at }) => (read, at),
             Some(Serve::Unsolicited(key)) => {
                 self.cut_unsolicited(links, peer, key);
@@ -298,7 +302,7 @@ impl TcpTransfers {
             .and_then(|from| self.exports.find(peer, key, from, piece as u64));
         let Some(data) = found else {
             let outcome = WorkOutcome::BadKey;
-            self.desk(peer).answers.push_back(TcpWorkReply {
+            self.queue(peer).answers.push_back(TcpWorkReply {
                 id,
                 outcome,
                 old: 0,
@@ -309,12 +313,12 @@ impl TcpTransfers {
         if at == 0 {
             links.want_rails(peer, bytes);
         }
-        let desk = self.desk(peer);
+        let queue = self.queue(peer);
         if end == bytes {
-            desk.serving -= 1;
+            queue.serving -= 1;
             self.serving -= 1;
         } else {
-            desk.serves.push_back(Serve::Read { read, at: end });
+            queue.serves.push_back(Serve::Read { read, at: end });
         }
         let make = |place: &mut Vec<u8>| TcpPacketBuilder::new(place).data(id, at);
         let slot = links
@@ -324,7 +328,7 @@ impl TcpTransfers {
         true
     }
 
-    /// What a peer may reach by this key is no more: it is copied where it is on its way.
+    /// Withdraws a key: data of its memory that are still to be sent are copied.
     pub(super) fn withdraw<S: Sockets>(
         &mut self,
         links: &mut TcpLinks<S>,
@@ -336,15 +340,15 @@ impl TcpTransfers {
         }
     }
 
-    /// Whether anything moves.
+    /// Whether any transfer is in progress.
     pub(super) fn is_any_under_way(&self) -> bool {
         self.serving != 0 || !self.works.is_empty()
     }
 
-    /// Whether all answers to peers are in packets.
+    /// Whether all replies to peers are in packets.
     pub(super) fn is_quiet(&self) -> bool {
-        let is_quiet = |desk: &PeerTransfers| desk.ordered.is_none();
-        !self.is_any_under_way() && self.desks.iter().flatten().all(|desk| is_quiet(desk))
+        let is_quiet = |queue: &PeerTransfers| queue.ordered.is_none();
+        !self.is_any_under_way() && self.queues.iter().flatten().all(|queue| is_quiet(queue))
     }
 
     fn hand_back(&mut self, work: TcpWork, outcome: WorkOutcome) {
@@ -355,7 +359,7 @@ impl TcpTransfers {
         });
     }
 
-    /// A peer is lost: nothing moves there any more.
+    /// Ends all transfers with a lost peer.
     pub(super) fn end_all_to<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32) {
         for id in self.works.of(peer) {
             if let Some(work) = self.works.take(id) {
@@ -364,16 +368,16 @@ impl TcpTransfers {
         }
         self.works.forget_parts_of(peer);
         self.forget_unsolicited_of(peer);
-        let desk = self.desks.get_mut(peer as usize).and_then(Option::take);
-        let serving = |desk: Box<PeerTransfers>| (desk.serving + desk.unsolicited) as usize;
-        self.serving -= desk.map_or(0, serving);
+        let queue = self.queues.get_mut(peer as usize).and_then(Option::take);
+        let serving = |queue: Box<PeerTransfers>| (queue.serving + queue.unsolicited) as usize;
+        self.serving -= queue.map_or(0, serving);
         let side = links.of(peer);
         (side.expects, side.expects_data) = (0, 0);
         let peer = Peer(peer);
         self.ready.push_back(Completion::Lost { peer });
     }
 
-    /// A work has ended.
+    /// Completes a work.
     pub(super) fn end<S: Sockets>(
         &mut self,
         links: &mut TcpLinks<S>,
@@ -383,29 +387,29 @@ impl TcpTransfers {
         let Some(work) = self.works.take(id) else {
             return;
         };
-        // Nobody was asked for data that came unsolicited.
+        // Unsolicited data needed no request.
         if work.has_begun {
-            let desk = self.desk(work.peer);
-            desk.asked -= u32::from(work.shared.is_none() && desk.asked != 0);
+            let queue = self.queue(work.peer);
+            queue.unanswered -= u32::from(work.shared.is_none() && queue.unanswered != 0);
             links.of(work.peer).expect_no_more(work.is_large());
         }
         self.hand_back(work, outcome);
     }
 }
 
-/// What comes of peers. `None` and `false`: nobody who keeps to the rules sends that.
+/// Processing of peers' packets. `None` and `false`: a protocol violation.
 impl TcpTransfers {
-    /// The peer wants to read.
-    pub(super) fn hear_read(&mut self, peer: u32, read: TcpReadRequest) -> bool {
+    /// Queues a read by the peer.
+    pub(super) fn handle_read(&mut self, peer: u32, read: TcpReadRequest) -> bool {
         let is_good = self
             .exports
             .find(peer, read.key, read.offset, read.bytes)
             .is_some();
         self.serving += 1;
-        let desk = self.desk(peer);
-        desk.serving += 1;
+        let queue = self.queue(peer);
+        queue.serving += 1;
         if is_good && read.bytes != 0 {
-            desk.serves.push_back(Serve::Read { read, at: 0 });
+            queue.serves.push_back(Serve::Read { read, at: 0 });
         } else {
             let outcome = if is_good {
                 WorkOutcome::Done
@@ -413,17 +417,17 @@ impl TcpTransfers {
                 WorkOutcome::BadKey
             };
             let id = read.id;
-            desk.answers.push_back(TcpWorkReply {
+            queue.answers.push_back(TcpWorkReply {
                 id,
                 outcome,
                 old: 0,
             });
         }
-        desk.serving <= MOST_ASKED
+        queue.serving <= MOST_UNANSWERED
     }
 
-    /// The peer wants a word changed.
-    pub(super) fn hear_change(&mut self, peer: u32, change: TcpAtomicRequest) -> bool {
+    /// Carries out an atomic operation of the peer.
+    pub(super) fn handle_change(&mut self, peer: u32, change: TcpAtomicRequest) -> bool {
         let word = self.exports.find(peer, change.key, change.offset, 8);
         let old = word.and_then(|word| word.change(change.atomic));
         let outcome = if old.is_some() {
@@ -434,16 +438,16 @@ impl TcpTransfers {
         self.answer(peer, change.id, outcome, old.unwrap_or(0))
     }
 
-    /// The last piece of a write is here.
+    /// Queues the reply to the last piece of a write.
     pub(super) fn answer(&mut self, peer: u32, id: u32, outcome: WorkOutcome, old: u64) -> bool {
         self.serving += 1;
-        let desk = self.desk(peer);
-        desk.serving += 1;
-        desk.answers.push_back(TcpWorkReply { id, outcome, old });
-        desk.serving <= MOST_ASKED
+        let queue = self.queue(peer);
+        queue.serving += 1;
+        queue.answers.push_back(TcpWorkReply { id, outcome, old });
+        queue.serving <= MOST_UNANSWERED
     }
 
-    /// Whether data of a read of ours may come so.
+    /// Whether data of a read of ours may arrive so.
     pub(super) fn expects_data(&mut self, peer: u32, id: u32, at: u64, bytes: usize) -> bool {
         let end = at.checked_add(bytes as u64);
         if let Some(part) = self.works.find_part(peer, id) {
@@ -458,8 +462,8 @@ impl TcpTransfers {
         bytes != 0 && self.works.find(peer, id).is_some_and(fits)
     }
 
-    /// They have come.
-    pub(super) fn hear_data<S: Sockets>(
+    /// Some data have arrived.
+    pub(super) fn handle_data<S: Sockets>(
         &mut self,
         links: &mut TcpLinks<S>,
         peer: u32,
@@ -467,7 +471,7 @@ impl TcpTransfers {
         bytes: usize,
     ) {
         if self.works.find_part(peer, id).is_some() {
-            return self.hear_part(links, peer, id, bytes as u64);
+            return self.handle_part(links, peer, id, bytes as u64);
         }
         let Some(work) = self.works.find(peer, id) else {
             return;
@@ -479,8 +483,8 @@ impl TcpTransfers {
         }
     }
 
-    /// The peer says how a work of ours has ended.
-    pub(super) fn hear_answer<S: Sockets>(
+    /// Processes the peer's reply to a work of ours.
+    pub(super) fn handle_answer<S: Sockets>(
         &mut self,
         links: &mut TcpLinks<S>,
         peer: u32,
@@ -488,7 +492,7 @@ impl TcpTransfers {
     ) -> bool {
         let is_done = answer.outcome == WorkOutcome::Done;
         if let Some(part) = self.works.find_part(peer, answer.id) {
-            // Data that have begun to come come to their end.
+            // Data being received are received to their end.
             let may_be = part.over == PartConnection::First && part.at == 0 && !is_done;
             if may_be {
                 self.part_is_bad(links, peer, answer.id);
@@ -529,15 +533,15 @@ impl TcpTransfers {
     }
 }
 
-/// Works that one process may have under way with another.
-pub(super) const MOST_ASKED: u32 = 32;
-/// Packets with data that wait in front of a connection, at most.
+/// Most works that one process may have in progress with another.
+pub(super) const MOST_UNANSWERED: u32 = 32;
+/// Most packets with data that wait at a connection.
 pub(super) const MOST_UNSENT: u32 = 2;
 
 #[cfg(test)]
 impl TcpTransfers {
-    /// Works for a peer that have not begun.
+    /// Works for a peer that have not started.
     pub(super) fn waiting(&mut self, peer: u32) -> usize {
-        self.desk(peer).waiting.len()
+        self.queue(peer).waiting.len()
     }
 }

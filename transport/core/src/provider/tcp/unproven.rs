@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Those who have connected and not proved who they are. There are few at a time, each has little time, and what is said about them is
-//! said once for each host and reason.
+//! Connections that are accepted but not authenticated. Their number and their time are limited, and each warning is
+//! given once per host and reason.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
@@ -13,69 +13,69 @@ use super::sockets::Sock;
 /// A connection that was accepted and has not finished the handshake.
 #[derive(Debug)]
 pub(super) struct UnprovenConnection {
-    pub(super) talk: HandshakeStream,
+    pub(super) stream: HandshakeStream,
     pub(super) from: SocketAddr,
     pub(super) since_ns: u64,
-    /// Who it says to be, once it has.
-    pub(super) meeting: Option<(u32, HandshakeContext)>,
+    /// The peer that it claims to be, once its HELLO has arrived.
+    pub(super) context: Option<(u32, HandshakeContext)>,
 }
 
 /// All connections that have not finished the handshake.
 #[derive(Debug, Default)]
 pub(super) struct UnprovenConnections {
     all: Vec<UnprovenConnection>,
-    told: HashSet<(IpAddr, &'static str)>,
-    /// Since when some are sent away so that others find room.
+    reported: HashSet<(IpAddr, &'static str)>,
+    /// Since when some are closed to make room for others.
     crowded_ns: Option<u64>,
 }
 
 impl UnprovenConnections {
-    /// Whether one more finds room, or one of those that are here may be sent away for it.
+    /// Whether there is room for one more, or one of the present ones may be closed for it.
     pub(super) fn has_room(&self, now_ns: u64) -> bool {
-        self.all.len() < MOST_STRANGERS || self.gives_way(now_ns).is_some()
+        self.all.len() < MOST_UNPROVEN || self.find_replaceable(now_ns).is_some()
     }
 
-    /// Whether many more find room.
+    /// Whether there is room for many more.
     pub(super) fn has_much_room(&self) -> bool {
-        self.all.len() <= MOST_STRANGERS / 2
+        self.all.len() <= MOST_UNPROVEN / 2
     }
 
-    /// From when on one of those that are here may be sent away for another.
-    pub(super) fn give_way_at_ns(&self) -> Option<u64> {
+    /// When one of the present ones may be closed for another.
+    pub(super) fn replaceable_at_ns(&self) -> Option<u64> {
         let since_ns = self.all.iter().map(|one| one.since_ns).min();
         since_ns.map(|since_ns| since_ns + HOLD_NS)
     }
 
-    /// Takes the one that makes room for another, if that is needed.
+    /// Takes the one that is to be closed for another, if that is needed.
     pub(super) fn take_for_another(&mut self, now_ns: u64) -> Option<UnprovenConnection> {
-        if self.all.len() < MOST_STRANGERS / 2 {
+        if self.all.len() < MOST_UNPROVEN / 2 {
             self.crowded_ns = None;
         }
-        let at = (self.all.len() >= MOST_STRANGERS).then(|| self.gives_way(now_ns))??;
+        let at = (self.all.len() >= MOST_UNPROVEN).then(|| self.find_replaceable(now_ns))??;
         self.crowded_ns.get_or_insert(now_ns);
         Some(self.all.swap_remove(at))
     }
 
-    /// Whether that has gone on for so long that it is worth a word: when a large job begins many ranks connect at once.
+    /// Whether that has lasted so long that it deserves a warning: when a large job begins many ranks connect at once.
     pub(super) fn is_long_crowded(&self, now_ns: u64) -> bool {
         let is_long = |since_ns: u64| now_ns.saturating_sub(since_ns) > PATIENCE_NS;
         self.crowded_ns.is_some_and(is_long)
     }
 
-    /// Takes one that has said nothing yet, though it had time.
+    /// Takes one that has sent nothing yet, though it had time.
     pub(super) fn take_silent(&mut self, now_ns: u64) -> Option<UnprovenConnection> {
-        let at = self.gives_way(now_ns)?;
+        let at = self.find_replaceable(now_ns)?;
         self.all[at]
-            .meeting
+            .context
             .is_none()
             .then(|| self.all.swap_remove(at))
     }
 
-    /// The oldest one that has said nothing, or else just the oldest. Each has some time.
-    fn gives_way(&self, now_ns: u64) -> Option<usize> {
+    /// The oldest one that has sent nothing, or else the oldest. Each has some time.
+    fn find_replaceable(&self, now_ns: u64) -> Option<usize> {
         let is_old = |one: &UnprovenConnection| now_ns.saturating_sub(one.since_ns) >= HOLD_NS;
         let old = self.all.iter().enumerate().filter(|(_, one)| is_old(one));
-        let order = |(_, one): &(usize, &UnprovenConnection)| (one.meeting.is_some(), one.since_ns);
+        let order = |(_, one): &(usize, &UnprovenConnection)| (one.context.is_some(), one.since_ns);
         Some(old.min_by_key(order)?.0)
     }
 
@@ -85,21 +85,21 @@ impl UnprovenConnections {
 
     pub(super) fn add(&mut self, sock: Sock, from: SocketAddr, now_ns: u64) {
         self.all.push(UnprovenConnection {
-            talk: HandshakeStream::new(sock),
+            stream: HandshakeStream::new(sock),
             from,
             since_ns: now_ns,
-            meeting: None,
+            context: None,
         });
     }
 
-    /// Takes the one with this connection.
+    /// Takes the one with this sock.
     pub(super) fn take(&mut self, sock: Sock) -> Option<UnprovenConnection> {
-        let at = self.all.iter().position(|one| one.talk.sock == sock)?;
+        let at = self.all.iter().position(|one| one.stream.sock == sock)?;
         Some(self.all.swap_remove(at))
     }
 
-    pub(super) fn put_back(&mut self, stranger: UnprovenConnection) {
-        self.all.push(stranger);
+    pub(super) fn put_back(&mut self, caller: UnprovenConnection) {
+        self.all.push(caller);
     }
 
     /// Takes one whose time is over.
@@ -109,24 +109,24 @@ impl UnprovenConnections {
         Some(self.all.swap_remove(at))
     }
 
-    /// Nobody has listened for so long: that time does not count.
-    pub(super) fn forgive(&mut self, passed_ns: u64, now_ns: u64) {
+    /// This process did not poll for so long: that time does not count.
+    pub(super) fn skip_time(&mut self, passed_ns: u64, now_ns: u64) {
         for one in &mut self.all {
             one.since_ns = (one.since_ns + passed_ns).min(now_ns);
         }
     }
 
-    /// Whether this is worth a line: it was not said of this host before.
-    pub(super) fn is_news(&mut self, from: IpAddr, what: &'static str) -> bool {
-        self.told.len() < MOST_TOLD && self.told.insert((from, what))
+    /// Whether this was not yet reported for this host.
+    pub(super) fn is_first_report(&mut self, from: IpAddr, what: &'static str) -> bool {
+        self.reported.len() < MOST_REPORTED && self.reported.insert((from, what))
     }
 }
 
-/// At a time; who comes later waits in the system's queue.
-const MOST_STRANGERS: usize = 64;
-/// Whoever has not said who it is by then is sent away.
+/// At a time; further ones wait in the system's queue.
+const MOST_UNPROVEN: usize = 64;
+/// Time for the handshake, after which the connection is closed.
 pub(super) const PATIENCE_NS: u64 = 10_000_000_000;
-const MOST_TOLD: usize = 64;
+const MOST_REPORTED: usize = 64;
 
 #[cfg(test)]
 mod tests {
@@ -135,25 +135,25 @@ mod tests {
     #[test]
     fn a_crowd_is_worth_a_word_only_if_it_stays() {
         let from = SocketAddr::from(([127, 0, 0, 1], 9));
-        let mut strangers = UnprovenConnections::default();
+        let mut unproven = UnprovenConnections::default();
         let mut now_ns = 0;
-        let mut crowd = |strangers: &mut UnprovenConnections, moments: u64| {
+        let mut crowd = |unproven: &mut UnprovenConnections, moments: u64| {
             for moment in 0..moments {
                 now_ns += HOLD_NS;
-                if let Some(gone) = strangers.take_for_another(now_ns) {
+                if let Some(gone) = unproven.take_for_another(now_ns) {
                     assert!(now_ns - gone.since_ns >= HOLD_NS);
                 }
-                strangers.add(Sock::try_from(moment).unwrap(), from, now_ns);
+                unproven.add(Sock::try_from(moment).unwrap(), from, now_ns);
             }
             now_ns
         };
-        let at_ns = crowd(&mut strangers, 160);
-        assert!(!strangers.is_long_crowded(at_ns));
-        let at_ns = crowd(&mut strangers, 8);
-        assert!(strangers.is_long_crowded(at_ns));
-        // They have gone: the next crowd is another one.
-        strangers.all.clear();
-        let at_ns = crowd(&mut strangers, 70);
-        assert!(!strangers.is_long_crowded(at_ns));
+        let at_ns = crowd(&mut unproven, 160);
+        assert!(!unproven.is_long_crowded(at_ns));
+        let at_ns = crowd(&mut unproven, 8);
+        assert!(unproven.is_long_crowded(at_ns));
+        // They are gone: the next crowd is another one.
+        unproven.all.clear();
+        let at_ns = crowd(&mut unproven, 70);
+        assert!(!unproven.is_long_crowded(at_ns));
     }
 }

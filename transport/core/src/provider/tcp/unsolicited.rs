@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Data that are sent with the frame that announces them, before the peer has asked: where its receive is posted already, that saves the
-//! way there and back. The peer reads as ever; a read of what is here, or on its way, ends without a packet. What nobody reads yet is
-//! kept, up to [`KEPT_BYTES`] for all peers; what is not kept is dropped, asked for by the read, and the sender hears that.
+//! Data that are sent with the frame that announces them, before the peer requests them: where its receive is posted
+//! already, that saves a round trip. The peer reads as ever; a read of data that have arrived, or are in flight, ends
+//! without a packet. Data without a read yet are kept, up to [`KEPT_BYTES`] for all peers; others are dropped and
+//! requested again by the read, and the sender gets a DECLINED.
 //!
-//! A key that is announced so was made for this memory, is announced once, and the memory is not changed while the key holds: what is kept
-//! for a key is what a read would find.
+//! A key that is announced so was made for this memory, is announced once, and the memory is not changed while the key
+//! is valid: the data kept for a key are those that a read would return.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,11 +16,11 @@ use super::sockets::Sockets;
 use super::transfers::{Serve, TcpTransfers};
 use crate::{RemoteKey, WorkOutcome};
 
-/// What peers have announced and this process has not read.
+/// Data that peers have announced and this process has not read.
 #[derive(Debug, Default)]
 pub(super) struct Unsolicited {
     all: HashMap<(u32, RemoteKey), AnnouncedData>,
-    /// What takes memory, the oldest first.
+    /// Entries that use memory, the oldest first.
     kept: BTreeMap<u64, (u32, RemoteKey)>,
     kept_bytes: usize,
     last: u64,
@@ -30,33 +31,33 @@ pub(super) struct Unsolicited {
 struct AnnouncedData {
     target: AnnouncedTarget,
     has_come: bool,
-    /// The turn of this process in which it was announced.
+    /// The turn in which it was announced.
     turn: u64,
 }
 
-/// Where unsolicited data go.
+/// Target of unsolicited data.
 #[derive(Debug, Default)]
 enum AnnouncedTarget {
-    /// Nothing has come, and nobody reads it.
+    /// Nothing has arrived, and there is no read.
     #[default]
     None,
-    /// To the lease of this read.
+    /// The lease of this read.
     Read(u32),
-    /// Nobody reads it yet: what has come is here.
+    /// No read yet: the arrived bytes are here.
     Kept {
         bytes: Vec<u8>,
         place: u64,
         since_ns: u64,
     },
-    /// Nowhere.
+    /// The data are dropped.
     Dropped,
 }
 
 impl Unsolicited {
-    /// Makes room for so many bytes; what was not read for long is dropped for them.
+    /// Makes room for so many bytes, by dropping data that were not read for long.
     fn make_room(&mut self, bytes: usize, now_ns: u64) -> bool {
         while self.kept_bytes + bytes > KEPT_BYTES {
-            // What is still coming stays, which may be for long: there is one of a peer at most.
+            // Incomplete data stay, perhaps for long: there is one of a peer at most.
             let has_come = |name: &&_| self.all.get(name).is_some_and(|it| it.has_come);
             let Some(&oldest) = self.kept.values().find(has_come) else {
                 return false;
@@ -74,14 +75,14 @@ impl Unsolicited {
         true
     }
 
-    /// Nothing more is known of it.
+    /// Removes an entry.
     fn forget(&mut self, name: (u32, RemoteKey)) {
         if let Some(announced) = self.all.remove(&name) {
             self.let_go(name, &announced.target);
         }
     }
 
-    /// The memory of a target is free.
+    /// Frees the memory of a target.
     fn let_go(&mut self, (_, key): (u32, RemoteKey), target: &AnnouncedTarget) {
         if let AnnouncedTarget::Kept { place, .. } = target {
             self.kept.remove(place);
@@ -89,15 +90,15 @@ impl Unsolicited {
         }
     }
 
-    /// What it takes, in bytes.
+    /// Memory used, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.kept_bytes + self.all.capacity() * size_of::<((u32, RemoteKey), AnnouncedData)>()
     }
 }
 
-/// What goes out.
+/// Sending.
 impl TcpTransfers {
-    /// Whether the data of an announcement go with it.
+    /// Whether the data of an announcement are sent with it.
     pub(super) fn may_go_unsolicited<S: Sockets>(
         &mut self,
         links: &TcpLinks<S>,
@@ -105,24 +106,24 @@ impl TcpTransfers {
         key: RemoteKey,
     ) -> bool {
         let is_fit = (1..=MOST_UNSOLICITED_BYTES as u64).contains(&key.bytes);
-        // What may go over several connections is asked for, over each of them.
+        // Data that may go over several connections are requested, over each of them.
         let limits = &links.limits;
         let is_shared = limits.rails > 1 && key.bytes >= limits.shared_bytes;
         if !is_fit || is_shared {
             return false;
         }
-        let desk = self.desk(peer);
-        let may_go = desk.refrains == 0 && desk.unsolicited < MOST_ANNOUNCED;
+        let queue = self.queue(peer);
+        let may_go = queue.bare_announcements == 0 && queue.unsolicited < MOST_ANNOUNCED;
         may_go && self.exports.may_announce(peer, key)
     }
 
-    /// An announcement goes without its data.
-    pub(super) fn refrain(&mut self, peer: u32) {
-        let desk = self.desk(peer);
-        desk.refrains = desk.refrains.saturating_sub(1);
+    /// Counts an announcement without its data.
+    pub(super) fn count_bare_announcement(&mut self, peer: u32) {
+        let queue = self.queue(peer);
+        queue.bare_announcements = queue.bare_announcements.saturating_sub(1);
     }
 
-    /// Sends data that were announced, when it is their turn.
+    /// Queues announced data.
     pub(super) fn send_unsolicited<S: Sockets>(
         &mut self,
         links: &mut TcpLinks<S>,
@@ -131,9 +132,9 @@ impl TcpTransfers {
     ) {
         self.exports.announce(peer, key);
         self.serving += 1;
-        let desk = self.desk(peer);
-        desk.unsolicited += 1;
-        desk.serves.push_back(Serve::Unsolicited(key));
+        let queue = self.queue(peer);
+        queue.unsolicited += 1;
+        queue.serves.push_back(Serve::Unsolicited(key));
         self.go_on(links, peer);
         links.flush(peer);
     }
@@ -146,7 +147,7 @@ impl TcpTransfers {
         key: RemoteKey,
     ) {
         self.serving -= 1;
-        self.desk(peer).unsolicited -= 1;
+        self.queue(peer).unsolicited -= 1;
         let data = self.exports.find(peer, key, 0, key.bytes);
         let make = |bytes: &mut Vec<u8>| TcpPacketBuilder::new(bytes).unsolicited(key);
         let export = data.map(|_| key.check);
@@ -157,15 +158,15 @@ impl TcpTransfers {
     }
 
     /// The peer had to drop such data, or did not want them.
-    pub(super) fn hear_declined(&mut self, peer: u32) {
-        self.desk(peer).refrains = REFRAINS;
+    pub(super) fn handle_declined(&mut self, peer: u32) {
+        self.queue(peer).bare_announcements = BARE_ANNOUNCEMENTS;
     }
 }
 
-/// What comes in. `false`: nobody who keeps to the rules sends that.
+/// Receiving. `false`: a protocol violation.
 impl TcpTransfers {
-    /// The peer has announced data, which will come.
-    pub(super) fn hear_announcement<S: Sockets>(
+    /// Records an announcement, whose data will follow.
+    pub(super) fn handle_announcement<S: Sockets>(
         &mut self,
         links: &mut TcpLinks<S>,
         peer: u32,
@@ -173,11 +174,11 @@ impl TcpTransfers {
     ) -> bool {
         let is_fit = (1..=MOST_UNSOLICITED_BYTES as u64).contains(&key.bytes);
         let is_new = !self.unsolicited.all.contains_key(&(peer, key));
-        let desk = self.desk(peer);
-        if !is_fit || !is_new || desk.announced >= MOST_ANNOUNCED {
+        let queue = self.queue(peer);
+        if !is_fit || !is_new || queue.announced >= MOST_ANNOUNCED {
             return false;
         }
-        desk.announced += 1;
+        queue.announced += 1;
         let announced = AnnouncedData {
             turn: links.turn,
             ..AnnouncedData::default()
@@ -189,8 +190,8 @@ impl TcpTransfers {
         true
     }
 
-    /// Whether they have to wait until whoever may read them has seen the announcement. Few do not: to take in many messages at once saves
-    /// more than a copy costs.
+    /// Whether the data have to wait until the caller has seen the announcement, since it may post a read for them.
+    /// Small ones need not: processing many messages at once saves more than a copy costs.
     pub(super) fn has_to_be_seen_first<S: Sockets>(
         &self,
         links: &TcpLinks<S>,
@@ -248,7 +249,7 @@ impl TcpTransfers {
         }
     }
 
-    /// Where they go, if a read waits for them.
+    /// Their target, if a read waits for them.
     pub(super) fn place_unsolicited(&mut self, peer: u32, key: RemoteKey) -> Option<MemoryRange> {
         let announced = self.unsolicited.all.get(&(peer, key))?;
         match announced.target {
@@ -257,7 +258,7 @@ impl TcpTransfers {
         }
     }
 
-    /// Takes in some of them for which no read waits.
+    /// Stores some of them for which no read waits.
     pub(super) fn take_unsolicited(&mut self, peer: u32, key: RemoteKey, some: &[u8]) {
         let announced = self.unsolicited.all.get_mut(&(peer, key));
         if let Some(AnnouncedTarget::Kept { bytes, .. }) = announced.map(|it| &mut it.target) {
@@ -266,7 +267,7 @@ impl TcpTransfers {
         }
     }
 
-    /// All of them have come: so many bytes.
+    /// All of them have arrived.
     pub(super) fn end_unsolicited<S: Sockets>(
         &mut self,
         links: &mut TcpLinks<S>,
@@ -287,9 +288,9 @@ impl TcpTransfers {
         };
         let is_kept = matches!(announced.target, AnnouncedTarget::Kept { .. }) && bytes != 0;
         let is_dropped = matches!(announced.target, AnnouncedTarget::Dropped);
-        let desk = self.desk(peer);
-        desk.announced -= 1;
-        desk.declines |= is_dropped;
+        let queue = self.queue(peer);
+        queue.announced -= 1;
+        queue.declines |= is_dropped;
         if !is_kept {
             self.unsolicited.forget(name);
         }
@@ -303,7 +304,7 @@ impl TcpTransfers {
         }
     }
 
-    /// A read is posted. `true`: what it reads is here, and it has ended, or is on its way.
+    /// Serves a posted read. `true`: its data have arrived, and it has ended, or are in flight.
     pub(super) fn read_unsolicited<S: Sockets>(
         &mut self,
         links: &mut TcpLinks<S>,
@@ -338,7 +339,7 @@ impl TcpTransfers {
         true
     }
 
-    /// Nobody will read it.
+    /// Drops data that will not be read.
     pub(super) fn decline_unsolicited<S: Sockets>(
         &mut self,
         links: &mut TcpLinks<S>,
@@ -351,7 +352,7 @@ impl TcpTransfers {
         };
         if announced.has_come {
             self.unsolicited.forget(name);
-            self.desk(peer).declines = true;
+            self.queue(peer).declines = true;
             self.go_on(links, peer);
         } else if !matches!(announced.target, AnnouncedTarget::Read(_)) {
             let was = std::mem::replace(&mut announced.target, AnnouncedTarget::Dropped);
@@ -359,7 +360,7 @@ impl TcpTransfers {
         }
     }
 
-    /// A peer is lost.
+    /// Drops the data of a lost peer.
     pub(super) fn forget_unsolicited_of(&mut self, peer: u32) {
         let gone = self.unsolicited.all.keys().filter(|(of, _)| *of == peer);
         for name in gone.copied().collect::<Vec<_>>() {
@@ -379,27 +380,27 @@ fn bytes_of(key: RemoteKey) -> usize {
     })
 }
 
-/// What it counts for while it is kept, with what is known of it.
+/// The accounted size of kept data, with their bookkeeping.
 fn cost_of(key: RemoteKey) -> usize {
     bytes_of(key) + ENTRY_BYTES
 }
 
-/// Memory beside the data, about.
+/// Approximate size of the bookkeeping.
 const ENTRY_BYTES: usize = 256;
-/// Announcements of one process to another whose data have not followed.
+/// Most announcements of one process to another whose data have not followed.
 const MOST_ANNOUNCED: u32 = 64;
-/// What is kept of data that nobody reads yet.
+/// Most bytes of kept data.
 pub(super) const KEPT_BYTES: usize = 4 << 20;
-/// So many bytes are kept rather than that a turn of their own is spent on them.
+/// Up to so many bytes are kept rather than spending a turn of their own on them.
 const COPIED_BYTES: u64 = 32 << 10;
-/// What was not read for so long makes room for others.
+/// Data not read for so long make room for others.
 const OLD_NS: u64 = 1_000_000_000;
-/// So many announcements go without data after some that were dropped.
-const REFRAINS: u32 = 64;
+/// Announcements without data after some that were dropped.
+const BARE_ANNOUNCEMENTS: u32 = 64;
 
 #[cfg(test)]
 impl Unsolicited {
-    /// How many are kept.
+    /// Number of kept data.
     pub(super) fn kept(&self) -> usize {
         assert_eq!(self.kept.is_empty(), self.kept_bytes == 0);
         self.kept.len()
@@ -408,8 +409,9 @@ impl Unsolicited {
 
 #[cfg(test)]
 impl TcpTransfers {
-    /// Whether data that a peer has announced have not come.
+    /// Whether announced data of a peer have not arrived.
     pub(super) fn is_any_expected(&self, peer: u32) -> bool {
-        self.find_desk(peer).is_some_and(|desk| desk.announced != 0)
+        self.find_queue(peer)
+            .is_some_and(|queue| queue.announced != 0)
     }
 }

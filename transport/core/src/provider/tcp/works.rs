@@ -18,22 +18,22 @@ pub(super) struct TcpWork {
     pub(super) key: RemoteKey,
     pub(super) offset: u64,
     pub(super) immediate: Option<u32>,
-    /// Bytes of a read that have come; of a write that are in packets.
+    /// Bytes of a read that have arrived; bytes of a write that are in packets.
     pub(super) at: u64,
-    /// Whether it was told to the peer.
+    /// Whether it was sent to the peer.
     pub(super) has_begun: bool,
     /// The last packet of a write, once there is one.
     pub(super) last: Option<u32>,
-    /// It is a read that goes over several connections.
+    /// Present in a read over several connections.
     pub(super) shared: Option<StripedRead>,
 }
 
 /// The state of a read that goes over several connections.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct StripedRead {
-    /// Parts that are under way.
+    /// Parts in flight.
     pub(super) parts: u32,
-    /// It cannot be read.
+    /// A part has failed.
     pub(super) is_bad: bool,
     /// Some of it went over a rail.
     pub(super) is_striped: bool,
@@ -44,10 +44,10 @@ pub(super) struct StripedRead {
 pub(super) struct StripedReadPart {
     pub(super) peer: u32,
     pub(super) work: u32,
-    /// Where in the read it begins, and how long it is.
+    /// Its offset in the read, and its length.
     pub(super) from: u64,
     pub(super) bytes: u64,
-    /// Bytes of it that have come.
+    /// Bytes that have arrived.
     pub(super) at: u64,
     pub(super) over: PartConnection,
     pub(super) asked_ns: u64,
@@ -67,7 +67,8 @@ impl TcpWork {
         self.lease.bytes() as u64
     }
 
-    /// Whether all of it lies in the memory that its key names. Else the owner is to refuse it as a whole: parts of it would be read.
+    /// Whether all of it lies in the memory that its key names. Else the owner is to refuse it as a whole: parts of it
+    /// would be read.
     pub(super) fn fits_key(&self) -> bool {
         let end = self.offset.checked_add(self.bytes());
         end.is_some_and(|end| end <= self.key.bytes)
@@ -84,11 +85,11 @@ impl TcpWork {
     }
 }
 
-/// All operations under way, by the numbers that peers answer with.
+/// All operations in progress, by the ids in peers' replies.
 #[derive(Debug, Default)]
 pub(super) struct TcpWorks {
     all: HashMap<u32, TcpWork>,
-    /// They have numbers of their own.
+    /// Parts have ids of their own.
     parts: HashMap<u32, StripedReadPart>,
     last: u32,
 }
@@ -106,7 +107,7 @@ impl TcpWorks {
         id
     }
 
-    /// A number that nothing has.
+    /// An unused id.
     fn next(&mut self) -> u32 {
         loop {
             self.last = self.last.wrapping_add(1);
@@ -120,12 +121,12 @@ impl TcpWorks {
         self.all.is_empty()
     }
 
-    /// One that goes to this peer.
+    /// The work with this id, if it goes to this peer.
     pub(super) fn find(&mut self, peer: u32, id: u32) -> Option<&mut TcpWork> {
         self.all.get_mut(&id).filter(|work| work.peer == peer)
     }
 
-    /// A part of one that goes to this peer.
+    /// The part with this id, if it goes to this peer.
     pub(super) fn find_part(&mut self, peer: u32, id: u32) -> Option<&mut StripedReadPart> {
         self.parts.get_mut(&id).filter(|part| part.peer == peer)
     }
@@ -134,7 +135,7 @@ impl TcpWorks {
         self.parts.remove(&id)
     }
 
-    /// All that were asked of a peer over this rail.
+    /// All parts that were requested of a peer over this rail.
     pub(super) fn take_parts_over(&mut self, peer: u32, made: u32) -> Vec<StripedReadPart> {
         let is_it =
             |part: &StripedReadPart| part.peer == peer && part.over == PartConnection::Rail(made);
@@ -144,12 +145,12 @@ impl TcpWorks {
         taken
     }
 
-    /// A peer is lost, and no part comes of it.
+    /// Drops the parts of a lost peer.
     pub(super) fn forget_parts_of(&mut self, peer: u32) {
         self.parts.retain(|_, part| part.peer != peer);
     }
 
-    /// Where data go that a peer sends for a read, or a part of one: so many bytes behind the first `at`.
+    /// Target of data that a peer sends for a read, or a part of one: `bytes` bytes after the first `at`.
     pub(super) fn place(
         &mut self,
         peer: u32,
@@ -168,7 +169,7 @@ impl TcpWorks {
         self.all.remove(&id)
     }
 
-    /// All that go to this peer, in the order in which they were posted.
+    /// All works to this peer, in the order in which they were posted.
     pub(super) fn of(&self, peer: u32) -> Vec<u32> {
         let theirs = self.all.iter().filter(|(_, work)| work.peer == peer);
         let mut ids: Vec<u32> = theirs.map(|(id, _)| *id).collect();

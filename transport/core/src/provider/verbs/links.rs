@@ -25,7 +25,7 @@ use super::rails::{Opened, Rails, open_all};
 use super::schedule::Schedule;
 use super::unresolved::UnresolvedPeers;
 use super::{COMPLETION_BYTES, NetLimits};
-use crate::provider::ledger::NetCounts;
+use crate::provider::counters::NetCounts;
 use crate::wait;
 
 /// The ports, and the queue pairs and address handles to all peers.

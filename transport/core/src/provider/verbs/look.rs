@@ -45,7 +45,7 @@ pub(crate) fn look(network: &NetworkSettings, peer: Option<IpAddr>) -> NetReport
         rails: u32::try_from(rails).unwrap_or(0),
         rendezvous: network.rendezvous,
         devices: found.map(|found| found.iter().map(device).collect()),
-        way: route.map(|route| match route {
+        egress: route.map(|route| match route {
             Ok(route) => way(route, &interfaces),
             Err(error) => Egress::Unknown(error.to_string()),
         }),
@@ -289,7 +289,7 @@ mod tests {
     fn this_host_is_told_of_whether_it_has_devices_or_not() {
         let network = NetworkSettings::default().on_rails(2);
         let report = look(&network, Some(IpAddr::from([127, 0, 0, 1])));
-        assert_eq!(report.way, Some(Egress::Here));
+        assert_eq!(report.egress, Some(Egress::Here));
         match report.devices {
             Ok(devices) => assert!(devices.iter().all(|device| !device.name.is_empty())),
             Err(why) => assert!(why.contains("ibv"), "{why}"),

@@ -20,7 +20,7 @@ use super::rail::{Rail, RailPeer, rail_of};
 use super::rails::Rails;
 use super::wire::{NOTE_BYTES, NUMBER_MASK, PairEnd};
 use super::{NetLimits, name};
-use crate::provider::ledger::NetCounts;
+use crate::provider::counters::NetCounts;
 
 /// A reliable queue pair. More than twenty fields: the numbers by which a post and a completion decide, side by side.
 #[derive(Debug)]

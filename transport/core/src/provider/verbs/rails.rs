@@ -265,7 +265,7 @@ impl<P: VerbsPort> Rails<P> {
     pub(super) fn add_signs(&self, waits: &mut WaitSet) {
         for rail in self.all.iter().filter(|rail| rail.lost.is_none()) {
             match rail.port.sign() {
-                Some(sign) => waits.add_sign(sign),
+                Some(sign) => waits.add_descriptor(sign),
                 None => waits.poll_after(WITHOUT_SIGN),
             }
         }

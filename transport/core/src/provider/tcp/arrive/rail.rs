@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What comes over rails: requests for data of this process, and data that it has asked for there. Anything else ends the rail, and after
-//! some of that the peer is given up, as for what comes over its first connection.
+//! Receiving over rails: requests for data of this process, and data that it has requested there. Any other packet
+//! ends the rail, and after several the peer is given up, as for its first connection.
 
 use std::io;
 
@@ -11,16 +11,16 @@ use super::super::proof::{u32_at, u64_at};
 use super::super::rail::RailInflow;
 use super::super::sockets::{Sock, Sockets};
 use super::super::works::PartConnection;
-use super::{BEHIND_BYTES, MOST_WRONGS, TcpRecvBuffer, TcpRecvStep};
+use super::{BEHIND_BYTES, MOST_VIOLATIONS, TcpRecvBuffer, TcpRecvStep};
 use crate::WorkOutcome;
 use crate::provider::tcp::Tcp;
 use crate::provider::tcp::links::TcpLinkEvent;
 
 impl<S: Sockets> Tcp<S> {
-    /// Looks at the rails of which something may come. `true`: something has.
+    /// Polls the rails on which something is expected. `true`: something has arrived.
     pub(in crate::provider::tcp) fn take_of_rails(&mut self) -> bool {
         let mut has_come = false;
-        // Some may end meanwhile, and others take their places.
+        // Some may end meanwhile; the last ones move to their indices.
         for index in (0..self.links.moving.len()).rev() {
             if let Some(one) = self.links.moving.get(index).copied() {
                 has_come |= self.take_rail(one.peer, one.sock);
@@ -33,7 +33,7 @@ impl<S: Sockets> Tcp<S> {
         has_come
     }
 
-    /// Takes in what has come over a rail, up to some share. `true`: there was something.
+    /// Processes the bytes from a rail, up to some share. `true`: there were some.
     pub(in crate::provider::tcp) fn take_rail(&mut self, peer: u32, sock: Sock) -> bool {
         let mut buffer = std::mem::take(&mut self.buffer);
         let Some(rail) = self.links.rail(peer, sock) else {
@@ -57,7 +57,7 @@ impl<S: Sockets> Tcp<S> {
             if self.links.rail(peer, sock).is_some() {
                 self.links.watch(peer, sock);
                 self.links.upshots.push_back(TcpLinkEvent::Push(peer, sock));
-                // Others may be missing.
+                // Other rails may be missing.
                 self.links.want_rails(peer, u64::MAX);
             }
             self.links.upshots.push_back(TcpLinkEvent::GoOn(peer));
@@ -66,7 +66,7 @@ impl<S: Sockets> Tcp<S> {
         has_come
     }
 
-    /// Answers how many bytes were received.
+    /// Returns the number of bytes received.
     fn take_some_of_rail(
         &mut self,
         peer: u32,
@@ -84,7 +84,7 @@ impl<S: Sockets> Tcp<S> {
         Ok(bytes)
     }
 
-    /// Receives more; answers how much, and how much it could have been.
+    /// Receives more; returns the number of bytes, and the most it could have been.
     fn receive_of_rail(
         &mut self,
         peer: u32,
@@ -114,14 +114,14 @@ impl<S: Sockets> Tcp<S> {
         Ok((got, at_target + behind))
     }
 
-    /// Something has come over a rail: so many bytes of the data that are coming in.
+    /// Records progress on a rail: `data` bytes of the data that are coming in.
     fn has_moved(&mut self, peer: u32, sock: Sock, data: usize) {
         let now_ns = self.links.now_ns;
         let Some(side) = self.links.find_mut(peer) else {
             return;
         };
         if let Some(line) = &mut side.line {
-            // It stays while data move over its rails.
+            // The line is kept while data move over its rails.
             line.moved_ns = now_ns;
         }
         if let Some(rail) = side.rails.find(sock) {
@@ -132,7 +132,7 @@ impl<S: Sockets> Tcp<S> {
         }
     }
 
-    /// Looks at what waits.
+    /// Handles the waiting bytes.
     fn step_rail(&mut self, peer: u32, sock: Sock, buffer: &mut TcpRecvBuffer) -> TcpRecvStep {
         let Some(rail) = self.links.rail(peer, sock) else {
             return TcpRecvStep::Lacks;
@@ -154,7 +154,7 @@ impl<S: Sockets> Tcp<S> {
         let bytes = &buffer.bytes[buffer.from - header.wanted()..buffer.from];
         let made = rail.made;
         let is_good = match header.kind {
-            TcpPacketKind::Read => self.moves.hear_rail_read(rail, TcpReadRequest::of(bytes)),
+            TcpPacketKind::Read => self.moves.handle_rail_read(rail, TcpReadRequest::of(bytes)),
             TcpPacketKind::Data => {
                 let (id, at) = (u32_at(bytes, 0), u64_at(bytes, 8));
                 let bytes = header.bytes - header.wanted();
@@ -163,7 +163,7 @@ impl<S: Sockets> Tcp<S> {
                 is_asked
             }
             TcpPacketKind::Answer => TcpWorkReply::of(bytes).is_some_and(|answer| {
-                let is_asked = self.moves.has_asked_rail(peer, answer.id, made);
+                let is_asked = self.moves.has_probed_rail(peer, answer.id, made);
                 let is_bad = is_asked && answer.outcome == WorkOutcome::BadKey;
                 if is_bad {
                     self.moves.part_is_bad(&mut self.links, peer, answer.id);
@@ -179,7 +179,7 @@ impl<S: Sockets> Tcp<S> {
         }
     }
 
-    /// Some data are here, or all.
+    /// Handles some data, or the last of them.
     fn step_rail_inflow(
         &mut self,
         peer: u32,
@@ -204,33 +204,33 @@ impl<S: Sockets> Tcp<S> {
             return TcpRecvStep::Lacks;
         }
         let (links, bytes) = (&mut self.links, inflow.bytes as u64);
-        self.moves.hear_part(links, peer, inflow.id, bytes);
+        self.moves.handle_part(links, peer, inflow.id, bytes);
         TcpRecvStep::Taken
     }
 
-    /// A peer has sent what makes no sense over a rail, which ends.
+    /// A peer has violated the protocol over a rail, which ends.
     fn refuse_rail(&mut self, peer: u32, sock: Sock, what: &str) {
         self.links.rail_broke(peer, sock);
         self.links.counts.refused.add(1);
         let side = self.links.of(peer);
-        side.wrongs += 1;
+        side.violations += 1;
         let words = format!("what rank {peer} sends over tcp makes no sense: {what}");
-        match side.wrongs {
-            1 => self.links.news.complain(words),
-            MOST_WRONGS.. => self.links.lose(peer, &words),
+        match side.violations {
+            1 => self.links.notices.complain(words),
+            MOST_VIOLATIONS.. => self.links.lose(peer, &words),
             _ => {}
         }
     }
 }
 
-/// Whether a rail was asked for a part.
+/// Checks against the parts requested over rails.
 impl super::super::transfers::TcpTransfers {
-    fn has_asked_rail(&mut self, peer: u32, id: u32, made: u32) -> bool {
+    fn has_probed_rail(&mut self, peer: u32, id: u32, made: u32) -> bool {
         let part = self.works.find_part(peer, id);
         part.is_some_and(|part| part.over == PartConnection::Rail(made))
     }
 
-    /// Whether data of a part may come so: all of it at once.
+    /// Whether data of a part may arrive so: all of it at once.
     fn expects_of_rail(
         &mut self,
         peer: u32,
@@ -239,9 +239,9 @@ impl super::super::transfers::TcpTransfers {
         bytes: usize,
     ) -> bool {
         let whole = self.works.find_part(peer, id).map(|part| part.bytes);
-        at == 0 && whole == Some(bytes as u64) && self.has_asked_rail(peer, id, made)
+        at == 0 && whole == Some(bytes as u64) && self.has_probed_rail(peer, id, made)
     }
 }
 
-/// After so many looks in vain a rail is only looked at when there is a sign.
+/// After so many polls in vain a rail is only polled when it has an event.
 const IDLE: u32 = 256;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Processes that have to wait for their cores, and those with whom they are connected.
+//! Processes that have to wait for their cores, and their connected peers.
 
 use super::super::StreamsConfig;
 use super::world::World;
@@ -8,23 +8,23 @@ use crate::Peer;
 #[test]
 fn who_has_to_wait_for_its_core_says_so_with_the_next_packet() {
     let mut world = World::new(StreamsConfig::of(0, 3), 8);
-    let say = |world: &mut World, from: u32, lacks_core| {
+    let report_core = |world: &mut World, from: u32, lacks_core| {
         world.all[from as usize].set_lacks_core(lacks_core);
-        let before = world.heard[0][from as usize];
+        let before = world.received[0][from as usize];
         world.send(from, 0);
-        world.until("it", |world| world.heard[0][from as usize] > before);
+        world.until("it", |world| world.received[0][from as usize] > before);
         world.all[0].is_any_peer_lacking()
     };
-    assert!(!say(&mut world, 1, false));
-    assert!(say(&mut world, 1, true));
-    assert!(say(&mut world, 2, true), "two of them");
-    assert!(say(&mut world, 1, false), "one is left");
-    assert!(!say(&mut world, 2, false));
-    // Whose connection ends is not counted any more.
-    assert!(say(&mut world, 2, true));
+    assert!(!report_core(&mut world, 1, false));
+    assert!(report_core(&mut world, 1, true));
+    assert!(report_core(&mut world, 2, true), "two of them");
+    assert!(report_core(&mut world, 1, false), "one is left");
+    assert!(!report_core(&mut world, 2, false));
+    // A peer whose connection has ended is not counted.
+    assert!(report_core(&mut world, 2, true));
     world.all[0].lose(Peer(2), "a test wants it");
     assert!(!world.all[0].is_any_peer_lacking());
-    assert!(say(&mut world, 1, true));
+    assert!(report_core(&mut world, 1, true));
     world.all[0].links.hang_up(1);
     assert!(!world.all[0].is_any_peer_lacking());
 }

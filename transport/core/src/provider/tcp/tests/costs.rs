@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How often the system is asked where there is nothing to hear.
+//! Number of system calls where nothing arrives.
 
 use super::super::StreamsConfig;
 use super::super::memory::lent_for_ever;
@@ -18,29 +18,29 @@ fn a_process_without_connections_rarely_asks_the_system() {
     let mut world = World::new(StreamsConfig::of(0, 2), 8);
     let looks = looks_in(&mut world, 6400);
     assert!((100..=101).contains(&looks), "{looks}");
-    // Who polls seldom is not later for it.
+    // A process that polls rarely is not delayed.
     world.send(1, 0);
     let mut polls = 0;
-    while world.heard[0][1] == 0 {
+    while world.received[0][1] == 0 {
         world.turn();
         world.net.pass(SECOND / 1000);
         polls += 1;
         assert!(polls < 60, "it does not come");
     }
-    // With a connection it asks in each turn, and after long silence in some.
+    // With a connection it polls in each turn, and after long silence in some.
     assert!(looks_in(&mut world, 64) >= 8);
     looks_in(&mut world, 10_000);
     let looks = looks_in(&mut world, 800);
     assert!(looks <= 101, "{looks}");
     world.send(1, 0);
-    world.until("the next one", |world| world.heard[0][1] == 2);
+    world.until("the next one", |world| world.received[0][1] == 2);
 }
 
 #[test]
 fn a_connection_that_broke_is_not_the_one_that_is_asked_first() {
     let mut world = World::new(StreamsConfig::of(0, 2), 8);
     world.send(1, 0);
-    world.until("it", |world| world.heard[0][1] == 1);
+    world.until("it", |world| world.received[0][1] == 1);
     assert_eq!(world.all[0].hot, Some(1));
     world.all[1].links.hang_up(0);
     world.until("the end", |world| !world.all[0].links.has_line(1));
@@ -55,19 +55,19 @@ fn who_polls_seldom_hears_at_its_next_poll() {
         world.net.pass(SECOND / 1000);
     };
     (0..10).for_each(|_| turn(&mut world));
-    // Connecting takes some words, and each is heard at the next poll.
+    // Connecting takes several messages, and each is processed at the next poll.
     world.send(1, 0);
     world.send(2, 0);
     (0..8).for_each(|_| turn(&mut world));
-    assert_eq!(world.heard[0], [0, 1, 1]);
-    // Also of others than who was heard last, and after long silence.
+    assert_eq!(world.received[0], [0, 1, 1]);
+    // Also from others than the last active peer, and after long silence.
     for silence in [1, 10_000] {
         for peer in [1, 2] {
             (0..silence).for_each(|_| turn(&mut world));
-            let heard = world.heard[0][peer as usize];
+            let received = world.received[0][peer as usize];
             world.send(peer, 0);
             (0..2).for_each(|_| turn(&mut world));
-            assert_eq!(world.heard[0][peer as usize], heard + 1, "of {peer}");
+            assert_eq!(world.received[0][peer as usize], received + 1, "of {peer}");
         }
     }
 }
@@ -76,44 +76,44 @@ fn who_polls_seldom_hears_at_its_next_poll() {
 fn what_follows_from_several_completions_leaves_together() {
     let mut world = World::new(StreamsConfig::of(0, 2), 8);
     world.send(1, 0);
-    world.until("the connection", |world| world.heard[0][1] == 1);
+    world.until("the connection", |world| world.received[0][1] == 1);
     world.all[0].promise_uncork();
-    // With the second the caller forgets its promise, and the next poll keeps it.
+    // In the second case the caller breaks its promise, and the next poll keeps it.
     for forgets in [false, true] {
         (0..3).for_each(|_| world.send(1, 0));
         world.net.pass(SECOND);
         let mut completions = crate::Completions::new();
         world.all[0].poll(&mut completions);
         assert_eq!(completions.len(), 3);
-        let before = world.heard[1][0];
+        let before = world.received[1][0];
         (0..2).for_each(|_| world.send(0, 1));
         world.busy = vec![0];
         (0..100).for_each(|_| world.turn());
-        assert_eq!(world.heard[1][0], before);
+        assert_eq!(world.received[1][0], before);
         if !forgets {
             world.all[0].uncork();
-            world.until("both", |world| world.heard[1][0] == before + 2);
+            world.until("both", |world| world.received[1][0] == before + 2);
         }
         world.busy.clear();
-        world.until("both", |world| world.heard[1][0] == before + 2);
+        world.until("both", |world| world.received[1][0] == before + 2);
     }
-    // One alone waits for nothing.
+    // A single one is not held back.
     world.send(1, 0);
     world.net.pass(SECOND);
     let mut completions = crate::Completions::new();
     world.all[0].poll(&mut completions);
     assert_eq!(completions.len(), 1);
     world.busy = vec![0];
-    let before = world.heard[1][0];
+    let before = world.received[1][0];
     world.send(0, 1);
-    world.until("it", |world| world.heard[1][0] == before + 1);
+    world.until("it", |world| world.received[1][0] == before + 1);
 }
 
 #[test]
 fn a_frame_that_comes_alone_is_taken_by_a_look_whatever_its_size() {
     let mut world = World::new(StreamsConfig::of(0, 2), 8);
     world.send(1, 0);
-    world.until("the connection", |world| world.heard[0][1] == 1);
+    world.until("the connection", |world| world.received[0][1] == 1);
     for bytes in [0, 1, 7, 8, 9, 47, 48, 49, 64, 1000, 4096] {
         let body: Vec<u8> = (0..=255).cycle().take(bytes).collect();
         world.all[1].post_send(Peer(0), HEAD, &body).unwrap();
@@ -135,29 +135,29 @@ fn a_frame_that_comes_alone_is_taken_by_a_look_whatever_its_size() {
         assert_eq!(words[..bytes], body, "{bytes} bytes");
         assert_eq!(arrived.bytes(), u64::try_from(bytes).unwrap());
     }
-    // Several at once are a matter of a poll.
+    // Several at once wait for the poll.
     (0..2).for_each(|_| world.send(1, 0));
     world.net.pass(SECOND);
     assert!(matches!(world.all[0].look(), FarLook::Poll));
-    world.until("both", |world| world.heard[0][1] == 3);
+    world.until("both", |world| world.received[0][1] == 3);
 }
 
 #[test]
 fn what_is_here_already_is_taken_from_a_connection_that_is_left_alone() {
     let mut world = World::new(StreamsConfig::of(0, 2), 8);
     world.send(1, 0);
-    world.until("the connection", |world| world.heard[0][1] == 1);
+    world.until("the connection", |world| world.received[0][1] == 1);
     let line = world.all[0].links.of(1).line.as_mut().unwrap();
     line.paused_until_ns = u64::MAX;
     world.send(1, 0);
     world.net.pass(SECOND);
     (0..100).for_each(|_| world.turn());
-    assert_eq!(world.heard[0][1], 1);
-    // Two at once stay behind a look.
+    assert_eq!(world.received[0][1], 1);
+    // Two at once are held back by a look.
     world.send(1, 0);
     world.net.pass(SECOND);
     assert!(matches!(world.all[0].look(), FarLook::Poll));
-    world.until("both", |world| world.heard[0][1] == 3);
+    world.until("both", |world| world.received[0][1] == 3);
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn a_connection_is_left_alone_where_two_reads_are_under_way_and_nothing_is_here(
     for reads in [1, 2] {
         let mut world = World::new(StreamsConfig::of(0, 2), 8);
         world.send(1, 0);
-        world.until("the connection", |world| world.heard[0][1] == 1);
+        world.until("the connection", |world| world.received[0][1] == 1);
         let content = || lent_for_ever(vec![7; 100_000]);
         let far = content().address();
         let key = world.all[1].export(Peer(0), far, 100_000);
@@ -186,7 +186,7 @@ fn a_connection_is_left_alone_where_two_reads_are_under_way_and_nothing_is_here(
 fn of_announcements_the_first_leaves_at_once_and_the_others_with_what_follows() {
     let mut world = World::new(StreamsConfig::of(0, 2), 8);
     world.send(0, 1);
-    world.until("the connection", |world| world.heard[1][0] == 1);
+    world.until("the connection", |world| world.received[1][0] == 1);
     let announce = |world: &mut World| {
         let tcp = &mut world.all[0];
         tcp.post_announcement(Peer(1), (HEAD, b"x"), None).unwrap();
@@ -196,8 +196,8 @@ fn of_announcements_the_first_leaves_at_once_and_the_others_with_what_follows() 
         (0..3).for_each(|_| announce(&mut world));
         world.busy = vec![0];
         (0..100).for_each(|_| world.turn());
-        assert_eq!(world.heard[1][0], expected + 1);
-        // Whoever waits for what comes, looks.
+        assert_eq!(world.received[1][0], expected + 1);
+        // A waiting process polls.
         assert!(matches!(world.all[0].look(), FarLook::Poll));
         expected += 3;
         if sends {
@@ -206,15 +206,15 @@ fn of_announcements_the_first_leaves_at_once_and_the_others_with_what_follows() 
         } else {
             world.busy.clear();
         }
-        world.until("all", |world| world.heard[1][0] == expected);
+        world.until("all", |world| world.received[1][0] == expected);
         world.busy.clear();
         world.turn();
     }
-    // One of them at a time waits for nothing, nor does the last before a sleep.
+    // A single one at a time is not held back, nor the last before a sleep.
     (0..2).for_each(|_| announce(&mut world));
     world.all[0].prepare_sleep();
     world.busy = vec![0];
-    world.until("all", |world| world.heard[1][0] == expected + 2);
+    world.until("all", |world| world.received[1][0] == expected + 2);
 }
 
 /// Works wait where much is unsent already; here that is so only as long as packets wait for others.
@@ -223,7 +223,7 @@ fn works_that_are_begun_in_one_turn_all_leave_at_its_end() {
     for kind in [WorkKind::Read, WorkKind::Write] {
         let mut world = World::new(StreamsConfig::of(0, 2), 8);
         world.send(1, 0);
-        world.until("the connection", |world| world.heard[0][1] == 1);
+        world.until("the connection", |world| world.received[0][1] == 1);
         world.all[0].promise_uncork();
         (0..2).for_each(|_| world.send(1, 0));
         world.net.pass(SECOND);

@@ -17,9 +17,9 @@ fn calm(most_open: usize) -> StreamsConfig {
     }
 }
 
-/// Everybody has heard the first one.
-fn all_have_heard(world: &World) -> bool {
-    world.heard[1..].iter().all(|heard| heard[0] == 1)
+/// Whether all have received from the first one.
+fn all_have_received(world: &World) -> bool {
+    world.received[1..].iter().all(|received| received[0] == 1)
 }
 
 #[test]
@@ -31,7 +31,7 @@ fn few_peers_are_called_at_a_time() {
     world.until("all", |world| {
         let calls = world.all[0].links.calls.under_way();
         assert!(calls.len() <= MOST_CALLS);
-        all_have_heard(world)
+        all_have_received(world)
     });
     // Each has two addresses, and its connection stays.
     let peak = world.net.peak(0);
@@ -51,7 +51,11 @@ fn peers_that_do_not_answer_are_not_in_the_way_of_others() {
         }
         world.net.pass(SECOND / 10);
     }
-    assert!(world.heard[100..].iter().all(|heard| heard[0] == 1));
+    assert!(
+        world.received[100..]
+            .iter()
+            .all(|received| received[0] == 1)
+    );
     assert!(world.all.iter().all(|tcp| tcp.why_lost(Peer(0)).is_none()));
     world.busy.clear();
     for _ in 0..100 {
@@ -60,10 +64,10 @@ fn peers_that_do_not_answer_are_not_in_the_way_of_others() {
         }
         world.net.pass(SECOND / 10);
     }
-    assert!(all_have_heard(&world));
+    assert!(all_have_received(&world));
 }
 
-/// All others compute for so long that each has had its turn to be called.
+/// All others compute until each call had its turn.
 fn call_all_in_vain(world: &mut World) {
     world.busy = (1..MANY).collect();
     (1..MANY).for_each(|peer| world.send(0, peer));
@@ -77,13 +81,13 @@ fn call_all_in_vain(world: &mut World) {
 fn a_peer_that_computes_finds_one_connection_of_a_caller_for_each_address() {
     let mut world = World::new(calm(usize::MAX), 1000);
     call_all_in_vain(&mut world);
-    // The second address of the last one is that of the caller itself, which sends itself away.
+    // The second address of the last one is that of the caller itself, which rejects its own connection.
     let (all, most) = (MANY as usize - 1, world.net.connections());
     assert!((2 * all..2 * all + 100).contains(&most), "{most}");
     let calls = &world.all[0].links.calls;
     assert_eq!((calls.all().count(), calls.waiting()), (all, 0));
     world.busy.clear();
-    world.until("all", all_have_heard);
+    world.until("all", all_have_received);
     assert!(world.all[0].links.calls.is_empty());
 }
 
@@ -121,7 +125,7 @@ fn calls_that_stand_aside_leave_descriptors_to_the_program() {
         (0..10).for_each(|_| world.turn());
         world.net.pass(SECOND / 10);
     }
-    assert!(all_have_heard(&world));
+    assert!(all_have_received(&world));
 }
 
 #[test]
@@ -129,7 +133,7 @@ fn who_stands_aside_and_loses_its_connection_is_called_again() {
     let mut world = World::new(calm(usize::MAX), 1000);
     call_all_in_vain(&mut world);
     assert!(world.all[0].links.calls.is_aside(7));
-    // What it has at the doors of others ends there unheard.
+    // Its connections to others end there unprocessed.
     for peer in 1..MANY {
         let sockets = &mut world.all[peer as usize].links.sockets;
         while let Some((sock, _)) = sockets.accept().unwrap() {
@@ -144,10 +148,10 @@ fn who_stands_aside_and_loses_its_connection_is_called_again() {
         (0..10).for_each(|_| world.turn());
         world.net.pass(SECOND / 10);
     }
-    assert!(all_have_heard(&world));
+    assert!(all_have_received(&world));
 }
 
-/// Whoever is connecting has its turn.
+/// A connecting peer has its turn.
 fn nobody_connects_unseen(tcp: &Tcp<FakeSockets>) {
     for peer in 0..MANY {
         let call = tcp.links.find(peer).and_then(|side| side.call.as_ref());
@@ -168,14 +172,14 @@ fn connections_beyond_the_limit_are_given_up_when_nothing_is_under_way() {
         world.turn();
     }
     world.busy.clear();
-    world.until("all", all_have_heard);
-    // Now that everything has arrived the clock sees to the rest.
+    world.until("all", all_have_received);
+    // Now that everything has arrived the timers do the rest.
     for _ in 0..64 {
         world.turn();
     }
     world.net.pass(SECOND);
     world.until("few", |world| joined(&world.all[0]) <= 16);
-    // What is given up is acknowledged before: nobody connects again for that.
+    // Evicted connections are acknowledged before: no process connects again for that.
     let had = world.net.connections();
     for _ in 0..1000 {
         world.turn();
@@ -188,24 +192,24 @@ fn whoever_has_no_descriptor_left_gives_connections_up_and_loses_nobody() {
     for pairs in [4, 1000] {
         let mut world = World::new(calm(12), pairs);
         (1..MANY).for_each(|peer| world.send(0, peer));
-        // And all at once want to be taken in.
+        // And all want to connect at once.
         (1..MANY).for_each(|peer| world.send(peer, 0));
-        let has_all = |world: &World| world.heard[0][1..].iter().all(|count| *count == 1);
+        let has_all = |world: &World| world.received[0][1..].iter().all(|count| *count == 1);
         for _ in 0..400 {
             for _ in 0..100 {
                 world.turn();
                 nobody_connects_unseen(&world.all[0]);
             }
             world.net.pass(SECOND / 20);
-            if all_have_heard(&world) && has_all(&world) {
+            if all_have_received(&world) && has_all(&world) {
                 break;
             }
         }
-        assert!(all_have_heard(&world) && has_all(&world), "{pairs}");
+        assert!(all_have_received(&world) && has_all(&world), "{pairs}");
         assert!(world.net.peak(0) <= 12);
         let lost = |tcp: &Tcp<_>| (0..MANY).any(|peer| tcp.why_lost(Peer(peer)).is_some());
         assert!(!world.all.iter().any(lost));
-        // Said once at most, and by name.
+        // Reported once at most, and by name.
         let mine = world.complaints.iter().filter(|(rank, _)| *rank == 0);
         assert!(mine.clone().count() <= 1, "{:?}", world.complaints);
         assert!(mine.clone().all(|(_, words)| words.contains("ulimit -n")));
@@ -225,17 +229,17 @@ fn all_reach_all_with_few_descriptors() {
             .filter(|to| *to != from)
             .for_each(|to| world.send(from, to));
     }
-    let heard = |world: &World| world.heard.iter().flatten().sum::<u32>();
+    let received = |world: &World| world.received.iter().flatten().sum::<u32>();
     for _ in 0..2000 {
         for _ in 0..64 {
             world.turn();
         }
         world.net.pass(SECOND / 100);
-        if heard(&world) == ranks * (ranks - 1) {
+        if received(&world) == ranks * (ranks - 1) {
             break;
         }
     }
-    assert_eq!(heard(&world), ranks * (ranks - 1));
+    assert_eq!(received(&world), ranks * (ranks - 1));
     let mut complaints = world.complaints.iter();
     assert!(complaints.all(|(_, words)| words.contains("ulimit -n")));
 }
@@ -245,10 +249,10 @@ fn a_crowd_is_taken_in_as_fast_as_it_says_who_it_is() {
     let mut world = World::new(calm(usize::MAX), 1000);
     (1..MANY).for_each(|peer| world.send(peer, 0));
     let mut turns = 0;
-    while world.heard[0][1..].contains(&0) {
+    while world.received[0][1..].contains(&0) {
         world.turn();
         turns += 1;
         assert!(turns < 500, "it takes long");
     }
-    assert!(world.all[0].links.strangers.is_empty());
+    assert!(world.all[0].links.unproven.is_empty());
 }

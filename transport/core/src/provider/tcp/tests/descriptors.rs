@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where there is no descriptor left: who makes room, and what is said of whom.
+//! Lack of descriptors: which connection makes room, and which warnings are given.
 
 use std::net::SocketAddr;
 
@@ -8,7 +8,7 @@ use super::super::sockets::Sockets;
 use super::world::{SECOND, World};
 use crate::Peer;
 
-/// So many ranks, of which each may have so many connections.
+/// So many ranks, each limited to so many connections.
 fn scarce(ranks: u32, most_open: usize) -> World {
     let config = StreamsConfig {
         most_open,
@@ -21,7 +21,7 @@ fn given_up(world: &World, rank: usize) -> u64 {
     world.all[rank].counts().given_up.get()
 }
 
-/// Turns for so long, as often as a process that waits.
+/// Runs turns for so long, as often as a waiting process.
 fn pass(world: &mut World, seconds: u64) {
     for _ in 0..seconds * 10 {
         (0..64).for_each(|_| world.turn());
@@ -48,7 +48,7 @@ fn who_takes_the_last_descriptor_makes_no_room_for_another() {
         pass(&mut world, 1);
         assert_eq!(world.all[0].links.joined.len(), before);
         world.send(peer, 0);
-        world.until("it", |world| world.heard[0][peer as usize] == 1);
+        world.until("it", |world| world.received[0][peer as usize] == 1);
     }
     pass(&mut world, 1);
     assert_eq!(
@@ -61,28 +61,28 @@ fn who_takes_the_last_descriptor_makes_no_room_for_another() {
 fn who_says_nothing_makes_room_before_a_connection_does() {
     let mut world = scarce(5, 3);
     world.send(1, 0);
-    world.until("it", |world| world.heard[0][1] == 1);
+    world.until("it", |world| world.received[0][1] == 1);
     let to = SocketAddr::from(([10, 0, 0, 0], 1));
     let silent = world.all[3].links.sockets.connect(to).unwrap();
     pass(&mut world, 1);
-    assert!(!world.all[0].links.strangers.is_empty());
+    assert!(!world.all[0].links.unproven.is_empty());
     // It has two addresses, and there is one descriptor.
     world.send(0, 2);
-    world.until("it", |world| world.heard[2][0] == 1);
-    assert!(world.all[0].links.strangers.is_empty());
+    world.until("it", |world| world.received[2][0] == 1);
+    assert!(world.all[0].links.unproven.is_empty());
     let sockets = &mut world.all[3].links.sockets;
     assert!(sockets.receive(silent, None, &mut [0]).is_err(), "it ended");
     assert_eq!(
         (world.all[0].links.has_line(1), given_up(&world, 0)),
         (true, 0)
     );
-    // The next one has the room of the connection that was used longest ago.
+    // The next one gets the descriptor of the least recently used connection.
     world.send(1, 0);
-    world.until("it", |world| world.heard[0][1] == 2);
+    world.until("it", |world| world.received[0][1] == 2);
     world.all[3].links.sockets.close(silent);
     pass(&mut world, 1);
     world.send(0, 3);
-    world.until("it", |world| world.heard[3][0] == 1);
+    world.until("it", |world| world.received[3][0] == 1);
     assert_eq!(world.complaints, []);
     assert_eq!(
         (world.all[0].links.has_line(1), given_up(&world, 0)),

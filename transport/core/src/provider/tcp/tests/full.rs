@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What happens while a caller has no room for completions.
+//! A caller without room for completions.
 
 use super::super::StreamsConfig;
 use super::super::memory::lent_for_ever;
@@ -15,7 +15,7 @@ fn a_write_that_is_whole_while_there_is_no_room_is_answered_though_nothing_more_
     };
     let mut world = World::new(config, 8);
     world.send(1, 0);
-    world.until("the connection", |world| world.heard[0][1] == 1);
+    world.until("the connection", |world| world.received[0][1] == 1);
     let content = || lent_for_ever(vec![7; 100_000]);
     let far = content().address();
     let key = world.all[0].export(Peer(1), far, 100_000);
@@ -44,7 +44,7 @@ fn a_write_that_is_whole_while_there_is_no_room_is_answered_though_nothing_more_
         world.all[0].take(1, &mut full);
     }
     assert!(inflow(&world).is_some());
-    // One poll more, and the process sleeps for good.
+    // One poll more, and the process sleeps until an event.
     world.all[0].poll(&mut Completions::new());
     assert!(inflow(&world).is_none());
     world.all[0].prepare_sleep();

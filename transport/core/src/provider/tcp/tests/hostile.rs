@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whoever connects and is no peer, and a peer that lies: nothing outside exported memory is read or written, nothing is made of
-//! it that grows, and others go on.
+//! Connections of strangers, and a faulty peer: nothing outside exported memory is read or written, no state grows
+//! without bound, and other peers are not affected.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -18,7 +18,7 @@ use crate::provider::verbs::NetLimits;
 use crate::{Atomic, Completion, Completions, Head, Peer, RemoteKey, WorkOutcome};
 
 pub(super) const KEY: u128 = 0x1357 << 90;
-/// Connections that a peer says it may have with the host.
+/// Connections that a peer allows with the host.
 const RAILS: u8 = 2;
 const HEAD: Head = Head {
     kind: 7,
@@ -41,7 +41,7 @@ pub(super) fn host() -> Tcp<System> {
     Tcp::open_best(Peer(0), 3, key, (2, limits), &terms).unwrap()
 }
 
-/// Lets the host look until something holds.
+/// Polls the host until something holds.
 pub(super) fn until(
     tcp: &mut Tcp<System>,
     mut holds: impl FnMut(&mut Tcp<System>, &mut Completions) -> bool,
@@ -88,22 +88,22 @@ pub(super) fn hello(tcp: &Tcp<System>, from: u32, attempt: u32) -> Hello {
         from,
         to: tcp.links.identity,
         attempt,
-        heard: 0,
+        welcomed: 0,
         is_rail: false,
         nonce: [1, 2],
     }
 }
 
-/// Says who it is; answers what the host says to that.
+/// Sends a HELLO; returns the host's reply.
 pub(super) fn greet(
     tcp: &mut Tcp<System>,
     stream: &mut TcpStream,
     hello: Hello,
 ) -> (HandshakeVerdict, [u64; 2]) {
     stream.write_all(&hello.to_bytes()).unwrap();
-    let mut said = [0; proof::RIDDLE_BYTES];
-    pull(tcp, stream, &mut said);
-    proof::of_riddle(&said).unwrap()
+    let mut reply = [0; proof::RIDDLE_BYTES];
+    pull(tcp, stream, &mut reply);
+    proof::of_riddle(&reply).unwrap()
 }
 
 pub(super) fn keys(key: u128) -> PairKey {
@@ -126,7 +126,7 @@ pub(super) fn pull(tcp: &mut Tcp<System>, stream: &mut TcpStream, place: &mut [u
 /// A peer of the job that has joined.
 pub(super) struct Liar {
     pub(super) stream: TcpStream,
-    /// Of its next packet.
+    /// Number of its next packet.
     pub(super) number: u32,
 }
 
@@ -136,18 +136,18 @@ impl Liar {
         let hello = hello(tcp, rank, attempt);
         let (_, nonce) = greet(tcp, &mut stream, hello);
         let keys = keys(KEY);
-        let meeting = HandshakeContext { keys, hello, nonce };
+        let context = HandshakeContext { keys, hello, nonce };
         let next = tcp.links.of(rank).session.ack().next;
         let ack = Ack {
             next: 1,
             beyond: 0,
             returned: 0,
         };
-        stream.write_all(&meeting.proof(ack, RAILS)).unwrap();
-        let mut said = [0; proof::WELCOME_BYTES];
-        pull(tcp, &mut stream, &mut said);
+        stream.write_all(&context.proof(ack, RAILS)).unwrap();
+        let mut reply = [0; proof::WELCOME_BYTES];
+        pull(tcp, &mut stream, &mut reply);
         assert_eq!(
-            meeting.of_welcome(&said).unwrap().verdict,
+            context.of_welcome(&reply).unwrap().verdict,
             HandshakeVerdict::Joined
         );
         Self {
@@ -169,7 +169,7 @@ impl Liar {
         let header = TcpPacketHeader {
             bytes: bytes.len() - 16,
             kind,
-            asks: false,
+            requests_ack: false,
             lacks_core: false,
             ack: Ack {
                 next: 1,
@@ -183,12 +183,12 @@ impl Liar {
         self.stream.write_all(&bytes).unwrap();
     }
 
-    /// The outcome that the host answers with next, as it is on the wire.
+    /// The next outcome that the host replies, as on the wire.
     pub(super) fn answer(&mut self, tcp: &mut Tcp<System>) -> u8 {
-        let mut said = [0; 32];
-        pull(tcp, &mut self.stream, &mut said);
-        assert_eq!(said[4], TcpPacketKind::Answer as u8, "{said:?}");
-        said[20]
+        let mut reply = [0; 32];
+        pull(tcp, &mut self.stream, &mut reply);
+        assert_eq!(reply[4], TcpPacketKind::Answer as u8, "{reply:?}");
+        reply[20]
     }
 }
 
@@ -210,14 +210,14 @@ fn strangers_are_sent_away_with_a_line_and_others_are_heard() {
         assert!(words.contains(expected), "{words}");
         assert_eq!(words.is_empty(), expected.is_empty(), "{words}");
     }
-    // Another version is told ours before it is sent away.
+    // A process of another version gets ours before its connection is closed.
     let mut old = connect(&tcp);
     let mut bytes = hello(&tcp, 1, 1).to_bytes();
     bytes[8] = 9;
     old.write_all(&bytes).unwrap();
     is_ended(&mut tcp, &mut old);
     assert!(complaint(&mut tcp).contains("version 9"));
-    // Ranks that there are not, or that the host is itself.
+    // Ranks that do not exist, or the host's own.
     for rank in [0, 3, u32::MAX] {
         let mut stream = connect(&tcp);
         let hello = hello(&tcp, rank, 1);
@@ -225,7 +225,7 @@ fn strangers_are_sent_away_with_a_line_and_others_are_heard() {
         assert_eq!(verdict, HandshakeVerdict::NotMe, "{rank}");
         is_ended(&mut tcp, &mut stream);
     }
-    // Whoever does not know the key.
+    // A process without the key.
     let mut wrong = connect(&tcp);
     let hello = hello(&tcp, 1, 1);
     let (_, nonce) = greet(&mut tcp, &mut wrong, hello);
@@ -235,7 +235,7 @@ fn strangers_are_sent_away_with_a_line_and_others_are_heard() {
     is_ended(&mut tcp, &mut wrong);
     assert!(complaint(&mut tcp).contains("did not prove to know the key"));
     assert!(tcp.links.find(1).is_none_or(|side| side.line.is_none()));
-    // A good one is heard all the same, beside one that says nothing.
+    // A good one is served all the same, beside one that sends nothing.
     let mut good = Liar::join(&mut tcp, 1, 1);
     good.send(
         TcpPacketKind::Frame,
@@ -313,7 +313,7 @@ fn a_peer_reaches_nothing_but_what_was_exported_to_it() {
         assert_eq!(liar.answer(&mut tcp), 1, "{change:?}");
     }
     assert!(memory.iter().all(|byte| *byte == 5), "memory was changed");
-    // What was exported it does reach.
+    // Exported memory is accessible.
     let write = TcpWriteRequest {
         id: 4,
         is_last: true,
@@ -332,14 +332,14 @@ fn a_peer_reaches_nothing_but_what_was_exported_to_it() {
 fn a_peer_that_makes_no_sense_is_given_up_after_some_time() {
     type Lie = fn(&mut Liar);
     let lies: [Lie; 4] = [
-        // Lengths that no packet has.
+        // Invalid lengths.
         |liar| _ = liar.stream.write_all(&[0xff; 64]),
         // A packet out of order.
         |liar| {
             liar.number += 5;
             liar.send(TcpPacketKind::Frame, |maker| maker.frame(HEAD, &[]), &[]);
         },
-        // Data of a read, and the end of a work, that nobody asked for.
+        // Data of a read, and the reply to a work, that were not requested.
         |liar| liar.send(TcpPacketKind::Data, |maker| maker.data(77, 0), &[1; 50]),
         |liar| {
             let answer = super::super::packet::TcpWorkReply {
@@ -367,7 +367,7 @@ fn a_peer_that_makes_no_sense_is_given_up_after_some_time() {
     }
     assert!(tcp.why_lost(Peer(1)).unwrap().contains("makes no sense"));
     assert!(complaint(&mut tcp).contains("what rank 1 sends"));
-    // Others do not notice.
+    // Others are not affected.
     _ = Liar::join(&mut tcp, 2, 1);
 }
 
@@ -379,21 +379,21 @@ fn of_two_connections_of_a_peer_the_later_one_counts() {
     is_ended(&mut tcp, &mut first.stream);
     second.send(TcpPacketKind::Frame, |maker| maker.frame(HEAD, b"x"), &[]);
     until(&mut tcp, |_, completions| !completions.is_empty());
-    // An earlier attempt that comes late changes nothing.
+    // A late earlier attempt changes nothing.
     let mut late = connect(&tcp);
     let hello = hello(&tcp, 1, 1);
     let (_, nonce) = greet(&mut tcp, &mut late, hello);
     let keys = keys(KEY);
-    let meeting = HandshakeContext { keys, hello, nonce };
+    let context = HandshakeContext { keys, hello, nonce };
     let ack = Ack {
         next: 1,
         ..Ack::default()
     };
-    late.write_all(&meeting.proof(ack, 0)).unwrap();
-    let mut said = [0; proof::WELCOME_BYTES];
-    pull(&mut tcp, &mut late, &mut said);
+    late.write_all(&context.proof(ack, 0)).unwrap();
+    let mut reply = [0; proof::WELCOME_BYTES];
+    pull(&mut tcp, &mut late, &mut reply);
     assert_eq!(
-        meeting.of_welcome(&said).unwrap().verdict,
+        context.of_welcome(&reply).unwrap().verdict,
         HandshakeVerdict::Old
     );
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whoever wants a further connection and may not, and peers that lie over one.
+//! Further connections that are not allowed, and peers that violate the protocol over one.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ use super::super::{PeerIdentities, StreamKey, Tcp};
 use super::hostile::{KEY, Liar, complaint, connect_to, greet, hello, is_ended, keys, pull, until};
 use crate::{Completion, Head, Peer, RemoteKey, WorkOutcome};
 
-/// Rank 2 of three, with three interfaces, at each of which one address leads to it. It calls nobody for a rail.
+/// Rank 2 of three, with three interfaces, at each of which one address leads to it. It makes no rails itself.
 fn host() -> Tcp<System> {
     let addresses: [IpAddr; 3] =
         ["127.0.0.1", "127.0.0.2", "127.0.0.3"].map(|it| it.parse().unwrap());
@@ -41,8 +41,8 @@ fn hello_of_rail(tcp: &Tcp<System>, rank: u32) -> Hello {
     }
 }
 
-/// Wants to be a rail of this rank, with the key of this job; answers the verdict.
-fn ask_for_rail(
+/// Requests to be a rail of this rank, with the key of this job; returns the verdict.
+fn request_rail(
     tcp: &mut Tcp<System>,
     rank: u32,
     at: &str,
@@ -53,13 +53,13 @@ fn ask_for_rail(
     let (verdict, nonce) = greet(tcp, &mut stream, hello);
     assert_eq!(verdict, HandshakeVerdict::Joined);
     let keys = keys(key);
-    let meeting = HandshakeContext { keys, hello, nonce };
-    let proof = meeting.proof(Ack::default(), 2);
+    let context = HandshakeContext { keys, hello, nonce };
+    let proof = context.proof(Ack::default(), 2);
     stream.write_all(&proof).unwrap();
     let verdict = (key == KEY).then(|| {
-        let mut said = [0; proof::WELCOME_BYTES];
-        pull(tcp, &mut stream, &mut said);
-        meeting.of_welcome(&said).unwrap().verdict
+        let mut reply = [0; proof::WELCOME_BYTES];
+        pull(tcp, &mut stream, &mut reply);
+        context.of_welcome(&reply).unwrap().verdict
     });
     (Liar { stream, number: 0 }, verdict)
 }
@@ -72,7 +72,7 @@ fn rails(tcp: &Tcp<System>, peer: u32) -> usize {
 /// A peer, and its rail.
 fn joined(tcp: &mut Tcp<System>, attempt: u32) -> (Liar, Liar) {
     let first = Liar::join(tcp, 0, attempt);
-    let (rail, verdict) = ask_for_rail(tcp, 0, "127.0.0.2", KEY);
+    let (rail, verdict) = request_rail(tcp, 0, "127.0.0.2", KEY);
     assert_eq!(verdict, Some(HandshakeVerdict::Joined));
     assert_eq!(rails(tcp, 0), 1);
     (first, rail)
@@ -90,7 +90,7 @@ fn who_may_have_no_rail_is_sent_away_and_why_is_told_once() {
         (KEY, ""),
         (KEY + 1, "did not prove to know the key"),
     ] {
-        let (mut liar, verdict) = ask_for_rail(&mut tcp, 0, "127.0.0.2", key);
+        let (mut liar, verdict) = request_rail(&mut tcp, 0, "127.0.0.2", key);
         assert!(verdict.is_none_or(|verdict| verdict == HandshakeVerdict::NoRail));
         is_ended(&mut tcp, &mut liar.stream);
         let words = complaint(&mut tcp);
@@ -98,11 +98,11 @@ fn who_may_have_no_rail_is_sent_away_and_why_is_told_once() {
         assert_eq!(words.is_empty(), expected.is_empty(), "{words}");
     }
     assert_eq!(tcp.links.counts.refused.get(), 3);
-    // By the same interface, of which the peer cannot know.
+    // By the same interface, which the peer cannot know.
     let _first = Liar::join(&mut tcp, 0, 1);
-    let (_, verdict) = ask_for_rail(&mut tcp, 0, "127.0.0.1", KEY);
+    let (_, verdict) = request_rail(&mut tcp, 0, "127.0.0.1", KEY);
     assert_eq!(verdict, Some(HandshakeVerdict::NoRail));
-    let (_rail, verdict) = ask_for_rail(&mut tcp, 0, "127.0.0.2", KEY);
+    let (_rail, verdict) = request_rail(&mut tcp, 0, "127.0.0.2", KEY);
     assert_eq!(verdict, Some(HandshakeVerdict::Joined));
     assert_eq!((rails(&tcp, 0), complaint(&mut tcp)), (1, String::new()));
 }
@@ -111,7 +111,7 @@ fn who_may_have_no_rail_is_sent_away_and_why_is_told_once() {
 fn one_rail_too_many_is_sent_away() {
     let mut tcp = host();
     let (_first, _rail) = joined(&mut tcp, 1);
-    let (mut liar, verdict) = ask_for_rail(&mut tcp, 0, "127.0.0.3", KEY);
+    let (mut liar, verdict) = request_rail(&mut tcp, 0, "127.0.0.3", KEY);
     assert_eq!(verdict, Some(HandshakeVerdict::NoRail));
     is_ended(&mut tcp, &mut liar.stream);
     let words = complaint(&mut tcp);
@@ -123,7 +123,7 @@ fn one_rail_too_many_is_sent_away() {
 fn of_two_rails_over_an_interface_the_later_one_counts() {
     let mut tcp = host();
     let (_first, mut old) = joined(&mut tcp, 1);
-    let (_new, verdict) = ask_for_rail(&mut tcp, 0, "127.0.0.2", KEY);
+    let (_new, verdict) = request_rail(&mut tcp, 0, "127.0.0.2", KEY);
     assert_eq!(verdict, Some(HandshakeVerdict::Joined));
     is_ended(&mut tcp, &mut old.stream);
     assert_eq!((rails(&tcp, 0), complaint(&mut tcp)), (1, String::new()));
@@ -221,16 +221,16 @@ fn over_a_rail_nothing_is_read_but_what_was_exported() {
     };
     rail.number = 0;
     rail.send(TcpPacketKind::Read, |maker| maker.read(&read), &[]);
-    let mut said = [0; 40];
-    pull(&mut tcp, &mut rail.stream, &mut said);
+    let mut reply = [0; 40];
+    pull(&mut tcp, &mut rail.stream, &mut reply);
     assert_eq!(
-        (said[4], said[16], &said[32..]),
+        (reply[4], reply[16], &reply[32..]),
         (TcpPacketKind::Data as u8, 4, &[5; 8][..])
     );
     assert!(!tcp.moves.is_any_under_way());
 }
 
-/// Whoever asks for more at once than anybody may, of a process that computes, loses the rail.
+/// A peer that requests more at once than is allowed, of a process that computes, loses the rail.
 #[test]
 fn no_more_is_kept_of_a_rail_than_honest_peers_ask_for() {
     let mut tcp = host();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Processes of other jobs, at addresses that lead to others of theirs.
+//! Processes of other jobs, at addresses that lead to other processes of theirs.
 
 use super::super::links::TcpLimits;
 use super::super::{FakeSockets, FakeStreams, PeerIdentities, StreamKey, StreamsConfig, Tcp};
@@ -7,7 +7,7 @@ use super::world::{SECOND, World};
 use crate::Peer;
 use crate::provider::verbs::ForeignPeer;
 
-/// A rank of two, at a place of the network.
+/// A rank of two, at an endpoint of the network.
 fn open(net: &FakeStreams, place: u32, rank: u32) -> Tcp<FakeSockets> {
     let sockets = FakeSockets::new(net.clone(), place);
     let (addresses, key) = (sockets.addresses(), key_of(place));
@@ -24,12 +24,12 @@ fn open(net: &FakeStreams, place: u32, rank: u32) -> Tcp<FakeSockets> {
     }
 }
 
-/// Two jobs have two places each.
+/// Two jobs have two endpoints each.
 fn key_of(place: u32) -> StreamKey {
     StreamKey::new(1 << (100 + place / 2))
 }
 
-/// Each rank of one job has met the rank of the other that has its number, and all know each other as number 2.
+/// Each rank of one job has added the rank of the other that has its number, and all know each other as number 2.
 fn two_jobs(seed: u64) -> World {
     let config = StreamsConfig {
         breaks: 0,
@@ -61,14 +61,14 @@ fn who_knows_somebody_else_by_the_same_number_does_not_take_the_one_for_the_othe
         let mut world = two_jobs(seed);
         // The first address of rank 0 of the other job leads to rank 1 of it.
         world.send(0, 2);
-        world.until("the frame", |world| world.heard[2][2] == 1);
+        world.until("the frame", |world| world.received[2][2] == 1);
         for _ in 0..500 {
             world.turn();
         }
-        assert_eq!(world.heard[3], [0; 4], "seed {seed}");
+        assert_eq!(world.received[3], [0; 4], "seed {seed}");
         assert!(world.all[3].links.joined.is_empty(), "seed {seed}");
         world.send(3, 2);
-        world.until("another one", |world| world.heard[1][2] == 1);
-        assert_eq!(world.heard[0], [0; 4], "seed {seed}");
+        world.until("another one", |world| world.received[1][2] == 1);
+        assert_eq!(world.received[0], [0; 4], "seed {seed}");
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Peers that do not answer, because they compute, are gone or cannot be reached, and for how long that is borne.
+//! Peers that do not reply, because they compute, have ended or cannot be reached, and how long that is tolerated.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ fn calm(ranks: u32) -> World {
     World::new(StreamsConfig::of(0, ranks), 8)
 }
 
-/// Turns for so long, as often as a process that waits.
+/// Runs turns for so long, as often as a waiting process.
 fn pass(world: &mut World, seconds: u64) {
     for _ in 0..seconds * 10 {
         for _ in 0..64 {
@@ -25,7 +25,7 @@ fn pass(world: &mut World, seconds: u64) {
 #[test]
 fn whose_call_hangs_takes_the_other_in() {
     let mut world = calm(3);
-    // Rank 0 knows only an address that leads to rank 2, whose system takes the connection and who does not answer.
+    // Rank 0 knows only an address that leads to rank 2, whose system accepts the connection and which does not reply.
     world.busy = vec![2];
     let wrong: IpAddr = "10.0.1.1".parse().unwrap();
     let identity = world.all[1].links.identity;
@@ -33,10 +33,10 @@ fn whose_call_hangs_takes_the_other_in() {
     world.all[0].learn_address(Peer(1), Some(&record));
     world.send(0, 1);
     pass(&mut world, 1);
-    // It would be told to give way for ever, since rank 0 counts as the first and is calling.
+    // It would get the verdict to yield for ever, since rank 0 has precedence and is calling.
     world.send(1, 0);
     pass(&mut world, 4);
-    assert_eq!((world.heard[0][1], world.heard[1][0]), (1, 1));
+    assert_eq!((world.received[0][1], world.received[1][0]), (1, 1));
     assert!(world.complaints.is_empty(), "{:?}", world.complaints);
 }
 
@@ -72,7 +72,7 @@ fn a_process_that_has_ended_is_lost_within_seconds() {
         let mut world = calm(2);
         if was_joined {
             world.send(0, 1);
-            world.until("the frame", |world| world.heard[1][0] == 1);
+            world.until("the frame", |world| world.received[1][0] == 1);
         }
         world.busy = vec![1];
         world.net.end(1);
@@ -102,26 +102,26 @@ fn a_connection_that_was_made_while_its_caller_computed_is_used() {
     }
     assert_eq!(world.net.connections(), 2, "none was thrown away");
     world.busy.clear();
-    world.until("it", |world| world.heard[1][0] == 1);
+    world.until("it", |world| world.received[1][0] == 1);
     assert!(world.complaints.is_empty(), "{:?}", world.complaints);
 }
 
 #[test]
 fn nothing_is_said_of_ranks_that_compute() {
     let mut world = calm(2);
-    // It has said who it is, and does not go on for a minute; then it has only connected.
+    // It has sent its HELLO, and nothing more for a minute; then it has only connected.
     for turns in [40, 1] {
         world.send(1, 0);
         for _ in 0..turns {
-            if world.all[0].links.strangers.is_empty() {
+            if world.all[0].links.unproven.is_empty() {
                 world.turn();
             }
         }
         world.busy = vec![1];
         pass(&mut world, 60);
         world.busy.clear();
-        let heard = world.heard[0][1];
-        world.until("the frame", |world| world.heard[0][1] >= heard.max(1));
+        let received = world.received[0][1];
+        world.until("the frame", |world| world.received[0][1] >= received.max(1));
         world.all[1].links.hang_up(0);
         pass(&mut world, 1);
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Processes with several interfaces: rails are made, large reads go over all of them, and what befalls a rail befalls no read.
+//! Processes with several interfaces: rails are made, large reads go over all of them, and failures of a rail do not
+//! affect reads.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -20,7 +21,7 @@ fn config(seed: u64, ranks: u32, interfaces: u32) -> StreamsConfig {
     }
 }
 
-/// Bytes that tell their place.
+/// Bytes that depend on their position.
 fn content(bytes: usize, seed: u64) -> Vec<u8> {
     let mut block: Vec<u8> = (0..4093_u64).map(|at| (at * 7 + seed) as u8).collect();
     block.resize(4099, 77);
@@ -29,7 +30,7 @@ fn content(bytes: usize, seed: u64) -> Vec<u8> {
     content
 }
 
-/// Memory that was lent, and what it has now.
+/// Lent memory, and its present content.
 struct Target {
     address: u64,
     bytes: usize,
@@ -74,7 +75,7 @@ impl World {
         which(&self.all[me].counts().seen().1)
     }
 
-    /// Reads so often that rails are there.
+    /// Reads repeatedly until rails are there.
     fn until_there_are_rails(&mut self, reader: u32, owner: u32, rails: usize) {
         for _ in 0..20 {
             let key = self.export(owner, reader, content(MIB, 1));
@@ -142,7 +143,7 @@ fn where_there_is_one_interface_or_little_moves_there_are_no_rails() {
             world.net.pass(2 * SECOND);
         }
         assert_eq!((world.rails(0, 1), world.rails(1, 0)), (0, 0));
-        // But for the ones that were tried to be the first.
+        // Except for those tried as the first.
         assert!(world.net.connections() <= 3, "{}", world.net.connections());
     }
 }
@@ -160,7 +161,7 @@ fn rails_end_with_the_first_connection_and_come_back() {
     assert_eq!((world.all[0].links.rails, world.rails(0, 1)), (0, 0));
 }
 
-/// A rail that is cut is given up soon after, and the first connection too after a longer time.
+/// A rail that is cut is given up soon, and the first connection too after a longer time.
 #[test]
 fn what_was_asked_for_over_a_network_that_is_cut_comes_over_another() {
     for cuts_rail in [true, false] {
@@ -216,7 +217,7 @@ fn a_peer_that_computes_is_no_reason_to_give_a_rail_up() {
 
 #[test]
 fn rails_are_given_up_before_any_other_connection() {
-    // Few connections may there be, and then few descriptors: one of those that are tried leads back here.
+    // Few connections are allowed, and then few descriptors: one of those that are tried leads back here.
     for (pairs, most_open) in [(2, usize::MAX), (1000, 5)] {
         let config = StreamsConfig {
             most_open,
@@ -225,7 +226,7 @@ fn rails_are_given_up_before_any_other_connection() {
         let mut world = World::new(config, pairs);
         world.until_there_are_rails(0, 1, 1);
         world.send(0, 2);
-        world.until("it", |world| world.heard[2][0] == 1);
+        world.until("it", |world| world.received[2][0] == 1);
         (0..1000).for_each(|_| world.turn());
         let links = &world.all[0].links;
         assert!(links.has_line(1) && links.has_line(2), "{pairs}");
@@ -252,7 +253,7 @@ fn a_key_that_is_bad_ends_the_read_once_when_nothing_of_it_is_under_way() {
     (0..1000).for_each(|_| world.turn());
     assert_eq!(world.ended, before + 1);
     assert!(target.content().iter().all(|byte| *byte == 0));
-    // Withdrawn while it is read: what was on its way over a rail takes that along.
+    // Withdrawn while it is read: a partly sent packet over a rail ends the rail.
     let before = world.ended;
     world.read(0, 1, good, (0, 3 * MIB));
     (0..3).for_each(|_| world.turn());
@@ -264,7 +265,7 @@ fn a_key_that_is_bad_ends_the_read_once_when_nothing_of_it_is_under_way() {
 }
 
 /// Many reads between three processes, while at random moments connections of an interface break, or its network is cut for a while.
-fn befall(seed: u64) {
+fn run_with_faults(seed: u64) {
     let _failing = Failing(seed);
     let mut random = SimRandom::new(seed ^ 0x4a11);
     let config = StreamsConfig {
@@ -286,7 +287,7 @@ fn befall(seed: u64) {
             let target = world.read(reader, owner, key, part);
             reads.push((target, all[from as usize..].to_vec()));
         }
-        strike(&mut world, &mut random, &mut cut);
+        inject_fault(&mut world, &mut random, &mut cut);
         (0..20).for_each(|_| world.turn());
         world.net.pass(random.below(SECOND / 10));
     }
@@ -315,8 +316,8 @@ fn befall(seed: u64) {
     assert!(wrong.is_empty(), "{wrong:?}");
 }
 
-/// Something befalls an interface, or not.
-fn strike(world: &mut World, random: &mut SimRandom, cut: &mut Option<u32>) {
+/// Breaks or cuts an interface, or not.
+fn inject_fault(world: &mut World, random: &mut SimRandom, cut: &mut Option<u32>) {
     match random.below(12) {
         0 => world.net.reset(random.below(2) as u32),
         1 if cut.is_none() => {
@@ -340,7 +341,7 @@ fn whatever_befalls_interfaces_every_read_ends_once_and_has_all() {
     let seeds = std::env::var("RMPI_TEST_SEEDS").ok();
     let seeds = seeds.map_or(24, |seeds| seeds.parse::<u64>().unwrap());
     let seeds = only.map_or(1..seeds, |seed| seed..seed + 1);
-    seeds.for_each(befall);
+    seeds.for_each(run_with_faults);
 }
 
 struct Failing(u64);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Connections that are given up for others, and what must not be lost by that.
+//! Connections that are evicted for others, without losses.
 
 use super::super::StreamsConfig;
 use super::super::connect_queue::MOST_CALLS;
@@ -8,7 +8,7 @@ use super::world::{HEAD, SECOND, World};
 use crate::provider::verbs::WorkKind;
 use crate::{Peer, WorkId};
 
-/// Turns until rank 0 has no connection to rank 1, which others take the place of.
+/// Turns until rank 0 has no connection to rank 1, whose place others have.
 fn crowd_out(world: &mut World) {
     for _ in 0..100 {
         for (from, to) in [(2, 0), (3, 1)] {
@@ -31,11 +31,11 @@ fn buffers_that_are_given_back_while_there_is_no_connection_are_heard_of() {
         for _ in 0..MOST_LENT {
             world.all[0].post_send(Peer(1), HEAD, &large).unwrap();
         }
-        world.until("all", |world| world.heard[1][0] == MOST_LENT);
+        world.until("all", |world| world.received[1][0] == MOST_LENT);
         if is_crowded {
             crowd_out(&mut world);
         } else {
-            // It waits for the buffers by then, which the other one does not know.
+            // It waits for the buffers by then, unknown to the other one.
             _ = world.all[0].post_send(Peer(1), HEAD, &large).unwrap_err();
             (0..1000).for_each(|_| world.turn());
             world.all[1].links.hang_up(0);
@@ -50,7 +50,7 @@ fn buffers_that_are_given_back_while_there_is_no_connection_are_heard_of() {
             }
         }
         assert!(has_sent, "{is_crowded}");
-        world.until("it", |world| world.heard[1][0] == MOST_LENT + 1);
+        world.until("it", |world| world.received[1][0] == MOST_LENT + 1);
     }
 }
 
@@ -61,7 +61,7 @@ fn a_connection_is_not_new_any_more_when_a_look_finds_something() {
     for body in [&[1; 8][..], &[1; 100]] {
         (0..100).for_each(|_| world.turn());
         let line = world.all[0].links.of(1).line.as_mut().unwrap();
-        // As one that has just taken the place of another.
+        // Like one that has just replaced another.
         line.has_come = false;
         world.busy = vec![0];
         world.all[1].post_send(Peer(0), HEAD, body).unwrap();
@@ -91,8 +91,9 @@ fn a_connection_that_a_frame_waits_for_stays() {
     assert!(given_up > 10, "others take turns: {given_up}");
 }
 
-/// The first of so many ranks reads or writes memory of all others, or they do so with its memory. Each turn takes long, so that one
-/// piece of the data takes some of what any connection may stay. Answers also how many connections the first had at a time.
+/// The first of so many ranks reads or writes memory of all others, or they do so with its memory. Each turn takes
+/// long, so that one piece of the data takes a part of the time for which a connection may stay. Returns also the most
+/// connections of the first at a time.
 fn move_data(
     config: StreamsConfig,
     pairs: u32,
@@ -121,7 +122,7 @@ fn move_data(
 }
 
 /// All of them.
-const WAYS: [(WorkKind, bool); 4] = [
+const TRANSFERS: [(WorkKind, bool); 4] = [
     (WorkKind::Read, true),
     (WorkKind::Read, false),
     (WorkKind::Write, true),
@@ -135,11 +136,14 @@ fn data_get_through_where_there_are_more_peers_than_connections() {
             most_open,
             ..StreamsConfig::of(0, 13)
         };
-        for way in WAYS {
-            let (world, _) = move_data(config, pairs, 768 << 10, way);
-            // None was given up that moved them.
+        for transfer in TRANSFERS {
+            let (world, _) = move_data(config, pairs, 768 << 10, transfer);
+            // None was evicted while it moved data.
             let broken: u64 = world.all.iter().map(|tcp| tcp.counts().broken.get()).sum();
-            assert!(broken <= 20, "{most_open} {pairs} {way:?}: {broken} broke");
+            assert!(
+                broken <= 20,
+                "{most_open} {pairs} {transfer:?}: {broken} broke"
+            );
         }
     }
 }
@@ -147,13 +151,13 @@ fn data_get_through_where_there_are_more_peers_than_connections() {
 #[test]
 fn while_many_connections_move_data_others_wait() {
     let (ranks, pairs) = (200, 4);
-    for way in WAYS {
-        let (world, most) = move_data(StreamsConfig::of(0, ranks), pairs, 64 << 10, way);
-        // And those who were at the door by then, and who were called.
-        assert!(most <= 2 * 4 + 64 + MOST_CALLS, "{way:?}: {most}");
+    for transfer in TRANSFERS {
+        let (world, most) = move_data(StreamsConfig::of(0, ranks), pairs, 64 << 10, transfer);
+        // And the waiting incoming connections, and the outgoing attempts.
+        assert!(most <= 2 * 4 + 64 + MOST_CALLS, "{transfer:?}: {most}");
         assert!(world.complaints.is_empty(), "{:?}", world.complaints);
     }
 }
 
-/// Bodies of one peer that are lent at a time.
+/// Lent bodies of one peer at a time.
 const MOST_LENT: u32 = 32;

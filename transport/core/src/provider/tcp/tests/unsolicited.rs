@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Data that come with the frame that announces them: who reads them waits for nobody, what nobody reads is bounded, and a peer that does
-//! not keep to the rules is refused.
+//! Data that are sent with the frame that announces them: a read of them does not wait, unread data are bounded, and a
+//! peer that violates the protocol is refused.
 
 use super::super::memory::{MemoryRange, lent_for_ever};
 use super::super::packet::{MOST_UNSOLICITED_BYTES, TcpPacketKind};
@@ -12,13 +12,13 @@ use crate::{Peer, RemoteKey, WorkId};
 
 const BYTES: usize = 100_000;
 
-/// Two processes that are connected.
+/// Two connected processes.
 fn connected() -> World {
     let mut world = World::new(StreamsConfig::of(0, 2), 8);
     world.send(1, 0);
-    world.until("the connection", |world| world.heard[0][1] == 1);
+    world.until("the connection", |world| world.received[0][1] == 1);
     world.send(0, 1);
-    world.until("the other way", |world| world.heard[1][0] == 1);
+    world.until("the other way", |world| world.received[1][0] == 1);
     world
 }
 
@@ -39,7 +39,7 @@ struct Place {
 }
 
 impl Place {
-    /// Whether all of it is that.
+    /// Whether all bytes have this value.
     fn is_all(&self, content: u8) -> bool {
         let mut copy = vec![!content; self.bytes];
         MemoryRange::exported(self.address, self.bytes).copy_to(&mut copy);
@@ -47,7 +47,7 @@ impl Place {
     }
 }
 
-/// Process 1 reads what was announced.
+/// Process 1 reads the announced data.
 fn read(world: &mut World, key: RemoteKey) -> Place {
     let bytes = usize::try_from(key.bytes).unwrap();
     let lease = lent_for_ever(vec![0; bytes]);
@@ -65,7 +65,7 @@ fn a_read_of_what_was_announced_waits_for_nobody() {
     let mut world = connected();
     let key = announce(&mut world, 7, BYTES);
     world.until("the data", |world| {
-        world.heard[1][0] == 2 && !world.all[1].moves.is_any_expected(0)
+        world.received[1][0] == 2 && !world.all[1].moves.is_any_expected(0)
     });
     assert_eq!(kept(&world), 1);
     // The owner computes from now on.
@@ -87,10 +87,10 @@ fn what_nobody_reads_is_bounded_and_the_sender_hears_of_it() {
             key
         })
         .collect();
-    world.until("all", |world| world.heard[1][0] == 4 + u32::from(most));
+    world.until("all", |world| world.received[1][0] == 4 + u32::from(most));
     (0..100).for_each(|_| world.turn());
     assert_eq!(kept(&world), usize::from(most));
-    assert!(world.all[0].moves.desk(1).refrains > 0);
+    assert!(world.all[0].moves.queue(1).bare_announcements > 0);
     for (content, key) in (0..).zip(keys) {
         let before = world.worked[1];
         let place = read(&mut world, key);
@@ -98,7 +98,7 @@ fn what_nobody_reads_is_bounded_and_the_sender_hears_of_it() {
         assert!(place.is_all(content), "{content}");
     }
     assert_eq!(kept(&world), 0);
-    // The next ones go without.
+    // The next ones are sent without data.
     announce(&mut world, 1, BYTES);
     (0..100).for_each(|_| world.turn());
     assert_eq!(kept(&world), 0);
@@ -118,7 +118,7 @@ fn what_was_kept_for_long_makes_room() {
     let key = announce(&mut world, 9, BYTES);
     (0..200).for_each(|_| world.turn());
     assert_eq!(kept(&world), most);
-    assert_eq!(world.all[0].moves.desk(1).refrains, 0);
+    assert_eq!(world.all[0].moves.queue(1).bare_announcements, 0);
     world.busy = vec![0];
     let place = read(&mut world, key);
     world.until("the read", |world| world.worked[1] == 1);
@@ -150,12 +150,14 @@ fn a_read_of_what_was_announced_and_withdrawn_ends() {
             true => connected(),
             false => World::new(StreamsConfig::of(0, 2), 8),
         };
-        let before = world.heard[1][0];
+        let before = world.received[1][0];
         let keys: Vec<RemoteKey> = (0..8).map(|_| announce(&mut world, 7, BYTES)).collect();
         for key in &keys {
             world.all[0].withdraw(Peer(1), *key);
         }
-        world.until("the announcements", |world| world.heard[1][0] == before + 8);
+        world.until("the announcements", |world| {
+            world.received[1][0] == before + 8
+        });
         for (ended, key) in (1..).zip(keys) {
             let place = read(&mut world, key);
             world.until("the read", |world| world.ended == ended);
@@ -175,7 +177,7 @@ fn what_is_declined_is_dropped_and_the_sender_hears_of_it() {
     world.all[1].decline(Peer(0), key);
     assert_eq!(kept(&world), 0);
     world.until("the word", |world| {
-        world.all[0].moves.find_desk(1).unwrap().refrains > 0
+        world.all[0].moves.find_queue(1).unwrap().bare_announcements > 0
     });
 }
 
@@ -233,7 +235,7 @@ fn announcements_that_make_no_sense_are_refused() {
         is_ended(&mut tcp, &mut liar.stream);
         let words = tcp.next_complaint().unwrap();
         assert!(words.contains("makes no sense"), "{words}");
-        // Others do not notice.
+        // Others are not affected.
         _ = Liar::join(&mut tcp, 2, 1);
     }
 }

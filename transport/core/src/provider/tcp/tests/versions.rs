@@ -8,7 +8,7 @@ use super::super::{StreamsConfig, address, proof};
 use super::world::World;
 use crate::Peer;
 
-/// The words of another version: ours with its number, and so long.
+/// A message of another version: ours with its number and length.
 fn words(ours: &[u8], version: u8, bytes: usize) -> Vec<u8> {
     let mut words = ours.to_vec();
     words[8..10].copy_from_slice(&[version, 0]);
@@ -16,8 +16,8 @@ fn words(ours: &[u8], version: u8, bytes: usize) -> Vec<u8> {
     words
 }
 
-/// Sends all of it by hand.
-fn say(world: &mut World, from: usize, sock: Sock, bytes: &[u8]) {
+/// Sends all the bytes on a raw socket.
+fn send_raw(world: &mut World, from: usize, sock: Sock, bytes: &[u8]) {
     let mut sent = 0;
     while sent < bytes.len() {
         world.net.advance();
@@ -26,19 +26,19 @@ fn say(world: &mut World, from: usize, sock: Sock, bytes: &[u8]) {
     }
 }
 
-/// What comes by hand, until the end of the connection.
-fn hear(world: &mut World, at: usize, sock: Sock) -> Vec<u8> {
-    let mut heard = Vec::new();
+/// The bytes that arrive, until the end of the connection.
+fn receive_raw(world: &mut World, at: usize, sock: Sock) -> Vec<u8> {
+    let mut received = Vec::new();
     for _ in 0..10_000 {
         world.turn();
         let mut place = [0; 100];
         let sockets = &mut world.all[at].links.sockets;
         match sockets.receive(sock, None, &mut place) {
-            Ok(got) => heard.extend_from_slice(&place[..got]),
-            Err(_) => return heard,
+            Ok(got) => received.extend_from_slice(&place[..got]),
+            Err(_) => return received,
         }
     }
-    panic!("it does not end, after {heard:?}");
+    panic!("it does not end, after {received:?}");
 }
 
 #[test]
@@ -52,8 +52,8 @@ fn a_caller_of_another_version_is_answered_and_named_once() {
         let to = SocketAddr::from(([10, 0, 0, 0], 1));
         let sock = world.all[1].links.sockets.connect(to).unwrap();
         let hello = words(&[magic, &hello[8..]].concat(), 1, bytes);
-        say(&mut world, 1, sock, &hello);
-        assert_eq!(hear(&mut world, 1, sock), ours, "{bytes}");
+        send_raw(&mut world, 1, sock, &hello);
+        assert_eq!(receive_raw(&mut world, 1, sock), ours, "{bytes}");
         world.all[1].links.sockets.close(sock);
     }
     let [(rank, words)] = &world.complaints[..] else {
@@ -85,7 +85,7 @@ fn a_host_of_another_version_is_named_once_and_at_once() {
                     break sock;
                 }
             };
-            say(&mut world, 1, sock, &riddle);
+            send_raw(&mut world, 1, sock, &riddle);
             world.all[1].links.sockets.close(sock);
         }
         (0..1000).for_each(|_| world.turn());

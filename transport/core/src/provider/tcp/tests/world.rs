@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Some processes on a fake network of streams, which take turns.
+//! Several processes on a fake network of streams, which take turns.
 
 use super::super::{FakeSockets, FakeStreams, StreamKey, StreamsConfig, Tcp};
 use crate::provider::verbs::NetLimits;
@@ -17,13 +17,13 @@ pub(super) const SECOND: u64 = 1_000_000_000;
 pub(super) struct World {
     pub(super) net: FakeStreams,
     pub(super) all: Vec<Tcp<FakeSockets>>,
-    /// Frames that came, by receiver and sender.
-    pub(super) heard: Vec<Vec<u32>>,
-    /// Works that have ended well, by whose they are.
+    /// Frames that arrived, by receiver and sender.
+    pub(super) received: Vec<Vec<u32>>,
+    /// Works that succeeded, by process.
     pub(super) worked: Vec<u32>,
-    /// Works that have ended however.
+    /// Works that have ended, with any outcome.
     pub(super) ended: u32,
-    /// Those that take no turns: they compute.
+    /// Processes that take no turns: they compute.
     pub(super) busy: Vec<u32>,
     pub(super) complaints: Vec<(u32, String)>,
 }
@@ -44,7 +44,7 @@ impl World {
     pub(super) fn of(config: StreamsConfig, net: FakeStreams, all: Vec<Tcp<FakeSockets>>) -> Self {
         Self {
             all,
-            heard: vec![vec![0; config.ranks as usize]; config.ranks as usize],
+            received: vec![vec![0; config.ranks as usize]; config.ranks as usize],
             worked: vec![0; config.ranks as usize],
             ended: 0,
             busy: Vec::new(),
@@ -53,7 +53,7 @@ impl World {
         }
     }
 
-    /// Each polls once, and time passes.
+    /// Polls each once, and lets time pass.
     pub(super) fn turn(&mut self) {
         for me in 0..u32::try_from(self.all.len()).unwrap() {
             if !self.busy.contains(&me) {
@@ -77,7 +77,7 @@ impl World {
         for index in 0..completions.len() {
             let (me, done) = (me as usize, WorkOutcome::Done);
             match completions.take(index) {
-                Some(Completion::Arrived(it)) => self.heard[me][it.peer.0 as usize] += 1,
+                Some(Completion::Arrived(it)) => self.received[me][it.peer.0 as usize] += 1,
                 Some(Completion::Worked { outcome, .. }) => {
                     self.worked[me] += u32::from(outcome == done);
                     self.ended += 1;
@@ -87,7 +87,7 @@ impl World {
         }
     }
 
-    /// Reads go over several connections from so many bytes on.
+    /// Sets the least size of reads over several connections.
     pub(super) fn share_from(&mut self, bytes: u64) {
         for tcp in &mut self.all {
             tcp.links.limits.shared_bytes = bytes;
@@ -99,7 +99,7 @@ impl World {
         tcp.post_send(Peer(to), HEAD, b"x").unwrap();
     }
 
-    /// Turns until something holds.
+    /// Runs turns until something holds.
     pub(super) fn until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
         for _ in 0..200_000 {
             if holds(self) {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How connections come to be: this process calls a peer, or is called; then both prove who they are (`proof.rs`), and join.
+//! Establishing connections: this process connects to a peer (a *call*), or is connected to; then both prove their
+//! identity (`proof.rs`), and join.
 //!
-//! Where two call each other at once, the call of the one that counts as the first is the one that counts, if it has got through; the
-//! other one is told to yield, and gives its own call up when it is called. Whoever joins twice means the later one: the peer has seen
-//! before this process that the former broke.
+//! Where two processes call each other at once, the call of the one with precedence counts, if it has got through; the
+//! other one gets the verdict to yield, and abandons its own call when it is called. When a peer joins a second time,
+//! the later connection counts: the peer has noticed before this process that the former broke.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -24,11 +25,11 @@ use super::{address, eviction, proof};
 pub(super) enum HandshakeRefusal {
     /// The connection ended.
     Io(io::Error),
-    /// What came was wrong.
+    /// An invalid message.
     Wrong(HandshakeFault),
-    /// Another process was meant, or a rule decides so.
+    /// Another process was meant, or a rule rejects the connection.
     Verdict(HandshakeVerdict),
-    /// A peer wants a connection more that it may not have, as these words say.
+    /// A peer wants a further connection that it may not have, for this reason.
     Rail(u32, &'static str),
 }
 
@@ -44,9 +45,9 @@ impl From<HandshakeFault> for HandshakeRefusal {
     }
 }
 
-/// This process calls.
+/// Calls by this process.
 impl<S: Sockets> TcpLinks<S> {
-    /// Begins to connect to a peer, unless that was begun before.
+    /// Starts to connect to a peer, unless that was done.
     pub(super) fn call(&mut self, peer: u32) {
         let side = self.of(peer);
         if side.call.is_some() || side.line.is_some() || side.lost.is_some() {
@@ -71,7 +72,7 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// The same, behind all others that are to be called.
+    /// The same, at the end of the queue.
     pub(super) fn call_later(&mut self, peer: u32) {
         let now_ns = self.now_ns;
         let side = self.of(peer);
@@ -85,7 +86,7 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// Calls those whose turn has come.
+    /// Starts the calls whose turn has come.
     pub(super) fn start_calls(&mut self) {
         let now_ns = self.now_ns;
         while !self.is_full()
@@ -98,9 +99,10 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// A call that has its turn waits for the next one, or for the peer alone. It connects no further meanwhile, and keeps what the peer's
-    /// system has taken, one connection for each of its addresses at most. All that are kept so are no more than there may be connections,
-    /// and take a part of the descriptors alone: the program wants some, too.
+    /// Ends the turn of a call, which waits for the next one, or for the peer alone. It makes no further connections
+    /// meanwhile, and keeps those that the peer's system has accepted, at most one for each of its addresses. All
+    /// connections kept so are at most as many as there may be connections, and take only a part of the descriptors:
+    /// the program needs some, too.
     pub(super) fn put_off(&mut self, peer: u32) {
         let socks = |peer: u32| {
             let call = self.find(peer).and_then(|side| side.call.as_ref());
@@ -112,8 +114,8 @@ impl<S: Sockets> TcpLinks<S> {
             .filter(|one| !self.calls.is_under_way(*one));
         let kept: usize = waiting.map(socks).sum();
         let most = self.limits.lines.min(self.sockets.most_open() / KEPT_PART);
-        let heard = self.find(peer).and_then(|side| side.call.as_ref());
-        if kept + heard.map_or(0, |call| call.heard().len()) > most {
+        let call = self.find(peer).and_then(|side| side.call.as_ref());
+        if kept + call.map_or(0, |call| call.accepted().len()) > most {
             return self.let_go(peer);
         }
         let call = self.of(peer).call.as_mut();
@@ -126,7 +128,7 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// The same, but nothing is kept: others need the descriptors.
+    /// The same, but no connection is kept: the descriptors are needed.
     pub(super) fn let_go(&mut self, peer: u32) {
         let call = self.of(peer).call.as_mut();
         let socks = call.map(|call| call.let_go()).unwrap_or_default();
@@ -134,8 +136,8 @@ impl<S: Sockets> TcpLinks<S> {
         self.calls.wait(peer);
     }
 
-    /// A call that stands aside takes turns again, if there is something to be done about it.
-    fn see_whether_aside(&mut self, peer: u32) {
+    /// Queues a call that stands aside again, if it has connections to make.
+    fn requeue_if_useful(&mut self, peer: u32) {
         let call = self.find(peer).and_then(|side| side.call.as_ref());
         let has_to_do = call.is_some_and(|call| !call.may_stand_aside());
         if has_to_do && self.calls.is_aside(peer) {
@@ -143,7 +145,7 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// Ends a call; `but`: the connection that goes on.
+    /// Ends a call; `but`: the connection that is kept.
     pub(super) fn end_call(&mut self, peer: u32, but: Option<Sock>) {
         let Some(call) = self.find_mut(peer).and_then(|side| side.call.take()) else {
             return;
@@ -158,20 +160,20 @@ impl<S: Sockets> TcpLinks<S> {
     pub(super) fn try_again(&mut self, peer: u32) {
         let now_ns = self.now_ns;
         let call = self.find(peer).and_then(|side| side.call.as_ref());
-        // It may be this process that was late: a connection that has been made meanwhile is no failure.
+        // This process may have polled late: a connection that was established meanwhile is no failure.
         let late = call.map(|call| call.late(now_ns)).unwrap_or_default();
         late.into_iter()
-            .for_each(|sock| self.go_on_with_call(peer, sock));
+            .for_each(|sock| self.continue_call(peer, sock));
         let call = self.find(peer).and_then(|side| side.call.as_ref());
         for index in 0..call.map_or(0, |call| call.tries.len()) {
             self.try_one(peer, index);
         }
     }
 
-    /// The same for one of them.
+    /// Connects to one address.
     fn try_one(&mut self, peer: u32, index: usize) {
         let now_ns = self.now_ns;
-        // What befell another one may have put the call off, or ended it.
+        // The failure of another one may have ended the call's turn, or the call.
         if !self.calls.is_under_way(peer) {
             return;
         }
@@ -208,7 +210,7 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// Begins to connect; where there is no descriptor, with that of another connection.
+    /// Starts to connect; without a free descriptor, closes another connection for it.
     fn connect(&mut self, peer: u32, address: SocketAddr) -> io::Result<Sock> {
         match self.sockets.connect(address) {
             Err(error) if eviction::is_without_descriptors(&error) && self.free_one(Some(peer)) => {
@@ -222,31 +224,31 @@ impl<S: Sockets> TcpLinks<S> {
         let far = self.known.with(peer);
         let side = self.of(peer);
         let to = side.place.as_ref().map_or(0, |place| place.identity);
-        let (attempt, heard) = if is_rail {
+        let (attempt, welcomed) = if is_rail {
             (0, 0)
         } else {
             side.attempt = side.attempt.wrapping_add(1);
-            (side.attempt, side.heard_attempt)
+            (side.attempt, side.peer_attempt)
         };
         let hello = Hello {
             is_rail,
             from: far.known_as,
             to,
             attempt,
-            heard,
+            welcomed,
             nonce: [self.sockets.random(), self.sockets.random()],
         };
-        let mut talk = HandshakeStream::new(sock);
-        talk.say(&hello.to_bytes());
+        let mut stream = HandshakeStream::new(sock);
+        stream.enqueue(&hello.to_bytes());
         ConnectStage::Connecting {
-            talk,
+            stream,
             hello,
             since_ns: self.now_ns,
         }
     }
 
-    /// Something has happened to a connection of a call.
-    pub(super) fn go_on_with_call(&mut self, peer: u32, sock: Sock) {
+    /// Handles an event on a connection of a call.
+    pub(super) fn continue_call(&mut self, peer: u32, sock: Sock) {
         let now_ns = self.now_ns;
         let Some(side) = self.find_mut(peer) else {
             return;
@@ -268,7 +270,7 @@ impl<S: Sockets> TcpLinks<S> {
         match stepped {
             Ok(Stepped::At(stage)) => {
                 call.has_come(index, stage, now_ns);
-                self.see_whether_aside(peer);
+                self.requeue_if_useful(peer);
             }
             Ok(Stepped::Joined(Welcome { ack, rails, .. }, attempt)) => {
                 let line = TcpConnection::new(sock, self.numbers.next(), Vec::new());
@@ -287,7 +289,7 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// Who answers a call is of another installation: that is not mended by calling again.
+    /// The process that was called is of another installation: calling again does not help.
     fn complain_of_host(&mut self, peer: u32, index: usize, refusal: &HandshakeRefusal) {
         let HandshakeRefusal::Wrong(HandshakeFault::Version(version)) = refusal else {
             return;
@@ -301,22 +303,22 @@ impl<S: Sockets> TcpLinks<S> {
         let words = format!(
             "rank {peer}{}{host} cannot be reached at {address}: it {}",
             if host.is_empty() { "" } else { " on host " },
-            words_of_version(*version)
+            describe_version(*version)
         );
-        if self.strangers.is_news(address.ip(), "version") {
-            self.news.complain(words);
+        if self.unproven.is_first_report(address.ip(), "version") {
+            self.notices.complain(words);
         }
     }
 
-    /// One address of a peer has failed by this.
+    /// One address of a peer has failed for this reason.
     fn try_refused(&mut self, peer: u32, index: usize, refusal: &HandshakeRefusal) {
         let refusals = self
             .of(peer)
             .call
             .as_ref()
             .map_or(0, |call| call.tries[index].refusals);
-        self.try_failed(peer, index, &words_of(refusal));
-        // Nobody listens at that port, or somebody else does.
+        self.try_failed(peer, index, &describe_refusal(refusal));
+        // Nothing listens at that port, or another process does.
         let is_not_there = match refusal {
             HandshakeRefusal::Io(error) => error.kind() == io::ErrorKind::ConnectionRefused,
             HandshakeRefusal::Wrong(HandshakeFault::Garbage | HandshakeFault::Key)
@@ -329,7 +331,7 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// One address of a peer has failed; others may prove now.
+    /// One address of a peer has failed; another may prove now.
     pub(super) fn try_failed(&mut self, peer: u32, index: usize, why: &str) {
         let now_ns = self.now_ns;
         let Some(call) = self.of(peer).call.as_mut() else {
@@ -337,15 +339,15 @@ impl<S: Sockets> TcpLinks<S> {
         };
         call.tries[index].stage = ConnectStage::Failed { again_at_ns: 0 };
         call.tries[index].fail(why.to_owned(), now_ns);
-        call.see_whether_heard(now_ns);
+        call.note_accepted(now_ns);
         let was_proving = call.proving.take_if(|proving| *proving == index);
         let greeted = |stage: &ConnectStage| matches!(stage, ConnectStage::Greeted { .. });
         let others = call.tries.iter().filter(|one| greeted(&one.stage));
         let others = others.filter_map(|one| one.stage.sock());
         let others: Vec<Sock> = others.filter(|_| was_proving.is_some()).collect();
-        self.see_whether_aside(peer);
+        self.requeue_if_useful(peer);
         for sock in others {
-            self.go_on_with_call(peer, sock);
+            self.continue_call(peer, sock);
         }
     }
 
@@ -358,43 +360,46 @@ impl<S: Sockets> TcpLinks<S> {
         let sockets = &mut self.sockets;
         match stage {
             ConnectStage::Connecting {
-                mut talk,
+                mut stream,
                 hello,
                 since_ns,
             } => {
-                if !talk.push(sockets)? {
+                if !stream.push(sockets)? {
                     return Ok(Stepped::At(ConnectStage::Connecting {
-                        talk,
+                        stream,
                         hello,
                         since_ns,
                     }));
                 }
-                sockets.want_to_send(talk.sock, false);
-                self.step(peer, ConnectStage::Greeted { talk, hello }, may_prove)
+                sockets.want_to_send(stream.sock, false);
+                self.step(peer, ConnectStage::Greeted { stream, hello }, may_prove)
             }
-            ConnectStage::Greeted { mut talk, hello } if !may_prove => {
-                take_riddle_in(&mut talk, sockets)?;
-                Ok(Stepped::At(ConnectStage::Greeted { talk, hello }))
+            ConnectStage::Greeted { mut stream, hello } if !may_prove => {
+                take_riddle_in(&mut stream, sockets)?;
+                Ok(Stepped::At(ConnectStage::Greeted { stream, hello }))
             }
-            ConnectStage::Greeted { mut talk, hello } => {
-                let Some(riddle) = pull_first(&mut talk, sockets)? else {
-                    return Ok(Stepped::At(ConnectStage::Greeted { talk, hello }));
+            ConnectStage::Greeted { mut stream, hello } => {
+                let Some(riddle) = pull_first(&mut stream, sockets)? else {
+                    return Ok(Stepped::At(ConnectStage::Greeted { stream, hello }));
                 };
-                let meeting = self.answer_riddle(peer, &riddle, hello, &mut talk)?;
-                self.step(peer, ConnectStage::Proved { talk, meeting }, true)
+                let context = self.answer_riddle(peer, &riddle, hello, &mut stream)?;
+                self.step(peer, ConnectStage::Proved { stream, context }, true)
             }
-            ConnectStage::Proved { mut talk, meeting } => {
-                if !talk.push(sockets)? {
-                    sockets.want_to_send(talk.sock, true);
-                    return Ok(Stepped::At(ConnectStage::Proved { talk, meeting }));
+            ConnectStage::Proved {
+                mut stream,
+                context,
+            } => {
+                if !stream.push(sockets)? {
+                    sockets.want_to_send(stream.sock, true);
+                    return Ok(Stepped::At(ConnectStage::Proved { stream, context }));
                 }
-                sockets.want_to_send(talk.sock, false);
-                let Some(welcome) = talk.pull(sockets)? else {
-                    return Ok(Stepped::At(ConnectStage::Proved { talk, meeting }));
+                sockets.want_to_send(stream.sock, false);
+                let Some(welcome) = stream.pull(sockets)? else {
+                    return Ok(Stepped::At(ConnectStage::Proved { stream, context }));
                 };
-                let welcome = meeting.of_welcome(&welcome)?;
+                let welcome = context.of_welcome(&welcome)?;
                 match welcome.verdict {
-                    HandshakeVerdict::Joined => Ok(Stepped::Joined(welcome, meeting.hello.attempt)),
+                    HandshakeVerdict::Joined => Ok(Stepped::Joined(welcome, context.hello.attempt)),
                     verdict => Err(HandshakeRefusal::Verdict(verdict)),
                 }
             }
@@ -402,67 +407,67 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// Proves who this process is.
+    /// Sends the proof of this process.
     fn answer_riddle(
         &mut self,
         peer: u32,
         riddle: &[u8; proof::RIDDLE_BYTES],
         hello: Hello,
-        talk: &mut HandshakeStream,
+        stream: &mut HandshakeStream,
     ) -> Result<HandshakeContext, HandshakeRefusal> {
         let (verdict, nonce) = proof::of_riddle(riddle)?;
         match verdict {
             HandshakeVerdict::Joined => {}
-            // Nobody has proved anything yet who could say so.
+            // These verdicts come only after the proofs.
             HandshakeVerdict::Gone | HandshakeVerdict::NoRail => {
                 return Err(HandshakeRefusal::Wrong(HandshakeFault::Garbage));
             }
             verdict => return Err(HandshakeRefusal::Verdict(verdict)),
         }
         let keys = self.secrets.with(peer);
-        let meeting = HandshakeContext { keys, hello, nonce };
-        let rails = self.rails_to_tell();
+        let context = HandshakeContext { keys, hello, nonce };
+        let rails = self.allowed_rails();
         let ack = match hello.is_rail {
             true => Ack::default(),
             false => self.of(peer).session.take_ack(),
         };
-        talk.say(&meeting.proof(ack, rails));
-        Ok(meeting)
+        stream.enqueue(&context.proof(ack, rails));
+        Ok(context)
     }
 }
 
 /// Calls that wait for their turn keep at most one of so many descriptors.
 const KEPT_PART: usize = 4;
 
-/// How far a call has come.
+/// Progress of a call.
 #[derive(Debug)]
 pub(super) enum Stepped {
     At(ConnectStage),
-    /// The peer has joined, by this attempt.
+    /// The peer has joined, on this attempt.
     Joined(Welcome, u32),
 }
 
-/// This process is called.
+/// Incoming connections.
 impl<S: Sockets> TcpLinks<S> {
-    /// Takes in those who have connected.
-    pub(super) fn open_door(&mut self) {
+    /// Accepts the waiting connections.
+    pub(super) fn accept_waiting(&mut self) {
         let now_ns = self.sockets.clock_ns();
         let mut has_taken = false;
-        while self.strangers.has_room(now_ns) && !self.is_full() {
+        while self.unproven.has_room(now_ns) && !self.is_full() {
             match self.sockets.accept() {
                 Ok(Some((sock, from))) => {
                     has_taken = true;
-                    if let Some(stranger) = self.strangers.take_for_another(now_ns) {
-                        self.close(stranger.talk.sock);
-                        self.complain_of_many(&stranger);
+                    if let Some(caller) = self.unproven.take_for_another(now_ns) {
+                        self.close(caller.stream.sock);
+                        self.complain_of_many(&caller);
                     }
                     self.own(sock, SockOwner::Stranger);
-                    self.strangers.add(sock, from, now_ns);
+                    self.unproven.add(sock, from, now_ns);
                 }
                 Ok(None) => return,
                 Err(error) if eviction::is_without_descriptors(&error) => {
                     if has_taken {
-                        // The system says so also where nobody else waits; if somebody does there is another sign.
+                        // The event also occurs when no further connection waits; if one does there is another event.
                         return;
                     }
                     if !self.free_one(None) {
@@ -472,73 +477,73 @@ impl<S: Sockets> TcpLinks<S> {
                 }
                 Err(error) => {
                     let here = IpAddr::from([0, 0, 0, 0]);
-                    if self.strangers.is_news(here, "accept") {
+                    if self.unproven.is_first_report(here, "accept") {
                         let words =
                             format!("a connection cannot be taken in: {error}; it is tried again");
-                        self.news.complain(words);
+                        self.notices.complain(words);
                     }
                     break;
                 }
             }
         }
-        self.is_crowded = !self.strangers.has_room(now_ns);
-        let give_way_ns = self.strangers.give_way_at_ns();
+        self.is_crowded = !self.unproven.has_room(now_ns);
+        let give_way_ns = self.unproven.replaceable_at_ns();
         let until_ns = give_way_ns.filter(|_| self.is_crowded);
-        // Else the kernel would say again and again that somebody waits.
+        // Else the kernel would report the waiting connection again and again.
         self.shut_until_ns = Some(until_ns.unwrap_or(now_ns + SHUT_NS));
-        self.sockets.want_callers(false);
+        self.sockets.watch_listeners(false);
     }
 
-    /// One of those who were taken in is gone: others that wait at the door are taken in soon, or at once if many are.
-    fn make_way(&mut self) {
-        let soon_ns = match self.strangers.has_much_room() {
+    /// An unauthenticated connection has ended: waiting ones are accepted soon, or at once if many have ended.
+    fn schedule_accept(&mut self) {
+        let soon_ns = match self.unproven.has_much_room() {
             true => self.now_ns,
             false => self.now_ns + CROWD_NS,
         };
         if let Some(until_ns) = self.shut_until_ns.as_mut().filter(|_| self.is_crowded) {
             *until_ns = soon_ns.min(*until_ns);
-            self.open_door_again();
+            self.resume_accepting();
         }
     }
 
-    /// Those who connect are taken in again, where nobody was for a while; there is a sign if somebody waits.
-    pub(super) fn open_door_again(&mut self) {
+    /// Accepts connections again after a pause; there is an event if one waits.
+    pub(super) fn resume_accepting(&mut self) {
         let is_over = |until_ns: &u64| *until_ns <= self.now_ns;
         if self
             .shut_until_ns
             .take_if(|until_ns| is_over(until_ns))
             .is_some()
         {
-            self.sockets.want_callers(true);
+            self.sockets.watch_listeners(true);
         }
     }
 
-    /// Something has happened to the connection of a stranger.
-    pub(super) fn go_on_with_stranger(&mut self, sock: Sock) {
-        let Some(mut stranger) = self.strangers.take(sock) else {
+    /// Handles an event on an unauthenticated connection.
+    pub(super) fn continue_unproven(&mut self, sock: Sock) {
+        let Some(mut caller) = self.unproven.take(sock) else {
             return;
         };
-        match self.listen(&mut stranger) {
-            Ok(None) => return self.strangers.put_back(stranger),
-            Ok(Some((peer, _, meeting))) if meeting.hello.is_rail => {
-                self.welcome_rail(peer, &meeting, stranger);
+        match self.listen(&mut caller) {
+            Ok(None) => return self.unproven.put_back(caller),
+            Ok(Some((peer, _, context))) if context.hello.is_rail => {
+                self.welcome_rail(peer, &context, caller);
             }
-            Ok(Some((peer, told, meeting))) => self.welcome(peer, told, &meeting, stranger),
+            Ok(Some((peer, report, context))) => self.welcome(peer, report, &context, caller),
             Err(refusal) => {
                 self.close(sock);
-                self.complain_of(&stranger, &refusal);
+                self.complain_of(&caller, &refusal);
             }
         }
-        self.make_way();
+        self.schedule_accept();
     }
 
-    /// Hears what a stranger says; answers the peer that it is, and what that tells, when it has proved it.
+    /// Processes the caller's messages; returns the peer and its proof's content when it is authenticated.
     fn listen(
         &mut self,
-        stranger: &mut UnprovenConnection,
-    ) -> Result<Option<(u32, Told, HandshakeContext)>, HandshakeRefusal> {
-        if stranger.meeting.is_none() {
-            let hello = match pull_first(&mut stranger.talk, &mut self.sockets) {
+        caller: &mut UnprovenConnection,
+    ) -> Result<Option<(u32, HandshakeReport, HandshakeContext)>, HandshakeRefusal> {
+        if caller.context.is_none() {
+            let hello = match pull_first(&mut caller.stream, &mut self.sockets) {
                 Ok(None) => return Ok(None),
                 Ok(Some(hello)) => Hello::of(&hello),
                 Err(HandshakeRefusal::Wrong(wrong)) => Err(wrong),
@@ -546,63 +551,64 @@ impl<S: Sockets> TcpLinks<S> {
             };
             let hello = match hello {
                 Err(HandshakeFault::Version(version)) => {
-                    // It sees ours, and can say so.
-                    stranger
-                        .talk
-                        .say(&proof::riddle(HandshakeVerdict::NotMe, [0; 2]));
-                    stranger.talk.push(&mut self.sockets)?;
+                    // It compares versions itself, and can report that.
+                    caller
+                        .stream
+                        .enqueue(&proof::riddle(HandshakeVerdict::NotMe, [0; 2]));
+                    caller.stream.push(&mut self.sockets)?;
                     return Err(HandshakeRefusal::Wrong(HandshakeFault::Version(version)));
                 }
                 hello => hello?,
             };
             let peer = hello.from;
             if hello.to != self.identity || !self.known.may_be(peer) {
-                stranger
-                    .talk
-                    .say(&proof::riddle(HandshakeVerdict::NotMe, [0; 2]));
-                stranger.talk.push(&mut self.sockets)?;
+                caller
+                    .stream
+                    .enqueue(&proof::riddle(HandshakeVerdict::NotMe, [0; 2]));
+                caller.stream.push(&mut self.sockets)?;
                 return Err(HandshakeRefusal::Verdict(HandshakeVerdict::NotMe));
             }
             let nonce = [self.sockets.random(), self.sockets.random()];
             let keys = self.secrets.with(peer);
-            stranger
-                .talk
-                .say(&proof::riddle(HandshakeVerdict::Joined, nonce));
-            stranger.meeting = Some((peer, HandshakeContext { keys, hello, nonce }));
+            caller
+                .stream
+                .enqueue(&proof::riddle(HandshakeVerdict::Joined, nonce));
+            caller.context = Some((peer, HandshakeContext { keys, hello, nonce }));
         }
-        if !stranger.talk.push(&mut self.sockets)? {
-            self.sockets.want_to_send(stranger.talk.sock, true);
+        if !caller.stream.push(&mut self.sockets)? {
+            self.sockets.want_to_send(caller.stream.sock, true);
             return Ok(None);
         }
-        self.sockets.want_to_send(stranger.talk.sock, false);
-        let proof = stranger.talk.pull(&mut self.sockets)?;
-        let (Some((peer, meeting)), Some(proof)) = (stranger.meeting, proof) else {
+        self.sockets.want_to_send(caller.stream.sock, false);
+        let proof = caller.stream.pull(&mut self.sockets)?;
+        let (Some((peer, context)), Some(proof)) = (caller.context, proof) else {
             return Ok(None);
         };
-        let told = meeting.of_proof(&proof)?;
-        Ok(Some((peer, told, meeting)))
+        let report = context.of_proof(&proof)?;
+        Ok(Some((peer, report, context)))
     }
 
-    /// Joins a caller that has proved who it is, or tells it why not.
+    /// Joins an authenticated caller, or sends it the reason why not.
     fn welcome(
         &mut self,
         peer: u32,
-        told: Told,
-        meeting: &HandshakeContext,
-        mut stranger: UnprovenConnection,
+        report: HandshakeReport,
+        context: &HandshakeContext,
+        mut caller: UnprovenConnection,
     ) {
-        let (ack, rails) = told;
-        let sock = stranger.talk.sock;
+        let (ack, rails) = report;
+        let sock = caller.stream.sock;
         let (is_first, now_ns) = (self.known.with(peer).is_first, self.now_ns);
         let side = self.of(peer);
-        let is_old = meeting
+        let is_old = context
             .hello
             .attempt
-            .wrapping_sub(side.heard_attempt)
+            .wrapping_sub(side.peer_attempt)
             .cast_signed()
             <= 0;
-        // It has called before it has welcomed the call that led to the connection that there is.
-        let is_stale = |attempt: u32| meeting.hello.heard.wrapping_sub(attempt).cast_signed() < 0;
+        // It has called before it has welcomed the call that led to the present connection.
+        let is_stale =
+            |attempt: u32| context.hello.welcomed.wrapping_sub(attempt).cast_signed() < 0;
         let has_crossed = side
             .line
             .as_ref()
@@ -620,44 +626,44 @@ impl<S: Sockets> TcpLinks<S> {
             HandshakeVerdict::Joined
         };
         if verdict != HandshakeVerdict::Joined {
-            stranger
-                .talk
-                .say(&meeting.welcome(verdict, Ack::default(), 0));
-            // Where that does not get through it learns as much from the end of the connection.
-            _ = stranger.talk.push(&mut self.sockets);
+            caller
+                .stream
+                .enqueue(&context.welcome(verdict, Ack::default(), 0));
+            // If that does not get through, the end of the connection has the same effect.
+            _ = caller.stream.push(&mut self.sockets);
             return self.close(sock);
         }
-        side.heard_attempt = meeting.hello.attempt;
+        side.peer_attempt = context.hello.attempt;
         if self.hang_up(peer) {
             self.counts.broken.add(1);
         }
-        let told = self.of(peer).session.take_ack();
-        let our_rails = if rails == 0 { 0 } else { self.rails_to_tell() };
-        let first = meeting.welcome(verdict, told, our_rails).to_vec();
+        let our_ack = self.of(peer).session.take_ack();
+        let our_rails = if rails == 0 { 0 } else { self.allowed_rails() };
+        let first = context.welcome(verdict, our_ack, our_rails).to_vec();
         let line = TcpConnection::new(sock, self.numbers.next(), first);
         self.join(peer, line, (ack, rails));
     }
 
-    /// Somebody was sent away so that others are heard.
-    fn complain_of_many(&mut self, stranger: &UnprovenConnection) {
+    /// Warns that a connection was rejected to make room for others.
+    fn complain_of_many(&mut self, caller: &UnprovenConnection) {
         let now_ns = self.sockets.clock_ns();
-        let is_long = self.strangers.is_long_crowded(now_ns);
-        if is_long && self.strangers.is_news(IpAddr::from([0, 0, 0, 0]), "many") {
-            self.news.complain(format!(
+        let is_long = self.unproven.is_long_crowded(now_ns);
+        if is_long
+            && self
+                .unproven
+                .is_first_report(IpAddr::from([0, 0, 0, 0]), "many")
+        {
+            self.notices.complain(format!(
                 "for 10 s more have connected than prove to be of this job, and the oldest are sent away, as one from {}: ranks connect \
                  again, others should not connect at all",
-                stranger.from
+                caller.from
             ));
         }
     }
 
-    /// Somebody was sent away: who should know is told.
-    pub(super) fn complain_of(
-        &mut self,
-        stranger: &UnprovenConnection,
-        refusal: &HandshakeRefusal,
-    ) {
-        let (from, ip) = (stranger.from, stranger.from.ip());
+    /// Warns about a rejected connection, where the user should know.
+    pub(super) fn complain_of(&mut self, caller: &UnprovenConnection, refusal: &HandshakeRefusal) {
+        let (from, ip) = (caller.from, caller.from.ip());
         let (what, words) = match refusal {
             HandshakeRefusal::Wrong(HandshakeFault::Key) => (
                 "key",
@@ -668,33 +674,33 @@ impl<S: Sockets> TcpLinks<S> {
                 ("garbage", "is no process of an MPI job".to_owned())
             }
             HandshakeRefusal::Wrong(HandshakeFault::Version(version)) => {
-                ("version", words_of_version(*version))
+                ("version", describe_version(*version))
             }
             HandshakeRefusal::Rail(peer, why) => (
                 "rail",
                 format!("is rank {peer}, which wants another connection {why}"),
             ),
-            // It has changed its mind, or has found another way, or computes since it has connected.
+            // The caller has given up, has another connection, or has been computing since it connected.
             HandshakeRefusal::Io(_) | HandshakeRefusal::Verdict(_) => return,
         };
         self.counts.refused.add(1);
-        if self.strangers.is_news(ip, what) {
-            self.news.complain(format!(
+        if self.unproven.is_first_report(ip, what) {
+            self.notices.complain(format!(
                 "somebody at {from} has connected and {words}: refused, which is said once of each host"
             ));
         }
     }
 }
 
-/// So long nobody is taken in where that fails.
+/// Pause before the next accept after a failure.
 const SHUT_NS: u64 = 50_000_000;
-/// The same where there was no room, and some of those who took it are gone.
+/// Pause where there was no room, and some of the connections that filled it have ended.
 const CROWD_NS: u64 = 5_000_000;
 
-/// Both have proved who they are.
+/// Joining, when both sides are authenticated.
 impl<S: Sockets> TcpLinks<S> {
-    /// From now on this connection carries what goes to a peer, which has told so much.
-    fn join(&mut self, peer: u32, line: TcpConnection, (ack, rails): Told) {
+    /// Makes this connection the line to a peer, whose handshake reported this state.
+    fn join(&mut self, peer: u32, line: TcpConnection, (ack, rails): HandshakeReport) {
         let sock = line.sock;
         self.end_call(peer, Some(sock));
         self.hang_up(peer);
@@ -706,7 +712,7 @@ impl<S: Sockets> TcpLinks<S> {
         self.own(sock, SockOwner::Line(peer));
         let (used, since_ns) = (self.turn, self.now_ns);
         let side = self.of(peer);
-        side.rails.told = rails;
+        side.rails.allowed = rails;
         side.silent_ns = 0;
         side.has_complained = false;
         side.line = Some(TcpConnection {
@@ -721,7 +727,7 @@ impl<S: Sockets> TcpLinks<S> {
         self.upshots.push_back(TcpLinkEvent::GoOn(peer));
     }
 
-    /// Takes in where a peer is found.
+    /// Records a peer's address.
     pub(super) fn learn_address(&mut self, peer: u32, part: Option<&[u8]>) {
         let place = part.and_then(address::from_record);
         let Some(place) = place.filter(|place| !place.addresses().is_empty()) else {
@@ -734,47 +740,48 @@ impl<S: Sockets> TcpLinks<S> {
     }
 }
 
-/// What a peer has of our stream, and how many connections it may have with this process; 0: it knows no rails.
-type Told = (Ack, u8);
+/// State that a peer reports in its handshake: its acknowledgement of our stream, and how many connections it allows
+/// with this process; 0: it does not support rails.
+type HandshakeReport = (Ack, u8);
 
-/// What has begun to come must be of this version.
-fn check_version(talk: &HandshakeStream) -> Result<(), HandshakeFault> {
-    match proof::foreign_version(talk.begun()) {
+/// Checks that the incoming message is of this version.
+fn check_version(stream: &HandshakeStream) -> Result<(), HandshakeFault> {
+    match proof::foreign_version(stream.begun()) {
         Some(version) => Err(HandshakeFault::Version(version)),
         None => Ok(()),
     }
 }
 
-/// The first message of the other side, if all of it has come.
+/// The other side's first message, if it is complete.
 fn pull_first<const BYTES: usize>(
-    talk: &mut HandshakeStream,
+    stream: &mut HandshakeStream,
     sockets: &mut impl Sockets,
 ) -> Result<Option<[u8; BYTES]>, HandshakeRefusal> {
-    let pulled = talk.pull(sockets);
-    check_version(talk)?;
+    let pulled = stream.pull(sockets);
+    check_version(stream)?;
     Ok(pulled?)
 }
 
-/// Leaves what has come of a riddle for later.
+/// Reads the available part of a RIDDLE, for later.
 fn take_riddle_in(
-    talk: &mut HandshakeStream,
+    stream: &mut HandshakeStream,
     sockets: &mut impl Sockets,
 ) -> Result<(), HandshakeRefusal> {
-    let took = talk.take_in::<{ proof::RIDDLE_BYTES }>(sockets);
-    check_version(talk)?;
+    let took = stream.take_in::<{ proof::RIDDLE_BYTES }>(sockets);
+    check_version(stream)?;
     Ok(took?)
 }
 
-/// For people: of a process with another version, and what to do.
-fn words_of_version(version: u16) -> String {
+/// The message for the user about a process with another version, and what to do.
+fn describe_version(version: u16) -> String {
     format!(
         "speaks version {version} of the protocol, and this process version {}: use one installation on all hosts",
         proof::VERSION
     )
 }
 
-/// For people.
-fn words_of(refusal: &HandshakeRefusal) -> String {
+/// The message for the user.
+fn describe_refusal(refusal: &HandshakeRefusal) -> String {
     match refusal {
         HandshakeRefusal::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
             "it has ended the connection".to_owned()
@@ -784,7 +791,7 @@ fn words_of(refusal: &HandshakeRefusal) -> String {
             "something else than an MPI process answers".to_owned()
         }
         HandshakeRefusal::Wrong(HandshakeFault::Version(version)) => {
-            format!("it {}", words_of_version(*version))
+            format!("it {}", describe_version(*version))
         }
         HandshakeRefusal::Wrong(HandshakeFault::Key) => {
             "a process of another job answers".to_owned()

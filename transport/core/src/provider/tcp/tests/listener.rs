@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Those who connect and say nothing, in great number.
+//! Many connections that send nothing.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,11 +9,11 @@ use super::super::{StreamsConfig, Tcp};
 use super::hostile::{Liar, complaint, connect, host, until};
 use super::world::{SECOND, World};
 
-/// Whether the system says that somebody has connected.
+/// Whether there is an event for a waiting connection.
 fn is_called<S: Sockets>(tcp: &mut Tcp<S>) -> bool {
-    let mut signs = Vec::new();
-    tcp.links.sockets.look(&mut signs);
-    signs.contains(&SockEvent::Door)
+    let mut sock_events = Vec::new();
+    tcp.links.sockets.look(&mut sock_events);
+    sock_events.contains(&SockEvent::Incoming)
 }
 
 #[test]
@@ -22,9 +22,9 @@ fn a_crowd_that_says_nothing_wakes_nobody_again_and_again() {
     let crowd: Vec<_> = (0..100).map(|_| connect(&tcp)).collect();
     until(&mut tcp, |tcp, _| tcp.links.shut_until_ns.is_some());
     assert!(!is_called(&mut tcp), "many wait, and there is no room");
-    // They give way after a moment, and whoever knows the key is heard behind them.
+    // They are closed after a moment, and a peer with the key is accepted after them.
     _ = Liar::join(&mut tcp, 1, 1);
-    // So many may be ranks of a large job: nothing is said of them at once.
+    // So many may be ranks of a large job: no warning at once.
     assert_eq!(complaint(&mut tcp), "");
     drop(crowd);
 }
@@ -43,13 +43,13 @@ fn where_nobody_leaves_the_door_is_opened_when_others_have_to_give_way() {
     assert!(due(&world) > Duration::from_millis(90), "{:?}", due(&world));
     (0..1000).for_each(|_| world.turn());
     assert!(!is_called(&mut world.all[0]));
-    // One that leaves makes room, which is seen soon; all others that wait are still too many.
+    // One that ends makes room, which is used soon; the others that wait are still too many.
     let sockets = &mut world.all[1].links.sockets;
     let (first, rest) = crowd.split_first().unwrap();
     sockets.close(*first);
     (0..20).for_each(|_| world.turn());
     assert!(due(&world) < Duration::from_millis(6), "{:?}", due(&world));
-    // Many that leave make room at once.
+    // Many that end make room at once.
     let sockets = &mut world.all[1].links.sockets;
     rest[..63].iter().for_each(|sock| sockets.close(*sock));
     (0..20).for_each(|_| world.turn());

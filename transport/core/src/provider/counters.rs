@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What providers count: the process that counts goes on, and any thread or signal handler may read meanwhile.
+//! Counters of providers: the owner increments them, and any thread or signal handler may read them meanwhile.
 
 use std::sync::Arc;
 
@@ -9,27 +9,27 @@ use super::shm::WordCounts;
 use super::verbs::{NetStats, PortCounts};
 use crate::Peer;
 
-/// What a fabric has moved so far; for tests.
+/// Totals of a fabric; for tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FabricStats {
     /// Frames posted.
     pub sends: u64,
-    /// Bells rung because the receiver did not look.
+    /// Bells rung because the receiver was not polling.
     pub bells: u64,
-    /// Wake-up calls made.
+    /// Wake-up system calls.
     pub wakes: u64,
-    /// Times this process went to sleep.
+    /// Times that this process slept.
     pub sleeps: u64,
     /// Bytes read from peers' memory by this process.
     pub read_bytes: u64,
-    /// Bytes of reads that the owner of the data has written instead.
+    /// Bytes of reads that the owner of the data wrote instead.
     pub helped_bytes: u64,
-    /// Frames and offers that made no sense.
+    /// Frames and offers that were malformed.
     pub refused: u64,
 }
 
 impl FabricStats {
-    /// Both.
+    /// The sum of both.
     pub(super) fn with(self, other: &Self) -> Self {
         Self {
             sends: self.sends + other.sends,
@@ -48,7 +48,7 @@ pub struct FabricCounters {
 }
 
 impl FabricCounters {
-    /// What shared memory and waiting have moved.
+    /// Totals of shared memory and waiting.
     #[must_use]
     pub fn stats(&self) -> FabricStats {
         FabricStats {
@@ -57,14 +57,14 @@ impl FabricCounters {
         }
     }
 
-    /// Words that went to a peer by the fast path of words, which counts nothing itself, and the bytes in them. Never more
-    /// than went, and less only while a send is under way.
+    /// Words sent to a peer by the fast path of words, which does no counting itself, and the bytes in them. Never
+    /// more than were sent, and less only while a send is in progress.
     #[must_use]
     pub fn words(&self, peer: Peer) -> (u64, u64) {
         self.words.of(peer)
     }
 
-    /// What the network did: frames posted, what made no sense, and the rest.
+    /// Totals of the network: frames posted, malformed frames, and its own statistics.
     #[must_use]
     pub fn net(&self) -> (FabricStats, NetStats) {
         self.net
@@ -73,7 +73,7 @@ impl FabricCounters {
     }
 }
 
-/// Counted between the ranks of a node: see [`FabricStats`].
+/// Counters of traffic between the ranks of a node: see [`FabricStats`].
 #[derive(Debug, Default)]
 pub(super) struct ShmCounts {
     pub(super) bells: Own64,
@@ -85,7 +85,7 @@ pub(super) struct ShmCounts {
 }
 
 impl ShmCounts {
-    /// But for what was sent.
+    /// The counters without the sends.
     pub(super) fn seen(&self) -> FabricStats {
         FabricStats {
             sends: 0,
@@ -99,7 +99,7 @@ impl ShmCounts {
     }
 }
 
-/// Counted over a network: see [`FabricStats`] and [`NetStats`].
+/// Counters of network traffic: see [`FabricStats`] and [`NetStats`].
 #[derive(Debug, Default)]
 pub(super) struct NetCounts {
     pub(super) sends: Own64,
