@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What arrives: packets go through their peer's session and come out as frames, in order.
+//! Arriving packets: they pass through their peer's session and are delivered as frames, in order.
 //!
-//! Messages of one word that come in order over their peer's queue pair are looked for one by one (`fast_receive.rs`), while nothing else
-//! is to be done.
+//! Messages of one word that arrive in order over their peer's queue pair are polled for one by one (`fast_receive.rs`)
+//! while there is nothing else to do.
 //!
-//! Everything here was written by somebody else. Who it is from is believed only if it came from the queue pair that this
-//! peer is known to have; lengths are those that the device counted.
+//! All input here is untrusted. A source is believed only if the packet came from the queue pair that this peer is
+//! known to have; lengths are those that the device reports.
 
 use session::{ACK_EVERY, PacketVerdict, Slot};
 
@@ -18,16 +18,16 @@ use super::ready::is_assembled;
 use super::wire::{self, ASKS, BEGINS, ENDS, HEADER_BYTES, StreamPacket, WireMessage};
 use crate::{Arrived, Completion, Completions, Head, Peer, RecvBuffer};
 
-/// Bytes of a packet whose body travels on inside the completion.
+/// Length of a packet whose body fits in a completion, in bytes.
 const SHORT_BYTES: usize = HEADER_BYTES + ring::SLOT_BODY_BYTES;
 
 impl<P: VerbsPort> Verbs<P> {
-    /// A receive has ended: what is in its buffer.
+    /// Handles a completed receive.
     #[inline(always)]
     pub(super) fn take_filled(&mut self, buffer: Slot, done: &Done, completions: &mut Completions) {
         let receives = self.streams.links.rails.receives(buffer);
         if done.status != WorkStatus::Success {
-            // Its queue pair broke, which the other queue tells.
+            // Its queue pair broke; the send completion queue reports that.
             return self.streams.links.rails.give_back(buffer);
         }
         let mut start = [0; SHORT_BYTES];
@@ -73,7 +73,7 @@ impl<P: VerbsPort> Verbs<P> {
         }
     }
 
-    /// Whether what came in a buffer can be from this peer.
+    /// Whether the packet in a buffer can be from this peer.
     #[inline(always)]
     fn is_from(&self, source: u32, done: &Done, buffer: Slot) -> bool {
         let links = &self.streams.links;
@@ -81,7 +81,7 @@ impl<P: VerbsPort> Verbs<P> {
         links.pairs.is_from(source, done, buffer, sides, rails)
     }
 
-    /// Whether a datagram is from a peer whose address is asked for; there is room for some of those.
+    /// Whether to hold a datagram from a peer whose address has been requested; there is room for some of those.
     #[cold]
     fn is_stranger(&mut self, source: u32, buffer: Slot) -> bool {
         let links = &self.streams.links;
@@ -100,11 +100,11 @@ impl<P: VerbsPort> Verbs<P> {
         self.streams.links.strangers.has_room()
     }
 
-    /// The address of a peer is known now: what came from it before.
+    /// Handles the datagrams held for a peer, now that its address is known.
     #[cold]
     pub(super) fn meet_strangers(&mut self, peer: u32) {
         for (buffer, number) in self.streams.links.strangers.take(peer) {
-            // As if it came now; what it completes waits for the next poll.
+            // As if they arrived now; their completions wait for the next poll.
             let mut completions = Completions::new();
             let done = Done {
                 source: number,
@@ -137,7 +137,7 @@ impl<P: VerbsPort> Verbs<P> {
         }
     }
 
-    /// A peer is reached by another network for good: nothing is kept of who says to be it.
+    /// The peer is reached by another network from now on: drops the datagrams held for it, and refuses later ones.
     pub(in crate::provider) fn shut_out(&mut self, peer: Peer) {
         for (buffer, _) in self.streams.links.strangers.shut_out(peer.0) {
             self.streams.links.counts.refused.add(1);
@@ -168,7 +168,8 @@ impl<P: VerbsPort> Verbs<P> {
             .acknowledge(packet.ack, links.schedule.now_ns, |slot| {
                 sends.release(slot)
             });
-        // What came too early must leave room for what it waits for. Reliable queue pairs do not send anything twice.
+        // Packets that came too early must leave room for the one that is missing. Reliable queue pairs send nothing
+        // twice.
         let receives = &links.rails[usize::from(rail_of(buffer))].receives;
         let can_wait = !by_datagram || receives.has_datagram_buffers();
         let verdict = side.session.accept(packet.number, buffer, can_wait);
@@ -202,7 +203,7 @@ impl<P: VerbsPort> Verbs<P> {
         }
     }
 
-    /// Packets that were put aside until their turn came.
+    /// Delivers packets that came early and are next now.
     #[inline(always)]
     fn deliver_held(&mut self, peer: u32, completions: &mut Completions) {
         while let Some(side) = self.streams.links.sides.get_mut(peer)
@@ -219,7 +220,7 @@ impl<P: VerbsPort> Verbs<P> {
         }
     }
 
-    /// Hands a packet up whose turn it is.
+    /// Delivers a packet that is next in its stream.
     #[inline(always)]
     fn deliver(
         &mut self,
@@ -263,7 +264,7 @@ impl<P: VerbsPort> Verbs<P> {
         self.hand_up(packet, words, RecvBuffer::Inline { bytes }, completions);
     }
 
-    /// A part of a frame.
+    /// Adds a part to a frame, and delivers it when it is complete.
     #[cold]
     fn assemble(
         &mut self,
@@ -350,7 +351,7 @@ impl<P: VerbsPort> Verbs<P> {
         self.streams.ready.tell(completion, completions);
     }
 
-    /// Copies the body of a frame that was lent.
+    /// Copies the body of a lent frame.
     pub(in crate::provider) fn copy_lent(
         &self,
         index: u32,
@@ -375,7 +376,7 @@ impl<P: VerbsPort> Verbs<P> {
         bytes
     }
 
-    /// Takes a frame of `peer` back that was lent.
+    /// Takes back a lent frame of `peer`.
     pub(in crate::provider) fn release(&mut self, peer: u32, index: u32) {
         let side = self.streams.links.sides.of(peer);
         if side.session.give_back() && !side.listed_owing {
@@ -388,14 +389,14 @@ impl<P: VerbsPort> Verbs<P> {
         self.streams.ready.release(index);
     }
 
-    /// Looks whether a frame has come, and does nothing else.
+    /// Polls for one frame, and does nothing else.
     #[inline(always)]
     pub(in crate::provider) fn look(&mut self) -> FarLook {
         if self.streams.links.schedule.needs_poll() || !self.streams.is_calm() {
             return FarLook::Poll;
         }
         self.streams.links.schedule.count();
-        // The others are polled when it is time for a poll.
+        // The other rails are polled when a full poll is due.
         let rail = self.streams.links.rails.warm();
         match self.streams.links.rails[rail]
             .port
@@ -424,7 +425,7 @@ impl<P: VerbsPort> Verbs<P> {
         }
     }
 
-    /// Something special has come: the next poll tells of it.
+    /// Handles anything but a word; the next poll returns its completions.
     #[cold]
     fn take_other(&mut self, rail: usize, buffer: Slot, done: &Done) -> FarLook {
         let mut completions = Completions::new();
@@ -437,7 +438,7 @@ impl<P: VerbsPort> Verbs<P> {
         FarLook::Poll
     }
 
-    /// Takes a message of one word in. `None`: it is something else, and nothing was done.
+    /// Accepts a message of one word. `None`: it is something else, and nothing was done.
     #[inline(always)]
     fn take_word(&mut self, rail: usize, buffer: Slot, done: &Done) -> Option<FarWord> {
         let is_word = done.bytes as usize == WORD_BYTES && done.status == WorkStatus::Success;
@@ -473,7 +474,7 @@ impl<P: VerbsPort> Verbs<P> {
         })
     }
 
-    /// Does what the last word has left to be done.
+    /// Does the work deferred by the last word.
     #[inline(always)]
     pub(super) fn catch_up(&mut self) {
         if let Some(chore) = self.chore.take() {
@@ -493,7 +494,7 @@ impl<P: VerbsPort> Verbs<P> {
                 .acknowledge(ack, self.streams.links.schedule.now_ns, |slot| {
                     sends.release(slot)
                 });
-            // Where to answer (`peers.rs`).
+            // The rail for acknowledgements (`peers.rs`).
             side.heard_on = rail;
             if side.needs_care() {
                 self.streams.links.sides.care_for(peer);
@@ -505,18 +506,18 @@ impl<P: VerbsPort> Verbs<P> {
     }
 }
 
-/// The line that what is in a buffer came on.
+/// The path over which the packet in a buffer came.
 fn line(peer: u32, buffer: Slot) -> RailPeer {
     let rail = rail_of(buffer);
     RailPeer { peer, rail }
 }
 
-/// Frames of this kind and above are the provider's own.
+/// Kinds of frames from here on are internal to the provider.
 pub(super) const FIRST_INTERNAL: u8 = 128;
-/// "Your memory was written", with what the writer says about it.
+/// A write has completed in the receiver's memory; carries the immediate.
 pub(super) const IMMEDIATE: u8 = FIRST_INTERNAL;
-/// Keys to memory of the sender's (`keys.rs`).
+/// Keys to memory of the sender (`keys.rs`).
 pub(super) const KEYS: u8 = FIRST_INTERNAL + 1;
-/// "Write this to my memory", and that it is written, or why not (`fetch.rs`).
+/// A request to write to the sender's memory, and its reply (`fetch.rs`).
 pub(super) const FETCH: u8 = FIRST_INTERNAL + 2;
 pub(super) const FETCHED: u8 = FIRST_INTERNAL + 3;

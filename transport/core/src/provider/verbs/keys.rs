@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory of this process that peers reach, and the keys to theirs.
+//! Exported memory of this process, and remote keys of peers.
 //!
-//! A key names memory on one rail of its owner. Those of the other rails are told to the peer in a packet of the stream, and
-//! only for large memory: what has no key on a rail does not go over it. They may be missing or old: a key of another time
-//! opens nothing, or the same bytes, since a device takes addresses of the owner's process only inside the region of the key.
+//! A key names memory on one rail of its owner. The keys for its other rails are sent to the peer in a packet of the
+//! stream, and only for large memory: without a key for a rail the memory does not go over it. Keys may be missing or
+//! outdated: an outdated key gives no access, or access to the same bytes, since a device accepts addresses of the
+//! owner's process only inside the region of the key.
 
 use std::collections::VecDeque;
 
@@ -15,9 +16,9 @@ use super::transfers::VerbsTransfers;
 use super::wire::{BEGINS, ENDS};
 use crate::{Head, Peer, RemoteKey};
 
-/// Registered memory: its region on each rail with which it is.
+/// The regions of registered memory, by rail.
 pub(super) type Regions = [Option<Region>; MOST_RAILS];
-/// Keys to one stretch of memory, by the rails of its owner; 0 where there is none.
+/// Remote keys of one range of memory, by the rails of its owner; 0 where there is none.
 pub(super) type Keys = [u32; MOST_RAILS];
 
 /// Remote keys that peers have sent for their other rails; the newest, up to a limit.
@@ -25,7 +26,7 @@ pub(super) type Keys = [u32; MOST_RAILS];
 pub(super) struct PeerKeys(VecDeque<(u32, RemoteKey, Keys)>);
 
 impl PeerKeys {
-    /// Bytes that it takes at most.
+    /// Most memory of it, in bytes.
     pub(super) const MOST_BYTES: usize = MOST_TOLD * size_of::<(u32, RemoteKey, Keys)>();
 
     fn put(&mut self, peer: u32, key: RemoteKey, keys: Keys) {
@@ -42,7 +43,7 @@ impl PeerKeys {
         found.map(|(_, _, keys)| *keys)
     }
 
-    /// The keys to memory of a peer, of which one was handed over. `may_be_told`: there may be more.
+    /// The keys to a peer's memory, one of which is `key`. `may_be_told`: the peer may have sent the others.
     pub(super) fn keys_to(&self, peer: u32, key: RemoteKey, may_be_told: bool) -> Keys {
         let told = may_be_told.then(|| self.of(peer, key)).flatten();
         let mut keys = told.unwrap_or_default();
@@ -52,7 +53,7 @@ impl PeerKeys {
 }
 
 impl VerbsTransfers {
-    /// Lets `peer` reach memory.
+    /// Gives `peer` access to memory.
     pub(super) fn export<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
@@ -90,7 +91,7 @@ impl VerbsTransfers {
         key
     }
 
-    /// Lets `peer` read memory whose bytes do not change meanwhile: a copy of them, if they are few.
+    /// Lets `peer` read memory whose contents do not change meanwhile; small memory is copied to a registered buffer.
     pub(super) fn offer<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
@@ -111,7 +112,7 @@ impl VerbsTransfers {
         }
     }
 
-    /// Registers memory with the main rail to a peer; large memory with all that lead there.
+    /// Registers memory on the main rail to a peer; large memory on all rails to it.
     pub(super) fn register_for<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
@@ -131,7 +132,7 @@ impl VerbsTransfers {
         streams.links.rails.register(main, others, address, bytes)
     }
 
-    /// Tells a peer the keys of the other rails, if there is room for that.
+    /// Sends a peer the keys for the other rails, if there is room.
     fn tell_keys<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
@@ -156,13 +157,13 @@ impl VerbsTransfers {
             let key = region.map_or(0, |region| region.remote_key);
             place.copy_from_slice(&key.to_le_bytes());
         }
-        // Where there is none the memory goes over one rail.
+        // Without room the memory goes over one rail.
         if streams.keep(peer, head, BEGINS | ENDS, &body).is_ok() {
             streams.flush(peer);
         }
     }
 
-    /// A peer has told keys.
+    /// Records keys that a peer has sent.
     #[cold]
     pub(super) fn hear_keys<P: VerbsPort>(
         &mut self,
@@ -187,8 +188,8 @@ impl VerbsTransfers {
         self.told.put(peer, key, [a, b, c, d]);
     }
 
-    /// The end of [`export`](Self::export). What stays registered is open to the peer until it is freed; and what it is known
-    /// by is that of all messages in it, of which others may be under way.
+    /// Ends [`export`](Self::export). Memory that stays registered remains accessible to the peer until it is freed:
+    /// all messages in it share one key, and others may be in flight.
     pub(super) fn withdraw<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
@@ -214,7 +215,7 @@ impl VerbsTransfers {
     }
 }
 
-/// The region of rail `main`, or of another if there is none.
+/// The region on rail `main`, or on another rail if there is none.
 pub(super) fn first_of(regions: &Regions, main: u8) -> Option<(u8, Region)> {
     let region = regions[usize::from(main)].map(|region| (main, region));
     region.or_else(|| {
@@ -223,7 +224,8 @@ pub(super) fn first_of(regions: &Regions, main: u8) -> Option<(u8, Region)> {
     })
 }
 
-/// A key: the low half of its check is the device's, then comes the rail of the owner, the rest is a seal.
+/// A remote key: the low half of `check` is the device's `rkey`, followed by the owner's rail; the rest is a checksum,
+/// the seal.
 pub(super) fn sealed(
     address: u64,
     bytes: u64,
@@ -243,9 +245,9 @@ pub(super) fn sealed(
     }
 }
 
-/// Tells a key that was damaged, or made for another peer, before a device breaks its queue pair over it. It is no secret;
-/// what keeps others away from memory is the device's own check. The owner is named as the reader knows it, and the reader as the
-/// owner does: so both make the same of it.
+/// Detects a key that was damaged, or made for another peer, before a device breaks its queue pair over it. It is no
+/// secret: the device's own check protects the memory. Both ends compute it from the numbers by which they know each
+/// other.
 fn seal(key: RemoteKey, (owner, reader): (u32, u32)) -> u64 {
     let mut sum = 0x9e37_79b9_7f4a_7c15;
     let names = u64::from(owner) << 32 | u64::from(reader);
@@ -261,12 +263,12 @@ pub(super) fn is_sealed(key: RemoteKey, owner: u32, reader: u32) -> bool {
     key.check >> SEAL_SHIFT == seal(key, (owner, reader)) >> SEAL_SHIFT
 }
 
-/// What a check names, without its seal.
+/// A check without its seal.
 pub(super) fn name_of(check: u64) -> u64 {
     check & ((1 << SEAL_SHIFT) - 1)
 }
 
-/// The rail of its owner that a check is for.
+/// The owner's rail in a check.
 pub(super) fn rail_of(check: u64) -> u8 {
     #[allow(clippy::cast_possible_truncation, reason = "two bits")]
     let rail = (check >> RAIL_SHIFT) as u8 & 3;
@@ -280,9 +282,9 @@ pub(super) fn low(word: u64) -> u32 {
 
 const RAIL_SHIFT: u32 = 32;
 const SEAL_SHIFT: u32 = 34;
-/// Stretches of memory whose keys are remembered.
+/// Number of memory ranges whose keys are kept.
 const MOST_TOLD: usize = 256;
-/// Bytes of what tells keys.
+/// Length of a packet with keys, in bytes.
 const KEYS_BYTES: usize = 16 + 4 * MOST_RAILS;
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What was posted to one send queue and has not ended. Few work requests ask for a completion; one that has it tells that all
-//! before it have ended well.
+//! The outstanding work requests of one send queue. Few of them are signaled; the completion of one ends all before it.
 
 use std::collections::VecDeque;
 
@@ -9,35 +8,35 @@ use session::Slot;
 /// A posted work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PostedRequest {
-    /// A packet of a peer's stream; with its slot if the device reads that after the post.
+    /// A packet of a peer's stream; with its slot if the device reads the slot after the post.
     Packet {
         peer: u32,
         number: u32,
         read: Option<Slot>,
     },
-    /// A part of a read, write or atomic operation. `doubted`: that it has ended well is not believed before the end of
-    /// something behind it is told (W3 of `work.rs`).
+    /// A part of a read, write or atomic operation. `doubted`: its success counts only after a later request has
+    /// completed (W3 of `work.rs`).
     Part {
         work: u32,
         bytes: u32,
         doubted: bool,
     },
-    /// Something whose end only matters for those before it; with its slot as above.
+    /// A request whose completion matters only for those before it; with its slot as above.
     Mark { read: Option<Slot> },
 }
 
-/// The work requests of one send queue that have not ended, oldest first.
+/// The outstanding work requests of one send queue, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct SendLedger {
     posted: VecDeque<PostedRequest>,
-    /// Number of the oldest, counted from the first that was ever posted.
+    /// Number of the oldest, counted from the first ever posted.
     first: u32,
-    /// Those at the end that asked for no completion.
+    /// Unsignaled requests at the end.
     unsignaled: u32,
 }
 
 impl SendLedger {
-    /// Number of the next work request: the low half of its name.
+    /// Number of the next work request: the low half of its `wr_id`.
     #[inline(always)]
     pub(super) fn next(&self) -> u32 {
         #[allow(clippy::cast_possible_truncation, reason = "queues have some hundreds")]
@@ -49,7 +48,7 @@ impl SendLedger {
         number.wrapping_sub(self.first).cast_signed() <= 0
     }
 
-    /// Work requests that have not ended.
+    /// Number of outstanding work requests.
     #[inline(always)]
     pub(super) fn len(&self) -> usize {
         self.posted.len()
@@ -60,18 +59,19 @@ impl SendLedger {
         self.posted.is_empty()
     }
 
-    /// Those at the end of which nothing will be heard before another is posted.
+    /// Number of unsignaled requests at the end: they end only after another one is posted.
     #[inline(always)]
     pub(super) fn unsignaled(&self) -> u32 {
         self.unsignaled
     }
 
-    /// Changes whenever an end is told, or the first is asked for: the number of the oldest, and whether a completion is to come.
+    /// Progress: the number of the oldest request, and whether a completion is pending. It changes with each
+    /// completion, and when the first signaled request is posted.
     pub(super) fn progress(&self) -> (u32, bool) {
         (self.first, self.awaited().is_some())
     }
 
-    /// What is read and written, in bytes.
+    /// Bytes of the parts among them.
     pub(super) fn bytes(&self) -> u64 {
         let bytes = |posted: &PostedRequest| match posted {
             PostedRequest::Part { bytes, .. } => u64::from(*bytes),
@@ -80,14 +80,14 @@ impl SendLedger {
         self.posted.iter().map(bytes).sum()
     }
 
-    /// Whether parts are among them that are doubted.
+    /// Whether unreliable reads are among them.
     pub(super) fn has_doubted(&self) -> bool {
         let is_doubted =
             |posted: &PostedRequest| matches!(posted, PostedRequest::Part { doubted: true, .. });
         self.posted.iter().any(is_doubted)
     }
 
-    /// The oldest, if a completion is to come.
+    /// The oldest, if a completion is pending.
     pub(super) fn awaited(&self) -> Option<PostedRequest> {
         let is_asked = self.posted.len() > self.unsignaled as usize;
         self.posted.front().copied().filter(|_| is_asked)
@@ -99,9 +99,9 @@ impl SendLedger {
         self.unsignaled = if signaled { 0 } else { self.unsignaled + 1 };
     }
 
-    /// Work request `number` has ended well, as its completion says: the last one that has done so beyond doubt, for
-    /// [`ended`](Self::ended). Something must be posted behind `number` if the other answer is `true`: it is doubted, and
-    /// nothing else will tell.
+    /// Handles a successful completion of work request `number`. Returns the last request that has certainly succeeded,
+    /// for [`ended`](Self::ended), and whether a request must be posted behind `number`: it is an unreliable read, and
+    /// no later completion is pending to prove it.
     #[inline(always)]
     pub(super) fn told(&mut self, number: u32) -> (u32, bool) {
         let far = number.wrapping_sub(self.first) as usize;
@@ -116,14 +116,14 @@ impl SendLedger {
         let behind = u32::try_from(self.posted.len() - far - 1).unwrap_or(u32::MAX);
         let is_last = self.unsignaled >= behind;
         if is_last {
-            // As if it had asked for no completion.
+            // It counts as unsignaled now.
             self.unsignaled = behind + 1;
         }
         (number.wrapping_sub(1), is_last)
     }
 
-    /// The oldest, if work request `number` (which has a completion) tells that it has ended well: to be asked until it
-    /// says `None`. A number that was never posted ends nothing.
+    /// Takes the oldest request if the completion of work request `number` ends it; call it until it returns `None`. A
+    /// number that was never posted ends nothing.
     #[inline(always)]
     pub(super) fn ended(&mut self, number: u32) -> Option<PostedRequest> {
         let far = number.wrapping_sub(self.first) as usize;
@@ -134,12 +134,12 @@ impl SendLedger {
         self.posted.pop_front()
     }
 
-    /// Takes the oldest out, whose end nobody will tell.
+    /// Takes the oldest request without a completion.
     pub(super) fn oldest(&mut self) -> Option<PostedRequest> {
         self.ended(self.first)
     }
 
-    /// Takes work request `number` out, which failed; those before it must have been taken by
+    /// Takes work request `number`, which failed; those before it must have been taken with
     /// [`ended`](Self::ended)`(number - 1)`.
     pub(super) fn failed(&mut self, number: u32) -> Option<PostedRequest> {
         if number != self.first {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What `list` finds, for people.
+//! The report of `rmpi-info` on this host's devices, ports, GIDs and lockable memory.
 
 use std::net::IpAddr;
 
@@ -19,7 +19,7 @@ use super::settings::NetworkSettings;
 use super::{COMPLETION_BYTES, NetLimits};
 use crate::net_info::{DeviceReport, Egress, Gid, LockedMemoryReport, NetReport, PortReport};
 
-/// Looks at this host.
+/// Reports on this host, and on the route to `peer`.
 pub(crate) fn look(network: &NetworkSettings, peer: Option<IpAddr>) -> NetReport {
     let (devices, limits) = (&*network.devices, &network.limits);
     let route = peer.map(gid::route_to);
@@ -53,7 +53,7 @@ pub(crate) fn look(network: &NetworkSettings, peer: Option<IpAddr>) -> NetReport
     }
 }
 
-/// Why a process cannot begin to use a port, in words.
+/// Error message for a port that cannot be opened.
 pub(super) fn cannot_open(error: &CallError, facts: &PortAttr) -> String {
     let (first, _) = registered_bytes(&NetLimits::default(), 1);
     let first = u64::try_from(first).unwrap_or(0);
@@ -116,9 +116,9 @@ fn memory(locked: LockedMemory, rails: usize, limits: &NetLimits) -> LockedMemor
     }
 }
 
-/// Bytes that a process registers when it begins to send over the network, and at most, without what large messages take while
-/// they are under way. With the queues, as far as they are known before a device makes them; on so many rails, each of which
-/// registers the slots for sends, too; with the bounce buffers of a job that is not very large.
+/// Bytes that a process registers at its first send over the network, and at most, without large messages in flight.
+/// Includes the queues, as far as they are known before a device makes them; for `rails` rails, each of which registers
+/// the send slots too; with the bounce buffers of a job that is not very large.
 fn registered_bytes(limits: &NetLimits, rails: usize) -> (usize, usize) {
     let receives = RecvPool::new(0, limits.terms.most_packet_bytes(), limits);
     let sends = SendPool::new();

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Work requests that a device has forgotten. Whatever goes wrong on the way, a queue pair's own limits of time and of
-//! repetitions end in a completion, so nothing else here has a timer for what was posted. But Soft-RoCE can lose that timer
-//! when a link goes down at the wrong moment, and waits for an answer for ever then. A queue pair of which nothing was told
-//! for longer than all its limits allow is broken here, as its device should have done.
+//! Lost completions. A queue pair's own timeouts and retry limits end in a completion whatever happens on the path, so
+//! posted requests have no further timer here. But Soft-RoCE can lose its timer when a link goes down at the wrong
+//! moment, and then waits forever. A queue pair without a completion for longer than all its limits allow is broken
+//! here, as its device should have done.
 
 use super::ledger::SendLedger;
 
 /// Detects that the completions of a queue pair have stopped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct CompletionWatch {
-    /// [`SendLedger::progress`], and when it was found so first.
+    /// [`SendLedger::progress`], and the time since which it has had this value.
     progress: (u32, bool),
     since_ns: u64,
 }
 
 impl CompletionWatch {
-    /// Whether the device is late. `patience`: what the queue pair was told to wait for an answer.
+    /// Whether a completion is overdue. `patience`: the queue pair's acknowledgement timeout, as an exponent.
     pub(super) fn is_late(&mut self, ledger: &SendLedger, patience: u8, now_ns: u64) -> bool {
         let progress = ledger.progress();
         if !progress.1 || progress != self.progress {
@@ -31,12 +31,12 @@ impl CompletionWatch {
     }
 }
 
-/// Eight times a queue pair sends at most, and may wait four times as long as it was told for each answer; it is told in
-/// powers of two of 4.096 µs.
+/// A queue pair sends a packet at most eight times, and may wait four times its timeout each time; the timeout is a
+/// power of two times 4.096 µs.
 const MOST_ANSWERS: u64 = 8 * 4 * 4_096;
-/// For peers without buffers, and devices that are slow.
+/// Extra time for peers without buffers and slow devices.
 const GRACE_NS: u64 = 5_000_000_000;
-/// No network is as slow as 10 MB/s.
+/// A network of 10 MB/s is slower than any supported one.
 const NS_OF_BYTE: u64 = 100;
 
 #[cfg(test)]

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory that a port may touch: blocks of our own for packets, and what the caller leased.
+//! Memory that a port may access: our own blocks for packets, and leased memory of the caller.
 //!
 //! # Safety
-//! - What the program allocates (`owned.rs`) is registered until the program gives it back.
-//! - A [`RegisteredBlock`] is a mapping of its own. It lives until the ports that it is registered with have forgotten it; whoever
-//!   drops it without that leaks the mapping rather than take it away from a device.
-//! - So do blocks that the program's data pass through (`bounce.rs`): they are copied from and to while no device is at them.
-//! - The device writes to blocks for receives at any time: they are copied from, never borrowed. It only reads blocks for sends.
-//! - A [`Lease`] promises its memory until it comes back, and it comes back after the region is gone (`work.rs`).
+//! - Memory allocated for the program (`owned.rs`) is registered until the program frees it.
+//! - A [`RegisteredBlock`] is a mapping of its own. It stays until all ports have deregistered it; a block dropped
+//!   earlier leaks its mapping, so that no device writes to reused memory.
+//! - So do bounce buffers (`bounce.rs`): they are copied from and to while no device accesses them.
+//! - The device may write to receive blocks at any time: they are copied from, never borrowed. It only reads send
+//!   blocks.
+//! - A [`Lease`] guarantees its memory until it is returned, which is after the region is deregistered (`work.rs`).
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
@@ -17,12 +18,12 @@ use super::port::{CallError, Region, RegionAccess, Sge, VerbsPort};
 use super::rail::MOST_RAILS;
 use crate::Lease;
 
-/// Registered memory of our own, cut into pieces of one size.
+/// Registered memory of our own, divided into pieces of one size.
 #[derive(Debug)]
 pub(super) struct RegisteredBlock {
     base: NonNull<u8>,
     bytes: usize,
-    /// One for each port that it is registered with, in the order of these.
+    /// One for each port, by rail; `None` where it is not registered.
     regions: [Option<Region>; MOST_RAILS],
 }
 
@@ -30,7 +31,7 @@ pub(super) struct RegisteredBlock {
 unsafe impl Send for RegisteredBlock {}
 
 impl RegisteredBlock {
-    /// Maps `bytes` bytes, zero and aligned to a page, which no port knows yet.
+    /// Maps `bytes` bytes, zeroed and page-aligned, not registered with any port.
     pub(super) fn new(bytes: usize) -> Result<Self, CallError> {
         // SAFETY: a new private mapping at an address that the system chooses.
         let base = unsafe {
@@ -46,7 +47,7 @@ impl RegisteredBlock {
         let mapped = Some(base).filter(|base| *base != libc::MAP_FAILED);
         let base = mapped.and_then(|base| NonNull::new(base.cast::<u8>()));
         let base = base.ok_or_else(|| CallError::last("mmap"))?;
-        // Child processes that the program starts must not share these pages: a write of theirs would move ours elsewhere.
+        // Child processes of the program must not share these pages: copy-on-write would move ours.
         // SAFETY: the whole of a mapping that was just made.
         unsafe { libc::madvise(base.as_ptr().cast(), bytes, libc::MADV_DONTFORK) };
         Ok(Self {
@@ -56,7 +57,7 @@ impl RegisteredBlock {
         })
     }
 
-    /// Registers it with port number `rail`, with which it is not yet.
+    /// Registers it with the port of rail `rail`, where it is not registered yet.
     pub(super) fn register<P: VerbsPort>(
         &mut self,
         rail: usize,
@@ -72,24 +73,24 @@ impl RegisteredBlock {
         Ok(())
     }
 
-    /// Takes it away from port number `rail`.
+    /// Deregisters it from the port of rail `rail`.
     pub(super) fn deregister<P: VerbsPort>(&mut self, rail: usize, port: &mut P) {
         if let Some(region) = self.regions[rail].take() {
             port.deregister(region);
         }
     }
 
-    /// How the ports know it.
+    /// Its regions, by rail.
     pub(super) fn regions(&self) -> Regions {
         self.regions
     }
 
-    /// Where it is.
+    /// Its address.
     pub(super) fn address(&self) -> u64 {
         self.base.as_ptr().expose_provenance() as u64
     }
 
-    /// Fills it from its start with bytes that are on loan. Only where peers at most read it.
+    /// Copies leased bytes to its start. Only for blocks that peers read at most.
     pub(super) fn fill_from_lent(&mut self, address: u64, bytes: usize) {
         let source = std::ptr::with_exposed_provenance_mut(crate::mr::to_usize(address));
         if let Some(source) = NonNull::new(source) {
@@ -100,13 +101,13 @@ impl RegisteredBlock {
         }
     }
 
-    /// Fills a lease with what a device has written from its start.
+    /// Copies what a device has written at its start to a lease.
     pub(super) fn copy_to(&self, lease: &mut Lease) {
         // SAFETY: so many bytes are mapped at the base, and nobody borrows them; a lease of the program's is elsewhere.
         unsafe { lease.fill_in_pieces(self.base, self.bytes) };
     }
 
-    /// `bytes` bytes from `at` on, as a work request to port number `rail` names them.
+    /// `bytes` bytes from `at` on, as a scatter-gather entry for rail `rail`.
     #[inline(always)]
     pub(super) fn piece(&self, rail: usize, at: usize, bytes: usize) -> Sge {
         debug_assert!(at + bytes <= self.bytes, "inside the block");
@@ -132,7 +133,7 @@ impl RegisteredBlock {
         };
     }
 
-    /// The same for a number of bytes that the compiler knows.
+    /// Copies a constant number of bytes that a device has written.
     #[inline(always)]
     pub(super) fn start_at<const BYTES: usize>(&self, at: usize) -> [u8; BYTES] {
         assert!(
@@ -145,9 +146,9 @@ impl RegisteredBlock {
         unsafe { source.cast::<[u8; BYTES]>().read() }
     }
 
-    /// Bytes of a block for sends, to read them.
+    /// Borrows bytes of a send block.
     ///
-    /// Only of blocks that were registered with [`RegionAccess::OwnRead`]: no device writes there.
+    /// Only for blocks registered with [`RegionAccess::OwnRead`]: no device writes there.
     #[inline(always)]
     pub(super) fn bytes(&self, at: usize, bytes: usize) -> &[u8] {
         assert!(
@@ -161,9 +162,9 @@ impl RegisteredBlock {
         unsafe { std::slice::from_raw_parts(start.as_ptr(), bytes) }
     }
 
-    /// The same, to write them.
+    /// Borrows bytes of a send block for writing.
     ///
-    /// Only of blocks that were registered with [`RegionAccess::OwnRead`]: no device writes there.
+    /// Only for blocks registered with [`RegionAccess::OwnRead`]: no device writes there.
     #[inline(always)]
     pub(super) fn bytes_mut(&mut self, at: usize, bytes: usize) -> &mut [u8] {
         assert!(
@@ -186,7 +187,7 @@ impl Drop for RegisteredBlock {
     }
 }
 
-/// A mapping that child processes share, for memory that the program allocates.
+/// A mapping shared with child processes, for memory that the program allocates.
 #[derive(Debug)]
 pub(super) struct SharedMapping {
     base: NonNull<u8>,
@@ -197,7 +198,7 @@ pub(super) struct SharedMapping {
 unsafe impl Send for SharedMapping {}
 
 impl SharedMapping {
-    /// Maps `bytes` bytes, zero and aligned to a page.
+    /// Maps `bytes` bytes, zeroed and page-aligned.
     pub(super) fn new(bytes: usize) -> Option<Self> {
         // SAFETY: a new mapping at an address that the system chooses.
         let base = unsafe {
@@ -227,7 +228,7 @@ impl Drop for SharedMapping {
     }
 }
 
-/// Registers memory that was allocated for the program, until it is given back.
+/// Registers memory that was allocated for the program, until it is freed.
 pub(super) fn register_owned<P: VerbsPort>(
     port: &mut P,
     place: NonNull<u8>,
@@ -239,7 +240,7 @@ pub(super) fn register_owned<P: VerbsPort>(
     unsafe { port.register(place, bytes, RegionAccess::Full) }
 }
 
-/// Registers leased memory, or a part of it. Whoever gives the lease back deregisters first.
+/// Registers leased memory, or a part of it. It must be deregistered before the lease is returned.
 pub(super) fn register_leased<P: VerbsPort>(
     port: &mut P,
     address: u64,
@@ -259,7 +260,7 @@ pub(super) fn register_leased<P: VerbsPort>(
     unsafe { port.register(base, bytes, access) }
 }
 
-/// Registers memory of the caller's that peers may reach until [`VerbsPort::deregister`].
+/// Registers memory of the caller that peers may access until [`VerbsPort::deregister`].
 pub(super) fn register_exported<P: VerbsPort>(
     port: &mut P,
     address: u64,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the user should know, kept until somebody asks: complaints in words, and ports that have gone down or come back. Both
-//! are bounded, since nobody may ever ask. No state of the network is in here.
+//! Notices for the user, kept until they are taken: warnings as text, and ports that went down or came back. Both
+//! queues are bounded, since they may never be read.
 
 use std::collections::VecDeque;
 
@@ -10,14 +10,14 @@ use super::PortChange;
 use super::error_text;
 use super::port::{CallError, PortAttr};
 
-/// Messages for the user and changes of ports, oldest first, until they are asked for.
+/// Warnings and port changes, oldest first, until they are taken.
 #[derive(Debug, Default)]
 pub(super) struct VerbsNotices {
     complaints: VecDeque<String>,
     changes: VecDeque<PortChange>,
     told_of_registration: bool,
     told_of_way: bool,
-    /// What others of the job find too.
+    /// A message that other processes of the job report too.
     remark: Option<String>,
 }
 
@@ -27,14 +27,14 @@ impl VerbsNotices {
         self.complaints.is_empty() && self.changes.is_empty() && self.remark.is_none()
     }
 
-    /// Keeps words for the user; there is an end to what anybody wants to read.
+    /// Queues a warning; drops it when the queue is full.
     pub(super) fn complain(&mut self, words: String) {
         if self.complaints.len() < MOST_COMPLAINTS {
             self.complaints.push_back(words);
         }
     }
 
-    /// Memory could not be registered. Large messages are slow then: told once.
+    /// Queues a warning that memory could not be registered, which makes large messages slow; once per process.
     #[cold]
     pub(super) fn complain_of_registration(
         &mut self,
@@ -49,8 +49,8 @@ impl VerbsNotices {
         self.complain(format!("{words}; such messages go through buffers"));
     }
 
-    /// A way carries less than the ports at its ends. Large messages are slower then: told once, since others are most likely so for the
-    /// same reason.
+    /// Keeps the remark that the path MTU is below the ports', which makes large messages slower; once, since other
+    /// paths most likely share the cause.
     pub(super) fn remark_on_way(&mut self, words: String) {
         if !std::mem::replace(&mut self.told_of_way, true) {
             self.remark = Some(words);
@@ -65,7 +65,7 @@ impl VerbsNotices {
         self.complaints.pop_front()
     }
 
-    /// Keeps that a port has gone down or come back.
+    /// Queues a port change.
     pub(super) fn note_change(&mut self, change: PortChange) {
         if self.changes.len() == MOST_CHANGES {
             self.changes.pop_front();
@@ -79,7 +79,7 @@ impl VerbsNotices {
 }
 
 impl From<Vec<String>> for VerbsNotices {
-    /// What is to be told from the beginning.
+    /// With warnings from the opening of the ports.
     fn from(complaints: Vec<String>) -> Self {
         Self {
             complaints: complaints.into(),
@@ -89,7 +89,7 @@ impl From<Vec<String>> for VerbsNotices {
 }
 
 const MOST_COMPLAINTS: usize = 16;
-/// Of more that nobody has asked for the oldest are forgotten.
+/// When full, the oldest change is dropped.
 const MOST_CHANGES: usize = 64;
 
 #[cfg(test)]

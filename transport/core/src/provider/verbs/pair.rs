@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A reliable queue pair of this process, and all that there are: they are made, connected, broken, and taken apart here. When
-//! one is worth having, and what is said to the peer about it, is decided in `pairs.rs`.
+//! Reliable queue pairs (RC) of this process: created, connected, broken and destroyed here. `pairs.rs` decides when a
+//! peer gets one, and exchanges the notes with the peer.
 
 use std::collections::HashMap;
 use std::mem;
@@ -22,21 +22,21 @@ use super::wire::{NOTE_BYTES, NUMBER_MASK, PairEnd};
 use super::{NetLimits, name};
 use crate::provider::ledger::NetCounts;
 
-/// A reliable queue pair. More than twenty fields: the numbers by which a post and a completion decide, side by side.
+/// A reliable queue pair. It has more than twenty fields: those that a post and a completion read lie side by side.
 #[derive(Debug)]
 pub(super) struct ReliablePair {
     pub(super) line: RailPeer,
-    /// Its number as a carrier, of all that this process ever made.
+    /// Serial number of this carrier among all that this process ever made.
     pub(super) made: u32,
     pub(super) end: QueuePairHandle,
-    /// Number of the first packet of the network's that it sends.
+    /// First packet sequence number that it sends.
     pub(super) first: u32,
     pub(super) ledger: SendLedger,
-    /// Poll in which it was used last.
+    /// Number of the poll in which it was used last.
     pub(super) used_at: u64,
-    /// Whether the peer says what has arrived over it ([`AckStall`]).
+    /// Detects that the peer stops acknowledging packets sent over it ([`AckStall`]).
     unsaid: AckStall,
-    /// What it was told to wait for an answer: 4.096 µs × 2 to that power.
+    /// The acknowledgement timeout it was connected with (`ibv_qp_attr.timeout`): 4.096 µs × 2^timeout.
     patience: u8,
     watch: CompletionWatch,
     life: PairHealth,
@@ -45,28 +45,29 @@ pub(super) struct ReliablePair {
 /// Recent failures of the queue pairs of a link.
 #[derive(Clone, Copy, Debug, Default)]
 struct LinkFailures {
-    /// Breaks since nobody answered: the next queue pair waits longer.
+    /// Breaks after the retries were exhausted: the next queue pair gets a longer timeout.
     unanswered: RecentFailures,
-    /// Breaks since the peer had no buffer.
+    /// Breaks because the peer had no receive buffer.
     not_ready: RecentFailures,
 }
 
-/// Whether a queue pair can be used.
+/// Health of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PairHealth {
     Whole,
-    /// It broke; work requests come back. `marked`: one was posted that tells of the last.
+    /// It broke; its work requests are being flushed. `marked`: a signaled one was posted behind the last, so that its
+    /// completion ends the unsignaled ones.
     Broken {
         marked: bool,
     },
-    /// All have come back; polls that found nothing since.
+    /// All work requests have come back; counts polls without a completion since then.
     Silent {
         polls: u8,
     },
 }
 
 impl ReliablePair {
-    /// What one takes, with the queue that the device's library keeps for it.
+    /// Memory of one, in bytes, with the send queue that the device's library allocates.
     pub(super) fn most_bytes(limits: &NetLimits) -> usize {
         let entry = size_of::<PostedRequest>() + QUEUE_ENTRY_BYTES;
         size_of::<Self>() + limits.send_depth as usize * entry
@@ -76,12 +77,12 @@ impl ReliablePair {
         self.life == PairHealth::Whole
     }
 
-    /// The oldest of what was posted, if its end is to be told.
+    /// The oldest posted request that is signaled.
     pub(super) fn awaited(&self) -> Option<(RailPeer, PostedRequest)> {
         Some((self.line, self.ledger.awaited()?))
     }
 
-    /// What the peer is told to join its end to.
+    /// The end that is sent to the peer, to connect to.
     pub(super) fn as_end(&self, packet_bytes: u32) -> PairEnd {
         PairEnd {
             number: self.end.number,
@@ -90,8 +91,8 @@ impl ReliablePair {
         }
     }
 
-    /// Posts something whose end only matters for what was posted before. `index`: the place of this queue pair. `read`: the
-    /// slot that the device reads meanwhile. `false`: there is no room.
+    /// Posts a request whose completion matters only for the requests before it. `index`: index of this queue pair.
+    /// `read`: the slot that the device reads meanwhile. `false`: the send queue is full.
     pub(super) fn post_mark<P: VerbsPort>(
         &mut self,
         index: u32,
@@ -113,7 +114,7 @@ impl ReliablePair {
         true
     }
 
-    /// Whether a queue pair that is broken may be taken apart (P1); asks its device how far it is.
+    /// Whether a broken queue pair may be destroyed (P1). Advances its state by one poll.
     fn has_gone<P: VerbsPort>(&mut self, index: u32, rail: &mut Rail<P>) -> bool {
         match self.life {
             PairHealth::Broken { marked: false } if self.ledger.unsignaled() != 0 => {
@@ -140,7 +141,7 @@ impl ReliablePair {
 pub(super) struct ReliablePairs {
     all: Vec<Option<ReliablePair>>,
     numbers: CarrierNumbers,
-    /// Links whose queue pairs break for the same reason again and again.
+    /// Links whose queue pairs keep failing, with the reasons.
     troubles: HashMap<RailPeer, LinkFailures>,
 }
 
@@ -155,12 +156,12 @@ impl ReliablePairs {
         self.all.get_mut(index as usize)?.as_mut()
     }
 
-    /// The line that one is for.
+    /// The path of the queue pair at `index`.
     pub(super) fn line(&self, index: u32) -> Option<RailPeer> {
         self.get(index).map(|pair| pair.line)
     }
 
-    /// Whether what came in a buffer can be from this peer.
+    /// Whether the packet in a receive buffer can be from this peer.
     #[inline(always)]
     pub(super) fn is_from<P: VerbsPort>(
         &self,
@@ -187,7 +188,7 @@ impl ReliablePairs {
         if pair.is_some_and(|pair| pair.end.number == done.number) {
             return true;
         }
-        // One that broke may still have something to tell.
+        // A broken queue pair may still deliver packets that arrived before.
         let index = rails[usize::from(rail)].numbers.get(&done.number);
         let pair = index.and_then(|index| self.get(*index));
         pair.is_some_and(|pair| pair.line.peer == source)
@@ -197,12 +198,12 @@ impl ReliablePairs {
         self.all.iter().flatten()
     }
 
-    /// All places, also those where there is none.
+    /// All indices, including free ones.
     pub(super) fn places(&self) -> impl Iterator<Item = u32> + use<> {
         (0..).take(self.all.len())
     }
 
-    /// Makes one for a line; it leads nowhere as yet.
+    /// Creates a queue pair for a path; it is not connected yet.
     pub(super) fn make<P: VerbsPort>(
         &mut self,
         line: RailPeer,
@@ -234,7 +235,8 @@ impl ReliablePairs {
         Ok(index)
     }
 
-    /// Connects one to the peer's; takes it apart if that fails. `least`: how long it waits for answers at least.
+    /// Connects a queue pair to the peer's; destroys it on failure. `least`: smallest acknowledgement timeout, as an
+    /// exponent.
     pub(super) fn connect<P: VerbsPort>(
         &mut self,
         index: u32,
@@ -262,14 +264,14 @@ impl ReliablePairs {
         joined
     }
 
-    /// How much longer a queue pair waits for answers: more with each that broke in vain, until there were none for a while.
+    /// Exponents to add to the acknowledgement timeout: one for each recent break by exhausted retries, up to a limit.
     fn more_patience(&self, line: RailPeer, now_ns: u64) -> u8 {
         let troubles = self.troubles.get(&line);
         let breaks = troubles.map_or(0, |troubles| troubles.unanswered.count(now_ns));
         breaks.min(MORE_PATIENCE)
     }
 
-    /// What the failure of one tells of its peer.
+    /// Records a failed work request: counts it, and marks the link as suspected if the peer may be gone.
     pub(super) fn judge(
         &mut self,
         line: RailPeer,
@@ -281,7 +283,7 @@ impl ReliablePairs {
         self.note_trouble(line, status, now_ns);
         match status {
             WorkStatus::Flushed => {}
-            // Its device is there.
+            // Its device has answered.
             WorkStatus::NotReady => counts.not_ready.add(1),
             _ => {
                 if let Some(link) = sides.link(line) {
@@ -291,7 +293,7 @@ impl ReliablePairs {
         }
     }
 
-    /// Notes why one has failed, if it is of the reasons that are counted.
+    /// Counts the failure of a queue pair, if its status is one of the two that are counted.
     fn note_trouble(&mut self, line: RailPeer, status: WorkStatus, now_ns: u64) {
         let troubles = &mut self.troubles;
         match status {
@@ -303,13 +305,13 @@ impl ReliablePairs {
         }
     }
 
-    /// How often of late the peer had no buffer.
+    /// Number of recent breaks because the peer had no receive buffer.
     pub(super) fn not_ready(&self, line: RailPeer, now_ns: u64) -> u8 {
         let troubles = self.troubles.get(&line);
         troubles.map_or(0, |it| it.not_ready.count(now_ns))
     }
 
-    /// The line whose queue pair was not used for longest, of those that carry packets.
+    /// The path whose connected queue pair was least recently used.
     pub(super) fn used_least(&self, sides: &PeerTable) -> Option<RailPeer> {
         let is_joined = |pair: &&ReliablePair| {
             let side = sides.get(pair.line.peer);
@@ -322,13 +324,13 @@ impl ReliablePairs {
         pairs.min_by_key(|pair| pair.used_at).map(|pair| pair.line)
     }
 
-    /// Whether one on this line is broken and not yet taken apart.
+    /// Whether a queue pair of this path is broken and not yet destroyed.
     pub(super) fn is_any_going(&self, line: RailPeer) -> bool {
         self.iter()
             .any(|pair| pair.line == line && !pair.is_whole())
     }
 
-    /// Posts a note over one. `false`: there is no room.
+    /// Posts a note over a queue pair. `false`: the send queue is full.
     pub(super) fn post_note<P: VerbsPort>(
         &mut self,
         index: u32,
@@ -355,7 +357,7 @@ impl ReliablePairs {
         taken
     }
 
-    /// Posts a write of nothing. `false`: there is no room.
+    /// Posts a write of zero bytes. `false`: the send queue is full.
     pub(super) fn post_nothing<P: VerbsPort>(&mut self, index: u32, rails: &mut Rails<P>) -> bool {
         let Some(pair) = self.get_mut(index) else {
             return true;
@@ -363,7 +365,7 @@ impl ReliablePairs {
         pair.post_mark(index, &mut rails[pair.line.at()], NOTHING, None)
     }
 
-    /// One is broken; the peer is told what has arrived, of which it may have lost the last word.
+    /// Breaks a queue pair, counts it, and owes the peer an acknowledgement: the last one may have been lost with it.
     pub(super) fn break_pair<P: VerbsPort>(
         &mut self,
         index: u32,
@@ -382,7 +384,7 @@ impl ReliablePairs {
         }
     }
 
-    /// The same of one that nobody will miss; answers its line if it was whole.
+    /// Breaks a queue pair without counting it; returns its path if it was whole.
     pub(super) fn break_quietly<P: VerbsPort>(
         &mut self,
         index: u32,
@@ -405,7 +407,7 @@ impl ReliablePairs {
         Some(line)
     }
 
-    /// Looks after the broken queue pairs of a peer (P1). `true`: there are some still.
+    /// Advances the broken queue pairs of a peer and destroys those that are done (P1). `true`: some are left.
     pub(super) fn bury<P: VerbsPort>(&mut self, peer: u32, rails: &mut Rails<P>) -> bool {
         let mut left = false;
         for index in self.places() {
@@ -423,7 +425,7 @@ impl ReliablePairs {
         left
     }
 
-    /// Takes one apart at once, whatever is under way. Nothing of it comes back.
+    /// Destroys a queue pair at once, with work requests outstanding or not. None of its completions comes any more.
     pub(super) fn destroy<P: VerbsPort>(&mut self, index: u32, rails: &mut Rails<P>) {
         let place = self.all.get_mut(index as usize);
         if let Some(pair) = place.and_then(Option::take) {
@@ -433,7 +435,7 @@ impl ReliablePairs {
         }
     }
 
-    /// The same of one whose rail is lost; answers what was under way on it.
+    /// Breaks and destroys a queue pair whose rail is lost; returns its outstanding work requests.
     pub(super) fn forget<P: VerbsPort>(
         &mut self,
         index: u32,
@@ -443,12 +445,12 @@ impl ReliablePairs {
         let pair = self.get_mut(index);
         let ledger = pair.map(|pair| mem::take(&mut pair.ledger));
         self.break_quietly(index, rails, sides);
-        // From here on the device touches nothing for it.
+        // After this the device touches no memory for it.
         self.destroy(index, rails);
         ledger.unwrap_or_default()
     }
 
-    /// Takes all apart.
+    /// Breaks and destroys all.
     pub(super) fn retire<P: VerbsPort>(&mut self, rails: &mut Rails<P>) {
         for pair in self.all.iter_mut().filter_map(Option::take) {
             let port = &mut rails[pair.line.at()].port;
@@ -457,7 +459,7 @@ impl ReliablePairs {
         }
     }
 
-    /// The places of those whose device has told nothing for longer than it may (`lost_completions.rs`).
+    /// Indices of queue pairs without a completion for longer than expected (`lost_completions.rs`).
     pub(super) fn late(&mut self, now_ns: u64) -> Vec<u32> {
         let places = self.places();
         places
@@ -470,7 +472,7 @@ impl ReliablePairs {
         pair.is_some_and(|pair| pair.watch.is_late(&pair.ledger, pair.patience, now_ns))
     }
 
-    /// How often the same packet was the oldest of one that its peer does not say it has ([`AckStall`]).
+    /// How many times in a row the same packet was the oldest unacknowledged one ([`AckStall`]).
     pub(super) fn look_at_unsaid(&mut self, index: u32, sides: &PeerTable) -> u8 {
         let Some(pair) = self.get_mut(index) else {
             return 0;
@@ -481,7 +483,7 @@ impl ReliablePairs {
             .look(side.and_then(|side| side.session.awaits_word()))
     }
 
-    /// Whether a peer with a queue pair has yet to say what has arrived.
+    /// Whether any peer with a queue pair owes an acknowledgement.
     pub(super) fn is_any_unsaid(&self, sides: &PeerTable) -> bool {
         self.iter().any(|pair| {
             let side = sides.get(pair.line.peer);
@@ -489,23 +491,25 @@ impl ReliablePairs {
         })
     }
 
-    /// Bytes of those that there are.
+    /// Memory of the existing queue pairs, in bytes.
     pub(super) fn bytes(&self, limits: &NetLimits) -> usize {
         self.iter().count() * ReliablePair::most_bytes(limits)
     }
 }
 
-/// A write that changes nothing, and of which no device asks whether it is allowed. Its end tells of what was posted before.
+/// A write of zero bytes: it changes nothing, and devices check no key for it. Its completion ends the requests before
+/// it.
 pub(super) const NOTHING: (WorkOpcode, WorkBody<'static>) = {
     let (address, key) = (0, 0);
     (WorkOpcode::Write { address, key }, WorkBody::Inline(&[]))
 };
-/// 67 ms without an answer, seven times, then a queue pair breaks: half a second, where nothing else is set. After this many
-/// doublings it is 1.1 s, seven times: a network that is so slow loses packets, not processes.
+/// Most exponents to add. By default 67 ms without an answer, seven times, break a queue pair after half a second.
+/// After this many doublings it is 1.1 s, seven times: on a network that slow, packets are lost, but the process is
+/// there.
 const MORE_PATIENCE: u8 = 4;
-/// Polls that find nothing before a queue pair whose work requests are back is taken apart.
+/// Polls without a completion before a broken queue pair without outstanding work requests is destroyed.
 const SILENT_POLLS: u8 = 2;
-/// What a device's library keeps for a work request of one.
+/// Memory that a device's library allocates for one send queue entry, in bytes.
 const QUEUE_ENTRY_BYTES: usize = 128;
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reliable queue pairs: made when a peer is worth one, given up when others are worth more, broken and made again. What has
-//! to be said about that is decided by [`Connection`](session::Connection), and said here, in notes: datagrams outside the streams.
+//! When reliable queue pairs are made, given up, broken and made again. [`Connection`](session::Connection) holds the
+//! state machine; this file carries out its decisions with notes: datagrams outside the streams.
 //!
-//! - P1: a queue pair is taken apart only when every work request that was posted to it has come back, and after that
-//!   nothing has arrived for a while: so no slot, buffer or lease is still the device's.
-//! - P2: until then nothing goes over another one to the same peer, and what is posted again is posted in its old order:
-//!   reads and writes first, packets behind them.
+//! - P1: a queue pair is destroyed only after every work request posted to it has come back and no packet has arrived
+//!   for some polls: then no slot, buffer or lease belongs to the device.
+//! - P2: until then no other queue pair to the same peer is used, and reposted requests keep their old order: reads and
+//!   writes first, packets behind them.
 
 use std::mem;
 
@@ -23,7 +23,7 @@ use super::rail::RailPeer;
 use super::wire::{self, NOTE_BYTES, PairEnd, Say};
 
 impl<P: VerbsPort> VerbsLinks<P> {
-    /// Makes a queue pair for a peer, if that is possible now.
+    /// Requests a queue pair for a path, if one may be made now.
     #[cold]
     pub(super) fn want_pair(&mut self, line: RailPeer) {
         if self.way_to(line).is_none() {
@@ -45,7 +45,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         if !has_room {
             self.give_one_up();
         }
-        // Where the device has no more: stay with datagrams for now.
+        // The device has no more queue pairs: stay with datagrams for now.
         let made = has_room.then(|| self.make_pair(line).ok()).flatten();
         let Some(index) = made else {
             if let Some(link) = self.sides.link(line) {
@@ -62,7 +62,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         self.pairs.make(line, rail, &self.limits, now)
     }
 
-    /// Connects an end of ours to one of the peer's, whose packets are as long as it says; takes it apart if that fails.
+    /// Connects a queue pair to the peer's, with the peer's MTU; destroys it on failure.
     fn connect(
         &mut self,
         index: u32,
@@ -82,7 +82,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         Ok(index)
     }
 
-    /// The peer asks for a queue pair.
+    /// Handles the peer's request for a queue pair.
     pub(super) fn answer(&mut self, line: RailPeer, attempt: u32, theirs: PairEnd, again: bool) {
         let Some(link) = self.sides.link(line) else {
             return;
@@ -93,7 +93,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         let state = link.connection.state();
         match state {
             CarrierState::Apart => {}
-            // Nothing has gone over it.
+            // No packet has gone over it.
             CarrierState::Asking { end } | CarrierState::Answered { end } => {
                 self.break_quietly(end)
             }
@@ -108,7 +108,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
             packet_bytes: theirs.packet_bytes.min(most),
             ..theirs
         };
-        // Where one was broken here, now or before, its place becomes free.
+        // If one is broken here, now or before, its place becomes free.
         let is_given_up = matches!(
             state,
             CarrierState::Asking { .. } | CarrierState::Answered { .. }
@@ -137,7 +137,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         }
     }
 
-    /// The peer has joined its end to ours.
+    /// Connects our end, after the peer has connected its own.
     pub(super) fn join(&mut self, line: RailPeer, theirs: PairEnd) {
         let Some(link) = self.sides.link(line) else {
             return;
@@ -166,7 +166,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         self.may_go_on(line.peer);
     }
 
-    /// An end that was made comes to nothing: the peer has no room for it, or ours cannot be joined.
+    /// Gives up an end that was made: the peer has no room for it, or ours cannot be connected.
     pub(super) fn abandon(&mut self, line: RailPeer) {
         let now_ns = self.schedule.now_ns;
         let end = self.sides.link(line).and_then(|link| link.connection.end());
@@ -180,7 +180,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         self.sides.arm(line.peer, self.schedule.now_ns);
     }
 
-    /// Gives the queue pair up that was not used for longest.
+    /// Gives up the least recently used queue pair.
     fn give_one_up(&mut self) {
         if let Some(line) = self.pairs.used_least(&self.sides) {
             self.counts.given_up.add(1);
@@ -188,7 +188,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         }
     }
 
-    /// Looks after queue pairs that are on their way out.
+    /// Advances queue pairs that are being closed.
     #[cold]
     pub(super) fn leave_some(&mut self) {
         for peer in self.sides.take_leaving() {
@@ -200,7 +200,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
             }
             let is_any_broken = self.pairs.bury(peer, &mut self.rails);
             if !is_any_broken && mem::take(&mut self.sides.of(peer).waits_for_last) {
-                // What waited for it may be posted again, and nobody is told otherwise.
+                // Requests that waited for it may be posted again; no event announces that.
                 self.schedule.stir();
                 self.may_go_on(peer);
             }
@@ -211,7 +211,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         }
     }
 
-    /// A queue pair that is given up: tells the peer when all has arrived. `true`: not yet.
+    /// Advances a queue pair that is given up: notifies the peer when all its requests have ended. `true`: not yet.
     fn leave_on(&mut self, line: RailPeer) -> bool {
         let now_ns = self.schedule.now_ns;
         let state = self.sides.link(line).map(|link| link.connection.state());
@@ -244,7 +244,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         false
     }
 
-    /// Nobody uses the peer's queue pair any more.
+    /// Breaks a queue pair that neither end uses any more.
     pub(super) fn take_apart(&mut self, line: RailPeer) {
         let end = self.sides.link(line).and_then(|link| link.connection.end());
         if let Some(index) = end {
@@ -253,7 +253,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         self.may_go_on(line.peer);
     }
 
-    /// A work request on a reliable queue pair has ended well.
+    /// Retires a work request that succeeded.
     #[inline(always)]
     pub(super) fn retire(&mut self, posted: PostedRequest, made: u32) {
         match posted {
@@ -277,7 +277,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         }
     }
 
-    /// A work request has failed: its queue pair is broken.
+    /// Handles a failed work request: retires those before it, and breaks the queue pair.
     #[cold]
     pub(super) fn take_failed(&mut self, index: u32, number: u32, done: &Done) {
         while let Some(pair) = self.pairs.get_mut(index)
@@ -286,7 +286,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
             let made = pair.made;
             self.rails[pair.line.at()].posted -= 1;
             match posted {
-                // Nothing has told its end: that it did not fail is not to be relied on (W3).
+                // It had no completion: that it did not fail does not prove it was carried out (W3).
                 PostedRequest::Part { work, bytes, .. } => {
                     self.part_is_back(work, bytes, WorkStatus::Flushed)
                 }
@@ -310,7 +310,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         self.sends.posted_ended(posted);
     }
 
-    /// A queue pair breaks since something has failed that was posted to it.
+    /// Breaks a queue pair because a request posted to it has failed.
     fn fail_pair(&mut self, index: u32, line: RailPeer, posted: &PostedRequest, done: &Done) {
         let done = &Done {
             status: self.what_it_says(line, done.status),
@@ -324,8 +324,8 @@ impl<P: VerbsPort> VerbsLinks<P> {
         self.detour_if_joined(line, done.status);
     }
 
-    /// What a failure says of the peer. A program that plays the adapter answers in calls of its process alone: that it does not
-    /// says no more than that a device had no buffer for too long, so nobody takes it for dead.
+    /// The status as it concerns the peer. A user-space port answers only while its process makes calls: exhausted
+    /// retries mean no more than a missing receive buffer at an adapter, and do not mark the peer as suspected.
     fn what_it_says(&self, line: RailPeer, status: WorkStatus) -> WorkStatus {
         let link = self
             .sides
@@ -339,18 +339,18 @@ impl<P: VerbsPort> VerbsLinks<P> {
         }
     }
 
-    /// Says what failed, unless that is only what follows, or was said often.
+    /// Reports a failure, unless it is a flush or was reported often.
     fn complain_of(&mut self, index: u32, posted: &PostedRequest, done: &Done) {
         let Some(pair) = self.pairs.get(index) else {
             return;
         };
         let line = pair.line;
         let often = match done.status {
-            // A process that computes gives no buffers back; whoever is told wants to know of one that does so for long.
+            // A process that computes returns no buffers; worth a report only when that lasts.
             WorkStatus::NotReady => {
                 self.pairs.not_ready(line, self.schedule.now_ns) != TOLD_NOT_READY
             }
-            // Most of them heal, and where many break they do so for one reason.
+            // Most queue pairs recover, and where many break they break for one reason.
             _ => !(self.counts.broken.get() + 1).is_power_of_two(),
         };
         if !pair.is_whole() || done.status == WorkStatus::Flushed || often {
@@ -367,7 +367,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         self.news.complain(words);
     }
 
-    /// The two ends of a line, in words that say what befell it.
+    /// The two ends of a path, for error messages.
     pub(super) fn ends_of(&self, line: RailPeer) -> Option<PairEnds<'_>> {
         let side = self.sides.get(line.peer)?;
         let link = side.link(line.rail);
@@ -382,19 +382,19 @@ impl<P: VerbsPort> VerbsLinks<P> {
         })
     }
 
-    /// A queue pair is broken; if there is work for it, another one is asked for as soon as its last work request is back.
+    /// Breaks a queue pair; another is requested, if there is work for it, after its last work request has come back.
     pub(super) fn break_pair(&mut self, index: u32) {
         let (rails, sides) = (&mut self.rails, &mut self.sides);
         self.pairs.break_pair(index, rails, sides, &self.counts);
     }
 
-    /// The same of one that nobody will miss.
+    /// Breaks a queue pair without counting it.
     pub(super) fn break_quietly(&mut self, index: u32) {
         let (rails, sides) = (&mut self.rails, &mut self.sides);
         self.pairs.break_quietly(index, rails, sides);
     }
 
-    /// As if the device had told that what it told nothing of has failed.
+    /// Treats the oldest signaled request, whose completion never came, as failed.
     #[cold]
     pub(super) fn forget(&mut self, index: u32) {
         let Some((line, posted)) = self.pairs.get(index).and_then(ReliablePair::awaited) else {
@@ -407,7 +407,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         self.fail_pair(index, line, &posted, &done);
     }
 
-    /// Looks at all peers that do not say what has arrived, if it is time for that ([`AckStall`](session::AckStall)).
+    /// Checks all peers for missing acknowledgements, if a check is due ([`AckStall`](session::AckStall)).
     pub(super) fn try_receivers(&mut self) {
         if !self.schedule.are_receivers_due() {
             return;
@@ -427,8 +427,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         }
     }
 
-    /// Takes the queue pairs of a lost rail apart, whether or not it tells the end of what was posted. What was goes over
-    /// others.
+    /// Destroys the queue pairs of a lost rail, with or without completions; their requests are posted on other rails.
     pub(super) fn forget_pairs(&mut self, rail: usize, is_gone: bool) {
         for index in self.pairs.places() {
             let line = self.pairs.line(index);
@@ -451,7 +450,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         }
     }
 
-    /// A note has arrived. Over a reliable queue pair only acknowledgements do.
+    /// Handles an arrived note. Over a reliable queue pair only acknowledgements are valid.
     #[inline(never)]
     pub(super) fn hear(&mut self, line: RailPeer, ack: Ack, say: Say, by_datagram: bool) {
         self.schedule.now_ns = self.rails.clock();
@@ -538,7 +537,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         }
     }
 
-    /// Nobody has answered: says it again, but answers to what may have been asked long ago not for ever.
+    /// Repeats a note that had no answer; an answer to a request is repeated a limited number of times only.
     pub(super) fn say_again_or_not(&mut self, line: RailPeer, overdue: Overdue) {
         let state = self.sides.link(line).map(|link| link.connection.state());
         match state {
@@ -550,7 +549,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         }
     }
 
-    /// Says again what nobody has answered.
+    /// Sends the note of the present state again.
     pub(super) fn say_again(&mut self, line: RailPeer) {
         let Some(link) = self.sides.link(line) else {
             return;
@@ -581,7 +580,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         self.say(line, say);
     }
 
-    /// Sends a note. One that finds no room is lost, as it may be on its way.
+    /// Sends a note. If there is no room for it, it is lost, as on the wire.
     pub(super) fn say(&mut self, line: RailPeer, say: Say) {
         let Some(to) = self.way_to(line) else { return };
         let side = self.sides.of(line.peer);
@@ -598,7 +597,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         self.sides.arm(line.peer, self.schedule.now_ns);
     }
 
-    /// Asks over a reliable queue pair for an acknowledgement, which also tells the end of all that was posted before.
+    /// Requests an acknowledgement over a reliable queue pair; its completion also ends all requests before it.
     pub(super) fn mark(&mut self, index: u32) -> bool {
         let Some(line) = self.pairs.line(index) else {
             return false;
@@ -610,7 +609,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         self.pairs.post_note(index, &note, sends, rails)
     }
 
-    /// Tells peers what has arrived, unless something that went to them meanwhile has.
+    /// Sends owed acknowledgements to peers that no packet has acknowledged meanwhile.
     #[cold]
     pub(super) fn tell_owed(&mut self) {
         for peer in self.sides.take_owing() {
@@ -618,14 +617,14 @@ impl<P: VerbsPort> VerbsLinks<P> {
             side.listed_owing = false;
             let joined = side.pair_for_sends().is_some();
             if side.session.take_owing(joined) {
-                // The main line may lead nowhere now.
+                // The main path may be broken by now.
                 let rail = side.heard_on;
                 self.say(RailPeer { peer, rail }, Say::Ack { asks: false });
             }
         }
     }
 
-    /// Posts something behind a read that has ended as the last on its queue pair: its end tells whether that was a lie.
+    /// Posts a zero-byte write behind a read that ended last on its queue pair: its completion proves the read.
     #[inline(never)]
     pub(super) fn prove(&mut self, index: u32) {
         if !self.pairs.post_nothing(index, &mut self.rails) {
@@ -633,7 +632,8 @@ impl<P: VerbsPort> VerbsLinks<P> {
         }
     }
 
-    /// Writes nothing to a peer: its device answers even where the process computes, and if it does not, the queue pair breaks.
+    /// Writes zero bytes to a peer: its device answers even while the process computes; without an answer the queue
+    /// pair breaks.
     pub(super) fn try_device(&mut self, peer: u32) {
         let side = self.sides.of(peer);
         let line = side.line(peer);
@@ -646,13 +646,13 @@ impl<P: VerbsPort> VerbsLinks<P> {
     }
 }
 
-/// So many breaks in a row since the peer had no buffer are told.
+/// Number of breaks in a row for lack of a receive buffer that is reported.
 const TOLD_NOT_READY: u8 = 3;
-/// Where the peer or the device has refused a queue pair, the next one is asked for after this time.
+/// Delay before the next request after the peer or the device has refused a queue pair.
 const REFUSED_NS: u64 = 100_000_000;
 
-// A side's size is in the promise about memory.
+// The bound on memory counts with this size.
 const _: () = assert!(size_of::<VerbsPeer>() <= 512);
 
-/// An answer is repeated so often.
+/// Times that an answer is repeated.
 const MOST_ANSWERS: u8 = 12;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What becomes of a peer: where it is found, whether it answers, by which rail it is reached, and when it is given up. What goes
-//! to one takes another rail when its own carries nothing any more. Packets that have not arrived for all we know go again; the
-//! peer drops those that it has. Both sides choose for themselves.
+//! Peers: their addresses, whether they answer, over which rail they are reached, and when they are given up. Traffic
+//! to a peer moves to another rail when its own fails. Unacknowledged packets are sent again; the peer drops
+//! duplicates. Each end chooses its rail independently.
 
 use session::CarrierState;
 
@@ -14,7 +14,8 @@ use super::wire::Say;
 use crate::Peer;
 
 impl<P: VerbsPort> VerbsLinks<P> {
-    /// Where datagrams for a peer go; `None`: not known yet (then it is asked for), or there is no way.
+    /// Destination of datagrams for a peer; `None`: its address is not known yet (it is requested then), or no address
+    /// handle can be made.
     pub(super) fn way_to(&mut self, line: RailPeer) -> Option<Mailbox> {
         if self.rails.is_all_lost() {
             self.lose_with_all(line);
@@ -50,7 +51,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         }
         let mut opened = self.rails[line.at()].port.create_address_handle(&address);
         if opened.is_err() && self.find_port_again(line.at()) {
-            // Telling the others may have opened it.
+            // The port's new address was sent to the peers, which may have made the handle.
             if let Some(handle) = self.sides.link(line)?.handle {
                 return Some(Mailbox {
                     handle,
@@ -76,7 +77,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         }
     }
 
-    /// A way could not be opened: a port may be down for a while.
+    /// No address handle could be created: the port may be down for a while.
     #[cold]
     fn no_way(&mut self, line: RailPeer, error: CallError) {
         let (now_ns, silence_ns) = (self.schedule.now_ns, self.limits.silence_ns);
@@ -94,8 +95,8 @@ impl<P: VerbsPort> VerbsLinks<P> {
         self.sides.arm(peer, self.schedule.now_ns);
     }
 
-    /// Why a peer with this record cannot be reached, as far as the addresses say; `None`: it may be. Both sides find the same. What is no
-    /// record is left to [`learn_address`](Self::learn_address).
+    /// Why a peer with this record cannot be reached, as far as the addresses show; `None`: it may be reachable. Both
+    /// ends compute the same. An invalid record is left to [`learn_address`](Self::learn_address).
     pub(super) fn why_apart(&self, record: &[u8]) -> Option<String> {
         let (ports, host) = address::from_record(record)?;
         let addresses: Vec<PortAddress> = ports.into_iter().map(|(address, _)| address).collect();
@@ -107,7 +108,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         })
     }
 
-    /// What the launcher says about a peer. `false`: nothing that is of any use.
+    /// Records the addresses of a peer, from the launcher. `false`: they are of no use, and the peer is lost.
     pub(super) fn learn_address(&mut self, peer: Peer, record: &[u8]) -> bool {
         let Some((ports, host)) = address::from_record(record) else {
             let why = "its address record is of another version of this library, or damaged";
@@ -134,7 +135,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         let side = self.sides.of(peer.0);
         side.host = host;
         if side.main.address.is_none() {
-            // What goes over a link that is of no use finds that out.
+            // Traffic over a link that does not work detects that by itself.
             let serves = |link: &PeerPort| self.rails.serves(link.rail);
             side.set_links(links, serves);
             let peer = peer.0;
@@ -155,7 +156,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         true
     }
 
-    /// A peer is found elsewhere from now on.
+    /// Records a peer's new address on a path.
     #[cold]
     pub(super) fn follow(&mut self, line: RailPeer, address: PortAddress) {
         let side = self.sides.of(line.peer);
@@ -163,7 +164,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         let Some(link) = side.link_mut(line.rail) else {
             return;
         };
-        // The queue pair for datagrams stays the same; else it is not this peer's note.
+        // The number of the datagram queue pair does not change; otherwise the note is not from this peer.
         let is_new = link
             .address
             .is_some_and(|old| old != address && old.number == address.number);
@@ -180,7 +181,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         self.may_go_on(line.peer);
     }
 
-    /// A timer of a peer has run out. `true`: something is to be sent again.
+    /// A timer of a peer has expired. `true`: packets are to be sent again.
     pub(super) fn time_is_over(&mut self, peer: u32) -> bool {
         let now_ns = self.schedule.now_ns;
         let side = self.sides.of(peer);
@@ -195,7 +196,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         let overdue: Vec<_> = overdue.collect();
         if again || !overdue.is_empty() {
             let silent_ns = side.still_silent(now_ns);
-            // One that computes does not answer either, but its device does.
+            // A process that computes does not answer either, but its device does.
             let has_moved = side.more.as_ref().is_some_and(|more| more.moves > 0);
             let is_suspected = side.main.is_suspected
                 || (has_moved && side.others().iter().any(|link| link.is_suspected));
@@ -220,7 +221,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         again
     }
 
-    /// Something waits for the peer to say what it has taken; that it did may be lost.
+    /// A send waits for an acknowledgement, which may have been lost: requests one.
     #[cold]
     pub(super) fn ask_for_ack(&mut self, peer: u32) {
         self.schedule.now_ns = self.rails.clock();
@@ -233,7 +234,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         self.sides.arm(peer, self.schedule.now_ns);
     }
 
-    /// Gives a peer up.
+    /// Gives a peer up: releases its buffers, breaks its queue pairs.
     pub(super) fn lose(&mut self, peer: u32, why: &str) {
         let side = self.sides.of(peer);
         if !side.lose(why) {
@@ -273,7 +274,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         hopes
     }
 
-    /// Another link becomes a peer's main one: that of rail `to`, or one that seems good. `false`: there is none.
+    /// Makes another link a peer's main one: the one on rail `to`, or one that seems to work. `false`: there is none.
     #[cold]
     pub(super) fn detour(&mut self, peer: u32, to: Option<u8>) -> bool {
         let (rails, now_ns) = (&self.rails, self.schedule.now_ns);
@@ -284,7 +285,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         self.take_detour(peer, place)
     }
 
-    /// The rail of a peer's main link is lost: takes any that is not.
+    /// The rail of a peer's main link is lost: takes any link that is not.
     pub(super) fn leave_for_ever(&mut self, peer: u32) -> bool {
         if self.detour(peer, None) {
             return true;
@@ -295,7 +296,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         self.take_detour(peer, place)
     }
 
-    /// The link at a place among the others becomes a peer's main one. `false`: there is none.
+    /// Makes the other link at `place` the peer's main one. `false`: there is none.
     fn take_detour(&mut self, peer: u32, place: Option<usize>) -> bool {
         let Some(place) = place else { return false };
         let now_ns = self.schedule.now_ns;
@@ -359,7 +360,8 @@ impl<P: VerbsPort> VerbsLinks<P> {
         now_ns >= more.moves_after_ns && self.detour(line.peer, None)
     }
 
-    /// A work request on a line has failed, which has broken its queue pair.
+    /// A work request has failed and broken its queue pair: moves to another rail that is connected, if the path is the
+    /// cause.
     pub(super) fn detour_if_joined(&mut self, line: RailPeer, status: WorkStatus) {
         let is_of_way = matches!(
             status,
@@ -375,7 +377,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         }
     }
 
-    /// A rail carries nothing for now: what goes over it takes another, where there is one.
+    /// A rail is down: moves its traffic to other rails, where there are any.
     pub(super) fn leave_rail(&mut self, rail: u8) {
         for peer in self.sides.peers() {
             let Some(side) = self.sides.get(peer).filter(|side| !side.is_lost()) else {
@@ -392,7 +394,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
                 _ if is_main => {
                     self.detour(peer, None);
                 }
-                // Parts of transfers that would wait for it.
+                // Parts of transfers would otherwise wait for it.
                 Some(index) => self.break_pair(index),
                 None => {}
             }
@@ -400,10 +402,10 @@ impl<P: VerbsPort> VerbsLinks<P> {
     }
 }
 
-/// Packets that were not acknowledged so often in a row went nowhere; where the peer is heard on another rail, fewer.
+/// Timeouts in a row after which a peer moves to another rail; fewer where packets of the peer arrive on another rail.
 const MANY_TIMEOUTS: u8 = 5;
 const SOME_TIMEOUTS: u8 = 3;
-/// What is said so often in vain is not heard.
+/// Repetitions of a note without an answer after which the path is taken to be broken.
 const MANY_TRIES: u8 = 5;
-/// After this time a way that could not be opened is tried again.
+/// Delay before another attempt to create an address handle.
 const WAY_AGAIN_NS: u64 = 10_000_000;

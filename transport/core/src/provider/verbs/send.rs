@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets on their way out: kept in their peer's stream, sent over its queue pair or as datagrams, and what is heard of them.
-//! Those that were held back go with one ring of the device's bell; one that need not wait goes alone, and at once.
+//! Outgoing packets: kept in their peer's stream, sent over its queue pair or as datagrams, until their completions.
+//! Packets that were held back are posted as one list with one doorbell; a packet that need not wait is posted alone,
+//! at once.
 
 use session::{Ack, Due, Moment, Session, Slot, Via};
 
@@ -14,11 +15,11 @@ use super::{DATAGRAMS, MOST_POSTED, name, parts_of};
 use crate::{Full, Head};
 
 impl<P: VerbsPort> VerbsStreams<P> {
-    /// Posts a send that does not go straight.
+    /// Posts a send that does not take the fast path.
     pub(super) fn post(&mut self, to: u32, head: Head, body: &[u8]) -> Result<(), Full> {
         let side = self.links.sides.of(to);
         if side.is_lost() {
-            // The caller was told; nobody will ever read this.
+            // The caller has been notified; the packet will never be received.
             return Ok(());
         }
         let is_large = body.len() > ring::SLOT_BODY_BYTES;
@@ -48,7 +49,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
         Ok(())
     }
 
-    /// Sends a short frame over the peer's queue pair where nothing stands in the way, as nearly always: the fast path.
+    /// The fast path, nearly always taken: sends a short frame over the peer's queue pair if nothing has to wait.
     /// `false`: nothing was done.
     #[inline(always)]
     pub(super) fn send_straight(&mut self, to: u32, head: Head, body: &[u8]) -> bool {
@@ -108,7 +109,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
         true
     }
 
-    /// Keeps a frame, or a part of one, in the peer's stream.
+    /// Keeps a frame, or a part of one, in the peer's stream until it is acknowledged.
     #[inline(always)]
     pub(super) fn keep(&mut self, to: u32, head: Head, parts: u8, body: &[u8]) -> Result<(), Full> {
         let bytes = HEADER_BYTES + body.len();
@@ -135,12 +136,12 @@ impl<P: VerbsPort> VerbsStreams<P> {
         Ok(())
     }
 
-    /// Keeps a frame as several packets, each of which goes as a datagram; all or none.
+    /// Keeps a frame as several packets for datagrams; all or none.
     #[cold]
     fn keep_parts(&mut self, to: u32, head: Head, body: &[u8]) -> Result<(), Full> {
         let line = self.links.sides.of(to).line(to);
         if self.links.hopes_for_pair(line) {
-            // Better over the queue pair that is being made.
+            // It goes over the queue pair that is being made.
             return Err(Full);
         }
         let datagram_bytes = self.links.rails.datagram_bytes();
@@ -159,13 +160,13 @@ impl<P: VerbsPort> VerbsStreams<P> {
         Ok(())
     }
 
-    /// Sends what waits in the peer's stream, as far as it goes now.
+    /// Sends the unsent packets of the peer's stream, as far as there is room.
     #[inline(always)]
     pub(super) fn flush(&mut self, peer: u32) {
         while let Some(side) = self.links.sides.get_mut(peer)
             && let Some(due) = side.session.next_unsent()
         {
-            // A packet that tells of a write must not come before it.
+            // A packet that announces a write must not overtake it.
             let sent = match side.pair_for_sends() {
                 _ if side.immediates != 0 && !side.is_ready() => false,
                 Some(pair) => self.send_over(peer, pair, due),
@@ -196,7 +197,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
         if self.links.sends.is_still(due.slot) {
             stamp(&mut self.links.sends, due.slot, side.session.tell());
         }
-        // Those without a completion, of all queue pairs, are never all that may be posted.
+        // Unsignaled requests, of all queue pairs together, never fill the limit.
         let scarce = self.links.sends.is_scarce()
             || rail.posted >= MOST_POSTED / 2
             || pair.ledger.len() + self.links.limits.signal_every as usize >= depth;
@@ -235,9 +236,9 @@ impl<P: VerbsPort> VerbsStreams<P> {
         let side = links.sides.of(peer);
         let line = side.line(peer);
         let is_too_long = due.bytes as usize > side.datagram_bytes();
-        // While a queue pair is made, it is found out how long packets may be on the way.
+        // Making a queue pair discovers the path MTU.
         let is_doubted = due.bytes > SURE_BYTES && side.session.timeouts() >= SOME_TIMEOUTS;
-        // A peer that only computes is no reason to give up another one's.
+        // A peer that only computes is no reason to close the queue pair of another.
         let may_be = is_doubted && links.rails.has_room_for_pair(&links.limits);
         let wants_pair = side.packets > first || is_too_long || may_be;
         if wants_pair && !side.waits_for_last {
@@ -269,7 +270,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
         true
     }
 
-    /// Takes completions of sends.
+    /// Polls the completion queues of sends.
     #[inline(never)]
     pub(super) fn poll_sends(&mut self) {
         let mut done = std::mem::take(&mut self.links.rails.sent);
@@ -320,7 +321,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
         }
     }
 
-    /// Sends what waits in a peer's stream, as far as it goes now, in chains where there is a queue pair.
+    /// Sends the unsent packets of a peer's stream, as far as there is room; in lists where there is a queue pair.
     pub(super) fn flush_held(&mut self, peer: u32) {
         while let Some(side) = self.links.sides.get(peer)
             && side.session.unsent() > 1
@@ -331,7 +332,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
         self.flush(peer);
     }
 
-    /// Sends some packets over a queue pair. `false`: there is no room for more.
+    /// Posts a list of packets to a queue pair. `false`: there is no room for more.
     fn send_chain(&mut self, peer: u32, index: u32) -> bool {
         let links = &mut self.links;
         let (Some(side), Some(pair)) = (links.sides.get_mut(peer), links.pairs.get_mut(index))
@@ -392,20 +393,20 @@ impl<P: VerbsPort> VerbsStreams<P> {
         taken == count
     }
 
-    /// Sends a packet of the provider's own, as soon as there is room.
+    /// Queues a control packet of the provider and sends it as soon as there is room.
     pub(super) fn write_letter(&mut self, to: u32, head: Head, body: Vec<u8>) {
         self.letters.push(ControlPacket { to, head, body });
         self.post_letters();
     }
 
-    /// Sends those that have room now.
+    /// Sends the queued control packets that have room now.
     pub(super) fn post_letters(&mut self) {
         let mut left = self.letters.take();
         left.retain(|letter| !self.post_letter(letter));
         self.letters.put_back(left);
     }
 
-    /// `false`: there is no room.
+    /// Sends one. `false`: there is no room.
     fn post_letter(&mut self, letter: &ControlPacket) -> bool {
         let to = letter.to;
         if self.links.sides.of(to).is_lost() {
@@ -424,7 +425,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
         true
     }
 
-    /// No slot is left: finds out which are not needed any more.
+    /// No slot is left: requests the completions and acknowledgements that free some.
     #[cold]
     pub(super) fn relieve(&mut self) {
         for index in self.links.pairs.places() {
@@ -441,13 +442,14 @@ impl<P: VerbsPort> VerbsStreams<P> {
         self.poll_sends();
     }
 
-    /// Breaks queue pairs that have forgotten what was posted (`lost_completions.rs`). Whoever sleeps over that sees it when it wakes.
+    /// Breaks queue pairs whose device has lost a completion (`lost_completions.rs`). After a sleep this is checked at
+    /// the wake-up.
     pub(super) fn break_forgotten(&mut self) {
         let now_ns = self.links.schedule.now_ns;
         if self.links.pairs.late(now_ns).is_empty() {
             return;
         }
-        // What was told while nobody looked counts.
+        // Completions that arrived while this process was not polling count.
         self.poll_sends();
         for index in self.links.pairs.late(now_ns) {
             self.links.forget(index);
@@ -471,8 +473,8 @@ fn fill<'a>(
     place
 }
 
-/// Writes what the peer should be told into a packet that is sent now, and what it is asked where slots are scarce. Not while
-/// a device still reads it for an earlier time: half of one answer and half of another would be a third.
+/// Writes the acknowledgement into a packet that is sent now, and requests one where slots are scarce. Not while a
+/// device still reads the slot for an earlier transmission: it could send half of the old header and half of the new.
 #[inline(always)]
 pub(super) fn stamp(sends: &mut SendPool, slot: Slot, ack: Ack) {
     let asks = sends.is_scarce();
@@ -485,7 +487,7 @@ pub(super) fn stamp(sends: &mut SendPool, slot: Slot, ack: Ack) {
     }
 }
 
-/// Tells the peer with each packet what has come of it.
+/// Writes the acknowledgement into each packet of a list.
 fn stamp_all(sends: &mut SendPool, session: &mut Session, due: &[Due]) {
     for one in due {
         if sends.is_still(one.slot) {
@@ -494,9 +496,9 @@ fn stamp_all(sends: &mut SendPool, session: &mut Session, due: &[Due]) {
     }
 }
 
-/// Packets of so many bytes arrive on any way.
+/// Datagrams of this size pass on any path.
 const SURE_BYTES: u32 = 256;
-/// A longer one that has not arrived after so many times may be too long.
+/// Timeouts after which a longer packet is suspected to exceed the path MTU.
 const SOME_TIMEOUTS: u8 = 2;
 const EMPTY: WorkRequest<'static> = WorkRequest {
     work: 0,
@@ -504,5 +506,5 @@ const EMPTY: WorkRequest<'static> = WorkRequest {
     body: WorkBody::Inline(&[]),
     signaled: false,
 };
-/// So many at once: as many as a device is told in one list.
+/// Most packets in a list: the most work requests that a device is handed in one list.
 const MOST_IN_CHAIN: usize = 16;

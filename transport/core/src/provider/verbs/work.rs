@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reads, writes and atomic operations on peers' memory by the device: how they begin, which rails they go over, and how they end.
-//! How far each is, `works.rs` knows.
+//! Reads, writes and atomic operations on peers' memory by the device: how they begin, over which rails they go, and
+//! how they end. `works.rs` tracks the progress of each.
 //!
-//! - W1: a lease comes back, with its completion, only after the device has forgotten the memory.
-//! - W2: what was under way on a queue pair that broke is posted again, in the old order. A read or write that has happened
-//!   already happens twice then, with the same bytes; but a write whose immediate has arrived does not, since its target
-//!   may be in use again.
-//! - W3: where reads lie (`PortAttr::reads_lie`), one has ended when something that was posted behind it has: since a lie breaks
-//!   the queue pair, nothing behind it ends well. A read that is alone has a write of nothing right behind it. The others
-//!   prove each other, and the last of them gets its write of nothing when it has ended.
-//! - W4: an atomic operation that was under way on a queue pair that broke is not posted again; its end is [`WorkOutcome::Unknown`].
-//! - W5: that the peer's memory may not be reached is believed when it is said twice in a row. Where packets are lost, a read
-//!   that has ended is asked for again by its device; if the memory was withdrawn meanwhile, the refusal falls on whatever
-//!   is under way by then. The same holds for a request that the peer's device finds wrong: Linux' rxe was seen to
-//!   say so of a good write on a busy machine. Why it does is not known.
+//! - W1: a lease is returned, with its completion, only after the device has given up the memory.
+//! - W2: requests in flight on a queue pair that broke are posted again, in their old order. A read or write that was
+//!   already carried out is carried out twice then, with the same bytes; but a write whose immediate has arrived is
+//!   not, since its target may be in use again.
+//! - W3: where reads are unreliable (`PortAttr::reads_lie`), a read has ended when a request posted behind it has: a
+//!   false success breaks the queue pair, so no request behind it succeeds. A single read gets a zero-byte write right
+//!   behind it. Several reads prove each other, and the last of them gets its zero-byte write when it has completed.
+//! - W4: an atomic operation in flight on a queue pair that broke is not posted again; its outcome is
+//!   [`WorkOutcome::Unknown`].
+//! - W5: a remote access error counts only when it is reported twice in a row. With packet loss, a device may request a
+//!   completed read again; if the memory was withdrawn meanwhile, the error falls on whichever request is in flight
+//!   then. The same holds for "remote invalid request": Linux rxe was seen to report it for a valid write on a busy
+//!   machine. The cause is not known.
 
 use std::mem;
 
@@ -37,56 +38,56 @@ use crate::{Atomic, Head, Lease, LocalKey, Peer, RemoteKey, WorkId, WorkOutcome}
 pub(in crate::provider) enum WorkKind {
     Read,
     Write,
-    /// Not a second time: nobody could tell whether that is one too many.
+    /// Never carried out twice: the result would be wrong without detection.
     Atomic(Atomic),
 }
 
-/// A read, write or atomic operation that was posted by the caller, or a share of one.
+/// A read, write or atomic operation posted by the caller, or a share of one.
 #[derive(Debug)]
 pub(super) struct Work {
     pub(super) peer: u32,
     pub(super) id: WorkId,
-    /// Its place in the order of all.
+    /// Its position in the order of all works.
     pub(super) serial: u64,
-    /// The memory; that of a share is lent to the whole, that of an errand is exported.
+    /// The memory; that of a share belongs to the whole, that of an errand is exported.
     pub(super) lease: Option<Lease>,
     pub(super) base: u64,
     pub(super) bytes: u64,
-    /// What it is known by, if it stays registered.
+    /// Its local key, if it stays registered.
     pub(super) local: Option<LocalKey>,
-    /// The rail over which it goes, and how the memory is known there, if it is.
+    /// The rail it goes over, and its registration there, if any.
     pub(super) rail: u8,
     pub(super) registered: Option<Registered>,
     pub(super) kind: WorkKind,
-    /// Where it begins there.
+    /// Remote address at which it begins.
     pub(super) address: u64,
     pub(super) keys: Keys,
-    /// Bytes that were posted, and of these the ones that are there: parts end in order.
+    /// Bytes posted, and of these the completed ones: parts end in order.
     pub(super) posted: u64,
     pub(super) ended: u64,
-    /// Work requests of it that have not ended.
+    /// Its outstanding work requests.
     pub(super) under_way: u32,
-    /// Some of them must be posted again.
+    /// Some of its parts must be posted again.
     pub(super) again: bool,
-    /// How often that was so since a part of it ended well, while it was the oldest.
+    /// How often that happened since a part of it succeeded, while it was the oldest.
     pub(super) tries: u8,
-    /// How often the parts of a read that may lie were halved.
+    /// How often the parts of an unreliable read were halved.
     pub(super) halvings: u8,
-    /// The part that came back last was refused by the peer's device (W5).
+    /// The last part was refused by the peer's device (W5).
     pub(super) refused: bool,
     pub(super) outcome: WorkOutcome,
-    /// The packet that tells the peer of a write.
+    /// Number of the packet that announces the write to the peer.
     pub(super) immediate: Option<u32>,
-    /// The peer has asked for it: the memory is what was exported, and the end is told there.
+    /// The peer has requested it: the memory is what was exported, and the end is reported to the peer.
     pub(super) errand: Option<Errand>,
-    /// Shares of it that have not ended; it does nothing itself then. Of a share: the whole.
+    /// Shares of it that have not ended; it posts nothing itself then. Of a share: the whole.
     pub(super) shares: u32,
     pub(super) whole: Option<u32>,
-    /// What a read goes into instead of the lease; then it is the base.
+    /// The bounce buffer that a read goes into instead of the lease; `base` is its address then.
     pub(super) bounce: Option<Bounce>,
 }
 
-/// The memory of a work request, and the rail with which it must be registered.
+/// The memory of a work, and the rail on which it must be registered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WorkMemory {
     pub(super) base: u64,
@@ -94,20 +95,20 @@ pub(super) struct WorkMemory {
     pub(super) local: Option<LocalKey>,
     pub(super) rail: u8,
     pub(super) access: RegionAccess,
-    /// To whom it was exported, and what names it.
+    /// The peer it was exported to, and the export's check value.
     pub(super) export: Option<(u32, u64)>,
 }
 
-/// How a device knows the memory of a work.
+/// Registration of a work's memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Registered {
     pub(super) local_key: u32,
-    /// Where it is registered for this alone.
+    /// The region, if it was registered for this work alone.
     pub(super) region: Option<Region>,
 }
 
 impl WorkKind {
-    /// As the device is asked for it.
+    /// The opcode of its work requests.
     fn operation(self, address: u64, key: u32) -> WorkOpcode {
         match self {
             Self::Read => WorkOpcode::Read { address, key },
@@ -124,7 +125,7 @@ impl WorkKind {
 }
 
 impl Work {
-    /// A work that moves nothing as yet, and goes over no rail.
+    /// A work without bytes and without a rail.
     pub(super) fn new(peer: u32, serial: u64, kind: WorkKind, address: u64, keys: Keys) -> Self {
         Self {
             peer,
@@ -155,7 +156,7 @@ impl Work {
         }
     }
 
-    /// What a device must know of.
+    /// Its memory, as it must be registered.
     pub(super) fn stretch(&self) -> WorkMemory {
         WorkMemory {
             base: self.base,
@@ -170,13 +171,13 @@ impl Work {
         }
     }
 
-    /// The region that was made for it, and on which rail.
+    /// The region registered for it alone, and on which rail.
     pub(super) fn region(&self) -> Option<(usize, Region)> {
         let region = self.registered.and_then(|registered| registered.region);
         region.map(|region| (usize::from(self.rail), region))
     }
 
-    /// Bytes of one work request of it, at most.
+    /// Largest part of it, in bytes.
     pub(super) fn most_in_part(&self, facts: &PortAttr, most: u64) -> u64 {
         facts.message_bytes.min(most).min(match self.kind {
             WorkKind::Read if facts.reads_lie => MOST_DOUBTED_PART_BYTES >> self.halvings,
@@ -185,7 +186,7 @@ impl Work {
         })
     }
 
-    /// What moves the next bytes that were not posted, with the key of the peer's rail `theirs`.
+    /// The next part to post, with the key for the peer's rail `theirs`.
     pub(super) fn part(&self, bytes: u32, theirs: u8) -> (WorkOpcode, Sge) {
         let address = self.address.wrapping_add(self.posted);
         let operation = self.kind.operation(address, self.keys[usize::from(theirs)]);
@@ -199,7 +200,8 @@ impl Work {
 }
 
 impl VerbsTransfers {
-    /// With an immediate there must be room for the packet that carries it.
+    /// Posts a write. With an immediate there must be room for the packet that carries it; otherwise the lease is
+    /// returned.
     pub(super) fn post_write<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
@@ -240,7 +242,7 @@ impl VerbsTransfers {
             return Ok(());
         }
         let work = self.work(streams, peer.0, lease, (key, offset), id, WorkKind::Write);
-        // Nobody is told of a write that cannot be.
+        // A write that cannot be done is not announced to the peer.
         let work = match self.prepare(streams, work) {
             Ok(work) => work,
             Err(work) => {
@@ -279,7 +281,7 @@ impl VerbsTransfers {
         joined && idle
     }
 
-    /// Registers the lease and puts the work behind those that wait; ends it at once where it cannot begin.
+    /// Registers the lease and queues the work behind those that wait; ends it at once if it cannot begin.
     pub(super) fn begin<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
@@ -300,7 +302,7 @@ impl VerbsTransfers {
         self.begin_work(streams, work);
     }
 
-    /// Begins a work on all rails, or on one.
+    /// Begins a work on several rails, or on one.
     pub(super) fn begin_work<P: VerbsPort>(&mut self, streams: &mut VerbsStreams<P>, work: Work) {
         let work = match self.share_out(streams, work) {
             Ok(()) => return,
@@ -312,7 +314,7 @@ impl VerbsTransfers {
         }
     }
 
-    /// A work that goes over no rail yet.
+    /// A work without a rail.
     fn work<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
@@ -337,7 +339,7 @@ impl VerbsTransfers {
         }
     }
 
-    /// Chooses a work's rail and registers its memory there; an error gives back one that cannot begin.
+    /// Chooses a work's rail and registers its memory there; an error returns a work that cannot begin.
     #[allow(
         clippy::result_large_err,
         reason = "it is given back as it was taken, and that is rare"
@@ -376,13 +378,13 @@ impl VerbsTransfers {
         self.tell_end(streams, work, WorkOutcome::Unreachable);
     }
 
-    /// Puts a work behind those that wait for its rail, and posts what can be posted.
+    /// Queues a work behind those that wait for its rail, and posts what can be posted.
     pub(super) fn start<P: VerbsPort>(&mut self, streams: &mut VerbsStreams<P>, work: Work) {
         let line = self.works.start(work, &mut streams.links.sides);
         self.push_works(streams, line);
     }
 
-    /// How a work ends that need not begin.
+    /// The outcome of a work that ends without being posted; `None`: it must be posted.
     fn known_end<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
@@ -397,7 +399,7 @@ impl VerbsTransfers {
             return Some(WorkOutcome::Unreachable);
         }
         if key.check == 0 {
-            // Nothing has no key either.
+            // Empty memory has no key either.
             let is_empty = key.bytes == 0 && offset == 0 && lease.bytes() == 0;
             return Some(if is_empty {
                 WorkOutcome::Done
@@ -418,7 +420,7 @@ impl VerbsTransfers {
         }
     }
 
-    /// Posts works of a peer that wait, oldest first, on all its links.
+    /// Posts waiting works of a peer, oldest first, on all its links.
     pub(super) fn push_all_works<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
@@ -434,7 +436,7 @@ impl VerbsTransfers {
         }
     }
 
-    /// The same on one link.
+    /// Posts waiting works on one link, oldest first.
     pub(super) fn push_works<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
@@ -467,10 +469,10 @@ impl VerbsTransfers {
         }
     }
 
-    /// Works need a queue pair. Where the peer refuses one, they go over another link, or cannot be done.
+    /// Works need a queue pair. Where the peer refuses one, they move to another link or fail.
     fn wait_for_pair<P: VerbsPort>(&mut self, streams: &mut VerbsStreams<P>, line: RailPeer) {
         let hopes = streams.links.hopes_for_pair(line);
-        // Where another link has just become the main one, all that waits goes there soon.
+        // Where another link has just become the main one, all that waits moves there soon.
         if !hopes && !streams.links.is_to_rebind(line.peer) {
             self.move_waiting(streams, line);
         }
@@ -482,7 +484,7 @@ impl VerbsTransfers {
         }
     }
 
-    /// Posts what is left of a work; `false`: there is no room for all of it.
+    /// Posts the rest of a work; `false`: there is no room for all of it.
     fn push_work<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
@@ -508,7 +510,7 @@ impl VerbsTransfers {
         pushed == Pushed::All
     }
 
-    /// A part has ended well.
+    /// A part of a work has succeeded.
     pub(super) fn part_ended<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
@@ -520,7 +522,7 @@ impl VerbsTransfers {
         self.settle(streams, index);
     }
 
-    /// A part has failed, or was flushed after another had.
+    /// A part has failed, or was flushed after another had failed.
     pub(super) fn part_failed<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
@@ -533,7 +535,7 @@ impl VerbsTransfers {
         self.settle(streams, index);
     }
 
-    /// Ends a work whose parts have all ended, or puts it back in its place.
+    /// Ends a work whose parts have all ended, or queues it again in its place.
     #[inline(never)]
     fn settle<P: VerbsPort>(&mut self, streams: &mut VerbsStreams<P>, index: u32) {
         match self.works.settle(index, &streams.links.sides) {
@@ -547,7 +549,7 @@ impl VerbsTransfers {
         }
     }
 
-    /// A work has ended (W1).
+    /// Ends a work (W1).
     pub(super) fn finish<P: VerbsPort>(&mut self, streams: &mut VerbsStreams<P>, index: u32) {
         let Some(mut work) = self.works.take(index, &mut streams.links.sides) else {
             return;
@@ -559,7 +561,7 @@ impl VerbsTransfers {
         self.tell_end(streams, work, outcome);
     }
 
-    /// Tells who waits for a work how it has ended.
+    /// Reports the end of a work: to the whole it is a share of, to the peer, or to the caller.
     pub(super) fn tell_end<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
@@ -579,8 +581,8 @@ impl VerbsTransfers {
         }
     }
 
-    /// The port is lost, or (`is_gone`) the device: it may never tell the end of what it was doing, but touches no memory that was
-    /// taken away from it. All peers are lost, so nothing takes the places of these works.
+    /// Ends all works after the port is lost, or (`is_gone`) the device: their completions may never come, but
+    /// deregistered memory is not accessed any more. All peers are lost, so the freed places are not used again.
     pub(super) fn end_all_works<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
@@ -591,10 +593,11 @@ impl VerbsTransfers {
                 continue;
             };
             if work.shares != 0 {
-                // It ends with the last of them.
+                // It ends with the last of its shares.
                 continue;
             }
-            // Memory that stays registered is out of reach only when the device is gone; that of a bounce buffer is our own.
+            // Memory that stays registered is out of reach only when the device is gone; that of a bounce buffer is our
+            // own.
             if work.region().is_none() && work.bounce.is_none() && work.under_way != 0 && !is_gone {
                 continue;
             }
@@ -606,8 +609,8 @@ impl VerbsTransfers {
         }
     }
 
-    /// Works of a peer that wait cannot be done. But what tells the peer of a write may be on its way: that write must be,
-    /// unless the peer is lost.
+    /// Fails the waiting works of a path. But a write whose announcement may be on the wire must be carried out, unless
+    /// the peer is lost.
     pub(super) fn fail_waiting<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
@@ -630,7 +633,8 @@ impl VerbsTransfers {
         }
     }
 
-    /// Shares a large read or write out among the rails that have a queue pair; an error gives back one that is not.
+    /// Divides a large read or write among the rails that have a queue pair; an error returns a work that is not
+    /// divided.
     #[allow(
         clippy::result_large_err,
         reason = "it is given back as it was taken, which costs a copy"
@@ -665,7 +669,8 @@ impl VerbsTransfers {
         Ok(())
     }
 
-    /// The rails that take a share of a work now, and how large a one. Others are asked for, for the next one.
+    /// The rails that take a share of a work now, and its size. Queue pairs are requested on the others, for the next
+    /// work.
     fn rails_for_shares<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
@@ -696,7 +701,7 @@ impl VerbsTransfers {
                 true if here.serves() => {
                     rails.push((rail, here.port.facts().rate_mbps.min(rate_there)));
                 }
-                // None is given up for it.
+                // No queue pair is given up for it.
                 false if streams.links.rails.has_room_for_pair(&streams.links.limits) => {
                     streams.links.want_pair(RailPeer { peer, rail })
                 }
@@ -706,7 +711,7 @@ impl VerbsTransfers {
         divide(work.bytes, rails, streams.links.limits.striped_bytes / 2)
     }
 
-    /// A work that waits goes over the rail that is best now. `false`: there is none, and it has ended.
+    /// Moves a waiting work to the rail that is best now. `false`: there is none, and the work has ended.
     pub(super) fn bind_again<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
@@ -720,7 +725,7 @@ impl VerbsTransfers {
         is_bound
     }
 
-    /// A link gets no queue pair now: reads and writes that wait for one go over another link that has it, or soon will.
+    /// Moves the reads and writes that wait on a link without a queue pair to another link that has one, or soon will.
     #[cold]
     pub(super) fn move_waiting<P: VerbsPort>(
         &mut self,
@@ -735,7 +740,7 @@ impl VerbsTransfers {
             .map(|link| mem::take(&mut link.waiting));
         for index in waiting.unwrap_or_default() {
             if let Some(work) = self.works.get_mut(index) {
-                // What two devices do to one word is not done in one step; and nothing goes to and fro for ever.
+                // Two devices are not atomic toward each other; and no work moves to and fro for ever.
                 let may_move = !matches!(work.kind, WorkKind::Atomic(_)) && work.tries < MOST_TRIES;
                 let has_key = |(_, theirs): &&(u8, u8)| work.keys[usize::from(*theirs)] != 0;
                 let to = links.iter().find(has_key).filter(|_| may_move).copied();
@@ -753,13 +758,13 @@ impl VerbsTransfers {
         }
     }
 
-    /// The links to a peer that could do what one cannot, those with a queue pair first: rails here and there.
+    /// The links that could replace that of a path, those with a queue pair first: rails here and there.
     fn links_instead<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
         line: RailPeer,
     ) -> Vec<(u8, u8)> {
-        // One that was joined before is asked for again.
+        // One that was connected before is requested again.
         let is_tried = |link: &&PeerPort| link.connection.is_alive() || link.breaks != 0;
         let mut tried: Vec<&PeerPort> = streams
             .links
@@ -785,7 +790,7 @@ impl VerbsTransfers {
         rails
     }
 
-    /// Something may go on for a peer: works that wait, then packets (P2).
+    /// Posts what waits for a peer: works, then packets (P2).
     pub(super) fn go_on<P: VerbsPort>(&mut self, streams: &mut VerbsStreams<P>, peer: u32) {
         let side = streams.links.sides.of(peer);
         if side.is_lost() {
@@ -800,7 +805,7 @@ impl VerbsTransfers {
         }
     }
 
-    /// The links to a peer have changed: all that waits is shared out among them anew.
+    /// The links to a peer have changed: assigns all waiting works to rails anew.
     pub(super) fn bind_all_again<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
@@ -824,8 +829,8 @@ fn fits(lease: &Lease, key: RemoteKey, offset: u64) -> bool {
     end.is_some_and(|end| end <= key.bytes)
 }
 
-/// Bytes of one work request at most, of a write by a device of the kernel: it counts every packet of one that is lost or
-/// overtaken against the seven times that it tries.
+/// Largest part of a write by a device of the kernel, in bytes: it counts every lost or reordered packet of one request
+/// against its seven retries.
 const MOST_COUNTED_PART_BYTES: u64 = 64 << 10;
-/// The same of a read that may lie: one lost packet costs all of it.
+/// Largest part of an unreliable read, in bytes: one lost packet costs all of it.
 const MOST_DOUBTED_PART_BYTES: u64 = 512 << 10;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! All reads, writes and atomic operations that have begun and not ended, and how far each is. Parts are posted and counted
-//! here, and judged when they end; nothing is said to a peer, and no completion leaves from here.
+//! All reads, writes and atomic operations in flight, and the progress of each. Parts are posted and counted here, and
+//! their outcome decided; messages to peers and completions are sent elsewhere.
 
 use super::bounce::Bounce;
 use super::keys::Keys;
@@ -16,28 +16,28 @@ use super::work::{Work, WorkKind};
 use super::{MOST_POSTED, name};
 use crate::WorkOutcome;
 
-/// The works of a process, by their places.
+/// The works of a process, by index.
 #[derive(Debug)]
 pub(super) struct Works {
     all: Slab<Work>,
-    /// Works that were ever begun.
+    /// Number of works ever begun.
     serial: u64,
-    /// Bytes of reads under way that may lie.
+    /// Bytes of unreliable reads in flight.
     doubted_bytes: u64,
 }
 
 /// The queue pair and the rail to which parts of a work are posted.
 #[derive(Debug)]
 pub(super) struct WorkPath<'a, P: VerbsPort> {
-    /// The queue pair, by its place, and its rail.
+    /// Index of the queue pair, the queue pair, and its rail.
     pub(super) index: u32,
     pub(super) pair: &'a mut ReliablePair,
     pub(super) rail: &'a mut Rail<P>,
-    /// The rail of the peer that it leads to.
+    /// The rail of the peer that it is connected to.
     pub(super) theirs: u8,
-    /// Bytes of a part at most.
+    /// Largest part, in bytes.
     pub(super) part_bytes: u64,
-    /// The poll in which this happens.
+    /// Number of the present poll.
     pub(super) poll: u64,
 }
 
@@ -47,18 +47,18 @@ pub(super) enum Pushed {
     All,
     /// There is no room for more.
     Full,
-    /// What would have proved a read was not taken: nothing would tell whether it lies.
+    /// The request that would have proved a read was not taken: its success could not be checked.
     Unproved,
 }
 
-/// How a work is after one of its parts has ended.
+/// State of a work after one of its parts has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Settled {
-    /// Others are under way, or may be posted.
+    /// Other parts are in flight, or may be posted.
     Goes,
-    /// It has ended, as it says itself.
+    /// It has ended, with its `outcome`.
     Over,
-    /// What did not end well is to be posted again.
+    /// Its failed parts are to be posted again.
     Again,
 }
 
@@ -71,7 +71,7 @@ impl Works {
         }
     }
 
-    /// A number for what begins now: its place in the order of all.
+    /// The next serial number: the position in the order of all works.
     pub(super) fn next_serial(&mut self) -> u64 {
         self.serial += 1;
         self.serial
@@ -90,17 +90,17 @@ impl Works {
         self.all.is_empty()
     }
 
-    /// All places that works have, or have had.
+    /// All indices in use, now or before.
     pub(super) fn places(&self) -> impl Iterator<Item = u32> + use<> {
         self.all.numbers()
     }
 
-    /// Gives a work a place among all.
+    /// Gives a work an index.
     pub(super) fn place(&mut self, work: Work) -> u32 {
         self.all.insert(work)
     }
 
-    /// Puts a work behind those that wait for its rail; answers the line.
+    /// Queues a work behind those that wait for its rail; returns its path.
     pub(super) fn start(&mut self, work: Work, sides: &mut PeerTable) -> RailPeer {
         let (peer, rail) = (work.peer, work.rail);
         let is_told = work.immediate.is_some();
@@ -115,7 +115,7 @@ impl Works {
         line
     }
 
-    /// Puts a work among those that wait, in its old place.
+    /// Queues a work again, in its old position.
     pub(super) fn put_back(&mut self, index: u32, sides: &mut PeerTable) {
         let Some(work) = self.all.get(index) else {
             return;
@@ -135,7 +135,7 @@ impl Works {
         link.waiting.insert(place, index);
     }
 
-    /// Takes a work out that has ended: it waits nowhere any more.
+    /// Removes a work that has ended, from its queue too.
     pub(super) fn take(&mut self, index: u32, sides: &mut PeerTable) -> Option<Work> {
         let work = self.all.remove(index)?;
         let is_told = work.immediate.is_some();
@@ -151,14 +151,14 @@ impl Works {
         Some(work)
     }
 
-    /// It cannot be done. The caller ends it.
+    /// Marks a work as failed. The caller ends it.
     pub(super) fn give_up(&mut self, index: u32) {
         if let Some(work) = self.all.get_mut(index) {
             work.outcome = WorkOutcome::Unreachable;
         }
     }
 
-    /// A work that waits goes over the rail that is best now. `false`: there is none, and it cannot be done.
+    /// Moves a waiting work to the rail that is best now. `false`: there is none, and it fails.
     pub(super) fn bind_again<P: VerbsPort>(
         &mut self,
         index: u32,
@@ -182,7 +182,7 @@ impl Works {
         true
     }
 
-    /// A work that waits goes over this rail, where its memory is not known yet.
+    /// Moves a waiting work to a rail, where its memory is not registered yet.
     pub(super) fn bind<P: VerbsPort>(
         &mut self,
         index: u32,
@@ -201,8 +201,8 @@ impl Works {
         }
     }
 
-    /// Registers the memory of a work with its rail, where it is not. `Some(false)`: that is not possible, and the work cannot be
-    /// done; `None`: it is not possible now, and the work must stay, since the peer is told of it.
+    /// Registers the memory of a work on its rail, if it is not. `Some(false)`: impossible, and the work has failed;
+    /// `None`: impossible now, and the work must wait, since its write is announced to the peer.
     pub(super) fn make_known<P: VerbsPort>(
         &mut self,
         index: u32,
@@ -224,7 +224,7 @@ impl Works {
         }
     }
 
-    /// The shares of a work, registered on their rails; an error: some cannot be.
+    /// The shares of a work, registered on their rails; an error: one cannot be registered.
     pub(super) fn shares<P: VerbsPort>(
         &mut self,
         whole: &Work,
@@ -260,7 +260,7 @@ impl Works {
         Ok(shares)
     }
 
-    /// A share has ended. `true`: so has the whole, with the last of them, and as badly as the worst.
+    /// Records the end of a share. `true`: the whole has ended with its last share, with the worst outcome of all.
     pub(super) fn share_ended(&mut self, whole: u32, outcome: WorkOutcome) -> bool {
         let Some(work) = self.all.get_mut(whole) else {
             return false;
@@ -272,7 +272,7 @@ impl Works {
         work.shares == 0
     }
 
-    /// Posts what is left of a work.
+    /// Posts the remaining parts of a work.
     pub(super) fn push<P: VerbsPort>(&mut self, index: u32, route: WorkPath<'_, P>) -> Pushed {
         let Some(work) = self.all.get_mut(index) else {
             return Pushed::All;
@@ -284,7 +284,7 @@ impl Works {
         let doubted = work.kind == WorkKind::Read && facts.reads_lie;
         let most = work.most_in_part(facts, route.part_bytes);
         while work.posted < all {
-            // Others are proved by what comes later.
+            // Otherwise a later request proves it.
             let alone = doubted && !pair.ledger.has_doubted();
             let requests = 1 + usize::from(alone);
             let full = pair.ledger.len() + requests > depth || rail.posted + requests > MOST_POSTED;
@@ -333,7 +333,7 @@ impl Works {
         Pushed::All
     }
 
-    /// A part has ended well.
+    /// Records a part that has succeeded.
     pub(super) fn part_ended(&mut self, index: u32, bytes: u32) {
         self.doubt_no_more(index, bytes);
         if let Some(work) = self.all.get_mut(index) {
@@ -344,7 +344,7 @@ impl Works {
         }
     }
 
-    /// A part has failed, or was flushed after another had.
+    /// Records a part that has failed, or was flushed after another had failed.
     pub(super) fn part_failed(
         &mut self,
         index: u32,
@@ -370,7 +370,7 @@ impl Works {
                 work.outcome = WorkOutcome::BadKey;
             }
             _ if is_atomic => work.outcome = WorkOutcome::Unknown,
-            // What was exported has been withdrawn.
+            // The exported memory has been withdrawn.
             WorkStatus::LocalProtection if work.errand.is_some() => {
                 work.outcome = WorkOutcome::BadKey
             }
@@ -381,7 +381,8 @@ impl Works {
         }
     }
 
-    /// The key for a work's rail opens nothing: it may be old. `true`: there is one for another rail.
+    /// The peer's device refused the key for a work's rail, which may be outdated. `true`: there is a key for another
+    /// rail.
     fn drop_key(&mut self, index: u32, sides: &PeerTable) -> bool {
         let work = self.all.get_mut(index);
         let Some(work) = work.filter(|work| !matches!(work.kind, WorkKind::Atomic(_))) else {
@@ -398,7 +399,7 @@ impl Works {
         has_other
     }
 
-    /// A part that may have lied is back.
+    /// Subtracts an ended part of an unreliable read.
     fn doubt_no_more(&mut self, index: u32, bytes: u32) {
         let is_read = |work: &Work| work.kind == WorkKind::Read;
         if self.all.get(index).is_some_and(is_read) {
@@ -406,7 +407,7 @@ impl Works {
         }
     }
 
-    /// Whether a work has ended, now that a part of it has, or is to be posted again.
+    /// Decides whether a work has ended, or is to be posted again, after one of its parts has ended.
     pub(super) fn settle(&mut self, index: u32, sides: &PeerTable) -> Settled {
         let Some(work) = self.all.get(index) else {
             return Settled::Goes;
@@ -414,7 +415,7 @@ impl Works {
         let bad = work.outcome != WorkOutcome::Done;
         let all = work.posted == work.bytes;
         let lost = sides.get(work.peer).is_none_or(|side| side.is_lost());
-        // Of what waits for a peer that is lost nothing more is posted.
+        // Nothing more is posted for a peer that is lost.
         if work.under_way != 0 || !(all || bad || work.again || lost) {
             return Settled::Goes;
         }
@@ -426,7 +427,7 @@ impl Works {
         work.tries = work.tries.saturating_add(counts.into());
         work.halvings = MOST_HALVINGS.min(work.halvings + u8::from(again));
         if again && work.tries > MOST_TRIES && work.immediate.is_none() {
-            // Some devices do not say that it is this request which breaks the queue pair.
+            // Some devices do not report that this request is the one that breaks the queue pair.
             work.outcome = WorkOutcome::Unreachable;
             return Settled::Over;
         }
@@ -441,7 +442,7 @@ impl Works {
         Settled::Again
     }
 
-    /// Whether nothing that was posted for its peer before it is still here. What comes after that may fail for it.
+    /// Whether no earlier work for this peer and rail is left; later ones may fail because of it.
     fn is_oldest(&self, work: &Work) -> bool {
         let is_older = |other: &Work| {
             let same = (other.peer, other.rail) == (work.peer, work.rail);
@@ -450,18 +451,18 @@ impl Works {
         !self.all.iter().any(is_older)
     }
 
-    /// Whether the peer has what tells it of a write: then that write has been.
+    /// Whether the peer has acknowledged the packet that announces a write: then the write has completed.
     pub(super) fn is_told(&self, index: u32, sides: &PeerTable) -> bool {
         let work = self.all.get(index);
         let Some((work, number)) = work.and_then(|work| Some((work, work.immediate?))) else {
             return false;
         };
         let side = sides.get(work.peer);
-        // Of one that is lost nothing is kept, and nothing is known.
+        // The stream of a lost peer is not kept, and shows nothing.
         side.is_some_and(|side| !side.is_lost() && !side.session.is_kept(number))
     }
 
-    /// Counts the writes that tell a peer something and do not go over its main link.
+    /// Counts announced writes that do not go over the peer's main link.
     pub(super) fn count_strays(&mut self, peer: u32, sides: &mut PeerTable) {
         let side = sides.of(peer);
         let main = side.main.rail;
@@ -473,7 +474,7 @@ impl Works {
         }
     }
 
-    /// Takes all memory of works away from the ports.
+    /// Deregisters the memory of all works.
     pub(super) fn retire<P: VerbsPort>(&mut self, rails: &mut Rails<P>) {
         for work in self.all.iter() {
             rails.deregister_of(work);
@@ -481,11 +482,12 @@ impl Works {
     }
 }
 
-/// A part of a read or write is tried so often.
+/// Times that a part of a read or write is tried.
 pub(super) const MOST_TRIES: u8 = 32;
-/// Its parts become smaller when some fail, so often, and larger again with each that does not.
+/// Times that the parts of a work are halved after failures; each success doubles them again.
 const MOST_HALVINGS: u8 = 5;
-/// Bytes of reads that may lie, under way in this process: more overrun the queues of a kernel that plays the device.
+/// Most bytes of unreliable reads in flight in this process: more overrun the queues of a device implemented by the
+/// kernel.
 const MOST_DOUBTED_BYTES: u64 = 2 << 20;
 
 #[cfg(test)]
@@ -494,7 +496,7 @@ mod tests {
 
     const LINE: RailPeer = RailPeer { peer: 1, rail: 0 };
 
-    /// A work of 100 bytes that goes over rail 0.
+    /// A work of 100 bytes on rail 0.
     fn work(works: &mut Works, kind: WorkKind) -> Work {
         Work {
             bytes: 100,
@@ -502,7 +504,7 @@ mod tests {
         }
     }
 
-    /// One of which all is under way, in one part.
+    /// A work whose bytes are all in flight, in one part.
     fn under_way(works: &mut Works, kind: WorkKind) -> u32 {
         let work = Work {
             posted: 100,
