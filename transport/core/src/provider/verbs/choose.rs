@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which ports a process uses: of those that serve, and that the user allows, some; the ranks of a node begin with different
-//! ones in turn.
+//! Which ports a process uses: some of those that are active and allowed by the user; the ranks of a node start with
+//! different ones in turn.
 
 use super::device::{DiscoveredDevice, DiscoveredPort, VerbsDevice, list};
 use super::gid::HostRoute;
 use super::rail::MOST_RAILS;
 use super::settings::NetworkSettings;
 
-/// Opens the ports that suit a process, at least one; and says of others why they could not be opened.
+/// Opens the ports for a process, at least one; returns also why others could not be opened.
 ///
 /// # Errors
-/// Says what was found, why it cannot be used, and what to do.
+/// Returns a message with the ports found, why they cannot be used, and the remedy.
 pub(super) fn open_best(
     network: &NetworkSettings,
 ) -> Result<(Vec<VerbsDevice>, Vec<String>), String> {
@@ -37,7 +37,7 @@ pub(super) fn open_best(
     Ok((devices, words))
 }
 
-/// The ports for a process, the one that it uses most first. Others of its node begin with another.
+/// The ports for a process, the one that it uses most first. Other ranks of its node start with another.
 fn choose<'a>(
     found: &'a [DiscoveredDevice],
     network: &NetworkSettings,
@@ -80,12 +80,12 @@ fn choose<'a>(
     Err(words)
 }
 
-/// How many ports a process opens, of so many that there are for it.
+/// How many ports a process opens, of `fit` usable ones.
 pub(super) fn rails(wanted: u32, fit: usize) -> usize {
     (wanted as usize).clamp(1, MOST_RAILS).min(fit)
 }
 
-/// The ports that serve, of those that the list `devices` allows: the ranks of a node begin with different ones in turn.
+/// The usable ports, of those that the list `devices` allows.
 pub(super) fn fit<'a>(found: &'a [DiscoveredDevice], devices: &str) -> Vec<&'a DiscoveredPort> {
     let ports = found
         .iter()
@@ -95,7 +95,7 @@ pub(super) fn fit<'a>(found: &'a [DiscoveredDevice], devices: &str) -> Vec<&'a D
         .collect()
 }
 
-/// Whether a port is in the list `devices`, or there is none.
+/// Whether a port is in the list `devices`, or the list is empty.
 pub(super) fn is_allowed(port: &DiscoveredPort, devices: &str) -> bool {
     let mut names = devices
         .split(',')

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets of the provider's own that have found no room as yet, oldest first.
+//! Control packets of the provider that wait for room, oldest first.
 
 use std::collections::VecDeque;
 
 use crate::Head;
 
-/// A packet of the provider's own, and its receiver.
+/// A control packet of the provider, and its receiver.
 #[derive(Debug)]
 pub(super) struct ControlPacket {
     pub(super) to: u32,
@@ -26,17 +26,17 @@ impl ControlQueue {
         self.0.push_back(letter);
     }
 
-    /// How many wait for room to a peer.
+    /// Number of packets waiting for room to a peer.
     pub(super) fn count_to(&self, peer: u32) -> usize {
         self.0.iter().filter(|letter| letter.to == peer).count()
     }
 
-    /// Takes all, to try each; what finds no room is [put back](Self::put_back).
+    /// Takes all, to try each; those without room are [put back](Self::put_back).
     pub(super) fn take(&mut self) -> VecDeque<ControlPacket> {
         std::mem::take(&mut self.0)
     }
 
-    /// These have found no room: they come before what was written while they were tried.
+    /// Puts back packets that found no room, before those queued meanwhile.
     pub(super) fn put_back(&mut self, mut left: VecDeque<ControlPacket>) {
         left.append(&mut self.0);
         self.0 = left;

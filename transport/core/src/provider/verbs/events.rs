@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What happens to the ports themselves: they go down and come back, are found elsewhere, or are lost with their device.
+//! Asynchronous events of the ports: they go down and come back, change their address, or are lost with their device.
 
 use session::CarrierState;
 
@@ -12,7 +12,7 @@ use super::rail::RailPeer;
 use super::wire::Say;
 
 impl<P: VerbsPort> VerbsLinks<P> {
-    /// Takes in what happened to a port.
+    /// Handles the asynchronous events of a port.
     #[cold]
     pub(super) fn take_events(&mut self, rail: usize) {
         while let Some(event) = self.rails[rail].port.next_event() {
@@ -20,7 +20,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
             let was_down = self.rails[rail].is_down;
             let is_news = match event {
                 PortEvent::Other(_) | PortEvent::QueuePairLost(_) => false,
-                // Some devices tell each of these twice.
+                // Some devices report each of these twice.
                 PortEvent::PortDown => !was_down,
                 PortEvent::PortUp => was_down,
                 _ => true,
@@ -58,12 +58,12 @@ impl<P: VerbsPort> VerbsLinks<P> {
         }
     }
 
-    /// A port is back, or its place in the table of GIDs is another one: then every way there is made anew. `true`: so it
-    /// is.
+    /// Queries a port again after it came back or its GID table changed; if its address or GID index is another one,
+    /// drops its address handles and queue pairs. `true`: they were dropped.
     pub(super) fn find_port_again(&mut self, rail: usize) -> bool {
         let port = &mut self.rails[rail].port;
         let before = port.facts().clone();
-        // The device says so itself if it is lost.
+        // If the device is lost it reports that itself.
         let is_known = port.refresh().is_ok();
         let now = port.facts();
         let is_elsewhere = (now.lid, now.gid) != (before.lid, before.gid);
@@ -80,7 +80,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
             let asks = |link: &mut PeerPort| {
                 matches!(link.connection.state(), CarrierState::Asking { .. })
             };
-            // One that is not joined yet knows no address.
+            // One that is not connected yet has no address.
             if !self.sides.link(line).is_some_and(asks) {
                 self.break_pair(index);
             }
@@ -91,7 +91,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         true
     }
 
-    /// Whoever waits for something of ours asks at the old address.
+    /// Sends a rail's new address to all peers: their packets still go to the old one.
     fn tell_of_move(&mut self, rail: u8) {
         for peer in self.sides.peers() {
             let side = self.sides.get(peer);
@@ -102,7 +102,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         }
     }
 
-    /// A rail is of no use any more. `is_gone`: nor is its device, which never tells the end of what it was doing.
+    /// Gives up a rail. `is_gone`: its device is lost too, and its completions never come.
     fn lose_rail(&mut self, rail: usize, is_gone: bool) {
         let facts = self.rails[rail].port.facts();
         let why = format!(
@@ -122,7 +122,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         for peer in self.sides.peers() {
             let side = self.sides.get(peer);
             let is_over = |side: &VerbsPeer| is_all_lost || usize::from(side.main.rail) == rail;
-            // One that was not found yet may be on the others.
+            // A peer without an address may be reachable over the others.
             let is_known = |side: &&VerbsPeer| is_all_lost || side.main.address.is_some();
             let is_over = side.filter(is_known).is_some_and(is_over);
             if is_over && (is_all_lost || !self.leave_for_ever(peer)) {
@@ -135,7 +135,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         }
     }
 
-    /// Gives a peer up whose rail is lost.
+    /// Gives up a peer whose rail is lost.
     #[cold]
     pub(super) fn lose_with_all(&mut self, line: RailPeer) {
         let lost = self.rails[line.at()].lost.take();
@@ -145,7 +145,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
     }
 }
 
-/// A rail's place as it is written everywhere.
+/// A rail's index as a byte.
 fn number_of(rail: usize) -> u8 {
     u8::try_from(rail).unwrap_or(u8::MAX)
 }

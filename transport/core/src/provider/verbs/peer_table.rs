@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! All peers: what is kept for each, which of them have something to be done, and when the next timer runs out. A peer has a
-//! [`VerbsPeer`] from the first packet on, and is on each list at most once. Nothing is sent from here.
+//! All peers: the state of each, the lists of peers with pending work, and the timers. A peer has a [`VerbsPeer`] from
+//! the first packet on, and is on each list at most once. Nothing is sent from here.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -20,19 +20,19 @@ use super::rails::Rails;
 pub(super) struct PeerTable {
     all: Vec<Option<Box<VerbsPeer>>>,
     known: PeerIdentities,
-    /// Number of the first packet of every stream.
+    /// First packet number of every stream.
     first_packet: u32,
-    /// Peers with something that waits to be sent.
+    /// Peers with unsent packets or works.
     unsent: Vec<u32>,
-    /// Peers that may have to be told what has arrived.
+    /// Peers that may be owed an acknowledgement.
     owing: Vec<u32>,
-    /// Peers whose queue pair is given up, or has broken and waits for its last completions.
+    /// Peers whose queue pair is being closed, or has broken and waits for its last completions.
     leaving: Vec<u32>,
     timers: BinaryHeap<Reverse<(u64, u32)>>,
 }
 
 impl PeerTable {
-    /// Nothing is kept as yet for any of so many, which are of this job.
+    /// A table of `peers` processes of this job, without any state.
     pub(super) fn new(me: u32, peers: u32, key: u32) -> Self {
         Self {
             all: (0..peers).map(|_| None).collect(),
@@ -45,24 +45,24 @@ impl PeerTable {
         }
     }
 
-    /// The streams begin with this number, here and at all others.
+    /// Sets the first packet number of all streams, the same at all peers.
     pub(super) fn number_from(&mut self, first_packet: u32) {
         self.first_packet = first_packet;
     }
 
-    /// There is a further peer, of another job. Numbers before its own are those of processes that no network reaches.
+    /// Adds a peer of another job. Numbers before its own belong to processes that this network does not reach.
     pub(super) fn meet(&mut self, peer: u32, far: ForeignPeer) {
         let count = self.all.len().max(peer as usize + 1);
         self.all.resize_with(count, || None);
         self.known.meet(peer, far);
     }
 
-    /// By what the peers and this process know each other.
+    /// The identities of the peers.
     pub(super) fn known(&self) -> &PeerIdentities {
         &self.known
     }
 
-    /// How many peers there may be.
+    /// Number of peers.
     pub(super) fn len(&self) -> usize {
         self.all.len()
     }
@@ -72,14 +72,14 @@ impl PeerTable {
         (0..).take(self.all.len())
     }
 
-    /// What is kept for a peer, from now on if nothing was.
+    /// The state of a peer, created if it has none.
     #[inline(always)]
     pub(super) fn of(&mut self, peer: u32) -> &mut VerbsPeer {
         let (first, known) = (self.first_packet, &self.known);
         self.all[peer as usize].get_or_insert_with(|| new_side(first, known, peer))
     }
 
-    /// What is kept for a peer, if anything is.
+    /// The state of a peer, if it has any.
     #[inline(always)]
     pub(super) fn get(&self, peer: u32) -> Option<&VerbsPeer> {
         self.all[peer as usize].as_deref()
@@ -91,7 +91,7 @@ impl PeerTable {
         self.all[peer as usize].as_deref_mut()
     }
 
-    /// The same of whoever somebody says to be, who may be no peer at all.
+    /// The state of the peer with an unchecked number, which may be out of range.
     #[inline(always)]
     pub(super) fn find(&self, source: u32) -> Option<&VerbsPeer> {
         self.all.get(source as usize)?.as_deref()
@@ -103,18 +103,19 @@ impl PeerTable {
         self.all.get_mut(source as usize)?.as_deref_mut()
     }
 
-    /// A peer's link of a rail; `None`: that does not lead there.
+    /// The link of a path; `None`: the rail does not lead to the peer.
     #[inline(always)]
     pub(super) fn link(&mut self, line: RailPeer) -> Option<&mut PeerPort> {
         self.of(line.peer).link_mut(line.rail)
     }
 
-    /// Whether this is a peer's main line.
+    /// Whether this is a peer's main path.
     pub(super) fn is_main(&mut self, line: RailPeer) -> bool {
         self.of(line.peer).main.rail == line.rail
     }
 
-    /// The rail for a work with these keys: that of a peer's main link if there is a key for it. `None`: no link has one.
+    /// The rail for a work with these keys: that of the peer's main link if there is a key for it. `None`: no link has
+    /// one.
     pub(super) fn rail_for<P: VerbsPort>(
         &mut self,
         peer: u32,
@@ -123,7 +124,7 @@ impl PeerTable {
     ) -> Option<u8> {
         let side = self.of(peer);
         let main = &side.main;
-        // Where nothing is known yet, all is found out later.
+        // Without an address the links are chosen later.
         if main.address.is_none() || keys[usize::from(main.theirs)] != 0 {
             return Some(main.rail);
         }
@@ -134,14 +135,14 @@ impl PeerTable {
         with_key.find(|rail| rails.serves(*rail)).or(first)
     }
 
-    /// The rail of its peer that a line leads to.
+    /// The peer's rail at the far end of a path.
     pub(super) fn rail_there(&self, line: RailPeer) -> u8 {
         let side = self.get(line.peer);
         let link = side.and_then(|side| side.link(line.rail));
         link.map_or(0, |link| link.theirs)
     }
 
-    /// All for whom something is kept.
+    /// The state of all peers that have any.
     pub(super) fn iter(&self) -> impl Iterator<Item = &VerbsPeer> {
         self.all.iter().flatten().map(|side| &**side)
     }
@@ -167,7 +168,7 @@ impl PeerTable {
         !self.leaving.is_empty()
     }
 
-    /// Something waits to be sent to a peer.
+    /// Lists a peer with something unsent.
     #[cold]
     pub(super) fn list_unsent(&mut self, peer: u32) {
         if !mem::replace(&mut self.of(peer).listed_unsent, true) {
@@ -175,21 +176,21 @@ impl PeerTable {
         }
     }
 
-    /// A peer may have to be told what has arrived.
+    /// Lists a peer that may be owed an acknowledgement.
     pub(super) fn list_owing(&mut self, peer: u32) {
         if !mem::replace(&mut self.of(peer).listed_owing, true) {
             self.owing.push(peer);
         }
     }
 
-    /// A queue pair of a peer is on its way out.
+    /// Lists a peer with a queue pair that is being closed.
     pub(super) fn list_leaving(&mut self, peer: u32) {
         if !mem::replace(&mut self.of(peer).listed_leaving, true) {
             self.leaving.push(peer);
         }
     }
 
-    /// Sends nothing more over a peer's queue pair. `heard`: nor does the peer.
+    /// Stops sending over a path's queue pair. `heard`: the peer has stopped too.
     pub(super) fn leave(&mut self, line: RailPeer, heard: bool) {
         if let Some(link) = self.link(line)
             && let Some(index) = link.connection.end()
@@ -199,7 +200,7 @@ impl PeerTable {
         }
     }
 
-    /// Takes the list of those with something to be sent; they may be listed again.
+    /// Takes the list of peers with something unsent; they may be listed again.
     pub(super) fn take_unsent(&mut self) -> Vec<u32> {
         let unsent = mem::take(&mut self.unsent);
         for peer in &unsent {
@@ -208,17 +209,18 @@ impl PeerTable {
         unsent
     }
 
-    /// Takes the list of those to be told; each may be listed again when [`VerbsPeer::listed_owing`] is taken back.
+    /// Takes the list of owed acknowledgements; a peer may be listed again when its [`VerbsPeer::listed_owing`] is
+    /// cleared.
     pub(super) fn take_owing(&mut self) -> Vec<u32> {
         mem::take(&mut self.owing)
     }
 
-    /// The same of those with a queue pair on its way out, and [`VerbsPeer::listed_leaving`].
+    /// Takes the list of queue pairs that are being closed; likewise with [`VerbsPeer::listed_leaving`].
     pub(super) fn take_leaving(&mut self) -> Vec<u32> {
         mem::take(&mut self.leaving)
     }
 
-    /// All that were not told what has arrived are to be told, however little it is.
+    /// Lists all peers that are owed an acknowledgement of even one packet.
     pub(super) fn owe_all(&mut self) {
         for peer in self.peers() {
             let owes = |side: &&mut VerbsPeer| side.session.owed() != 0 && !side.is_lost();
@@ -229,7 +231,7 @@ impl PeerTable {
         }
     }
 
-    /// What a packet of a peer leaves to be done beside its own.
+    /// Does the further work that a packet of a peer requires ([`VerbsPeer::needs_care`]).
     #[cold]
     pub(super) fn care_for(&mut self, peer: u32) {
         let side = self.of(peer);
@@ -243,13 +245,13 @@ impl PeerTable {
         }
     }
 
-    /// Whether all that was sent has arrived, but for what went to peers that are lost.
+    /// Whether all packets have been acknowledged, except those to lost peers.
     pub(super) fn have_all_arrived(&self) -> bool {
         let mut all = self.iter();
         all.all(|side| side.is_lost() || side.session.has_arrived())
     }
 
-    /// Sets the timer of a peer, if anything of it has a deadline.
+    /// Sets the timer of a peer, if it has a deadline.
     pub(super) fn arm(&mut self, peer: u32, now_ns: u64) {
         let side = self.get_mut(peer);
         let Some(side) = side.filter(|side| !side.is_lost()) else {
@@ -264,26 +266,27 @@ impl PeerTable {
         }
     }
 
-    /// What needs a queue pair is refused: whoever sleeps over it is woken when one can be asked for again.
+    /// Records that something waits for a queue pair, and sets the timer for the next request: a process that sleeps is
+    /// woken then.
     pub(super) fn await_pair(&mut self, peer: u32, now_ns: u64) {
         self.of(peer).awaits_pair = true;
         self.arm(peer, now_ns);
     }
 
-    /// When the next timer runs out.
+    /// When the next timer expires.
     pub(super) fn deadline_ns(&self) -> Option<u64> {
         let timer = self.timers.peek();
         timer.map(|Reverse((deadline, _))| *deadline)
     }
 
-    /// Takes a timer that has run out: whose it was.
+    /// Takes an expired timer; returns its peer.
     pub(super) fn next_due(&mut self, now_ns: u64) -> Option<u32> {
         let deadline = self.deadline_ns()?;
         let due = (deadline <= now_ns).then(|| self.timers.pop()).flatten();
         due.map(|Reverse((_, peer))| peer)
     }
 
-    /// The record of a peer may name another address than the last.
+    /// Sets the address of a path; drops the address handle if the address has changed.
     pub(super) fn set_address<P: VerbsPort>(
         &mut self,
         line: RailPeer,
@@ -299,7 +302,8 @@ impl PeerTable {
         }
     }
 
-    /// The ways of a rail have changed: they are opened anew when they are needed.
+    /// Drops the address handles of a rail whose addresses or GID index have changed; they are created again when
+    /// needed.
     pub(super) fn forget_ways<P: VerbsPort>(&mut self, at: usize, rails: &mut Rails<P>) {
         let of_rail = |link: &&mut PeerPort| usize::from(link.rail) == at;
         let sides = self.all.iter_mut().flatten();
@@ -309,12 +313,12 @@ impl PeerTable {
         }
     }
 
-    /// What is kept takes so many bytes, without what waits.
+    /// Memory of the peers' state, in bytes, without packets that wait.
     pub(super) fn bytes(&self) -> usize {
         self.iter().map(VerbsPeer::bytes).sum()
     }
 
-    /// What there is from the beginning takes so many.
+    /// Memory of the table itself, in bytes.
     pub(super) fn fixed_bytes(&self) -> usize {
         self.all.capacity() * size_of::<Option<Box<VerbsPeer>>>() + self.known.bytes()
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The size of packets of a queue pair is found out while it is made: asks and answers that are as long as it, and echoes where no
-//! answer comes. What follows from them is decided by [`Path`](super::path::Path).
+//! Exchange of the messages of path MTU discovery while a queue pair is made: requests and answers padded to the MTU,
+//! and echoes where no answer comes. [`Path`](super::path::Path) decides what follows from them.
 
 use session::CarrierState;
 
@@ -12,14 +12,14 @@ use super::rail::RailPeer;
 use super::wire::{self, NOTE_BYTES, Say};
 
 impl<P: VerbsPort> VerbsLinks<P> {
-    /// What a packet of a queue pair carries at most, as far as its two ports say; `None`: where the peer is found is not known.
+    /// Largest MTU of a queue pair, as far as its two ports allow; `None`: the peer's address is unknown.
     pub(super) fn most_packet_bytes(&mut self, line: RailPeer) -> Option<u32> {
         let ours = self.rails[line.at()].packet_bytes();
         let theirs = self.sides.link(line)?.address?.packet_bytes;
         Some(ours.min(theirs))
     }
 
-    /// A queue pair is asked for with an end of this process: of the size that was found before, if any was.
+    /// Requests a queue pair for a local end, with the path MTU found before, if any was.
     pub(super) fn ask(&mut self, line: RailPeer, end: u32) {
         let now_ns = self.schedule.now_ns;
         let most = self.most_packet_bytes(line);
@@ -35,13 +35,14 @@ impl<P: VerbsPort> VerbsLinks<P> {
         }
     }
 
-    /// Whether an ask or an answer can leave. One that cannot is lost, and an echo after it would tell of a way that is too narrow.
+    /// Whether a padded note has room. One that has none is lost, and an echo after it would falsely show a narrow
+    /// path.
     fn has_for_long_note(&mut self) -> bool {
         self.sends.has_for_long_note(&mut self.rails)
     }
 
-    /// Nobody has answered so often: says again what was said last. After an ask an echo is wanted, and after some in vain an echo alone: who
-    /// computes finds no more of them than it needs.
+    /// Repeats the last note, which had no answer. A request is followed by an echo, and after some tries an echo is
+    /// sent alone: a peer that computes does not find many long notes to process.
     pub(super) fn say_once_more(&mut self, line: RailPeer, tries: u8) {
         let Some(link) = self.sides.link(line) else {
             return;
@@ -76,7 +77,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         self.sides.arm(line.peer, self.schedule.now_ns);
     }
 
-    /// The peer wants an echo, or has sent one back.
+    /// Handles an echo: a request to send it back, or a reply.
     #[inline(never)]
     pub(super) fn hear_echo(&mut self, line: RailPeer, attempt: u32, asks: bool) {
         self.schedule.now_ns = self.rails.clock();
@@ -95,8 +96,8 @@ impl<P: VerbsPort> VerbsLinks<P> {
             return;
         };
         if asks {
-            // No answer may have left for want of room. None leaves either after an ask that is older than ours: where ours comes to
-            // something, none is needed.
+            // For lack of room no answer may have been sent. None is sent either for a request older than ours: if ours
+            // succeeds, none is needed.
             let newest = link.connection.attempt();
             let is_old = is_newer(newest, attempt);
             if has_room && !(is_old && link.is_asking()) {
@@ -109,7 +110,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         };
         let newest = link.connection.attempt();
         if is_newer(attempt, newest) {
-            // There were others that this process has not heard of.
+            // There were later attempts, unknown to this process.
             link.connection.refuse(attempt);
             link.connection.ask(end, now_ns);
             return self.say_once_more(line, 0);
@@ -124,14 +125,14 @@ impl<P: VerbsPort> VerbsLinks<P> {
                 self.sides.arm(line.peer, now_ns);
             }
             Miss::Less => {
-                // An attempt of its own: the peer may have joined an end already whose packets are longer.
+                // A new attempt: the peer may have connected an end with the larger MTU already.
                 link.connection.ask(end, now_ns);
                 self.say_once_more(line, 0);
             }
         }
     }
 
-    /// Both ends agree on the size of packets of a queue pair; this process has asked if it is `asked`.
+    /// Records the MTU of a queue pair; `asked`: this process has requested it.
     pub(super) fn agree(&mut self, line: RailPeer, packet_bytes: u32, asked: bool) {
         let now_ns = self.schedule.now_ns;
         let most = self.most_packet_bytes(line);
@@ -146,7 +147,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         }
     }
 
-    /// Says once that the way to a peer carries less than both ports.
+    /// Reports once that the path MTU is below that of both ports.
     #[cold]
     fn tell_narrow(&mut self, line: RailPeer, packet_bytes: u32, most: u32) {
         let Some(ends) = self.ends_of(line) else {
@@ -156,7 +157,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         self.news.remark_on_way(words);
     }
 
-    /// Bytes of a note on a line: more than it says where it names a queue pair.
+    /// Length of a note on a path, in bytes: padded if it names a queue pair.
     pub(super) fn note_bytes(&self, line: RailPeer, say: &Say) -> usize {
         let (Say::Connect { end, .. } | Say::Accept { end, .. }) = say else {
             return NOTE_BYTES;
@@ -170,12 +171,12 @@ impl<P: VerbsPort> VerbsLinks<P> {
     }
 }
 
-/// Of two numbers of attempts.
+/// Compares numbers of attempts.
 fn is_newer(one: u32, other: u32) -> bool {
     one.wrapping_sub(other).cast_signed() > 0
 }
 
-/// So many asks in a row are said in full, though nothing is heard.
+/// Most padded requests in a row without an answer.
 const LONG_ASKS: u8 = 2;
 
 #[cfg(test)]
@@ -192,7 +193,7 @@ mod tests {
         word: 9,
     };
 
-    /// Two processes at ports with packets of 4096 bytes, who ask for a queue pair at once.
+    /// Two processes on ports with an MTU of 4096 bytes, which request a queue pair at the same time.
     fn two() -> (FakeNet, [Verbs<FakePort>; 2]) {
         let net = FakeNet::new(FakeConfig {
             packet_bytes: 4096,
@@ -209,7 +210,7 @@ mod tests {
         (net, both)
     }
 
-    /// Both look until the first has joined a queue pair.
+    /// Both poll until the first has connected a queue pair.
     fn until_joined(net: &FakeNet, both: &mut [Verbs<FakePort>; 2]) {
         let limit_ns = net.now_ns() + 5_000_000_000;
         let mut completions = Completions::new();
@@ -231,7 +232,7 @@ mod tests {
     fn an_ask_that_is_older_than_what_the_peer_knows_of_costs_no_size() {
         let (net, mut both) = two();
         let line = RailPeer { peer: 0, rail: 0 };
-        // It has asked so often, and nobody has heard it.
+        // It has requested that often, and no request arrived.
         let link = both[1].streams.links.sides.link(line).unwrap();
         link.connection.refuse(9);
         both[0].post_send(Peer(1), HEAD, &[5; 40]).unwrap();
@@ -249,7 +250,7 @@ mod tests {
         both[0].post_send(Peer(1), HEAD, &[5; 40]).unwrap();
         let mut completions = Completions::new();
         let line = RailPeer { peer: 1, rail: 0 };
-        // It computes: after some asks there are echoes alone, and further and further apart.
+        // It computes: after some requests there are echoes alone, at growing intervals.
         while net.now_ns() < 1_000_000_000 {
             both[0].poll(&mut completions);
             net.advance_until(net.now_ns() + 1_000_000);

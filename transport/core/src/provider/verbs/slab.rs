@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Things under small numbers, which are given again when a thing has gone.
+//! Values under small numbers; the numbers of removed values are used again.
 
-/// A table of things.
+/// A table of values.
 #[derive(Debug)]
 pub(super) struct Slab<T> {
     places: Vec<Option<T>>,
@@ -18,7 +18,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Puts a thing in; answers its number.
+    /// Inserts a value; returns its number.
     pub(super) fn insert(&mut self, thing: T) -> u32 {
         self.count += 1;
         let Some(number) = self.free.pop() else {
@@ -49,7 +49,7 @@ impl<T> Slab<T> {
         self.count == 0
     }
 
-    /// Takes one out.
+    /// Removes a value.
     pub(super) fn remove(&mut self, number: u32) -> Option<T> {
         let thing = self.places.get_mut(number as usize)?.take()?;
         self.free.push(number);
@@ -57,17 +57,17 @@ impl<T> Slab<T> {
         Some(thing)
     }
 
-    /// All that are in, lowest number first.
+    /// All values, lowest number first.
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
         self.places.iter().flatten()
     }
 
-    /// All numbers that things have, or have had.
+    /// All numbers in use, now or before.
     pub(super) fn numbers(&self) -> impl Iterator<Item = u32> + use<T> {
         (0..).take(self.places.len())
     }
 
-    /// The same things, to change them.
+    /// All values, for changes.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.places.iter_mut().flatten()
     }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What moves large data: reads, writes and atomic operations, the memory that devices know for that, and what peers carry out. It
-//! is handed the [`VerbsStreams`] whose links it uses, and told by [`VerbsLinkEvent`]s what has become of those.
+//! Transfers of large data: reads, writes and atomic operations, the memory registered for them, and reads carried out
+//! by peers. The methods take the [`VerbsStreams`] whose links they use, and handle their [`VerbsLinkEvent`]s.
 //!
-//! | file | what its methods do |
+//! | file | methods |
 //! |------|---------------------|
 //! | `work.rs` | begin works, post their parts, end them |
-//! | `fetch.rs` | have reads carried out by their peers, and carry out theirs |
-//! | `keys.rs` | let peers reach memory, and tell them how |
+//! | `fetch.rs` | have reads carried out by their owners as writes, and carry out those of peers |
+//! | `keys.rs` | export memory, and send its keys to peers |
 
 use std::ptr::NonNull;
 
@@ -22,12 +22,12 @@ use super::streams::VerbsStreams;
 use super::works::Works;
 use crate::{Completion, Peer};
 
-/// All transfers that are under way, and the memory that they use.
+/// All transfers in flight, and the memory that they use.
 #[derive(Debug)]
 pub(super) struct VerbsTransfers {
     pub(super) works: Works,
     pub(super) registry: RegionRegistry,
-    /// Further keys to memory of peers.
+    /// Remote keys that peers have sent for their other rails.
     pub(super) told: PeerKeys,
     /// Reads that peers carry out.
     pub(super) fetches: Fetches,
@@ -43,7 +43,7 @@ impl VerbsTransfers {
         }
     }
 
-    /// Takes in what has become of streams and queue pairs.
+    /// Handles a link event.
     pub(super) fn hear<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
@@ -67,7 +67,7 @@ impl VerbsTransfers {
         }
     }
 
-    /// A peer is lost: nothing moves there any more.
+    /// Ends everything to a lost peer.
     fn end_all_to<P: VerbsPort>(&mut self, streams: &mut VerbsStreams<P>, peer: u32) {
         let links = streams.links.sides.of(peer).links();
         let rails: Vec<u8> = links.map(|link| link.rail).collect();
@@ -79,12 +79,12 @@ impl VerbsTransfers {
         streams.ready.push(Completion::Lost { peer });
     }
 
-    /// Whether anything moves, or may be read by peers meanwhile.
+    /// Whether any transfer is in flight, or any memory is exported to peers.
     pub(super) fn is_any_under_way(&self) -> bool {
         self.registry.is_any_lent() || !self.works.is_empty() || !self.fetches.is_empty()
     }
 
-    /// Keeps memory registered, which `mapping` is, or else somebody else's. `false`: that is not possible.
+    /// Keeps memory registered: `mapping`, or memory of another provider. `false`: it cannot be registered.
     pub(super) fn own<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
@@ -99,7 +99,7 @@ impl VerbsTransfers {
         owned.is_ok()
     }
 
-    /// Takes all memory back from the ports.
+    /// Deregisters all memory.
     pub(super) fn retire<P: VerbsPort>(&mut self, streams: &mut VerbsStreams<P>) {
         let rails = &mut streams.links.rails;
         self.registry.withdraw_all(rails);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One turn of the network: what has come, what has left, what is due, and what happens to the ports themselves; and how to
+//! One poll of the network: received packets, completed sends, timers, and asynchronous events of the ports; and how to
 //! sleep until there is more.
 
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::Completions;
 use crate::wait_set::WaitSet;
 
 impl<P: VerbsPort> Verbs<P> {
-    /// Asks once what happened.
+    /// Polls once.
     #[inline(never)]
     pub(in crate::provider) fn poll(&mut self, completions: &mut Completions) {
         self.streams.links.schedule.count();
@@ -25,7 +25,7 @@ impl<P: VerbsPort> Verbs<P> {
         for step in 0..count {
             let rail = self.streams.links.schedule.rail(step, count);
             if self.streams.links.rails[rail].lost.is_some() {
-                // Whoever is heard there would be answered.
+                // A packet from there would be answered there.
                 continue;
             }
             let room = Completions::CAPACITY - completions.len();
@@ -55,7 +55,7 @@ impl<P: VerbsPort> Verbs<P> {
         self.settle();
     }
 
-    /// Tells reads and writes what has become of streams and queue pairs.
+    /// Hands the queued link events to reads and writes.
     #[inline(always)]
     pub(super) fn settle(&mut self) {
         if !self.streams.links.upshots.is_empty() {
@@ -70,7 +70,7 @@ impl<P: VerbsPort> Verbs<P> {
         }
     }
 
-    /// Whether anything but room waits for the end of what was posted.
+    /// Whether work other than freeing slots waits for completions of sends.
     #[inline(always)]
     fn awaits_sends(&self, has_heard: bool) -> bool {
         let is_urgent = !self.moves.works.is_empty()
@@ -103,7 +103,7 @@ impl<P: VerbsPort> Verbs<P> {
         }
     }
 
-    /// What is due by now.
+    /// Reads the clock, and does what is due.
     fn look_at_clock(&mut self) {
         self.streams.links.schedule.now_ns = self.streams.links.rails.clock();
         let next = self.streams.links.sides.deadline_ns();
@@ -143,7 +143,7 @@ impl<P: VerbsPort> Verbs<P> {
         self.streams.links.try_receivers();
     }
 
-    /// Whether all that was sent has arrived, and everybody was told what has arrived here; what was posted last is asked about.
+    /// Whether all packets have been acknowledged, here and at the peers; requests the missing acknowledgements.
     pub(in crate::provider) fn is_quiet(&mut self) -> bool {
         self.catch_up();
         self.streams.links.sides.owe_all();
@@ -155,7 +155,7 @@ impl<P: VerbsPort> Verbs<P> {
         all && self.streams.letters.is_empty() && !self.streams.links.sides.is_any_owing()
     }
 
-    /// A peer whose address should be asked for; each is named once.
+    /// A peer whose address is needed; each is returned once.
     pub(in crate::provider) fn wanted_address(&mut self) -> Option<u32> {
         self.streams.links.strangers.next_wanted()
     }
@@ -165,27 +165,28 @@ impl<P: VerbsPort> Verbs<P> {
         self.streams.links.strangers.is_any_wanted() || !self.streams.links.news.is_empty()
     }
 
-    /// A port that has gone down or come back.
+    /// A port that went down or came back.
     pub(in crate::provider) fn next_port_change(&mut self) -> Option<PortChange> {
         self.streams.links.news.next_change()
     }
 
-    /// Something that the user should know.
+    /// A warning for the user.
     pub(in crate::provider) fn next_complaint(&mut self) -> Option<String> {
         self.streams.links.news.next_complaint()
     }
 
-    /// What the user should know once of the job.
+    /// A message for the user that is to be shown once per job.
     pub(in crate::provider) fn next_remark(&mut self) -> Option<String> {
         self.streams.links.news.next_remark()
     }
 
-    /// Whether nothing is here and nothing can be done: then a sign comes when there is.
+    /// Arms the completion queues and polls once more. `true`: nothing is pending, and the next completion raises an
+    /// event.
     pub(in crate::provider) fn prepare_sleep(&mut self) -> bool {
         if self.streams.links.rails.take_stirred() || !self.streams.links.rails.arm() {
             return false;
         }
-        // What came before gives no sign any more.
+        // Earlier completions raise no event.
         let mut completions = Completions::new();
         self.poll(&mut completions);
         self.streams.poll_sends();
@@ -199,7 +200,7 @@ impl<P: VerbsPort> Verbs<P> {
             && !self.streams.links.strangers.is_any_wanted()
     }
 
-    /// Adds what can wake the process, and when something is due.
+    /// Adds the ports' descriptors and the next deadline to a wait set.
     pub(in crate::provider) fn fall_asleep(&mut self, waits: &mut WaitSet) {
         if let Some(due) = self.until_due() {
             waits.poll_after(due);
@@ -207,7 +208,7 @@ impl<P: VerbsPort> Verbs<P> {
         self.streams.links.rails.add_signs(waits);
     }
 
-    /// How long until something is due; `None`: nothing is.
+    /// Time to the next deadline; `None`: there is none.
     pub(super) fn until_due(&self) -> Option<Duration> {
         let links = &self.streams.links;
         let awaits_word = links.pairs.is_any_unsaid(&links.sides);
@@ -223,10 +224,10 @@ impl<P: VerbsPort> Verbs<P> {
         ))
     }
 
-    /// The process is awake again.
+    /// Continues after a sleep.
     pub(in crate::provider) fn wake(&mut self) {
         self.streams.links.rails.take_signs();
-        // An event may be what has woken it.
+        // An asynchronous event may have woken the process.
         self.streams.links.schedule.ask_events_now();
         self.look_at_clock();
         self.settle();
