@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Errors of the network in words: which call, on which port, between whom, and what can be done.
+//! Error messages of the network: which call, on which port, between which processes, and the remedy.
 
 use std::fmt;
 use std::io;
@@ -16,7 +16,7 @@ use super::port::{CallError, PortAttr, PortEvent, WorkStatus};
 #[derive(Clone, Debug)]
 pub(crate) enum OpenError {
     NoLibrary(LoadError),
-    /// The library cannot say which devices there are.
+    /// The library cannot list the devices.
     NoList(CallError),
     NoDevice {
         device: String,
@@ -43,11 +43,11 @@ pub(crate) enum OpenError {
 pub(crate) enum Unfit {
     /// Neither InfiniBand nor Ethernet.
     Link,
-    /// Its state, a number of `enum ibv_port_state`.
+    /// Its state, a value of `enum ibv_port_state`.
     Down(u32),
-    /// No address of it would do.
+    /// None of its GIDs can be used.
     NoGid,
-    /// It is in no partition with this key.
+    /// It is not a member of this partition.
     NoPartition(u16),
 }
 
@@ -84,7 +84,7 @@ impl fmt::Display for OpenError {
 impl std::error::Error for OpenError {}
 
 impl DiscoveredPort {
-    /// Why the port cannot be used; where none of its addresses would do, what is wrong with each.
+    /// Why the port cannot be used; for lack of a usable GID, the reason for each of them.
     pub(super) fn unfit_in_words(&self, why: Unfit) -> String {
         let mut words = why.to_string();
         let gids = self.gids.all.iter().enumerate();
@@ -102,7 +102,7 @@ impl fmt::Display for Unfit {
             Self::Link => {
                 f.write_str("it is neither of InfiniBand nor of Ethernet, and no other is served")
             }
-            // IBTA vol. 1 section 14.2.5.6: the subnet's manager takes a port from there on.
+            // IBTA vol. 1 section 14.2.5.6: the subnet manager brings a port further from these states.
             Self::Down(state @ (2 | 3)) => write!(
                 f,
                 "the port is {}; no manager of the subnet has made it active (is opensm running?)",
@@ -124,7 +124,7 @@ impl fmt::Display for Unfit {
     }
 }
 
-/// A number of `enum ibv_port_state`.
+/// A value of `enum ibv_port_state`.
 pub(crate) fn state_in_words(state: u32) -> &'static str {
     match state {
         1 => "down",
@@ -149,7 +149,7 @@ impl fmt::Display for CallError {
 
 impl std::error::Error for CallError {}
 
-/// What helps against a call's error, where it is known.
+/// The remedy for a call's error, where one is known.
 fn remedy(error: &CallError) -> Option<&'static str> {
     const UNREACHED: [i32; 3] = [libc::ETIMEDOUT, libc::EHOSTUNREACH, libc::ENETUNREACH];
     const STALE: [i32; 3] = [libc::EINVAL, libc::ENOENT, libc::ENODEV];
@@ -183,7 +183,7 @@ fn remedy(error: &CallError) -> Option<&'static str> {
     })
 }
 
-/// What to do so that `bytes` more can be registered; `None`: they can be.
+/// The remedy for registering `bytes` more bytes; `None`: the limit allows it.
 pub(crate) fn remedy_of(memory: LockedMemory, bytes: u64) -> Option<String> {
     let needed = memory.needed(bytes)?;
     Some(format!(
@@ -194,7 +194,7 @@ pub(crate) fn remedy_of(memory: LockedMemory, bytes: u64) -> Option<String> {
     ))
 }
 
-/// Why `bytes` bytes could not be registered, in words.
+/// Error message for a failed registration of `bytes` bytes.
 pub(crate) fn of_registration(
     error: &CallError,
     facts: &PortAttr,
@@ -220,13 +220,13 @@ pub(crate) struct PairEnds<'a> {
     pub(crate) facts: &'a PortAttr,
     pub(crate) peer: u32,
     pub(crate) is_of_another_job: bool,
-    /// `None`: not known.
+    /// `None`: unknown.
     pub(crate) peer_host: Option<&'a str>,
     pub(crate) address: Option<&'a PortAddress>,
 }
 
 impl PairEnds<'_> {
-    /// This side.
+    /// The local end.
     fn here(&self) -> String {
         let facts = self.facts;
         let up = if facts.is_up { "up" } else { "down" };
@@ -240,7 +240,7 @@ impl PairEnds<'_> {
         )
     }
 
-    /// Who is on the other side.
+    /// The peer.
     fn peer(&self) -> String {
         match self.is_of_another_job {
             true => format!("process {} (of another job)", self.peer),
@@ -248,7 +248,7 @@ impl PairEnds<'_> {
         }
     }
 
-    /// The other side.
+    /// The remote end.
     fn there(&self) -> String {
         let host = self.peer_host.map(|host| format!(" on {host}"));
         let address = self
@@ -262,7 +262,7 @@ impl PairEnds<'_> {
         )
     }
 
-    /// How the other side is tried by hand.
+    /// How to test the connection by hand.
     fn trial(&self) -> String {
         match self.address {
             Some(at) if at.link == LinkLayer::Ethernet => {
@@ -296,7 +296,7 @@ fn address_in_words(address: &PortAddress) -> String {
     }
 }
 
-/// Why `what` (`a read of 4096 bytes`) has failed.
+/// Message for the failure of `what` (`a read of 4096 bytes`).
 pub(crate) fn of_failure(
     what: &str,
     status: WorkStatus,
@@ -324,7 +324,7 @@ pub(crate) fn of_failure(
     format!("{what} from {here} to {there} failed: {said} ({cause}{vendor}){remedy}")
 }
 
-/// That the way between two hosts carries packets of `found` bytes, and not of `most`, as both ports do.
+/// Message for a path MTU of `found` bytes where both ports support `most`.
 pub(crate) fn of_narrow_way(found: u32, most: u32, ends: &PairEnds<'_>) -> String {
     let host = |name: Option<&str>, at: String| match name {
         Some(name) if !name.is_empty() => format!("host {name} ({at})"),
@@ -348,7 +348,7 @@ pub(crate) fn of_narrow_way(found: u32, most: u32, ends: &PairEnds<'_>) -> Strin
     )
 }
 
-/// What it means, and what rdma-core calls it.
+/// The meaning of a status, and rdma-core's name for it.
 fn status_in_words(status: WorkStatus) -> (&'static str, String) {
     let (said, name) = match status {
         WorkStatus::Success => ("it has not", "success"),
@@ -398,7 +398,7 @@ fn status_in_words(status: WorkStatus) -> (&'static str, String) {
     (said, name.into())
 }
 
-/// What has happened to a port.
+/// Message for an asynchronous event of a port.
 pub(crate) fn of_event(event: PortEvent, facts: &PortAttr) -> String {
     let port = format!("{}:{}", facts.device, facts.port);
     match event {
@@ -413,7 +413,7 @@ pub(crate) fn of_event(event: PortEvent, facts: &PortAttr) -> String {
     }
 }
 
-/// The longest headers around a payload, behind that of IP, with the checksum; `ping` has 8 bytes of its own there.
+/// The longest headers around a payload behind the IP header, with the checksum; `ping` has 8 bytes of its own there.
 const AROUND_PAYLOAD_BYTES: u32 = 44;
 const ICMP_BYTES: u32 = 8;
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which of its addresses a port goes by: the choice among the entries of its table of GIDs, and the reason for each.
+//! Choice of the GID that a port uses, among the entries of its GID table, with the reason for each entry.
 //!
-//! On InfiniBand that is the first one, which the subnet's manager gave. On Ethernet a port has one entry per address of its
-//! interfaces and kind of RoCE, and others reach only some of them. Kept are those of RoCE v2 whose interface is up; dropped
-//! are link-local ones, which end at the next router and mean nothing on a host with two wires. Of those that are kept, best
-//! is the one that was published before, then one on the way to where packets will go, then an IPv4 address, then the first.
+//! On InfiniBand it is the first entry, assigned by the subnet manager. On Ethernet a port has one entry per address of
+//! its interfaces and RoCE version, and peers can reach only some of them. Candidates are those of RoCE v2 whose
+//! interface is up; link-local ones are excluded: they are not routed, and are ambiguous on a host with two links.
+//! Among the candidates, the best is the one that was published before, then one whose interface is on the route to the
+//! peers, then an IPv4 address, then the first.
 //!
-//! What others get is the address, never its place in the table: places differ from host to host, and change.
+//! Peers get the address, never its table index: indices differ from host to host, and change.
 
 mod netlink;
 mod system;
@@ -19,20 +20,20 @@ use super::GidPlaces;
 use super::address::LinkLayer;
 pub(super) use system::{interfaces, route_to};
 
-/// An address as the network writes it.
+/// An address in network byte order.
 pub(super) type Gid = [u8; 16];
 
-/// An entry of a port's table of GIDs.
+/// An entry of a port's GID table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct GidEntry {
     pub(super) index: u32,
     pub(super) gid: Gid,
     pub(super) kind: GidType,
-    /// The system's number of the network interface that has this address; 0: not known.
+    /// Index of the network interface that has this address; 0: unknown.
     pub(super) interface: u32,
 }
 
-/// The kind of packets that carry a GID.
+/// The kind of packets that a GID is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GidType {
     Infiniband,
@@ -43,27 +44,27 @@ pub(super) enum GidType {
 /// A network interface of this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct HostInterface {
-    /// The system's number of it.
+    /// The system's index of it.
     pub(super) index: u32,
     pub(super) name: String,
     pub(super) is_up: bool,
     pub(super) addresses: Vec<IpAddr>,
 }
 
-/// The interface by which packets to an address leave this host.
+/// The interface through which packets to an address leave this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HostRoute {
-    /// No address was asked about.
+    /// No address was given.
     Anywhere,
-    /// It is an address of this host.
+    /// The address is one of this host.
     Here,
     /// Through the interface with this number.
     Through(u32),
-    /// There is no way.
+    /// There is no route.
     Nowhere,
 }
 
-/// The entries to choose from.
+/// The GID table entries to choose from.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GidTable<'a> {
     pub(super) link: LinkLayer,
@@ -87,14 +88,14 @@ pub(super) struct GidCandidate {
     pub(super) verdict: Result<Merit, GidFault>,
 }
 
-/// What speaks for an entry; the greater, the better.
+/// Order of preference of usable entries; greater is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Merit {
     /// It was chosen before.
     keeps: bool,
     /// Packets leave through its interface.
     on_the_way: bool,
-    /// Its interface can be seen.
+    /// Its interface is visible.
     is_seen: bool,
     is_ipv4: bool,
     place: Reverse<u32>,
@@ -104,22 +105,22 @@ pub(super) struct Merit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GidFault {
     NoAddress,
-    /// Work requests name its place in one byte.
+    /// Its index does not fit into the byte that address handles have for it.
     TooFar,
     RoceV1,
-    /// Neither kind of RoCE, on Ethernet.
+    /// Not a RoCE entry, on Ethernet.
     NoRoce,
     LinkLocal,
     Loopback,
     InterfaceDown,
-    /// Of InfiniBand's, only the first counts.
+    /// On InfiniBand only the first entry is used.
     NotFirst,
-    /// Only others may be used.
+    /// The user has selected other indices.
     NotNamed,
 }
 
 impl GidChoice {
-    /// Chooses an entry for packets that take the way `route`. One that holds the address `keep` is better than any other.
+    /// Chooses an entry for packets on `route`. An entry with the address `keep` is preferred to any other.
     pub(super) fn make(table: GidTable<'_>, route: HostRoute, keep: Option<Gid>) -> Self {
         let judge = |entry: &GidEntry| {
             let interface = table.interface_of(entry);
@@ -141,7 +142,7 @@ impl GidChoice {
         Self { all, best }
     }
 
-    /// The same, if only these places may be used: those then serve although others would be preferred to them at all times.
+    /// Restricts the choice to these indices, and admits link-local ones among them.
     pub(super) fn only(mut self, places: GidPlaces) -> Self {
         if places == GidPlaces::ANY {
             return self;
@@ -164,12 +165,12 @@ impl GidChoice {
         self
     }
 
-    /// The entry that was chosen.
+    /// The chosen entry.
     pub(super) fn best(&self) -> Option<&GidCandidate> {
         self.all.get(self.best?)
     }
 
-    /// Why this entry was chosen, or was not.
+    /// Why this entry was chosen or not.
     pub(super) fn why(&self, at: usize) -> String {
         let judged = &self.all[at];
         let place = judged.interface.as_deref();
@@ -193,7 +194,7 @@ fn best_of(all: &[GidCandidate]) -> Option<usize> {
 }
 
 impl GidCandidate {
-    /// Whether it serves, and packets leave through its interface.
+    /// Whether it is usable, and packets leave through its interface.
     pub(super) fn is_on_the_way(&self) -> bool {
         self.verdict.is_ok_and(|merit| merit.on_the_way)
     }
@@ -258,7 +259,7 @@ impl Merit {
         reasons.join(", ")
     }
 
-    /// What a better one has over this one.
+    /// Why a better entry was preferred to this one.
     fn behind(self, best: Self) -> &'static str {
         match () {
             () if best.keeps && !self.keeps => "others know the chosen one",
@@ -303,7 +304,7 @@ impl fmt::Display for GidType {
     }
 }
 
-/// Where an address stands in the table now, as RoCE v2 or InfiniBand; `None`: nowhere.
+/// Index of an address in the table, as RoCE v2 or InfiniBand; `None`: it is not there.
 pub(super) fn place_of(gid: Gid, entries: &[GidEntry]) -> Option<u8> {
     let is_it = |entry: &&GidEntry| entry.gid == gid && entry.kind != GidType::RoceV1;
     entries
@@ -312,12 +313,12 @@ pub(super) fn place_of(gid: Gid, entries: &[GidEntry]) -> Option<u8> {
         .find_map(|entry| u8::try_from(entry.index).ok())
 }
 
-/// The address of the network below that a GID of RoCE stands for.
+/// The IP address of a RoCE GID.
 pub(super) fn as_ip(gid: Gid) -> IpAddr {
     Ipv6Addr::from(gid).to_canonical()
 }
 
-/// A GID as people write it.
+/// A GID in text form.
 pub(super) fn in_words(gid: Gid) -> String {
     Ipv6Addr::from(gid).to_string()
 }
@@ -370,7 +371,7 @@ mod tests {
         }
     }
 
-    /// As a usual adapter has them: each address twice, and one network beside the untagged one.
+    /// A typical adapter's table: each address twice, with an untagged network and a VLAN.
     fn usual() -> ([GidEntry; 8], [HostInterface; 2]) {
         use GidType::{RoceV1, RoceV2};
         let entries = [
@@ -419,7 +420,7 @@ mod tests {
                 .why(5)
                 .contains("do not leave through its interface")
         );
-        // A way that leads through another card leaves the choice as it was.
+        // A route through another interface does not change the choice.
         for route in [HostRoute::Through(9), HostRoute::Here, HostRoute::Nowhere] {
             assert_eq!(chosen(&choice(route)), Some(5));
         }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a real device does: tests in the virtual machine with two Soft-RoCE devices (`cargo xtask test softroce` runs them).
+//! Behaviour of real devices: tests in the virtual machine with two Soft-RoCE devices (`cargo xtask test softroce` runs
+//! them).
 //!
 //! # Safety
-//! Memory that the devices reach is never given back ([`GuestMemory`]), and is only copied from and to.
+//! Memory that the devices access is never freed ([`GuestMemory`]), and is only copied from and to.
 #![allow(unsafe_code)]
 
 mod changes;
@@ -16,7 +17,7 @@ use super::super::address::PortAddress;
 use super::super::port::{GRH_BYTES, WorkOpcode, WorkStatus};
 use super::*;
 
-/// A queue pair for datagrams that wants the key of most.
+/// A remote datagram queue pair with the Q_Key of most tests.
 fn mailbox(handle: AddressHandle, number: u32) -> Mailbox {
     let key = Q_KEY;
     Mailbox {
@@ -71,7 +72,7 @@ impl GuestMemory {
 }
 
 fn memory() -> NonNull<u8> {
-    // Aligned, and never given back.
+    // Aligned, and never freed.
     NonNull::from(Box::leak(vec![0u64; BLOCK_BYTES / 8].into_boxed_slice())).cast()
 }
 
@@ -99,7 +100,7 @@ impl GuestPort {
         }
     }
 
-    /// Buffers of 512 bytes from the second half of the block on, named 100, 101…
+    /// Buffers of 512 bytes from the second half of the block on, with the `wr_id`s 100, 101…
     fn post_buffers(&mut self, queue: Receives, count: usize) {
         let buffer = |at: usize| {
             (
@@ -111,7 +112,7 @@ impl GuestPort {
         assert_eq!(self.device.post_receives(queue, &buffers), count);
     }
 
-    /// The next completions, as many as are expected.
+    /// The next `count` completions.
     fn wait(&mut self, which: CqKind, count: usize) -> Vec<Done> {
         let mut all = Vec::new();
         let start = Instant::now();
@@ -172,7 +173,7 @@ fn two_sides() -> (GuestPort, GuestPort) {
     )
 }
 
-/// A reliable queue pair on each side, joined.
+/// A reliable queue pair on each side, connected.
 fn joined(a: &mut GuestPort, b: &mut GuestPort) -> (QueuePairHandle, QueuePairHandle) {
     let (left, right) = (a.device.create().unwrap(), b.device.create().unwrap());
     let to = |side: &GuestPort, pair: QueuePairHandle, their_first, our_first| RemotePair {
@@ -316,7 +317,7 @@ fn messages_arrive_once_and_in_order_and_only_signaled_ones_are_told() {
 fn no_more_is_taken_than_the_queue_holds() {
     let (mut a, mut b) = two_sides();
     let (left, _) = joined(&mut a, &mut b);
-    // Nobody has a buffer, so nothing ends for a while.
+    // There are no receive buffers, so nothing completes for a while.
     let body = WorkBody::Inline(b"x");
     let requests: Vec<_> = (0..600)
         .map(|work| request(work, WorkOpcode::Send, body))
@@ -402,7 +403,7 @@ fn memory_that_cannot_be_written_can_be_sent_and_read_by_others() {
     let (mut a, mut b) = two_sides();
     let (left, _) = joined(&mut a, &mut b);
     let base = NonNull::from(&CONSTANT).cast();
-    // SAFETY: it stays for ever, and nobody writes it.
+    // SAFETY: it is static and read-only.
     let refused = unsafe { b.device.register(base, 8192, RegionAccess::Own) };
     assert_eq!(refused.unwrap_err().errno, libc::EFAULT);
     // SAFETY: as above.
@@ -438,7 +439,7 @@ fn of_a_destroyed_pair_only_buffers_come_back() {
     a.send(left, 1, WorkBody::Inline(b"one"));
     a.send(left, 2, WorkBody::Inline(b"two"));
     assert_eq!(b.wait(CqKind::Receives, 1).len(), 1);
-    // Both have ended at the other side by then.
+    // Both have arrived at the other side by then.
     let start = Instant::now();
     while b.block.read(buffer_at(1), 3) != b"two" {
         assert!(start.elapsed() < PATIENCE);
@@ -466,25 +467,25 @@ fn a_sign_comes_with_the_first_completion_after_arming() {
     b.device.take_signs();
     assert!(!is_readable(sign, 0));
     assert_eq!(b.wait(CqKind::Receives, 1)[0].work, 100);
-    // Not armed: no sign.
+    // Not armed: no event.
     a.send(left, 2, WorkBody::Inline(b"two"));
     assert_eq!(b.wait(CqKind::Receives, 1)[0].work, 101);
     assert!(!is_readable(sign, 0));
-    // Sends give a sign too.
+    // Completions of sends raise an event too.
     a.device.arm().unwrap();
     a.send(left, 3, WorkBody::Inline(b"three"));
     assert!(is_readable(a.device.sign().unwrap().as_raw_fd(), 10_000));
     a.device.take_signs();
 }
 
-/// Within so many milliseconds.
+/// Waits up to `timeout_ms`.
 fn is_readable(descriptor: RawFd, timeout_ms: i32) -> bool {
     let mut asked = libc::pollfd {
         fd: descriptor,
         events: libc::POLLIN,
         revents: 0,
     };
-    // SAFETY: one structure, as is told.
+    // SAFETY: one structure, and its count.
     unsafe { libc::poll(&raw mut asked, 1, timeout_ms) == 1 }
 }
 

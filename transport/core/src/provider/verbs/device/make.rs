@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The library's calls that make an object or ask about one, each behind a function that takes and gives values of this side.
+//! The library's calls that create or query an object, each behind a safe function.
 //!
 //! # Safety
-//! Every call gets objects that live (O1 in `object.rs`), and memory of the function's own that stays over the call and that the
-//! library keeps no pointer to. What is made of an object is dropped before it: that is the caller's part (O2).
+//! Every call gets live objects (O1 in `object.rs`), and memory of the function itself that stays valid for the call
+//! and to which the library keeps no pointer. Objects made from another one are dropped before it: the caller ensures
+//! that (O2).
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_int};
@@ -67,9 +68,9 @@ impl Devices {
         unsafe { place.read() }
     }
 
-    /// Opens one.
+    /// Opens a device.
     pub(super) fn open(&self, at: usize) -> Made<ibv_context> {
-        // SAFETY: a device of the list. A context keeps its device, whatever becomes of the list.
+        // SAFETY: a device of the list. A context keeps its device, independent of the list.
         let context = unsafe { (self.verbs.open_device)(self.device(at)) };
         // SAFETY: made just now; nobody else closes it.
         unsafe { VerbsObject::take("ibv_open_device", context, self.verbs.close_device) }
@@ -78,7 +79,7 @@ impl Devices {
 
 impl Drop for Devices {
     fn drop(&mut self) {
-        // SAFETY: the library's list, given back once.
+        // SAFETY: the library's list, freed once.
         unsafe { (self.verbs.free_device_list)(self.list.as_ptr()) };
     }
 }
@@ -91,7 +92,7 @@ pub(super) fn device_attributes(
     // SAFETY: a living context, and room for what is answered.
     let answer = unsafe { (verbs.query_device)(context.as_ptr(), attributes.as_mut_ptr()) };
     check("ibv_query_device", answer)?;
-    // SAFETY: all zeros are a value of this structure of numbers, and so is whatever the library has written.
+    // SAFETY: all zeros are a value of this structure of numbers, and so is anything that the library writes.
     Ok(unsafe { attributes.assume_init() })
 }
 
@@ -107,7 +108,7 @@ pub(super) fn port_attributes(
     Ok(attributes)
 }
 
-/// The keys of the partitions that a port is in, by their place in its table of so many.
+/// The partition keys of a port, by index; `places` is the size of its table.
 pub(super) fn partitions(
     verbs: &VerbsFunctions,
     context: &VerbsObject<ibv_context>,
@@ -125,7 +126,7 @@ pub(super) fn partitions(
     (0..places).map(key).collect()
 }
 
-/// The GIDs of a port. `places` are at least as many as the tables of all ports of the device have.
+/// The GIDs of a port. `places`: at least the sum of the GID table sizes of all ports of the device.
 pub(super) fn gids(
     verbs: &VerbsFunctions,
     context: &VerbsObject<ibv_context>,
@@ -169,7 +170,7 @@ pub(super) fn domain(verbs: &VerbsFunctions, context: &VerbsObject<ibv_context>)
     unsafe { VerbsObject::take("ibv_alloc_pd", domain, verbs.dealloc_pd) }
 }
 
-/// A channel for the signs of completion queues; reading it never waits.
+/// A completion channel in non-blocking mode.
 pub(super) fn channel(
     verbs: &VerbsFunctions,
     context: &VerbsObject<ibv_context>,
@@ -193,7 +194,7 @@ pub(super) fn channel_descriptor(channel: &VerbsObject<ibv_comp_channel>) -> Raw
     unsafe { (*channel.as_ptr()).fd }
 }
 
-/// The descriptor that tells of events; reading it never waits from now on.
+/// The descriptor of asynchronous events, set to non-blocking mode.
 pub(super) fn event_descriptor(context: &VerbsObject<ibv_context>) -> Result<RawFd, CallError> {
     // SAFETY: a living context, whose fields do not change.
     let descriptor = unsafe { (*context.as_ptr()).async_fd };
@@ -212,7 +213,7 @@ fn never_wait(descriptor: RawFd) -> Result<(), CallError> {
     check("fcntl", answer)
 }
 
-/// One descriptor that is readable when one of these is. It stays so until that one is read.
+/// A descriptor that is readable while one of these is.
 pub(in crate::provider::verbs) fn watch(descriptors: &[RawFd]) -> Result<OwnedFd, CallError> {
     // SAFETY: a number.
     let raw = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
@@ -227,8 +228,7 @@ pub(in crate::provider::verbs) fn watch(descriptors: &[RawFd]) -> Result<OwnedFd
             u64: 0,
         };
         let add = libc::EPOLL_CTL_ADD;
-        // SAFETY: two numbers of descriptors, of which a closed one is told and not used, and a structure that is only read
-        // during the call.
+        // SAFETY: two descriptors, which the kernel validates, and a structure that is only read during the call.
         let answer =
             unsafe { libc::epoll_ctl(watch.as_raw_fd(), add, *descriptor, &raw mut event) };
         check("epoll_ctl", answer)?;
@@ -276,7 +276,7 @@ pub(super) fn shared_receives(
     unsafe { VerbsObject::take("ibv_create_srq", queue, verbs.destroy_srq) }
 }
 
-/// What a queue pair is created with.
+/// The objects that a queue pair is created with.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct QueuePairInitAttr<'a> {
     pub(super) domain: &'a VerbsObject<ibv_pd>,
@@ -285,7 +285,7 @@ pub(super) struct QueuePairInitAttr<'a> {
     pub(super) shared: Option<&'a VerbsObject<ibv_srq>>,
 }
 
-/// A queue pair of the kind `IBV_QPT_*`. Also answers how many bytes travel inside its work requests.
+/// A queue pair of the type `IBV_QPT_*`, and the inline size that was granted.
 pub(super) fn queue_pair(
     verbs: &VerbsFunctions,
     parts: QueuePairInitAttr<'_>,
@@ -299,7 +299,7 @@ pub(super) fn queue_pair(
         srq: parts.shared.map_or(ptr::null_mut(), VerbsObject::as_ptr),
         cap: capacity,
         qp_type: kind,
-        // A work request has a completion where it asks for one.
+        // A work request generates a completion only if it is signaled.
         sq_sig_all: 0,
     };
     // SAFETY: living objects; the structure is only used during the call.
@@ -309,13 +309,13 @@ pub(super) fn queue_pair(
     Ok((pair, wanted.cap.max_inline_data))
 }
 
-/// The number of a queue pair on the network.
+/// The queue pair number.
 pub(super) fn number_of(pair: &VerbsObject<ibv_qp>) -> u32 {
     // SAFETY: a living queue pair, whose number does not change.
     unsafe { (*pair.as_ptr()).qp_num }
 }
 
-/// Sets attributes of a queue pair; `mask`: which.
+/// Sets the attributes of a queue pair that `mask` selects.
 pub(super) fn modify(
     verbs: &VerbsFunctions,
     pair: &VerbsObject<ibv_qp>,
@@ -339,10 +339,10 @@ pub(super) fn address_handle(
     unsafe { VerbsObject::take("ibv_create_ah", handle, verbs.destroy_ah) }
 }
 
-/// Lets the device reach memory, as the bits `IBV_ACCESS_*` say.
+/// Registers memory with the access bits `IBV_ACCESS_*`.
 ///
 /// # Safety
-/// As `VerbsPort::register`, until the answer is dropped.
+/// As for `VerbsPort::register`, until the region is dropped.
 pub(super) unsafe fn region(
     verbs: &VerbsFunctions,
     domain: &VerbsObject<ibv_pd>,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What comes back: completions, the signs that there are some, and events.
+//! Completions, completion events and asynchronous events.
 //!
 //! # Safety
-//! The library writes to memory of the port's own, as much as it is told that there is. An event names an object that lives: the
-//! kernel forgets those of objects that were taken apart, and each is acknowledged before anything else is done.
+//! The library writes to memory of the port, at most as much as it is given. An event names a live object: the kernel
+//! discards events of destroyed objects, and each event is acknowledged before anything else is done.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_uint};
@@ -27,7 +27,7 @@ impl VerbsDevice {
     #[inline]
     pub(super) fn take_done(&mut self, which: CqKind, done: &mut [Done]) -> usize {
         if self.repair.is_none() && self.kept[which as usize].is_empty() {
-            // Nothing special, and most often nothing at all.
+            // The usual case, mostly without any completion.
             let wanted = BATCH.min(done.len());
             let got = self.ask(which, wanted);
             if got == 0 {
@@ -55,7 +55,7 @@ impl VerbsDevice {
         (self.take_rest(which, &mut done) != 0).then(|| done[0])
     }
 
-    /// What was told, `got` completions, and what else there is.
+    /// Hands over `got` polled completions, and polls for more.
     #[inline(never)]
     fn take_told(&mut self, which: CqKind, got: usize, done: &mut [Done]) -> usize {
         let count = self.hand_over(which, got, done);
@@ -65,7 +65,7 @@ impl VerbsDevice {
         count + self.take_rest(which, &mut done[count..])
     }
 
-    /// Hands the first `got` of what was told to the caller; answers how many there are for it.
+    /// Hands the first `got` polled completions to the caller; returns how many are for it.
     #[inline(always)]
     fn hand_over(&mut self, which: CqKind, got: usize, done: &mut [Done]) -> usize {
         let mut count = 0;
@@ -81,7 +81,7 @@ impl VerbsDevice {
     #[inline(never)]
     fn take_rest(&mut self, which: CqKind, done: &mut [Done]) -> usize {
         if self.repair.is_some() {
-            // It waits for marks in both queues.
+            // The repair waits for marks in both queues.
             self.keep_completions();
         }
         let mut count = 0;
@@ -102,7 +102,7 @@ impl VerbsDevice {
         count
     }
 
-    /// Lets the library write up to `wanted` completions, at most [`BATCH`]; answers how many.
+    /// Polls up to `wanted` completions, at most [`BATCH`], into the buffer; returns how many.
     #[inline]
     fn ask(&mut self, which: CqKind, wanted: usize) -> usize {
         let queue = match which {
@@ -119,7 +119,7 @@ impl VerbsDevice {
         usize::try_from(got).unwrap_or(0).min(wanted)
     }
 
-    /// What the library has written there; `None`: it is nothing for the caller.
+    /// The polled completion at an index; `None`: it is not for the caller.
     #[inline(always)]
     fn told_at(&mut self, which: CqKind, at: usize) -> Option<Done> {
         let one = in_our_terms(&self.told[at]);
@@ -129,7 +129,7 @@ impl VerbsDevice {
         Some(one)
     }
 
-    /// Takes all completions that are there, for later.
+    /// Polls all completions and keeps them for later.
     pub(super) fn keep_completions(&mut self) {
         for which in [CqKind::Sends, CqKind::Receives] {
             loop {
@@ -145,10 +145,10 @@ impl VerbsDevice {
         }
     }
 
-    /// Takes a queue pair apart that has been failed. Of its completions, those of sends are forgotten; those of receives still
-    /// come, since each brings a buffer back.
+    /// Destroys a queue pair in the error state. Its send completions are discarded; those of receives are kept, since
+    /// each returns a buffer.
     pub(super) fn take_apart(&mut self, pair: QueuePairHandle) {
-        // Some devices forget the completions that wait, buffers and all.
+        // Some devices discard pending completions, and with them the buffers.
         self.keep_completions();
         drop(self.pairs.remove(pair.id));
         self.keep_completions();
@@ -167,14 +167,14 @@ impl VerbsDevice {
     pub(super) fn take_all_signs(&mut self) {
         loop {
             let (mut queue, mut context) = (ptr::null_mut(), ptr::null_mut());
-            // SAFETY: a living channel, which never waits, and two places for the answer.
+            // SAFETY: a live channel in non-blocking mode, and two places for the result.
             let answer = unsafe {
                 (self.verbs.get_cq_event)(self.channel.as_ptr(), &raw mut queue, &raw mut context)
             };
             if answer != 0 {
                 return;
             }
-            // SAFETY: the queue that was answered, and as many signs as were taken. A queue waits for that before it goes.
+            // SAFETY: the queue that was returned, and one event. Destroying a queue waits for the acknowledgement.
             unsafe { (self.verbs.ack_cq_events)(queue, 1) };
         }
     }
@@ -187,14 +187,14 @@ impl VerbsDevice {
                 },
                 event_type: 0,
             };
-            // SAFETY: a living context, which never waits, and a place for the answer.
+            // SAFETY: a live context in non-blocking mode, and a place for the result.
             let answer =
                 unsafe { (self.verbs.get_async_event)(self.context.as_ptr(), &raw mut event) };
             if answer != 0 {
                 return self.no_event(last_error("ibv_get_async_event"));
             }
             let meaning = self.meaning(&event);
-            // SAFETY: the event that was just answered, once.
+            // SAFETY: the event that was just returned, once.
             unsafe { (self.verbs.ack_async_event)(&raw mut event) };
             match meaning {
                 Some(PortEvent::QueuePairLost(number)) if number == self.datagram_number => {
@@ -212,18 +212,18 @@ impl VerbsDevice {
         if [libc::EAGAIN, libc::EINTR].contains(&error.errno) {
             return None;
         }
-        // The device has been taken away: nothing ever comes any more.
+        // The device is gone: no further events will come.
         self.is_lost = true;
         Some(PortEvent::DeviceLost)
     }
 
-    /// Gives the device up.
+    /// Marks the device as lost.
     pub(super) fn lose(&mut self) {
         self.is_lost = true;
         self.troubles.push_back(PortEvent::DeviceLost);
     }
 
-    /// `None`: it is about another port.
+    /// The event as the provider's type; `None`: it concerns another port.
     fn meaning(&self, event: &ibv_async_event) -> Option<PortEvent> {
         let kind = event.event_type;
         if is_of_queue_pair(kind) {
@@ -282,7 +282,7 @@ fn in_our_terms(told: &ibv_wc) -> Done {
             vendor: 0,
         };
     }
-    // Of one that failed, devices fill in no more than this.
+    // Devices set only these fields for a failed request.
     Done {
         work: told.wr_id,
         status: status_of(told.status),

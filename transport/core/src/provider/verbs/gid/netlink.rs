@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is said to the kernel about links, addresses and routes, and what it answers (`netlink(7)`, `rtnetlink(7)`).
+//! Netlink messages about links, addresses and routes (`netlink(7)`, `rtnetlink(7)`).
 //!
-//! A message is a head of 16 bytes (length, kind, flags, number, port: all in the machine's byte order), a body that depends
-//! on the kind, and attributes of the form (length, kind, value), each padded to four bytes.
+//! A message is a header of 16 bytes (length, type, flags, sequence number, port id, all in host byte order), a body
+//! that depends on the type, and attributes (length, type, value), each padded to four bytes.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::{HostInterface, HostRoute};
 
-/// Questions.
+/// Message types of requests.
 pub(super) const LINKS: u16 = 18;
 pub(super) const ADDRESSES: u16 = 22;
 
-/// Asks for all things of a kind: `LINKS` or `ADDRESSES`.
+/// A dump request for `LINKS` or `ADDRESSES`.
 pub(super) fn ask_for_all(kind: u16) -> Vec<u8> {
     const DUMP: u16 = 0x300;
-    // Every address family, and the rest of the longer of the two bodies.
+    // Any address family; zeros for the rest of the longer of the two bodies.
     message(kind, DUMP, &[0; 16])
 }
 
-/// Asks which way packets to an address go.
+/// A request for the route to an address.
 pub(super) fn ask_for_route(to: IpAddr) -> Vec<u8> {
     const ROUTE: u16 = 26;
     let (family, address) = match to {
@@ -46,7 +46,7 @@ fn message(kind: u16, flags: u16, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A message that the kernel answers with.
+/// A message of the kernel's reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum NetlinkReply {
     Link {
@@ -59,13 +59,13 @@ pub(super) enum NetlinkReply {
         address: IpAddr,
     },
     Route(HostRoute),
-    /// There are no more.
+    /// End of a dump.
     End,
-    /// The number of an error.
+    /// The errno of an error message.
     Error(i32),
 }
 
-/// Reads the answers in one piece that the kernel gave. What is of another kind, or makes no sense, is left out.
+/// Parses the messages of one read. Messages of other types and malformed ones are skipped.
 pub(super) fn answers(mut bytes: &[u8]) -> Vec<NetlinkReply> {
     let mut found = Vec::new();
     while let Some(length) = word(bytes, 0).map(|length| length as usize) {
@@ -97,10 +97,10 @@ fn answer(kind: u16, body: &[u8]) -> Option<NetlinkReply> {
     }
 }
 
-/// Family, kind (two bytes each), number, flags, change.
+/// Body: family, type (two bytes each), index, flags, change.
 fn link(body: &[u8]) -> Option<NetlinkReply> {
     const NAME: u16 = 3;
-    // Somebody has switched it on, and its cable leads somewhere.
+    // Administratively up, and with a carrier.
     const UP_AND_RUNNING: u32 = 0x1 | 0x40;
     let name = value(body.get(16..)?, NAME)?;
     let name = name.strip_suffix(&[0]).unwrap_or(name);
@@ -111,10 +111,10 @@ fn link(body: &[u8]) -> Option<NetlinkReply> {
     })
 }
 
-/// Family, bits of the prefix, flags, scope (a byte each), number of the link.
+/// Body: family, prefix length, flags, scope (a byte each), link index.
 fn address(body: &[u8]) -> Option<NetlinkReply> {
     const ADDRESS: u16 = 1;
-    // On links with two ends, the other attribute is the other end.
+    // On point-to-point links, `IFA_ADDRESS` is the remote end.
     const LOCAL: u16 = 2;
     let attributes = body.get(8..)?;
     let raw = value(attributes, LOCAL).or_else(|| value(attributes, ADDRESS))?;
@@ -129,7 +129,7 @@ fn address(body: &[u8]) -> Option<NetlinkReply> {
     })
 }
 
-/// Family, bits of both addresses, type of service, table, who made it, scope, kind (a byte each), flags.
+/// Body: family, both prefix lengths, type of service, table, protocol, scope, type (a byte each), flags.
 fn route(body: &[u8]) -> Option<NetlinkReply> {
     const INTERFACE: u16 = 4;
     const UNICAST: u8 = 1;
@@ -160,7 +160,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(word.try_into().ok()?))
 }
 
-/// The interfaces that answers name, each with its addresses.
+/// The interfaces in the replies, each with its addresses.
 pub(super) fn interfaces(links: &[NetlinkReply], addresses: &[NetlinkReply]) -> Vec<HostInterface> {
     let of = |wanted: u32| {
         let mine = move |answer: &NetlinkReply| match answer {

@@ -4,7 +4,7 @@
 use super::super::super::error_text::Unfit;
 use super::*;
 
-/// Switches rxe0's link on again. Routes and neighbours have gone with it.
+/// Switches rxe0's link on again. Routes and neighbours were lost with it.
 fn link_up() {
     shell(
         "ip link set $RXE_A_DEV up
@@ -38,7 +38,7 @@ fn a_port_that_is_down_says_so_and_is_not_opened() {
     a.wait_event(PortEvent::PortUp);
     a.device.refresh().unwrap();
     assert_eq!((a.device.facts().is_up, a.device.facts().gid), (true, gid));
-    // Addresses come back one by one; when all events were taken, the sign goes.
+    // Addresses come back one by one; the descriptor is not readable any more when all events were taken.
     let start = Instant::now();
     while is_readable(sign, 0) {
         assert!(start.elapsed() < PATIENCE);
@@ -73,7 +73,7 @@ fn a_port_that_goes_down_and_comes_back_serves_again() {
     let flushed = [100, 101, 102].map(|work| (work, WorkStatus::Flushed));
     assert_eq!(statuses(&back), flushed);
     a.post_buffers(Receives::Datagrams, 3);
-    // Every one that is sent has an end, in turn, however often the queue pair breaks.
+    // Every datagram has a completion, in order, however often the queue pair breaks.
     for work in 10..50 {
         a.device.post_datagram(to, work, body, true).unwrap();
     }
@@ -114,7 +114,7 @@ fn an_address_that_moves_in_the_table_is_found_again() {
     let own = gid::in_words(before.gid);
     let change = |what: &str, address: &str| {
         shell(&format!("ip addr {what} {address}/24 dev $RXE_A_DEV"));
-        // The table follows a little later.
+        // The GID table follows a little later.
         let start = Instant::now();
         let wanted = format!("::ffff:{address}");
         while place_in_table(&wanted).is_some() != (what == "add") {
@@ -124,7 +124,7 @@ fn an_address_that_moves_in_the_table_is_found_again() {
     };
     change("add", "10.78.0.1");
     change("del", "10.77.0.1");
-    // This one takes its place.
+    // This one takes its index.
     assert_eq!(change("add", "10.79.0.1"), Some(before.gid_index.into()));
     let place = change("add", "10.77.0.1");
     assert_eq!(
@@ -136,7 +136,7 @@ fn an_address_that_moves_in_the_table_is_found_again() {
     assert_eq!(gid::in_words(moved.gid), own);
     assert_eq!(Some(moved.gid_index.into()), place);
     assert_ne!(moved.gid_index, before.gid_index);
-    // When it is gone, another one is taken.
+    // When it is gone, another one is chosen.
     change("del", "10.77.0.1");
     a.device.refresh().unwrap();
     assert_eq!(gid::in_words(a.device.facts().gid), "::ffff:10.79.0.1");
@@ -148,7 +148,7 @@ fn an_address_that_moves_in_the_table_is_found_again() {
     assert_eq!(*a.device.facts(), before);
 }
 
-/// Where rxe0's table has an address.
+/// The index of an address in rxe0's GID table.
 fn place_in_table(address: &str) -> Option<u32> {
     let devices = list(HostRoute::Anywhere, &NetTerms::DEFAULT).unwrap();
     let device = devices.iter().find(|device| device.name == "rxe0").unwrap();

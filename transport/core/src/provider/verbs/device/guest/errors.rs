@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How work requests fail.
+//! Failures of work requests.
 //!
 //! # Safety
 //! As in `guest.rs`.
@@ -37,13 +37,14 @@ fn a_wrong_remote_key_breaks_the_pair_and_what_follows_comes_back() {
     ];
     assert_eq!(statuses(&done), wanted);
     assert!(done.iter().all(|done| done.number == left.number));
-    // What is posted now comes back too.
+    // Requests posted now come back too.
     a.send(left, 4, WorkBody::Inline(b"late"));
     assert_eq!(
         statuses(&a.wait(CqKind::Sends, 1)),
         [(4, WorkStatus::Flushed)]
     );
-    // Adapters tell the other side which pair was lost; Soft-RoCE says nothing, or that its last buffer has been used.
+    // Adapters report the lost queue pair at the other end; Soft-RoCE reports nothing, or that the last buffer has been
+    // used.
     let last_buffer = PortEvent::Other(verbs_sys::IBV_EVENT_QP_LAST_WQE_REACHED);
     let allowed = [PortEvent::QueuePairLost(right.number), last_buffer];
     let event = b.device.next_event();
@@ -62,7 +63,7 @@ fn memory_is_out_of_reach_when_it_was_deregistered_or_is_only_for_reading() {
     let mut outcome = |access, operation: fn(u64, u32) -> WorkOpcode, end: bool| {
         let (left, right) = joined(&mut a, &mut b);
         let base = memory();
-        // SAFETY: the memory is never given back.
+        // SAFETY: the memory is never freed.
         let region = unsafe { b.device.register(base, BLOCK_BYTES, access) }.unwrap();
         if end {
             b.device.deregister(region);
@@ -113,7 +114,7 @@ fn without_a_buffer_at_the_other_side_a_message_fails_in_the_end() {
         statuses(&a.wait(CqKind::Sends, 1)),
         [(1, WorkStatus::NotReady)]
     );
-    // With a buffer that comes late all is well.
+    // With a buffer that is posted late it succeeds.
     let (left, _) = joined(&mut a, &mut b);
     a.send(left, 2, WorkBody::Inline(b"waits"));
     b.post_buffers(Receives::Shared, 1);
@@ -152,7 +153,7 @@ fn a_wrong_local_key_breaks_the_pair() {
     let mut piece = a.block.piece(0, 8);
     piece.local_key ^= 0x55;
     a.send(left, 1, WorkBody::Piece(piece));
-    // What Soft-RoCE calls it depends on the kernel: IBV_WC_LOC_QP_OP_ERR, or no cause at all.
+    // The status from Soft-RoCE depends on the kernel: IBV_WC_LOC_QP_OP_ERR, or no cause at all.
     let status = a.wait(CqKind::Sends, 1)[0].status;
     let allowed = [
         WorkStatus::LocalProtection,
