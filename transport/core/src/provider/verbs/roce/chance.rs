@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Random numbers for names that others should not guess, many for one call of the system.
+//! Random numbers for queue pair numbers and keys, many from one system call.
 
 use crate::wait;
 
-/// Random numbers that nobody has got.
+/// Unused random numbers.
 #[derive(Debug, Default)]
 pub(super) struct Chance(Vec<u64>);
 
@@ -24,7 +24,7 @@ impl Chance {
     }
 }
 
-/// So many are asked for at a time: the system gives up to 256 bytes whole.
+/// Numbers requested at a time: the system returns up to 256 bytes in one call.
 const WORDS: usize = 32;
 
 #[cfg(test)]

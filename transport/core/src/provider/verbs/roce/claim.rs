@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which job has the shared port at an address: the first of its ranks to come takes a name for the address and one for the job there,
-//! both of the abstract kind that ends with the process. The others wait for that of their job. Names are for all to see, so that of a job
-//! is a hash of its key.
+//! Claims of jobs to the shared UDP port at an address: the first rank of a job binds an abstract Unix socket for the
+//! address and another one for the job; both end with the process. The other ranks wait for the socket of their job.
+//! Abstract names are public, so that of a job is a hash of its key.
 
 use std::hash::Hasher;
 use std::io::{self, ErrorKind};
@@ -19,7 +19,7 @@ pub(super) struct PortClaim {
     _job: UnixDatagram,
 }
 
-/// It has the address, and the others of its job wait until it has shown that all is well.
+/// A claim to an address that is not yet announced to the other ranks of the job.
 #[derive(Debug)]
 pub(super) struct First {
     address: UnixDatagram,
@@ -27,10 +27,10 @@ pub(super) struct First {
 }
 
 impl First {
-    /// Takes the port at this address for a job; `None`: another rank of the job has done so, and all is well.
+    /// Claims the port at this address for a job; `None`: another rank of the job has claimed and announced it.
     ///
     /// # Errors
-    /// Another job has it, in words that stand behind a colon.
+    /// Another job has it; the message continues a sentence after a colon.
     pub(super) fn of(address: IpAddr, job: u64) -> Result<Option<Self>, String> {
         let (of_address, of_job) = names(address, job).map_err(|why| cannot(address, &why))?;
         let begin = Instant::now();
@@ -51,10 +51,10 @@ impl First {
         }
     }
 
-    /// All is well: the others of the job may come.
+    /// Announces the claim: the other ranks of the job may join.
     ///
     /// # Errors
-    /// What the system does not grant.
+    /// The system refused a call.
     pub(super) fn show(self) -> io::Result<PortClaim> {
         Ok(PortClaim {
             _job: UnixDatagram::bind_addr(&self.of_job)?,
@@ -78,7 +78,8 @@ fn names(address: IpAddr, job: u64) -> io::Result<(SocketAddr, SocketAddr)> {
     ))
 }
 
-/// How long the first waits for what a job that ends has left; others wait for it twice as long.
+/// How long the first rank waits for an ending job to release the port; the others wait twice as long for the first
+/// one.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 pub(super) const SHORT: Duration = Duration::from_millis(1);
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sockets that only send, each connected to one place: the system keeps the way there, and need not look for it for each packet, which is
-//! an eighth of what a small one takes. Packets to that place come from the address of its socket.
+//! Connected sockets for sending, each to one peer: the system caches the route, and need not look it up for each
+//! packet, which is an eighth of the cost of a small one. Packets to that peer have the address of this socket as their
+//! source.
 //!
-//! The system numbers the packets of a connected socket in the headers of IP version 4, which the checksum of an adapter counts on: so no
-//! place of adapters has one.
+//! For connected sockets the system increments the identification field of IPv4, which the ICRC of adapters covers: so
+//! there are none to adapters.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -12,17 +13,17 @@ use roce::format::PORT;
 
 use super::system;
 
-/// Connected sockets, for the addresses to which most is sent.
+/// Connected sockets to the peers to which most packets are sent.
 #[derive(Debug)]
 pub(super) struct ConnectedSockets {
-    /// What they are bound to, with any port.
+    /// The address that they are bound to; the system chooses the port.
     local: SocketAddr,
     lines: Vec<ConnectedSocket>,
-    /// The one that was asked for last.
+    /// Index of the socket used last.
     last: usize,
-    /// Counts what is asked for.
+    /// Counts lookups.
     asked: u64,
-    /// None can be had any more.
+    /// Opening one failed; no more are opened.
     has_failed: bool,
 }
 
@@ -32,12 +33,12 @@ struct ConnectedSocket {
     socket: UdpSocket,
     from: SocketAddr,
     to: SocketAddr,
-    /// When it was asked for last.
+    /// Value of the counter at its last use.
     asked: u64,
 }
 
 impl ConnectedSockets {
-    /// None yet, of a host at this address.
+    /// No sockets yet, for a host at this address.
     pub(super) fn new(local: SocketAddr) -> Self {
         Self {
             local: SocketAddr::new(local.ip(), 0),
@@ -48,14 +49,14 @@ impl ConnectedSockets {
         }
     }
 
-    /// The socket to this place, if there is one.
+    /// The socket to this peer, if there is one.
     pub(super) fn socket(&self, to: SocketAddr) -> Option<&UdpSocket> {
         let line = self.lines.get(self.find(to)?)?;
         Some(&line.socket)
     }
 
-    /// The address from which packets to this place come; `None`: that of who asks. `may_open`: nothing waits to be sent, so that one may
-    /// be opened, in the place of one that was not asked for since long.
+    /// The source address of packets to this peer; `None`: that of the main socket. `may_open`: no packet is queued, so
+    /// a socket may be opened, in place of one that was unused for long.
     pub(super) fn source(&mut self, to: SocketAddr, may_open: bool) -> Option<SocketAddr> {
         self.asked += 1;
         let found = self.find(to);
@@ -78,14 +79,14 @@ impl ConnectedSockets {
         self.lines.iter().position(is_it)
     }
 
-    /// Opens one to this place, if it is worth one; answers its index.
+    /// Opens a socket to this peer, if possible; returns its index.
     fn open(&mut self, to: SocketAddr) -> Option<usize> {
         if self.has_failed || to.port() == PORT || to.is_ipv4() != self.local.is_ipv4() {
             return None;
         }
         let index = self.vacant()?;
         let Ok((socket, from)) = open(self.local, to) else {
-            // They are not needed: whatever is missing may be missed by others.
+            // These sockets are optional: missing resources are left to others.
             self.has_failed = true;
             return None;
         };
@@ -103,7 +104,7 @@ impl ConnectedSockets {
         Some(index)
     }
 
-    /// Where a new one goes.
+    /// Index for a new one.
     fn vacant(&self) -> Option<usize> {
         if self.lines.len() < MOST_LINES {
             return Some(self.lines.len());
@@ -124,9 +125,9 @@ fn open(local: SocketAddr, to: SocketAddr) -> io::Result<(UdpSocket, SocketAddr)
     Ok((socket, from))
 }
 
-/// At most. Each is a descriptor, of which a process has about a thousand.
+/// Most connected sockets. Each is a descriptor, of which a process has about a thousand.
 const MOST_LINES: usize = 16;
-/// Packets to others after which one gives way.
+/// Lookups of others after which a socket may be replaced.
 const LONG_UNASKED: u64 = 1 << 16;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets in frames of Ethernet, by DPDK: no call of the system for any of them. All headers are written and read here, so the whole
-//! checksum of each packet is verified, whoever sent it.
+//! Packets in Ethernet frames through DPDK, without system calls. All headers are written and read here, so the ICRC of
+//! each packet is verified, whatever its sender.
 //!
-//! Nothing wakes a process that waits: it looks.
+//! Nothing wakes a waiting process: it polls.
 
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
@@ -19,7 +19,7 @@ use super::pairs::PairNumbers;
 use super::writing::Behind;
 use crate::wait;
 
-/// A port of DPDK, and this end of its link.
+/// A DPDK port, and this end of its link.
 #[derive(Debug)]
 pub(crate) struct Dpdk {
     port: DpdkPort,
@@ -27,13 +27,14 @@ pub(crate) struct Dpdk {
     mtu: usize,
     /// Packets of the last burst.
     came: Vec<DpdkPacket>,
-    /// Whether something may be kept for later: an answer, a question, or a packet whose way is not known.
+    /// Whether frames may be kept for later: an ARP or neighbour discovery message, or a packet whose next hop is not
+    /// resolved.
     has_kept: bool,
-    /// When this turn began.
+    /// Time at the beginning of this turn.
     now_ns: u64,
 }
 
-/// A received packet: its frame, and what was parsed of its headers.
+/// A received packet: its frame, and the parsed headers.
 #[derive(Debug)]
 struct DpdkPacket {
     frame: usize,
@@ -45,10 +46,10 @@ struct DpdkPacket {
 }
 
 impl RocePort<Dpdk> {
-    /// Opens the port of DPDK that is this process's.
+    /// Opens this process's DPDK port.
     ///
     /// # Errors
-    /// What is missing, in words.
+    /// Returns a message with what is missing.
     pub(in crate::provider) fn open_own(network: &NetworkSettings) -> Result<Self, String> {
         let configured = Configured::of_local_rank(&network.dpdk, network.local_rank)?;
         let dpdk = Dpdk::open(&configured)?;
@@ -83,7 +84,7 @@ impl Dpdk {
         })
     }
 
-    /// Takes a burst of frames; answers how many.
+    /// Receives a burst of frames; returns how many.
     fn receive_burst(&mut self) -> usize {
         let count = self.port.receive();
         if count == 0 {
@@ -107,7 +108,7 @@ impl Dpdk {
         count
     }
 
-    /// Sends what was kept and can go now.
+    /// Sends kept frames that can be sent now.
     fn send_kept(&mut self) {
         while let Some(frame) = self.port.buffer() {
             let Some(bytes) = self.link.next_kept(self.now_ns, frame) else {
@@ -154,7 +155,7 @@ impl Carrier for Dpdk {
         if let Some(bytes) = self.link.wrap(self.now_ns, frame, bytes, to) {
             self.port.push(bytes);
         }
-        // One that is known may be asked for again, too.
+        // A resolved address may need to be confirmed again, too.
         self.has_kept |= self.link.has_kept();
     }
 
@@ -188,7 +189,7 @@ impl Carrier for Dpdk {
     }
 
     fn flush(&mut self) {
-        // First, so that there is room for what was kept.
+        // First, to make room for kept frames.
         self.port.flush();
         if self.has_kept {
             self.send_kept();
@@ -202,7 +203,7 @@ impl Carrier for Dpdk {
 
     fn receive(&mut self) -> usize {
         self.came.clear();
-        // Frames that are not for this process do not end a burst: what is for it may lie behind them.
+        // Frames for others do not end a burst: packets for this process may follow them.
         for _ in 0..MOST_FOREIGN_BURSTS {
             if self.receive_burst() == 0 || !self.came.is_empty() {
                 break;
@@ -229,7 +230,7 @@ impl Carrier for Dpdk {
     }
 }
 
-/// For less, three buffers cost more than a copy.
+/// For smaller payloads, three buffers cost more than a copy.
 const LEAST_LENT_BYTES: u32 = 1024;
-/// Bursts of frames for others in one turn: more than wait in a device.
+/// Most bursts of frames for others in one turn: more than a device queues.
 const MOST_FOREIGN_BURSTS: usize = 64;

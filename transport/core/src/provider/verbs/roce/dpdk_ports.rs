@@ -1,34 +1,34 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which port of DPDK a process has: `RMPI_DPDK`, or a file that it names.
+//! Which DPDK port a process uses: `RMPI_DPDK`, or a file that it names.
 //!
 //! ```text
 //! 10.9.0.1/24 net_af_packet0,iface=dp0; 10.9.0.2/24 net_af_packet0,iface=dp1 mtu=4200
 //! ```
-//! In a file each stands on a line; what follows a `#` is a remark.
+//! A file has one port per line; text after a `#` is a comment.
 
 use std::net::IpAddr;
 
 use dpdk_sys::{FrameMemory, InPlace};
 use roce::link::{SubnetRoute, is_near};
 
-/// A port, as it is configured.
+/// A port, as configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Configured {
     pub(super) address: IpAddr,
     pub(super) route: SubnetRoute,
     /// DPDK's name of the device, with its arguments.
     pub(super) device: String,
-    /// Bytes that a frame carries behind the header of Ethernet, if the driver does not know.
+    /// Largest payload of an Ethernet frame in bytes, if the driver does not report it.
     pub(super) mtu: Option<u16>,
     pub(super) memory: FrameMemory,
     pub(super) in_place: InPlace,
 }
 
 impl Configured {
-    /// The port of the rank of this number among those of its host.
+    /// The port of the process with this local rank.
     ///
     /// # Errors
-    /// In words: what is wrong, and what was expected.
+    /// Returns a message with what is wrong, and what was expected.
     pub(super) fn of_local_rank(said: &str, local_rank: u32) -> Result<Self, String> {
         let ports = ports(said)?;
         let own = ports.get(local_rank as usize).ok_or_else(|| {
@@ -79,7 +79,7 @@ impl Configured {
         Ok(port)
     }
 
-    /// A gateway is on the link, and some addresses are not.
+    /// Checks that the gateway is on the link, and that there are addresses that are not.
     fn check_gateway(&self) -> Result<(), String> {
         let SubnetRoute {
             prefix_bits,
@@ -96,7 +96,7 @@ impl Configured {
         }
     }
 
-    /// A memif, which knows no MTU, loses what is longer than its buffers.
+    /// Checks that frames fit the buffers of a memif, which drops longer ones.
     fn check_memif(&self) -> Result<(), String> {
         let mut words = self.device.split(',');
         let is_memif = words
@@ -113,7 +113,7 @@ impl Configured {
     }
 }
 
-/// The whole address of a device on a bus: the first of its domains may be left out.
+/// The full address of a PCI device: its domain may be left out.
 fn whole(device: &str) -> String {
     let name = device.split(',').next().unwrap_or_default();
     match dpdk_sys::is_on_bus(name) && name.matches(':').count() == 1 {
@@ -122,7 +122,7 @@ fn whole(device: &str) -> String {
     }
 }
 
-/// What stands there of each port.
+/// The text of each configured port.
 fn ports(said: &str) -> Result<Vec<String>, String> {
     let said = said.trim();
     if said.is_empty() {
@@ -153,10 +153,10 @@ fn ports(said: &str) -> Result<Vec<String>, String> {
         .collect())
 }
 
-/// The ports that are configured for this host, in words. None of them is opened.
+/// The ports configured for this host, as text. None of them is opened.
 ///
 /// # Errors
-/// What is missing.
+/// Returns a message with what is missing.
 pub(crate) fn configured(said: &str) -> Result<String, String> {
     let ports = ports(said)?;
     let ports: Result<Vec<_>, _> = ports.iter().map(|port| Configured::parse(port)).collect();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A carrier for tests, within one process: packets are lost, doubled, late and damaged by chance, and time passes only when
-//! somebody lets it. The same seed and the same calls give the same result, but for random names.
+//! A carrier for tests, within one process: packets are lost, duplicated, delayed and damaged at random, and time is
+//! simulated. The same seed and the same calls give the same result, except for random queue pair numbers and keys.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,30 +14,31 @@ use dpdk_sys::{LentMemory, Loan};
 use super::carrier::{Carrier, PACKET_BYTES, assumed};
 use crate::provider::sim::SimRandom;
 
-/// What happens to packets, of so many in a thousand.
+/// Faults of packets, each per thousand.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PacketFaults {
-    /// Where all chance comes from.
+    /// Seed of the random numbers.
     pub seed: u64,
-    /// Lost.
+    /// Packets lost.
     pub loss: u32,
-    /// Come twice.
+    /// Packets duplicated.
     pub twice: u32,
-    /// Come with a bit that is another.
+    /// Packets with one bit changed.
     pub damage: u32,
-    /// Times of so many that it takes nothing at first.
+    /// Attempts to send that the carrier refuses at first.
     pub full: u32,
-    /// Come late, so that others pass them.
+    /// Packets delayed, so that others overtake them.
     pub late: u32,
-    /// How late at most.
+    /// Largest delay.
     pub most_delay_ns: u64,
-    /// Longer packets never arrive, counted from the header of IP on; 0: all may.
+    /// Longer packets never arrive, counted from the IP header on; 0: no limit.
     pub most_bytes: usize,
-    /// Of those, only what the place of this number sends, from 1 on, as they are opened; 0: whoever sends them.
+    /// The limit applies only to packets from the place with this number, from 1 on in the order in which places are
+    /// opened; 0: to all.
     pub narrow_from: u16,
 }
 
-/// A network. Clones are the same one.
+/// A network. Clones share it.
 #[derive(Clone, Debug)]
 pub struct PacketNet(Arc<Mutex<Air>>);
 
@@ -45,12 +46,12 @@ pub struct PacketNet(Arc<Mutex<Air>>);
 struct Air {
     faults: PacketFaults,
     random: SimRandom,
-    /// What each place believes to be carried.
+    /// The MTU that each place reports.
     link_bytes: usize,
     now_ns: u64,
     sent: u64,
     places: Vec<SocketAddr>,
-    /// By the time at which they come, then in the order in which they left.
+    /// By arrival time, then in the order in which they were sent.
     flying: BTreeMap<(u64, u64), Flying>,
 }
 
@@ -62,13 +63,13 @@ struct Flying {
 }
 
 impl PacketNet {
-    /// A new network, without places. Interfaces carry 1500 bytes.
+    /// A new network, without places, with an MTU of 1500 bytes.
     #[must_use]
     pub fn new(faults: PacketFaults) -> Self {
         Self::of_links(faults, 1500)
     }
 
-    /// The same with interfaces that carry so much in a packet, from the header of IP on.
+    /// A new network with this MTU, counted from the IP header on.
     #[must_use]
     pub fn of_links(faults: PacketFaults, link_bytes: usize) -> Self {
         Self(Arc::new(Mutex::new(Air {
@@ -82,7 +83,7 @@ impl PacketNet {
         })))
     }
 
-    /// A place on it, whose port is its number from 1 on.
+    /// Adds a place, whose UDP port is its number from 1 on.
     pub(crate) fn join(&self) -> Faulty {
         let mut air = self.air();
         let port = u16::try_from(air.places.len() + 1).expect("places are few");
@@ -97,18 +98,18 @@ impl PacketNet {
         }
     }
 
-    /// Lets so much time pass.
+    /// Advances the time.
     pub fn pass(&self, time_ns: u64) {
         self.air().now_ns += time_ns;
     }
 
-    /// How much has passed since the beginning.
+    /// Time since the beginning.
     #[must_use]
     pub fn now_ns(&self) -> u64 {
         self.air().now_ns
     }
 
-    /// What happens from now on.
+    /// Sets the faults from now on.
     pub fn set_faults(&self, faults: PacketFaults) {
         self.air().faults = faults;
     }
@@ -119,7 +120,7 @@ impl PacketNet {
 }
 
 impl Air {
-    /// Whether something on the way drops a packet for its length.
+    /// Whether a packet exceeds the path MTU.
     fn is_too_long(&self, flying: &Flying) -> bool {
         let PacketFaults {
             most_bytes,
@@ -162,13 +163,13 @@ impl Air {
     }
 }
 
-/// A place on a network of this kind.
+/// A place on such a network.
 #[derive(Debug)]
 pub(crate) struct Faulty {
     net: PacketNet,
     local: SocketAddr,
     leaving: Box<[u8; PACKET_BYTES]>,
-    /// What it has not taken yet.
+    /// Packets not sent yet.
     unsent: VecDeque<Flying>,
     came: VecDeque<Flying>,
 }
@@ -200,7 +201,7 @@ impl Carrier for Faulty {
         self.unsent.push_back(Flying { from, to, bytes });
     }
 
-    /// It takes all memory, and then copies what lies there, as a carrier may at any time.
+    /// Accepts all memory, and then copies the payload, as a carrier may at any time.
     fn lend(&mut self, _: LentMemory) -> Option<Loan> {
         Some(Loan(0))
     }
@@ -247,5 +248,5 @@ impl Carrier for Faulty {
 
 const BURST: usize = 8;
 const LEAST_LENT_BYTES: u32 = 500;
-/// Headers that stand before a packet: those of IPv4 and UDP.
+/// Length of the headers of IPv4 and UDP in front of a packet.
 const IP_UDP_BYTES: usize = 28;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the provider asks of a port, handed on to the engine.
+//! The calls of the provider's `VerbsPort`, passed on to the engine.
 //!
 //! # Safety
-//! [`RocePort::register`](VerbsPort::register) passes the promise of its caller on to the table of regions, word for word. The table ends
-//! with the port, so that nothing touches their memory after the last one who could deregister it. A carrier that sends from a
-//! region gives it back before [`deregister`](VerbsPort::deregister) returns, or ends with the port too.
+//! [`RocePort::register`](VerbsPort::register) passes the guarantee of its caller on to the table of regions unchanged.
+//! The table ends with the port, so that no memory is accessed after the last chance to deregister it. A carrier that
+//! sends from a region returns it before [`deregister`](VerbsPort::deregister) returns, or ends with the port too.
 #![allow(unsafe_code)]
 
 use std::os::fd::BorrowedFd;
@@ -41,7 +41,7 @@ impl<C: Carrier> VerbsPort for RocePort<C> {
         &self.facts
     }
 
-    /// Its address is its socket's, which does not change.
+    /// The address is that of the socket, which does not change.
     fn refresh(&mut self) -> Result<(), CallError> {
         Ok(())
     }
@@ -75,7 +75,7 @@ impl<C: Carrier> VerbsPort for RocePort<C> {
     }
 
     fn deregister(&mut self, region: Region) {
-        // First from the table, where nothing finds it any more that would be sent.
+        // First from the table, so that no further packet is sent from it.
         let Some(removed) = self.queues.regions.remove(region.id) else {
             return;
         };
@@ -277,7 +277,7 @@ fn body_of(body: WorkBody<'_>) -> roce::RequestBody<'_> {
     }
 }
 
-/// How long an acknowledgement waits for a packet with which it can go.
+/// How long an acknowledgement waits for a packet to carry it.
 const ACK_DELAY_NS: u64 = 1_000_000;
 
 fn failed(call: &'static str, errno: i32) -> CallError {

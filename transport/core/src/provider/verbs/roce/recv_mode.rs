@@ -1,37 +1,37 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a socket is looked at, by how much comes. Where many packets come, the system joins them (`UDP_GRO`) and hands over several at a
-//! time; where one comes now and then, and somebody waits for it, it is quicker to ask for nothing but a packet and where it comes
-//! from.
+//! How a socket is read, depending on the packet rate. At high rates the system coalesces packets (`UDP_GRO`) and
+//! returns several at a time; for single packets that a process waits for, a plain receive of one packet and its source
+//! is faster.
 
 /// How packets are received from a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RecvMode {
-    /// For one packet, which is joined to no other.
+    /// One packet, without coalescing.
     Alone,
-    /// For one train.
+    /// One batch of coalesced packets.
     Train,
-    /// For several trains.
+    /// Several batches.
     Trains,
 }
 
-/// What the last receive calls have returned.
+/// Results of the last receive calls.
 #[derive(Debug)]
 pub(super) struct RecvHistory {
-    /// Whether the system may join packets.
+    /// Whether coalescing may be enabled.
     may_join: bool,
-    /// Whether it does.
+    /// Whether it is.
     joins: bool,
-    /// Looks in a row that found something: where there are several, more has come than one takes.
+    /// Successful calls in a row: several mean that more packets have arrived than one call takes.
     in_a_row: u32,
-    /// How much of what came was in company, from 0 to [`CROWDED`]. Now and then an acknowledgement comes behind a packet, which is
-    /// no crowd.
+    /// Share of packets that arrived together with others, from 0 to [`CROWDED`]. An occasional acknowledgement right
+    /// behind a packet does not count as a crowd.
     crowd: u32,
-    /// The system joins no more, but what it has joined may not all be taken before so many looks have found nothing.
+    /// Coalescing was disabled, but batches may remain until so many calls have found nothing.
     settling: u32,
 }
 
 impl RecvHistory {
-    /// Where the system joins nothing so far, and is told otherwise only if it may.
+    /// With coalescing disabled; it is enabled later only if `may_join`.
     pub(super) fn new(may_join: bool) -> Self {
         Self {
             may_join,
@@ -42,7 +42,7 @@ impl RecvHistory {
         }
     }
 
-    /// How to look next.
+    /// How to receive next.
     pub(super) fn next(&self) -> RecvMode {
         match (self.in_a_row, self.joins || self.settling != 0) {
             (0 | 1, false) => RecvMode::Alone,
@@ -51,7 +51,7 @@ impl RecvHistory {
         }
     }
 
-    /// A look has found so many packets. Answers whether the system is to join packets, if that changes.
+    /// Records the number of packets of a call. Returns whether to enable coalescing, if that changes.
     pub(super) fn found(&mut self, packets: usize) -> Option<bool> {
         if packets == 0 {
             return self.found_nothing();
@@ -80,22 +80,22 @@ impl RecvHistory {
 }
 
 const CROWDED: u32 = 64;
-/// What a look in company weighs: so many packets that come alone.
+/// Weight of a call that found several packets, in single packets.
 const IN_COMPANY: u32 = 16;
-/// Looks for what another processor was about to hand over.
+/// Calls until nothing that another processor was delivering is left.
 const SETTLED_AFTER: u32 = 64;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Lets so many packets come, one by one.
+    /// Packets that arrive one by one.
     fn come_alone(looks: &mut RecvHistory, count: u32) -> Vec<bool> {
         let changes = (0..count).flat_map(|_| [looks.found(1), looks.found(0)]);
         changes.flatten().collect()
     }
 
-    /// Lets some come one behind the other.
+    /// Packets that arrive together.
     fn come_together(looks: &mut RecvHistory) -> Vec<bool> {
         (0..5).filter_map(|_| looks.found(1)).collect()
     }

@@ -1,31 +1,32 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets that are to leave, in trains: packets of one length to one place, one behind the other, of which the last may be shorter.
-//! The system takes a train in one call, and cuts it into datagrams as late as it can (`UDP_SEGMENT`). It numbers them in the headers of
-//! IP version 4 then, which the checksum of an adapter counts on: so there are no trains to the port of adapters.
+//! Outgoing packets in batches for segmentation offload: contiguous packets of one length to one peer, of which the
+//! last may be shorter. The system takes a batch in one call, and splits it into datagrams as late as possible
+//! (`UDP_SEGMENT`). It increments the identification field of IPv4 then, which the ICRC of adapters covers: so packets
+//! to adapters are not batched.
 
 use std::net::SocketAddr;
 
 use super::carrier::PACKET_BYTES;
 use super::system::{Leaving, NOBODY};
 
-/// Trains that are to leave, in order.
+/// Batches to be sent, in order.
 #[derive(Debug)]
 pub(super) struct Trains {
     bytes: Box<[u8]>,
     trains: [Train; TRAINS],
-    /// How many trains there are; the last may grow.
+    /// Number of batches; the last may grow.
     count: usize,
-    /// How many of them have left.
+    /// Number of batches sent.
     left: usize,
-    /// Packets of a train at most.
+    /// Most packets in a batch.
     most_packets: usize,
 }
 
-/// One train; its bytes stand at [`TRAIN_BYTES`] times its index.
+/// One batch; its bytes are at [`TRAIN_BYTES`] times its index.
 #[derive(Clone, Copy, Debug)]
 struct Train {
     to: SocketAddr,
-    /// Of every packet but the last.
+    /// Length of every packet but the last.
     packet_bytes: usize,
     bytes: usize,
     packets: usize,
@@ -42,18 +43,18 @@ impl Trains {
         }
     }
 
-    /// From now on each packet leaves alone.
+    /// Disables batching: from now on each packet is sent alone.
     pub(super) fn uncouple(&mut self) {
         self.most_packets = 1;
     }
 
-    /// Where the next packet is written, [`PACKET_BYTES`] long; `None`: there is no room.
+    /// The buffer for the next packet, [`PACKET_BYTES`] long; `None`: there is no room.
     pub(super) fn buffer(&mut self) -> Option<&mut [u8]> {
         let at = self.place()?;
         self.bytes.get_mut(at..at + PACKET_BYTES)
     }
 
-    /// The first `bytes` of [`buffer`](Self::buffer) are a packet to that place.
+    /// Queues the packet in the first `bytes` of [`buffer`](Self::buffer), for `to`.
     pub(super) fn push(&mut self, bytes: usize, to: SocketAddr) {
         let Some(at) = self.place() else {
             return;
@@ -86,7 +87,7 @@ impl Trains {
         self.left == self.count
     }
 
-    /// What has not left, from the first train on.
+    /// The batches not sent yet, from the first on.
     pub(super) fn waiting(&self) -> impl Iterator<Item = Leaving<'_>> {
         let trains = self.trains[..self.count].iter().enumerate();
         trains.skip(self.left).filter_map(|(index, train)| {
@@ -99,7 +100,7 @@ impl Trains {
         })
     }
 
-    /// So many of them have left.
+    /// Records that `trains` of them were sent.
     pub(super) fn have_left(&mut self, trains: usize) {
         self.left += trains;
         if self.left >= self.count {
@@ -107,7 +108,7 @@ impl Trains {
         }
     }
 
-    /// Where the next packet is written. There is always room for a train of its own, as nobody knows yet where it goes.
+    /// Offset of the next packet. There is always room for a batch of its own, as its destination is not known yet.
     fn place(&self) -> Option<usize> {
         if self.count == TRAINS {
             return None;
@@ -131,12 +132,12 @@ impl Train {
         packets: 0,
     };
 
-    /// Whether there is room for one more of its packets.
+    /// Whether there is room for one more full packet.
     fn has_room(&self, most_packets: usize) -> bool {
         self.packets < most_packets && self.bytes + self.packet_bytes <= MOST_TRAIN_BYTES
     }
 
-    /// Whether a packet may be its last.
+    /// Whether a packet may be added.
     fn takes(&self, bytes: usize, to: SocketAddr, most_packets: usize) -> bool {
         let is_whole = self.bytes == self.packets * self.packet_bytes;
         let has_room = self.has_room(most_packets);
@@ -146,13 +147,13 @@ impl Train {
     }
 }
 
-/// Trains at most.
+/// Most batches.
 pub(super) const TRAINS: usize = 16;
-/// Room for one.
+/// Room for one batch.
 const TRAIN_BYTES: usize = MOST_TRAIN_BYTES + PACKET_BYTES;
-/// What the length of an IP packet can say, without the headers of IP and UDP.
+/// The largest IP packet, without the headers of IP and UDP.
 const MOST_TRAIN_BYTES: usize = 65_535 - 40 - 8;
-/// What every kernel that knows trains takes.
+/// The limit of every kernel with segmentation offload (`UDP_MAX_SEGMENTS`).
 const MOST_PACKETS: usize = 64;
 
 #[cfg(test)]
@@ -168,7 +169,7 @@ mod tests {
         trains.push(bytes, place(to));
     }
 
-    /// Length of a packet, and the packets by what they are filled with, of each train.
+    /// Destination, length of a packet, and the fill values of the packets, of each batch.
     fn waiting(trains: &Trains) -> Vec<(u16, usize, Vec<u8>)> {
         let waiting = trains.waiting();
         let read = waiting.map(|it| {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets as datagrams of plain UDP sockets, which any user may have. The system writes the headers of IP and UDP; the checksum
-//! of a packet counts on what it writes into them ([`roce::format::NetworkHeaders::assumed`]), so fragments are forbidden, and the
-//! socket at which packets come is never connected.
+//! Packets as datagrams of plain UDP sockets, which need no privilege. The system writes the headers of IP and UDP; the
+//! ICRC covers them as they are expected to be written ([`roce::format::NetworkHeaders::assumed`]), so fragmentation is
+//! forbidden, and the receiving socket is never connected.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -28,13 +28,13 @@ pub(crate) struct Udp {
     most_bytes: usize,
     waiting_bytes: usize,
     trains: Trains,
-    /// Those that send what goes to places that are sent to often.
+    /// Sockets for sending to frequent destinations.
     connected: ConnectedSockets,
     looks: RecvHistory,
-    /// What has come, and into which of the buffers.
+    /// Results of the last receive call, by buffer.
     came: [UdpBatch; RECEIVED_AT_ONCE],
     buffers: Box<[u8]>,
-    /// Where each packet of it is, and whose.
+    /// Position and source of each received packet.
     packets: Vec<UdpPacket>,
 }
 
@@ -47,18 +47,18 @@ struct UdpPacket {
 }
 
 impl Udp {
-    /// A socket at this address, on whichever port the system chooses. `link_bytes`: what one packet of the interface carries.
+    /// A socket at this address, on a port that the system chooses. `link_bytes`: MTU of the interface.
     ///
     /// # Errors
-    /// What the system does not grant.
+    /// The system refused a call.
     pub(crate) fn open(address: IpAddr, link_bytes: usize) -> io::Result<Self> {
         Self::over(UdpSocket::bind((address, 0))?, None, link_bytes)
     }
 
-    /// This socket, which is bound; with a claim on the address, if this process has it.
+    /// Over a bound socket; with the claim to the address, if this process holds it.
     ///
     /// # Errors
-    /// What the system does not grant.
+    /// The system refused a call.
     pub(super) fn over(
         socket: UdpSocket,
         claim: Option<PortClaim>,
@@ -84,7 +84,7 @@ impl Udp {
             waiting_bytes,
             trains: Trains::new(),
             connected: ConnectedSockets::new(local),
-            // Where processes share a port, the kernel would join packets to several of them.
+            // On a shared port, the kernel would coalesce packets for several processes.
             looks: RecvHistory::new(local.port() != PORT),
             came: [nothing; RECEIVED_AT_ONCE],
             buffers: vec![0; RECEIVED_AT_ONCE * BUFFER_BYTES].into_boxed_slice(),
@@ -92,7 +92,7 @@ impl Udp {
         })
     }
 
-    /// Sends what waits, if there is anything, or the first of it; answers how many trains the system took.
+    /// Sends queued packets, or the first batch of them; returns how many batches the system took.
     fn send_some(&self) -> io::Result<usize> {
         let mut waiting = self.trains.waiting();
         let (first, second) = (waiting.next(), waiting.next());
@@ -101,7 +101,7 @@ impl Udp {
         };
         let is_packet = first.bytes.len() == first.packet_bytes;
         match (self.connected.socket(first.to), second) {
-            // It is alone where it matters how long it takes.
+            // A packet is alone where latency matters.
             (Some(socket), _) if is_packet => socket.send(first.bytes).map(|_| 1),
             (Some(socket), _) => system::send_train(socket, first),
             (None, None) if is_packet => self.socket.send_to(first.bytes, first.to).map(|_| 1),
@@ -113,7 +113,7 @@ impl Udp {
         }
     }
 
-    /// Looks for what has come; answers how many trains of packets, which are in the first buffers then.
+    /// Receives packets; returns the number of batches, which are in the first buffers then.
     fn look(&mut self) -> usize {
         let (socket, came, buffers) = (&self.socket, &mut self.came, &mut self.buffers);
         let count = match self.looks.next() {
@@ -133,16 +133,17 @@ impl Udp {
                 system::receive_burst::<RECEIVED_AT_ONCE>(socket, buffers, BUFFER_BYTES, came)
             }
         };
-        // Errors are of what was sent before, and say nothing of what comes.
+        // Errors concern packets sent before, not received ones.
         count.unwrap_or(0)
     }
 
-    /// The first train that waits cannot leave, and counts as lost on the way: it is too long for that, or there is none.
+    /// Drops the first batch, which cannot be sent, as if it was lost on the path. If batching is the cause, disables
+    /// it.
     fn lose_first(&mut self, code: Option<i32>) {
         let first = self.trains.waiting().next();
         let is_train = first.is_some_and(|first| first.bytes.len() > first.packet_bytes);
         let codes = [libc::EINVAL, libc::EIO, libc::EOPNOTSUPP, libc::EMSGSIZE];
-        // A system, or a device without checksums, cuts no trains, or does not know them.
+        // Older kernels, or devices without checksum offload, do not segment.
         if is_train && code.is_some_and(|code| codes.contains(&code)) {
             self.trains.uncouple();
         }
@@ -191,7 +192,7 @@ impl Carrier for Udp {
                 Err(error) => match (error.kind(), error.raw_os_error()) {
                     (ErrorKind::Interrupted, _) => {}
                     (ErrorKind::WouldBlock, _) | (_, Some(libc::ENOBUFS)) => return,
-                    // A socket may say so of what was sent before; the next call tells.
+                    // The error may concern a packet sent before; the next call shows.
                     _ if !was_refused => was_refused = true,
                     (_, code) => {
                         self.lose_first(code);
@@ -230,7 +231,7 @@ impl Carrier for Udp {
     }
 
     fn shows_room(&self) -> bool {
-        // The descriptor is that of the socket at which packets come.
+        // The descriptor is that of the receiving socket.
         let first = self.trains.waiting().next();
         first.is_none_or(|first| self.connected.socket(first.to).is_none())
     }
@@ -240,7 +241,7 @@ impl Carrier for Udp {
     }
 }
 
-/// Room that is asked for in each direction. Systems grant about 200 KiB to most users.
+/// Buffer size requested for each direction. Systems grant about 200 KiB to most users.
 pub(super) const WANTED_ROOM_BYTES: libc::c_int = 4 << 20;
-/// No datagram, and no train of them, is longer.
+/// No datagram, and no batch of them, is longer.
 const BUFFER_BYTES: usize = 1 << 16;
