@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reliable queue pairs: the calls of a process, and what its device does with the requests. They leave in order, may have to
-//! leave again, and end in order when the answers have come.
+//! Reliable queue pairs: the calls of a process, and what its device does with the requests. They are sent in order,
+//! may be sent again, and end in order when the responses have arrived.
 //!
-//! Bytes that are sent or written are taken from memory whenever the request leaves; so memory that changes before its
-//! work has ended shows, and so does memory that is not registered any more.
+//! Data to send or write are read from memory whenever the request is sent; so changes of the memory before the request
+//! has ended are visible, and so is memory that is not registered any more.
 
 use super::super::port::{
     CallError, CqKind, PortEvent, QueuePairHandle, RemotePair, Sge, WorkBody, WorkOpcode,
@@ -121,7 +121,7 @@ impl FakeNetState {
         taken
     }
 
-    /// What a test lets a process send over its end of a queue pair.
+    /// Injects a message at one end of a queue pair for a test.
     pub(super) fn inject_message(&mut self, number: u32, bytes: &[u8]) -> bool {
         let serial = self.numbers.get(&number).copied();
         let Some((id, port)) = serial.and_then(|id| Some((id, self.pairs.get(&id)?.port))) else {
@@ -160,10 +160,10 @@ impl FakeNetState {
         true
     }
 
-    /// A queue pair by the name that its port has for it.
+    /// A queue pair by its handle.
     ///
     /// # Panics
-    /// If the port has none of that name: it was destroyed, or belongs to another port.
+    /// If the port has no such queue pair: it was destroyed, or belongs to another port.
     fn pair(&mut self, port: u32, name: QueuePairHandle) -> &mut FakePair {
         let pair = self.pairs.get_mut(&name.id);
         let pair = pair.filter(|pair| (pair.port, pair.number) == (port, name.number));
@@ -171,7 +171,7 @@ impl FakeNetState {
     }
 }
 
-/// What the device does with requests of its own process.
+/// What the device does with the requests of its own process.
 impl FakeNetState {
     fn leave_later(&mut self, serial: u32, after: u64) {
         let time = self.now + after;
@@ -183,7 +183,7 @@ impl FakeNetState {
         }
     }
 
-    /// Lets the next request leave.
+    /// Sends the next request.
     pub(super) fn leave(&mut self, serial: u32) {
         let Some(pair) = self.pairs.get_mut(&serial) else {
             return;
@@ -203,7 +203,7 @@ impl FakeNetState {
         let Some((work, is_oldest)) = pair.next_to_leave(adapter.facts.reads) else {
             return;
         };
-        // What goes wrong on this side is told after all that was posted before has ended.
+        // Local errors are reported after all requests posted before have ended.
         let fault = pair.fault.filter(|fault| !fault.carried_out);
         let gathered = match &work.body {
             _ if fault.is_some() => None,
@@ -237,7 +237,7 @@ impl FakeNetState {
         }
     }
 
-    /// Chance breaks queue pairs.
+    /// Breaks queue pairs at random.
     fn tempt_fate(&mut self, serial: u32) {
         if !self.random.chance(self.config.break_permille) {
             return;
@@ -285,7 +285,7 @@ impl FakeNetState {
         self.schedule(arrival, FakeNetEvent::Packet(Box::new(packet)));
     }
 
-    /// Sets the timer for an answer if it is not set, or `anew`; takes it away if nothing is under way.
+    /// Sets the answer timer if it is not set, or `anew`; clears it if nothing is in flight.
     fn wait_for_answer(&mut self, serial: u32, anew: bool) {
         let Some(pair) = self.pairs.get_mut(&serial) else {
             return;
@@ -326,7 +326,7 @@ impl FakeNetState {
         self.leave_later(serial, 0);
     }
 
-    /// The answer to the request of this packet number has come; so those before it have been carried out.
+    /// Handles the response to the request with this packet sequence number; those before it have been carried out.
     pub(super) fn answered(&mut self, serial: u32, psn: u32, answer: FakeAnswer) {
         let pair = self.pairs.get(&serial).filter(|pair| !pair.forgets);
         let before = pair.and_then(|pair| pair.before(psn));
@@ -339,7 +339,7 @@ impl FakeNetState {
         for _ in 0..before {
             let oldest = self.pairs.get(&serial).and_then(FakePair::oldest);
             if oldest.is_none_or(|work| work.fetches()) {
-                // Its own answer is lost.
+                // Its own response is lost.
                 return self.repeat_all(serial);
             }
             if !self.end_well(serial, &[]) {
@@ -390,7 +390,7 @@ impl FakeNetState {
         self.again(serial);
     }
 
-    /// The oldest request was carried out. `false`: the queue pair has broken over it.
+    /// Completes the oldest request, which was carried out. `false`: that broke the queue pair.
     fn end_well(&mut self, serial: u32, bytes: &[u8]) -> bool {
         let Some(pair) = self.pairs.get_mut(&serial) else {
             return false;
@@ -434,7 +434,7 @@ impl FakeNetState {
         true
     }
 
-    /// The oldest request has ended.
+    /// Ends the oldest request.
     fn end_oldest(&mut self, serial: u32, status: WorkStatus) {
         let Some(pair) = self.pairs.get_mut(&serial) else {
             return;
@@ -454,14 +454,13 @@ impl FakeNetState {
         self.port(port).tell(CqKind::Sends, entry);
     }
 
-    /// The queue pair breaks over its oldest request.
+    /// Breaks the queue pair at its oldest request.
     fn break_with(&mut self, serial: u32, status: WorkStatus) {
         self.make_broken(serial);
         self.end_oldest(serial, status);
     }
 
-    /// The same when nothing was wrong but a test, or chance, wants it so: what only the other side can find wrong breaks that
-    /// side too.
+    /// The same for a planned fault: a status that only the peer's device can cause breaks the peer's end too.
     fn break_as_told(&mut self, serial: u32, status: WorkStatus) {
         self.break_with(serial, status);
         if !matches!(
@@ -481,7 +480,7 @@ impl FakeNetState {
         }
     }
 
-    /// The queue pair breaks over what has come from the other side, which no completion of its own tells.
+    /// Breaks the queue pair because of a peer's request, which no completion reports.
     pub(super) fn break_untold(&mut self, serial: u32) {
         let Some(pair) = self.pairs.get(&serial) else {
             return;
@@ -515,7 +514,7 @@ impl FakeNetState {
         }
     }
 
-    /// Whatever was posted to a broken queue pair ends.
+    /// Flushes all requests of a broken queue pair.
     pub(super) fn flush(&mut self, serial: u32) {
         let Some(pair) = self.pairs.get_mut(&serial) else {
             return;
@@ -530,7 +529,7 @@ impl FakeNetState {
     }
 }
 
-/// Whether any device takes such a request.
+/// Whether any device accepts such a request.
 fn is_possible(facts: &super::super::port::PortAttr, request: &WorkRequest<'_>) -> bool {
     let atomic = matches!(
         request.operation,
@@ -549,7 +548,7 @@ fn is_possible(facts: &super::super::port::PortAttr, request: &WorkRequest<'_>) 
     }
 }
 
-/// Whether it is an atomic that no device carries out; the first to see that is the other side.
+/// Whether it is an unaligned atomic; only the peer's device detects that.
 fn is_unaligned(operation: &WorkOpcode) -> bool {
     match operation {
         WorkOpcode::FetchAdd { address, .. } | WorkOpcode::CompareSwap { address, .. } => {
@@ -559,11 +558,11 @@ fn is_unaligned(operation: &WorkOpcode) -> bool {
     }
 }
 
-/// From a post to the moment when the device looks at it.
+/// Time from a post until the device processes it.
 pub(super) const DOORBELL_NS: u64 = 100;
-/// How fast bytes leave.
+/// Rate of sending.
 const BYTES_PER_NS: u64 = 10;
-/// Times that a silence is answered with a repetition: `retry_cnt`.
+/// Retransmissions after timeouts: `retry_cnt`.
 pub(super) const RETRIES: u8 = 7;
-/// Times that it tries again when the other side was not ready: `rnr_retry`.
+/// Retransmissions after RNR NAKs: `rnr_retry`.
 pub(super) const WAITS: u8 = 6;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reliable queue pairs: what a device does with the requests of others. Each is carried out once and in order.
+//! Reliable queue pairs: what a device does with the requests of peers. Each is carried out once and in order.
 //!
-//! A read takes the bytes when its answer leaves, which may be after later requests were carried out, as the standard
-//! allows without a fence. One that comes again, since the answer was lost, takes them again.
+//! A read takes the data when its response is sent, which may be after later requests were carried out, as the standard
+//! allows without a fence. A duplicate, after a lost response, takes them again.
 
 use super::super::port::{CqKind, WorkOpcode, WorkStatus};
 use super::adapter::ended;
@@ -13,11 +13,11 @@ use super::pair::{
 use super::queue::{FakeCompletion, FakeSlotOwner};
 use crate::mr::to_usize;
 
-/// An answer before it leaves.
+/// A response that is not sent yet.
 #[derive(Debug)]
 pub(super) enum FakeReply {
     Ready(FakeAnswer),
-    /// The bytes are taken when it leaves.
+    /// The data are taken when it is sent.
     Read {
         address: u64,
         key: u32,
@@ -66,7 +66,7 @@ impl FakeNetState {
         }
     }
 
-    /// Carries a request out that is next.
+    /// Carries out the next request.
     fn carry_out(
         &mut self,
         serial: u32,
@@ -82,7 +82,7 @@ impl FakeNetState {
             WorkOpcode::Send => self.receive(serial, bytes)?,
             WorkOpcode::Write { address, key } => {
                 let regions = &mut self.port(port).regions;
-                // Of a write of nothing no device asks whether it is allowed.
+                // Devices do not check the key of a write of zero bytes.
                 match bytes.is_empty() || regions.store_for_peer(key, address, bytes) {
                     true => done(Vec::new()),
                     false => FakeReply::Ready(FakeAnswer::Refused(WorkStatus::RemoteAccess)),
@@ -137,7 +137,7 @@ impl FakeNetState {
         FakeReply::Ready(FakeAnswer::Done(old.to_ne_bytes().to_vec()))
     }
 
-    /// A message for the shared receive queue. Without one, nothing is answered.
+    /// Delivers a message to the shared receive queue. If that is lost, there is no response.
     fn receive(&mut self, serial: u32, bytes: &[u8]) -> Option<FakeReply> {
         let pair = &self.pairs[&serial];
         let number = pair.number;
@@ -171,7 +171,7 @@ impl FakeNetState {
         Some(FakeReply::Ready(reply))
     }
 
-    /// A request that was carried out comes again, since its answer was late or lost.
+    /// Responds to a duplicate request, whose response was late or lost.
     fn repeat(
         &self,
         serial: u32,
@@ -193,7 +193,7 @@ impl FakeNetState {
         }
     }
 
-    /// Packets are missing: says so once.
+    /// Sends one NAK for missing packets.
     fn ask(&mut self, serial: u32) {
         let Some(pair) = self.pairs.get_mut(&serial) else {
             return;
@@ -204,7 +204,7 @@ impl FakeNetState {
         }
     }
 
-    /// Answers in the order of the requests; what is read may be read late.
+    /// Sends responses in the order of the requests; data may be read late.
     fn reply_later(&mut self, serial: u32, psn: u32, reply: FakeReply) {
         let late = match reply {
             FakeReply::Read { .. } => self
