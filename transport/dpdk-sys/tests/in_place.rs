@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory that is lent to a port, over devices that hand frames on by reference: two ports of this process on two software rings.
-//! They need the plug-in beside the program: `cargo xtask test hosts` puts it there.
+//! Lent memory, on devices that pass frames on by reference: two ports of this process on two software rings. The
+//! plug-in must be beside the program: `cargo xtask test hosts` puts it there.
 //!
 //! # Safety
-//! Memory that is lent is a leaked block, which stays for ever and is touched through its address alone.
+//! Lent memory is a leaked block, which is never freed and is accessed through its address only.
 #![allow(unsafe_code)]
 
 use std::process::Command;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use dpdk_sys::{DpdkPort, FrameMemory, InPlace, LentMemory, LentPart, Loan, start};
 
-/// Bytes in front of what is lent.
+/// The bytes in front of the lent part.
 const HEAD: [u8; 60] = [0x5a; 60];
 const FRAME_BYTES: usize = 4400;
 
@@ -37,19 +37,19 @@ impl Block {
         let bytes: Vec<u8> = (0..self.bytes)
             .map(|at| u8::try_from((at * 31 + at / 251) % 256).unwrap_or(0) ^ seed)
             .collect();
-        // SAFETY: a leaked block as long, and no reference to it.
+        // SAFETY: a leaked block of this length, without references to it.
         unsafe { self.base.as_ptr().copy_from(bytes.as_ptr(), self.bytes) };
         bytes
     }
 
     fn lend(&self, port: &mut DpdkPort) -> Loan {
-        // SAFETY: it stays mapped for ever, and everybody here expects that it is read.
+        // SAFETY: it stays mapped for ever, and may be read.
         let lent = unsafe { LentMemory::new(self.base, self.bytes) };
         port.lend(lent).expect("a software ring takes memory")
     }
 }
 
-/// Starts DPDK, with huge pages if `RMPI_TEST_MEMORY` says so.
+/// Starts DPDK, with huge pages if `RMPI_TEST_MEMORY` is `huge`.
 fn begin() {
     let memory = match std::env::var("RMPI_TEST_MEMORY").as_deref() {
         Ok("huge") => FrameMemory::Huge,
@@ -68,14 +68,14 @@ fn ports(name: &str) -> [DpdkPort; 2] {
     [open(0), open(1)]
 }
 
-/// A frame with that part; whether it could be made.
+/// Queues a frame with that part; returns whether that was possible.
 fn push(port: &mut DpdkPort, part: LentPart, pad: u32) -> bool {
     let frame = port.buffer().expect("a buffer");
     frame[..HEAD.len()].copy_from_slice(&HEAD);
     port.attach(HEAD.len(), &part, pad, crc(0, &HEAD))
 }
 
-/// The next frame, without what is in front of the part.
+/// The next frame, without the bytes in front of the part.
 fn pull(port: &mut DpdkPort) -> Option<Vec<u8>> {
     (port.receive() != 0).then(|| {
         let frame = port.received(0).expect("a frame");
@@ -85,14 +85,14 @@ fn pull(port: &mut DpdkPort) -> Option<Vec<u8>> {
     })
 }
 
-/// As it is defined.
+/// The definition of CRC-32.
 fn crc(before: u32, bytes: &[u8]) -> u32 {
     let with_bit = |crc: u32, _| crc >> 1 ^ if crc & 1 != 0 { 0xedb8_8320 } else { 0 };
     let with_byte = |crc: u32, byte: &u8| (0..8).fold(crc ^ u32::from(*byte), with_bit);
     !bytes.iter().fold(!before, with_byte)
 }
 
-/// What follows the head of a frame with these bytes.
+/// The expected rest of a frame with these bytes.
 fn sealed(bytes: &[u8], pad: usize) -> Vec<u8> {
     let mut all = bytes.to_vec();
     all.resize(bytes.len() + pad, 0);
@@ -255,7 +255,7 @@ fn memory_comes_back_when_nobody_has_a_frame_with_it() {
     assert!(came == Some(sealed(&bytes, 0)));
 }
 
-/// A device that keeps frames is started anew, and goes on.
+/// A device that keeps frames is restarted, and works again.
 #[test]
 #[ignore = "needs DPDK: cargo xtask test hosts"]
 fn a_device_that_keeps_memory_is_stopped_and_started() {
@@ -278,7 +278,7 @@ fn a_device_that_keeps_memory_is_stopped_and_started() {
     assert!(pull(&mut other) == Some(sealed(&bytes, 0)));
 }
 
-/// The process ends that would have to leave its memory to a device.
+/// The process is aborted if a device would keep its memory.
 #[test]
 #[ignore = "needs DPDK: cargo xtask test hosts"]
 fn memory_that_does_not_come_back_ends_the_process() {
@@ -298,7 +298,7 @@ fn memory_that_does_not_come_back_ends_the_process() {
         return;
     }
     begin();
-    // This one sends to itself, and a stop does not empty it.
+    // This device sends to itself, and stopping does not empty it.
     let opened = DpdkPort::open("net_ring0", FRAME_BYTES, None, InPlace::IfPossible);
     let mut one = opened.expect("a ring opens");
     let loan = Block::new(1024).lend(&mut one);
@@ -315,7 +315,7 @@ fn memory_that_does_not_come_back_ends_the_process() {
     one.take_back(loan);
 }
 
-/// A port that is closed gives back what is lent to it.
+/// A closed port returns all lent memory.
 #[test]
 #[ignore = "needs DPDK: cargo xtask test hosts"]
 fn a_port_that_is_closed_gives_all_back() {

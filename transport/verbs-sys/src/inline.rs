@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The calls that `infiniband/verbs.h` makes inline: through the table of functions in the context of the object.
+//! The calls that `infiniband/verbs.h` defines inline: through the table of functions in the context of the object.
 //!
 //! # Safety
-//! Each takes pointers as C does, and asks of its caller what rdma-core's manual page asks of a C program: objects that the
-//! library made and that were not destroyed, and work requests whose memory stays until their completion. Contexts of drivers
-//! always have the functions here.
+//! Each takes pointers as in C, and requires of its caller what rdma-core's manual page requires of a C program:
+//! objects that the library created and that were not destroyed, and work requests whose memory stays valid until their
+//! completion. Contexts of drivers always have these functions.
 #![allow(unsafe_code)]
 
 use core::ffi::c_int;
 
 use crate::types::*;
 
-/// What a call answers whose function a driver does not have.
+/// The error of a call that a driver does not implement.
 const MISSING: c_int = libc::EOPNOTSUPP;
 
-/// Takes up to `count` completions; how many there were, or less than 0.
+/// Polls up to `count` completions; returns how many there were, or a negative value.
 ///
 /// # Safety
-/// A living completion queue, and room for `count` completions at `completions`.
+/// A live completion queue, and room for `count` completions at `completions`.
 #[inline(always)]
 pub unsafe fn poll_cq(cq: *mut ibv_cq, count: c_int, completions: *mut ibv_wc) -> c_int {
     // SAFETY: the queue lives.
@@ -28,10 +28,10 @@ pub unsafe fn poll_cq(cq: *mut ibv_cq, count: c_int, completions: *mut ibv_wc) -
     function.map_or(-MISSING, |poll| unsafe { poll(cq, count, completions) })
 }
 
-/// Asks for an event with the next completion; 0, or an error number.
+/// Requests an event for the next completion; returns 0 or an error number.
 ///
 /// # Safety
-/// A living completion queue.
+/// A live completion queue.
 #[inline(always)]
 pub unsafe fn req_notify_cq(cq: *mut ibv_cq, solicited_only: bool) -> c_int {
     // SAFETY: the queue lives.
@@ -44,10 +44,10 @@ pub unsafe fn req_notify_cq(cq: *mut ibv_cq, solicited_only: bool) -> c_int {
     })
 }
 
-/// Posts a list of sends; 0, or an error number, and the first that was not posted in `bad`.
+/// Posts a list of sends; returns 0 or an error number, and the first request that was not posted in `bad`.
 ///
 /// # Safety
-/// A living queue pair; a list of work requests whose memory is lent until they are complete.
+/// A live queue pair; a list of work requests whose memory is lent until they are complete.
 #[inline(always)]
 pub unsafe fn post_send(
     qp: *mut ibv_qp,
@@ -62,7 +62,8 @@ pub unsafe fn post_send(
     function.map_or(MISSING, |post| unsafe { post(qp, list, bad) })
 }
 
-/// Posts a list of receives to a queue pair; 0, or an error number, and the first that was not posted in `bad`.
+/// Posts a list of receives to a queue pair; returns 0 or an error number, and the first request that was not posted in
+/// `bad`.
 ///
 /// # Safety
 /// As [`post_send`].
@@ -80,7 +81,8 @@ pub unsafe fn post_recv(
     function.map_or(MISSING, |post| unsafe { post(qp, list, bad) })
 }
 
-/// Posts a list of receives to a shared receive queue; 0, or an error number, and the first that was not posted in `bad`.
+/// Posts a list of receives to a shared receive queue; returns 0 or an error number, and the first request that was not
+/// posted in `bad`.
 ///
 /// # Safety
 /// As [`post_send`], of a shared receive queue.

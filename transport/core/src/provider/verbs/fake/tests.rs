@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Each rule of the fake.
+//! The rules of the simulation.
 
 mod datagrams;
 mod faults;

@@ -9,7 +9,7 @@ use super::super::super::port::{
 use super::super::{FakeConfig, FakeNet};
 use super::side::{DEPTHS, Q_KEY, Side, mailbox, run};
 
-/// Two ports, the second with buffers, and a way from the first to it.
+/// Two ports, the second with buffers, and an address handle from the first to it.
 fn linked(config: FakeConfig) -> (FakeNet, [Side; 2], AddressHandle) {
     let net = FakeNet::new(config);
     let [mut one, mut other] = [Side::open(&net), Side::open(&net)];
@@ -95,7 +95,7 @@ fn another_number_or_key_is_not_heard() {
         "nobody tells the sender"
     );
     assert_eq!(stranger.ends(), [(2, WorkStatus::Success)]);
-    // What counts is the key that is named, not that of the sender.
+    // The Q_Key in the datagram counts, not that of the sender.
     let to = mailbox(handles[1], number);
     let told = stranger
         .port

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Signs, and time.
+//! Completion events, and time.
 
 use super::super::super::port::{CqKind, PortEvent, Receives, VerbsPort};
 use super::super::{FakeConfig, FakeNet};
@@ -88,7 +88,7 @@ fn a_network_at_rest_says_so_and_time_can_pass_all_the_same() {
     assert!(net.advance_until(110), "it leaves at 100");
     assert_eq!(net.now_ns(), 100);
     run(&net);
-    // No timer is left to wait for.
+    // No timer is left.
     assert!(net.now_ns() < 10_000, "{}", net.now_ns());
     assert!(!net.advance_until(1_000_000));
     assert_eq!(net.now_ns(), 1_000_000);

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Networks that carry less than the interfaces at their ends, and drop what is longer without a word: both ends come to packets
-//! that arrive.
+//! Networks with a smaller MTU than the interfaces at their ends, which drop longer packets silently: both ends find a packet
+//! size that arrives.
 
 use super::super::{PacketFaults, PacketNet};
 use super::world::World;
 use crate::{NetLimits, NetTerms};
 
-/// What a packet takes around its payload, from the header of IPv4 on.
+/// Overhead of a packet beside its payload, from the IPv4 header on, in bytes.
 const AROUND: usize = 20 + 8 + 32 + 4;
 
-/// Processes at interfaces with frames of 9000 bytes. They ask for queue pairs after so many datagrams.
+/// Processes at interfaces with an MTU of 9000 bytes. They request queue pairs after `datagrams_first` datagrams.
 fn jumbo(faults: PacketFaults, datagrams_first: u32) -> World {
     let limits = NetLimits {
         datagrams_first,
@@ -28,7 +28,7 @@ impl World {
         self.net.as_ref().map_or(0, PacketNet::now_ns) / 1_000_000
     }
 
-    /// Queue pairs with shorter packets than the ports carry, by who has asked for them, and all.
+    /// Queue pairs with a smaller MTU than the ports, counted at their requesters, and all queue pairs.
     fn narrow_and_joined(&self) -> (u64, u64) {
         let stats = self.all.iter().map(|one| one.net_stats());
         stats.fold((0, 0), |(narrow, joined), one| {
@@ -36,7 +36,7 @@ impl World {
         })
     }
 
-    /// What was said names this size alone, and it was said at least once.
+    /// Asserts that there were messages about this size, and about no other.
     fn assert_told(&self, found: u32) {
         let expected = format!("those of {found} bytes do");
         assert!(!self.words.is_empty());
@@ -49,7 +49,7 @@ impl World {
 
 #[test]
 fn packets_become_as_short_as_the_network_wants() {
-    // What the network carries, and the largest packet that fits; 4148 is what a datagram would fit into that is no longer than a packet.
+    // MTU of the network, and the largest packet size that fits; 4148 bytes would fit a datagram as long as a packet.
     for (most_bytes, found) in [
         (AROUND + 4095, 2048),
         (4148, 2048),
@@ -137,7 +137,7 @@ fn two_who_ask_at_once_agree() {
             ..PacketFaults::default()
         };
         let mut world = jumbo(faults, 0);
-        // Neither is polled between the two.
+        // Neither process polls between the two.
         world.send(0, 1, &[1; 3000]);
         world.send(1, 0, &[2; 3000]);
         world.until("both", |world| {
@@ -211,7 +211,7 @@ fn a_network_that_becomes_narrow_costs_a_queue_pair() {
     };
     world.net.as_ref().unwrap().set_faults(faults);
     world.send(0, 1, &[9; 6000]);
-    // A peer is believed to live for half a minute.
+    // A silent peer is believed to be alive for half a minute.
     for _ in 0..20_000 {
         world.turn();
         world.net.as_ref().unwrap().pass(2_000_000);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Some processes with the whole provider, which take turns: over UDP within this host, and over a carrier with faults.
+//! Some processes with the whole provider, which poll in turn: over UDP within this host, and over a carrier with faults.
 
 use super::super::{PacketFaults, PacketNet};
 use super::side::{Block, lent};
@@ -16,16 +16,16 @@ const HEAD: Head = Head {
 };
 pub(super) const RANKS: u32 = 3;
 
-/// All of them.
+/// Some processes and their network.
 pub(super) struct World {
     pub(super) all: Vec<Fabric>,
     records: Vec<Vec<u8>>,
-    /// What came, by receiver and sender.
+    /// Received messages, by receiver and sender.
     pub(super) heard: Vec<Vec<Vec<Vec<u8>>>>,
     ended: Vec<(u32, WorkOutcome)>,
     pub(super) net: Option<PacketNet>,
     pub(super) words: Vec<String>,
-    /// It calls nothing.
+    /// A process that makes no calls.
     pub(super) computes: Option<usize>,
 }
 
@@ -43,7 +43,7 @@ impl World {
         }
     }
 
-    /// Over UDP; `for_adapters`: at the port to which those send, which the processes share.
+    /// Over UDP; `for_adapters`: at the UDP port of RoCE, which the processes share.
     fn over_udp(for_adapters: bool) -> Self {
         let open = |me| {
             let terms = TcpTerms {
@@ -83,7 +83,7 @@ impl World {
         Self::on(net, limits)
     }
 
-    /// On this network.
+    /// Over this network.
     pub(super) fn on(net: PacketNet, limits: NetLimits) -> Self {
         let open = |me| Fabric::packeted(&net, Peer(me), RANKS, limits);
         Self::of((0..RANKS).map(open).collect(), Some(net))
@@ -143,7 +143,7 @@ impl World {
         }
     }
 
-    /// Everybody sends to everybody; all of it comes, once and in order.
+    /// Each sends to each; all messages arrive, once and in order.
     pub(super) fn chat(&mut self, frames: u32) {
         let pairs = || (0..RANKS).flat_map(|from| (0..RANKS).map(move |to| (from, to)));
         let body = |from: u32, to: u32, number: u32| {
@@ -167,7 +167,7 @@ impl World {
         }
     }
 
-    /// One reads and writes memory of another, so many bytes.
+    /// One reads and writes `bytes` bytes of another's memory.
     pub(super) fn move_data(&mut self, [one, other]: [u32; 2], bytes: usize) {
         let (here, there) = (Block::new(), Block::new());
         let content: Vec<u8> = (0..bytes).map(|at| (at * 11 % 253) as u8).collect();
