@@ -145,7 +145,7 @@ impl DpdkPort {
         };
         frame.bytes = u32::try_from(bytes).unwrap_or(0).min(frame.room);
         let frame = core::ptr::from_mut(frame);
-        // SAFETY: an open port, an empty frame of it whose first bytes are written, memory that it has, and bytes inside that.
+        // SAFETY: an open port, an empty frame of it whose first bytes are written, lent memory, and a range inside it.
         let result =
             unsafe { (self.plugin.attach)(self.raw, frame, memory, from, part.bytes, pad, crc) };
         self.filled += usize::from(result == 0);
@@ -156,7 +156,7 @@ impl DpdkPort {
     pub fn flush(&mut self) {
         while self.filled != 0 {
             let count = u32::try_from(self.filled).unwrap_or(0);
-            // SAFETY: an open port, and so many filled frames.
+            // SAFETY: an open port, and `count` filled frames.
             let sent = unsafe { (self.plugin.send)(self.raw, self.leaving.as_mut_ptr(), count) };
             if sent == 0 {
                 break;
@@ -176,7 +176,7 @@ impl DpdkPort {
     pub fn receive(&mut self) -> usize {
         give_back(self.plugin, &mut self.came);
         self.came.resize(BURST as usize, RawFrame::NONE);
-        // SAFETY: an open port, and places for so many frames.
+        // SAFETY: an open port, and room for the frames.
         let count = unsafe { (self.plugin.receive)(self.raw, self.came.as_mut_ptr(), BURST) };
         self.came.truncate(count as usize);
         self.came.len()
@@ -196,7 +196,7 @@ impl DpdkPort {
         let old = self.leaving.len();
         self.leaving.resize(old + TAKEN as usize, RawFrame::NONE);
         let places = self.leaving[old..].as_mut_ptr();
-        // SAFETY: an open port, and places for so many frames.
+        // SAFETY: an open port, and room for the frames.
         let count = unsafe { (self.plugin.take)(self.raw, places, TAKEN) };
         self.leaving.truncate(old + count as usize);
     }

@@ -20,11 +20,11 @@ const MISSING: c_int = libc::EOPNOTSUPP;
 /// A live completion queue, and room for `count` completions at `completions`.
 #[inline(always)]
 pub unsafe fn poll_cq(cq: *mut ibv_cq, count: c_int, completions: *mut ibv_wc) -> c_int {
-    // SAFETY: the queue lives.
+    // SAFETY: the queue is live.
     let context = unsafe { (*cq).context };
-    // SAFETY: its context lives as long.
+    // SAFETY: its context is valid as long.
     let function = unsafe { (*context).ops.poll_cq };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's guarantee.
     function.map_or(-MISSING, |poll| unsafe { poll(cq, count, completions) })
 }
 
@@ -34,11 +34,11 @@ pub unsafe fn poll_cq(cq: *mut ibv_cq, count: c_int, completions: *mut ibv_wc) -
 /// A live completion queue.
 #[inline(always)]
 pub unsafe fn req_notify_cq(cq: *mut ibv_cq, solicited_only: bool) -> c_int {
-    // SAFETY: the queue lives.
+    // SAFETY: the queue is live.
     let context = unsafe { (*cq).context };
-    // SAFETY: its context lives as long.
+    // SAFETY: its context is valid as long.
     let function = unsafe { (*context).ops.req_notify_cq };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's guarantee.
     function.map_or(MISSING, |notify| unsafe {
         notify(cq, solicited_only.into())
     })
@@ -54,11 +54,11 @@ pub unsafe fn post_send(
     list: *mut ibv_send_wr,
     bad: &mut *mut ibv_send_wr,
 ) -> c_int {
-    // SAFETY: the queue pair lives.
+    // SAFETY: the queue pair is live.
     let context = unsafe { (*qp).context };
-    // SAFETY: its context lives as long.
+    // SAFETY: its context is valid as long.
     let function = unsafe { (*context).ops.post_send };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's guarantee.
     function.map_or(MISSING, |post| unsafe { post(qp, list, bad) })
 }
 
@@ -73,11 +73,11 @@ pub unsafe fn post_recv(
     list: *mut ibv_recv_wr,
     bad: &mut *mut ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: the queue pair lives.
+    // SAFETY: the queue pair is live.
     let context = unsafe { (*qp).context };
-    // SAFETY: its context lives as long.
+    // SAFETY: its context is valid as long.
     let function = unsafe { (*context).ops.post_recv };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's guarantee.
     function.map_or(MISSING, |post| unsafe { post(qp, list, bad) })
 }
 
@@ -92,10 +92,10 @@ pub unsafe fn post_srq_recv(
     list: *mut ibv_recv_wr,
     bad: &mut *mut ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: the queue lives.
+    // SAFETY: the queue is live.
     let context = unsafe { (*srq).context };
-    // SAFETY: its context lives as long.
+    // SAFETY: its context is valid as long.
     let function = unsafe { (*context).ops.post_srq_recv };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's guarantee.
     function.map_or(MISSING, |post| unsafe { post(srq, list, bad) })
 }

@@ -106,7 +106,7 @@ pub(super) use work::WorkKind;
 
 /// The network of a process. Its methods by group, and within a group in the order in which they are called:
 ///
-/// | kind | methods | file |
+/// | group | methods | file |
 /// |------|---------|------|
 /// | opening | `open_best` or `open_on`, which call `open`; `record` | `verbs.rs` |
 /// | addresses | `meet`; `wanted_address`, then perhaps `why_apart`, and `learn_address`, which calls `meet_strangers` | `turn.rs`, `verbs.rs`, `arrive.rs` |
@@ -114,8 +114,8 @@ pub(super) use work::WorkKind;
 /// | memory | `export` or `offer`, `withdraw`; `allocate`, `own`, `disown`; `keep_registered` or `expose`, `keep_no_more` | `verbs.rs` |
 /// | one-sided | `post_work`, `post_write` | `verbs.rs` |
 /// | a turn | `poll`: `take_all_received`, `flush_all`, `look_at_clock`, `take_all_events`; `settle` | `turn.rs` |
-/// | what comes | `take_filled`: `take_packet`, then `deliver` or `assemble`, `hand_up`, `deliver_held`; later `copy_lent`, `release` | `arrive.rs` |
-/// | the fast path | `look`: `take_first`, then `take_word` or `take_other`; `catch_up` with what a word left, before anything else | `arrive.rs` |
+/// | receiving | `take_filled`: `take_packet`, then `deliver` or `assemble`, `hand_up`, `deliver_held`; later `copy_lent`, `release` | `arrive.rs` |
+/// | the fast path | `look`: `take_first`, then `take_word` or `take_other`; `catch_up` with the deferred work of a word, before anything else | `arrive.rs` |
 /// | waiting | `prepare_sleep`, `fall_asleep` (`until_due`), `wake`; `needs_cores`, `wakes` | `turn.rs`, `verbs.rs` |
 /// | loss | `lose`, `why_lost`; `has_news`, `next_complaint`, `next_remark`, `next_port_change` | `verbs.rs`, `turn.rs` |
 /// | the end | `is_quiet`, `drop` | `turn.rs`, `verbs.rs` |

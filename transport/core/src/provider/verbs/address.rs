@@ -6,7 +6,7 @@
 //! |-------:|------:|-------|-|
 //! |      0 |     1 | form  | [`FORM`] |
 //! |      1 |     1 | count | of ports, at least one; more than [`MOST_RAILS`] are not read |
-//! |      2 | 28 each | ports | in the order of the process's rails: an address, and 4 bytes for its rate in Mb/s, little endian |
+//! |      2 | 28 each | ports | in the order of the process's rails: an address, and its rate in Mbit/s, 4 bytes, little-endian |
 //! |        |       | host  | its name, for messages |
 //!
 //! An address:
@@ -15,10 +15,10 @@
 //! |-------:|------:|-------|-|
 //! |      0 |     1 | version | [`VERSION`] |
 //! |      1 |     1 | link    | 1 InfiniBand, 2 Ethernet |
-//! |      2 |     2 | lid     | little endian; on Ethernet the UDP port, or 0 for an adapter, which has 4791 and knows no other |
-//! |      4 |     3 | number  | of the queue pair for datagrams, little endian |
-//! |      7 |     1 | packet  | bytes that a packet carries, as a power of two |
-//! |      8 |    16 | gid     | as the network writes it |
+//! |      2 |     2 | lid     | little-endian; on Ethernet the UDP port, or 0 for an adapter (always 4791) |
+//! |      4 |     3 | number  | of the datagram queue pair, little-endian |
+//! |      7 |     1 | packet  | MTU, as a power of two |
+//! |      8 |    16 | gid     | in network byte order |
 
 use super::rail::MOST_RAILS;
 

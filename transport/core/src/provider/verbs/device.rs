@@ -290,7 +290,7 @@ impl VerbsPort for VerbsDevice {
         access: RegionAccess,
     ) -> Result<Region, CallError> {
         let register = |bits| {
-            // SAFETY: the caller's promise; the region is dropped in `deregister`, or with this port.
+            // SAFETY: the caller's guarantee; the region is dropped in `deregister`, or with this port.
             unsafe { make::region(self.verbs, &self.domain, base, bytes, bits) }
         };
         let bits = access_bits(access, self.facts.atomics);

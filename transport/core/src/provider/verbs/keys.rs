@@ -246,7 +246,7 @@ pub(super) fn sealed(
 }
 
 /// Detects a key that was damaged, or made for another peer, before a device breaks its queue pair over it. It is no
-/// secret: the device's own check protects the memory. Both ends compute it from the numbers by which they know each
+/// secret: the device's own check protects the memory. Both ends compute it from the numbers by which they address each
 /// other.
 fn seal(key: RemoteKey, (owner, reader): (u32, u32)) -> u64 {
     let mut sum = 0x9e37_79b9_7f4a_7c15;

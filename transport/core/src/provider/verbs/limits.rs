@@ -26,9 +26,9 @@ pub struct NetLimits {
     pub inline_bytes: u32,
     /// Every this many packets on a queue pair one is signaled.
     pub signal_every: u32,
-    /// Reads and writes of at least so many bytes are striped over the rails; memory of that size is registered on all.
+    /// Smallest read or write that is striped over the rails, in bytes; memory of that size is registered on all.
     pub striped_bytes: u64,
-    /// Messages of at most so many bytes are copied through registered buffers if their memory is not registered; at
+    /// Largest message that is copied through a registered buffer if its memory is not registered, in bytes; at
     /// most 64 KiB.
     pub copied_bytes: u64,
     /// Largest read or write work request, in bytes.

@@ -27,7 +27,7 @@ pub(super) struct RegisteredBlock {
     regions: [Option<Region>; MOST_RAILS],
 }
 
-// SAFETY: an address of memory that nobody else unmaps; blocks are used by one thread at a time.
+// SAFETY: an address of memory that only this type unmaps; blocks are used by one thread at a time.
 unsafe impl Send for RegisteredBlock {}
 
 impl RegisteredBlock {
@@ -67,7 +67,7 @@ impl RegisteredBlock {
         assert!(self.regions[rail].is_none(), "registered once");
         // SAFETY:
         // - stays mapped until `deregister`: `drop` unmaps it only when no region is left.
-        // - the device may write if `access` says so: nothing here borrows it then.
+        // - the device may write if `access` allows it: nothing here borrows it then.
         let region = unsafe { port.register(self.base, self.bytes, access) };
         self.regions[rail] = Some(region?);
         Ok(())
@@ -95,15 +95,15 @@ impl RegisteredBlock {
         let source = std::ptr::with_exposed_provenance_mut(crate::mr::to_usize(address));
         if let Some(source) = NonNull::new(source) {
             let bytes = bytes.min(self.bytes);
-            // SAFETY: what is offered is leased memory (`Fabric::offer`), so many bytes of it; as many are mapped here, in a
-            // mapping of its own, which is borrowed exclusively and written by no device.
+            // SAFETY: offered memory is leased (`Fabric::offer`), at least `bytes` bytes of it; as many are mapped
+            // here, in a mapping of its own, which is borrowed exclusively and written by no device.
             unsafe { crate::mr::copy_in_pieces(source, self.base, bytes) };
         }
     }
 
     /// Copies what a device has written at its start to a lease.
     pub(super) fn copy_to(&self, lease: &mut Lease) {
-        // SAFETY: so many bytes are mapped at the base, and nobody borrows them; a lease of the program's is elsewhere.
+        // SAFETY: `bytes` bytes are mapped at the base, and they are not borrowed; a lease of the program's is elsewhere.
         unsafe { lease.fill_in_pieces(self.base, self.bytes) };
     }
 
@@ -127,7 +127,7 @@ impl RegisteredBlock {
         );
         // SAFETY: inside the block, as was just checked.
         let source = unsafe { self.base.add(at) };
-        // SAFETY: the source is mapped and nobody borrows it; the target is borrowed exclusively, so it is elsewhere.
+        // SAFETY: the source is mapped and it is not borrowed; the target is borrowed exclusively, so it is elsewhere.
         unsafe {
             std::ptr::copy_nonoverlapping(source.as_ptr(), target.as_mut_ptr(), target.len());
         };
@@ -142,7 +142,7 @@ impl RegisteredBlock {
         );
         // SAFETY: inside the block, as was just checked.
         let source = unsafe { self.base.add(at) };
-        // SAFETY: mapped and initialised (zero at first), and nobody borrows it; bytes have no alignment.
+        // SAFETY: mapped and initialised (zero at first), and it is not borrowed; bytes have no alignment.
         unsafe { source.cast::<[u8; BYTES]>().read() }
     }
 
@@ -157,7 +157,7 @@ impl RegisteredBlock {
         );
         // SAFETY: inside the block, as was just checked.
         let start = unsafe { self.base.add(at) };
-        // SAFETY: mapped and initialised (zero at first); the block is borrowed, so nobody writes to it, and devices only
+        // SAFETY: mapped and initialised (zero at first); the block is borrowed, so this process does not write to it, and devices only
         // read it.
         unsafe { std::slice::from_raw_parts(start.as_ptr(), bytes) }
     }
@@ -194,7 +194,7 @@ pub(super) struct SharedMapping {
     bytes: usize,
 }
 
-// SAFETY: an address of memory that nobody else unmaps.
+// SAFETY: an address of memory that only this type unmaps.
 unsafe impl Send for SharedMapping {}
 
 impl SharedMapping {
@@ -223,7 +223,7 @@ impl SharedMapping {
 
 impl Drop for SharedMapping {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new`; whoever drops it has deregistered it, and the program has given it back (`owned.rs`).
+        // SAFETY: mapped by `new`; it was deregistered before, and the program has freed it (`owned.rs`).
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }
@@ -235,8 +235,8 @@ pub(super) fn register_owned<P: VerbsPort>(
     bytes: usize,
 ) -> Result<Region, CallError> {
     // SAFETY: memory of an arena, which is never unmapped, or of a `SharedMapping`, which is unmapped after `deregister`
-    // (`owned.rs`). What the program leases of it, or exports, it expects the device to touch; the rest is touched only by
-    // a peer that was given a key of it and goes beyond: then it finds bytes changed that are shared memory anyway.
+    // (`owned.rs`). The program allows the device to access what it leases or exports of it; the rest is accessed only
+    // by a peer that exceeds the range of its key: this changes bytes that are shared memory anyway.
     unsafe { port.register(place, bytes, RegionAccess::Full) }
 }
 
@@ -253,10 +253,10 @@ pub(super) fn register_leased<P: VerbsPort>(
         errno: libc::EFAULT,
     })?;
     let bytes = crate::mr::to_usize(bytes);
-    // SAFETY: a lease promises that its memory stays, and is written by nobody else, until it comes back; this provider
-    // gives it back after `deregister` (`work.rs`), that of a work in shares after the last of these has ended. Memory that is
-    // kept registered (`owned.rs`) stays until the caller gives its key back; the device reads it for leases only. A bounce
-    // buffer (`bounce.rs`) that a port does not know yet stays until all reads into it have ended.
+    // SAFETY: a lease guarantees that its memory stays mapped, and is not written otherwise, until it is returned; this
+    // provider returns it after `deregister` (`work.rs`), that of a work in shares after the last of these has ended.
+    // Memory that is kept registered (`owned.rs`) stays until the caller returns its key; the device reads it for
+    // leases only. A bounce buffer (`bounce.rs`) stays until all reads into it have ended.
     unsafe { port.register(base, bytes, access) }
 }
 
@@ -271,9 +271,9 @@ pub(super) fn register_exported<P: VerbsPort>(
         call: "ibv_reg_mr",
         errno: libc::EFAULT,
     })?;
-    // SAFETY: what is exported is leased memory (`Fabric::export`), which stays until its lease ends; whoever ends it
-    // withdraws the key first. What is exposed (`Fabric::expose`) stays until its key is given back. The lease of a read that a
-    // peer carries out ends after `deregister` (`fetch.rs`).
+    // SAFETY: exported memory is leased (`Fabric::export`) and stays until its lease ends, which is after the key is
+    // withdrawn. Exposed memory (`Fabric::expose`) stays until its key is returned. The lease of a read that a peer
+    // carries out ends after `deregister` (`fetch.rs`).
     unsafe { port.register(base, bytes, RegionAccess::Full) }
 }
 

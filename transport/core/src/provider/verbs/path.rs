@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Path MTU discovery. Each end knows the MTU of its own port, but not of the switches and tunnels between, which drop
+//! Path MTU discovery. Each end has the MTU of its own port, but not of the switches and tunnels between, which drop
 //! longer packets silently. So the note that requests a queue pair is padded to the packet size that it asks for, and
 //! the answer is as long: if both arrive, packets of that size arrive in both directions, and both ends use it. This
 //! takes no further messages.

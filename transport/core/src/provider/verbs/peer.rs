@@ -142,7 +142,7 @@ impl VerbsPeer {
     pub(super) fn swap_main(&mut self, place: usize, now_ns: u64) -> Option<CarrierState<u32>> {
         let more = self.more.as_mut()?;
         std::mem::swap(&mut self.main, &mut more.links[place]);
-        // Whether packets arrive over it is found out anew.
+        // Whether packets arrive over it is to be determined.
         self.main.connection.heard();
         more.moves_after_ns = now_ns + (FIRST_STAY_NS << more.moves.min(MOST_DOUBLINGS));
         more.moves = more.moves.saturating_add(1);

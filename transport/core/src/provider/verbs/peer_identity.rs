@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The numbers and keys by which this process and a peer address each other: the number that each uses for the other,
 //! the Q_Key of the peer's datagrams, and which of the two is the first. Within a job they follow from the ranks; for a
-//! process of another job both are told when they are introduced to each other.
+//! process of another job both processes get them when they connect.
 
 use crate::provider::tcp::StreamKey;
 

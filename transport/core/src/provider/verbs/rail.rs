@@ -141,5 +141,5 @@ pub(super) fn rail_of(buffer: Slot) -> u8 {
 pub(super) const RAIL_SHIFT: u32 = 28;
 const _: () = assert!(MOST_RAILS == 4, "two bits in the names of buffers");
 /// A buffer lent to the caller never has this bit in its number: below the bits of its rail is its index, or the number
-/// of a frame assembled from several packets, and no process has memory for so many of either.
+/// of a frame assembled from several packets, and no process has memory for that many of either.
 pub(in crate::provider) const FREE_BIT: u32 = 1 << (RAIL_SHIFT - 1);

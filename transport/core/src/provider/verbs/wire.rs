@@ -13,7 +13,7 @@
 //! |     12 |     4 | next   | number of the packet that the sender waits for |
 //! |     16 |     8 | beyond | bit i: it has packet `next + 1 + i` |
 //! |     24 |     8 | word   | of the frame, the caller's |
-//! |     32 |     1 | parts  | 1 the frame begins here, 2 it ends here; 4 an acknowledgement is wanted at once |
+//! |     32 |     1 | parts  | 1 the frame begins here, 2 it ends here; 4 an immediate acknowledgement is requested |
 //! |     33 |     1 | –      | zero |
 //! |     34 |     2 | returned | see [`Ack`] |
 //! |     36 |     4 | –      | zero |
@@ -25,14 +25,14 @@
 //! | offset | bytes | field   | |
 //! |-------:|------:|---------|-|
 //! |      0 |     1 | what    | see [`Say`] |
-//! |      1 |     1 | yes     | what is asked or told with 1 |
+//! |      1 |     1 | yes     | flag of the kind: 0 or 1 |
 //! |      2 |     2 | returned | as above |
 //! |      4 |     4 | source  | world rank of the sender |
 //! |      8 |     4 | attempt | number of the attempt |
-//! |     12 |     4 | number  | of a queue pair |
-//! |     16 |     3 | first   | packet number that it begins with |
-//! |     19 |     1 | size    | what packets of the queue pair carry, as a power of two |
-//! |     20 |    12 | next, beyond | as above: what the sender has when it says this |
+//! |     12 |     4 | number  | queue pair number |
+//! |     16 |     3 | first   | its first packet sequence number |
+//! |     19 |     1 | size    | its MTU, as a power of two |
+//! |     20 |    12 | next, beyond | as above, when the note is sent |
 //!
 //! A note that names a queue pair is padded with zeros: it is at least as long as the MTU of that queue pair, so that
 //! it arrives where its packets do (`path.rs`). An *echo* ([`ECHO`]) has the same first 12 bytes and then zeros: the

@@ -740,7 +740,7 @@ impl VerbsTransfers {
             .map(|link| mem::take(&mut link.waiting));
         for index in waiting.unwrap_or_default() {
             if let Some(work) = self.works.get_mut(index) {
-                // Two devices are not atomic toward each other; and no work moves to and fro for ever.
+                // Two devices are not atomic toward each other; and no work moves back and forth without limit.
                 let may_move = !matches!(work.kind, WorkKind::Atomic(_)) && work.tries < MOST_TRIES;
                 let has_key = |(_, theirs): &&(u8, u8)| work.keys[usize::from(*theirs)] != 0;
                 let to = links.iter().find(has_key).filter(|_| may_move).copied();
@@ -805,7 +805,7 @@ impl VerbsTransfers {
         }
     }
 
-    /// The links to a peer have changed: assigns all waiting works to rails anew.
+    /// The links to a peer have changed: assigns all waiting works to rails again.
     pub(super) fn bind_all_again<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,

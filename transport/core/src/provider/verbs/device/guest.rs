@@ -56,7 +56,7 @@ impl GuestMemory {
         assert!(at + bytes.len() <= BLOCK_BYTES);
         // SAFETY: inside the block, by the assertion.
         let place = unsafe { self.base.add(at) };
-        // SAFETY: as above; nobody borrows the block.
+        // SAFETY: as above; the block is not borrowed.
         unsafe { place.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
     }
 
@@ -81,7 +81,7 @@ impl GuestPort {
         let device = VerbsDevice::open(name, 1, &DEPTHS, &NetTerms::DEFAULT, q_key, None);
         let mut device = device.unwrap_or_else(|error| panic!("{error}"));
         let base = memory();
-        // SAFETY: the memory is never given back.
+        // SAFETY: the memory is never freed.
         let region = unsafe { device.register(base, BLOCK_BYTES, RegionAccess::Full) }.unwrap();
         Self {
             device,

@@ -109,7 +109,7 @@ impl<'a> Surveyor<'a> {
         1..=self.count
     }
 
-    /// Queries a port. `keep`: the GID under which peers know it.
+    /// Queries a port. `keep`: the GID that was published to peers.
     pub(super) fn look(
         &self,
         port: u8,

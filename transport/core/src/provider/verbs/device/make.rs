@@ -55,7 +55,7 @@ impl Devices {
         if name.is_null() {
             return String::new();
         }
-        // SAFETY: a string of C in the device, which lives as long as the list.
+        // SAFETY: a C string in the device, which is valid as long as the list.
         let name = unsafe { CStr::from_ptr(name) };
         name.to_string_lossy().into_owned()
     }
@@ -72,7 +72,7 @@ impl Devices {
     pub(super) fn open(&self, at: usize) -> Made<ibv_context> {
         // SAFETY: a device of the list. A context keeps its device, independent of the list.
         let context = unsafe { (self.verbs.open_device)(self.device(at)) };
-        // SAFETY: made just now; nobody else closes it.
+        // SAFETY: just created, and not closed elsewhere.
         unsafe { VerbsObject::take("ibv_open_device", context, self.verbs.close_device) }
     }
 }
@@ -89,7 +89,7 @@ pub(super) fn device_attributes(
     context: &VerbsObject<ibv_context>,
 ) -> Result<ibv_device_attr, CallError> {
     let mut attributes = MaybeUninit::<ibv_device_attr>::zeroed();
-    // SAFETY: a living context, and room for what is answered.
+    // SAFETY: a live context, and room for the result.
     let answer = unsafe { (verbs.query_device)(context.as_ptr(), attributes.as_mut_ptr()) };
     check("ibv_query_device", answer)?;
     // SAFETY: all zeros are a value of this structure of numbers, and so is anything that the library writes.
@@ -102,7 +102,7 @@ pub(super) fn port_attributes(
     port: u8,
 ) -> Result<ibv_port_attr, CallError> {
     let mut attributes = ibv_port_attr::default();
-    // SAFETY: a living context, and room for what is answered.
+    // SAFETY: a live context, and room for the result.
     let answer = unsafe { (verbs.query_port)(context.as_ptr(), port, &raw mut attributes) };
     check("ibv_query_port", answer)?;
     Ok(attributes)
@@ -117,7 +117,7 @@ pub(super) fn partitions(
 ) -> Result<Vec<u16>, CallError> {
     let key = |place: u16| {
         let mut key = 0;
-        // SAFETY: a living context, and room for a key.
+        // SAFETY: a live context, and room for a key.
         let answer =
             unsafe { (verbs.query_pkey)(context.as_ptr(), port, c_int::from(place), &raw mut key) };
         check("ibv_query_pkey", answer)?;
@@ -135,7 +135,7 @@ pub(super) fn gids(
 ) -> Result<Vec<GidEntry>, CallError> {
     let mut table = vec![ibv_gid_entry::default(); places];
     let size = size_of::<ibv_gid_entry>();
-    // SAFETY: a living context, and room for `places` entries of the size that is told.
+    // SAFETY: a live context, and room for `places` entries of the given size.
     let count =
         unsafe { (verbs.query_gid_table)(context.as_ptr(), table.as_mut_ptr(), places, 0, size) };
     let Ok(count) = usize::try_from(count) else {
@@ -164,9 +164,9 @@ fn entry(told: &ibv_gid_entry) -> Option<GidEntry> {
 }
 
 pub(super) fn domain(verbs: &VerbsFunctions, context: &VerbsObject<ibv_context>) -> Made<ibv_pd> {
-    // SAFETY: a living context.
+    // SAFETY: a live context.
     let domain = unsafe { (verbs.alloc_pd)(context.as_ptr()) };
-    // SAFETY: made just now; nobody else gives it back.
+    // SAFETY: just created, and not freed elsewhere.
     unsafe { VerbsObject::take("ibv_alloc_pd", domain, verbs.dealloc_pd) }
 }
 
@@ -175,9 +175,9 @@ pub(super) fn channel(
     verbs: &VerbsFunctions,
     context: &VerbsObject<ibv_context>,
 ) -> Made<ibv_comp_channel> {
-    // SAFETY: a living context.
+    // SAFETY: a live context.
     let channel = unsafe { (verbs.create_comp_channel)(context.as_ptr()) };
-    // SAFETY: made just now; nobody else takes it apart.
+    // SAFETY: just created, and not destroyed elsewhere.
     let channel = unsafe {
         VerbsObject::take(
             "ibv_create_comp_channel",
@@ -190,13 +190,13 @@ pub(super) fn channel(
 }
 
 pub(super) fn channel_descriptor(channel: &VerbsObject<ibv_comp_channel>) -> RawFd {
-    // SAFETY: a living channel, whose fields do not change.
+    // SAFETY: a live channel, whose fields do not change.
     unsafe { (*channel.as_ptr()).fd }
 }
 
 /// The descriptor of asynchronous events, set to non-blocking mode.
 pub(super) fn event_descriptor(context: &VerbsObject<ibv_context>) -> Result<RawFd, CallError> {
-    // SAFETY: a living context, whose fields do not change.
+    // SAFETY: a live context, whose fields do not change.
     let descriptor = unsafe { (*context.as_ptr()).async_fd };
     never_wait(descriptor)?;
     Ok(descriptor)
@@ -220,7 +220,7 @@ pub(in crate::provider::verbs) fn watch(descriptors: &[RawFd]) -> Result<OwnedFd
     if raw < 0 {
         return Err(last_error("epoll_create1"));
     }
-    // SAFETY: made just now, and nobody else knows it.
+    // SAFETY: just created, with no other owner.
     let watch = unsafe { OwnedFd::from_raw_fd(raw) };
     for descriptor in descriptors {
         let mut event = libc::epoll_event {
@@ -243,7 +243,7 @@ pub(super) fn completions(
     depth: u32,
 ) -> Made<ibv_cq> {
     let depth = c_int::try_from(depth).unwrap_or(c_int::MAX);
-    // SAFETY: a living context and channel; completion vector 0 is always there.
+    // SAFETY: a live context and channel; completion vector 0 is always there.
     let queue = unsafe {
         (verbs.create_cq)(
             context.as_ptr(),
@@ -253,7 +253,7 @@ pub(super) fn completions(
             0,
         )
     };
-    // SAFETY: made just now; nobody else takes it apart.
+    // SAFETY: just created, and not destroyed elsewhere.
     unsafe { VerbsObject::take("ibv_create_cq", queue, verbs.destroy_cq) }
 }
 
@@ -270,9 +270,9 @@ pub(super) fn shared_receives(
             srq_limit: 0,
         },
     };
-    // SAFETY: a living domain; the structure is only used during the call.
+    // SAFETY: a live domain; the structure is only used during the call.
     let queue = unsafe { (verbs.create_srq)(domain.as_ptr(), &raw mut wanted) };
-    // SAFETY: made just now; nobody else takes it apart.
+    // SAFETY: just created, and not destroyed elsewhere.
     unsafe { VerbsObject::take("ibv_create_srq", queue, verbs.destroy_srq) }
 }
 
@@ -302,16 +302,16 @@ pub(super) fn queue_pair(
         // A work request generates a completion only if it is signaled.
         sq_sig_all: 0,
     };
-    // SAFETY: living objects; the structure is only used during the call.
+    // SAFETY: live objects; the structure is only used during the call.
     let pair = unsafe { (verbs.create_qp)(parts.domain.as_ptr(), &raw mut wanted) };
-    // SAFETY: made just now; nobody else takes it apart.
+    // SAFETY: just created, and not destroyed elsewhere.
     let pair = unsafe { VerbsObject::take("ibv_create_qp", pair, verbs.destroy_qp) }?;
     Ok((pair, wanted.cap.max_inline_data))
 }
 
 /// The queue pair number.
 pub(super) fn number_of(pair: &VerbsObject<ibv_qp>) -> u32 {
-    // SAFETY: a living queue pair, whose number does not change.
+    // SAFETY: a live queue pair, whose number does not change.
     unsafe { (*pair.as_ptr()).qp_num }
 }
 
@@ -322,7 +322,7 @@ pub(super) fn modify(
     mut attributes: ibv_qp_attr,
     mask: u32,
 ) -> Result<(), CallError> {
-    // SAFETY: a living queue pair; the structure is only used during the call.
+    // SAFETY: a live queue pair; the structure is only used during the call.
     let answer =
         unsafe { (verbs.modify_qp)(pair.as_ptr(), &raw mut attributes, mask.cast_signed()) };
     check("ibv_modify_qp", answer)
@@ -333,9 +333,9 @@ pub(super) fn address_handle(
     domain: &VerbsObject<ibv_pd>,
     mut attributes: ibv_ah_attr,
 ) -> Made<ibv_ah> {
-    // SAFETY: a living domain; the structure is only used during the call.
+    // SAFETY: a live domain; the structure is only used during the call.
     let handle = unsafe { (verbs.create_ah)(domain.as_ptr(), &raw mut attributes) };
-    // SAFETY: made just now; nobody else takes it apart.
+    // SAFETY: just created, and not destroyed elsewhere.
     unsafe { VerbsObject::take("ibv_create_ah", handle, verbs.destroy_ah) }
 }
 
@@ -351,15 +351,15 @@ pub(super) unsafe fn region(
     access: u32,
 ) -> Made<ibv_mr> {
     let (base, access) = (base.as_ptr().cast(), access.cast_signed());
-    // SAFETY: a living domain; the caller's promise for the memory.
+    // SAFETY: a live domain; the caller's guarantee for the memory.
     let region = unsafe { (verbs.reg_mr)(domain.as_ptr(), base, bytes, access) };
-    // SAFETY: made just now; nobody else takes it apart.
+    // SAFETY: just created, and not destroyed elsewhere.
     unsafe { VerbsObject::take("ibv_reg_mr", region, verbs.dereg_mr) }
 }
 
 /// Local and remote key.
 pub(super) fn keys_of(region: &VerbsObject<ibv_mr>) -> (u32, u32) {
-    // SAFETY: a living region, whose keys do not change.
+    // SAFETY: a live region, whose keys do not change.
     let local = unsafe { (*region.as_ptr()).lkey };
     // SAFETY: as above.
     let remote = unsafe { (*region.as_ptr()).rkey };

@@ -111,7 +111,7 @@ impl VerbsDevice {
         };
         let places = &mut self.told[..wanted];
         let count = c_int::try_from(places.len()).unwrap_or(0);
-        // SAFETY: a living queue, and room for `count` completions.
+        // SAFETY: a live queue, and room for `count` completions.
         let got = unsafe { inline::poll_cq(queue.as_ptr(), count, places.as_mut_ptr()) };
         if got < 0 && self.troubles.is_empty() {
             self.troubles.push_back(PortEvent::CompletionsLost);
@@ -157,7 +157,7 @@ impl VerbsDevice {
 
     pub(super) fn ask_for_signs(&mut self) -> Result<(), CallError> {
         for queue in [&self.sends, &self.receives] {
-            // SAFETY: a living queue.
+            // SAFETY: a live queue.
             let answer = unsafe { inline::req_notify_cq(queue.as_ptr(), false) };
             check("ibv_req_notify_cq", answer)?;
         }
@@ -229,7 +229,7 @@ impl VerbsDevice {
         if is_of_queue_pair(kind) {
             // SAFETY: an event of these kinds names a queue pair.
             let pair = unsafe { event.element.qp };
-            // SAFETY: it lives (module head), and its number does not change.
+            // SAFETY: it is live (module head), and its number does not change.
             return Some(PortEvent::QueuePairLost(unsafe { (*pair).qp_num }));
         }
         // SAFETY: every kind of element is as good as a number here, and the whole was set before the call.

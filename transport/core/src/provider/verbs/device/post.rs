@@ -85,7 +85,7 @@ impl VerbsDevice {
             others: [0; 7],
         };
         let mut bad = ptr::null_mut();
-        // SAFETY: a living queue pair; a list of one, whose piece and inline body live over the call; D2 for the rest.
+        // SAFETY: a live queue pair; a list of one, whose entry and inline body are valid for the call; D2 for the rest.
         let answer = unsafe { inline::post_send(found.as_ptr(), &raw mut posted, &mut bad) };
         answer == 0
     }
@@ -121,7 +121,7 @@ impl VerbsDevice {
             others: [0; 7],
         };
         let mut bad = ptr::null_mut();
-        // SAFETY: a living queue pair; a list of one, whose piece and body live over the call; D2 for the rest.
+        // SAFETY: a live queue pair; a list of one, whose entry and body are valid for the call; D2 for the rest.
         let answer = unsafe { inline::post_send(found.as_ptr(), &raw mut posted, &mut bad) };
         answer == 0
     }
@@ -155,7 +155,7 @@ impl VerbsDevice {
             return 0;
         }
         let mut bad = ptr::null_mut();
-        // SAFETY: a living queue pair; a list that ends, and whose pieces and inline bodies live over the call; D2 for the rest.
+        // SAFETY: a live queue pair; a terminated list, whose entries and inline bodies are valid for the call; D2.
         let answer = unsafe { inline::post_send(found.as_ptr(), next, &mut bad) };
         taken(answer, next.addr(), bad.addr(), size_of::<ibv_send_wr>()).unwrap_or(batch.len())
     }
@@ -217,7 +217,8 @@ impl VerbsDevice {
             others: [0; 7],
         };
         let mut bad = ptr::null_mut();
-        // SAFETY: a living queue pair and a living way; a list of one, whose piece and inline body live over the call; D2.
+        // SAFETY: a live queue pair and address handle; a list of one, whose entry and inline body are valid for the
+        // call; D2.
         unsafe { inline::post_send(self.datagrams.as_ptr(), &raw mut request, &mut bad) }
     }
 
@@ -242,7 +243,7 @@ impl VerbsDevice {
                     num_sge: 0,
                 };
                 let mut bad = ptr::null_mut();
-                // SAFETY: a living queue pair; a list of one, without a piece.
+                // SAFETY: a live queue pair; a list of one, without an entry.
                 unsafe { inline::post_recv(self.datagrams.as_ptr(), &raw mut request, &mut bad) }
             }
         };
@@ -313,7 +314,7 @@ impl VerbsDevice {
         }
         let mut bad = ptr::null_mut();
         let answer = match queue {
-            // SAFETY: a living queue; a list that ends, and whose pieces live over the call; the buffers are lent (D2).
+            // SAFETY: a live queue; a terminated list, whose entries are valid for the call; the buffers are lent (D2).
             Receives::Shared => unsafe {
                 inline::post_srq_recv(self.shared.as_ptr(), next, &mut bad)
             },

@@ -196,7 +196,7 @@ fn copy_from(source: FakeRegionRange, bytes: usize) -> Vec<u8> {
     assert!(bytes <= source.bytes);
     let mut copy = vec![0; bytes];
     // SAFETY:
-    // - readable: so many bytes of a region that stands in the table (M1, M2).
+    // - readable: `bytes` bytes of a region in the table (M1, M2).
     // - writable, and apart from it: a vector made just now.
     unsafe {
         source
@@ -209,9 +209,9 @@ fn copy_from(source: FakeRegionRange, bytes: usize) -> Vec<u8> {
 fn copy_to(target: FakeRegionRange, bytes: &[u8]) {
     assert!(bytes.len() <= target.bytes);
     // SAFETY:
-    // - writable: so many bytes of a region that stands in the table, whose access allows it (M1, M2; `find_local` and
-    //   `find_remote` see to the access).
-    // - readable: a slice; `copy` is right even if somebody registered the very bytes of a packet under way.
+    // - writable: as many bytes of a region in the table, whose access allows it (M1, M2; `find_local` and
+    //   `find_remote` check the access).
+    // - readable: a slice; `copy` is right even if it overlaps a registered region.
     unsafe {
         target
             .base

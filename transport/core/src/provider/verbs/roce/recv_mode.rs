@@ -26,7 +26,7 @@ pub(super) struct RecvHistory {
     /// Share of packets that arrived together with others, from 0 to [`CROWDED`]. An occasional acknowledgement right
     /// behind a packet does not count as a crowd.
     crowd: u32,
-    /// Coalescing was disabled, but batches may remain until so many calls have found nothing.
+    /// Coalescing was disabled, but batches may remain until this many calls have found nothing.
     settling: u32,
 }
 

@@ -150,7 +150,7 @@ impl RoceRegions {
     pub(super) fn gather(&self, piece: RoceSge, target: &mut [u8]) -> Result<(), AccessError> {
         let spot = self.spot(piece.key, piece.address, target.len() as u64)?;
         // SAFETY:
-        // - readable: so many bytes of a region that stands in the table (M1, M2).
+        // - readable: `spot.bytes` bytes of a region in the table (M1, M2).
         // - writable: a slice as long; the copy is right even where the two overlap (M3).
         unsafe { copy_overlapping(spot.base.as_ptr(), target.as_mut_ptr(), spot.bytes) };
         Ok(())
@@ -233,7 +233,7 @@ impl RegisteredMemory for RoceRegions {
     fn place(&mut self, key: u32, address: u64, bytes: &[u8]) -> Result<(), AccessError> {
         let spot = self.writable(key, address, bytes.len() as u64)?;
         // SAFETY:
-        // - writable: so many bytes of a region that stands in the table, whose access allows it (M1, M2, M4).
+        // - writable: `spot.bytes` bytes of a region in the table, whose access allows it (M1, M2, M4).
         // - readable: a slice as long; the copy is right even where the two overlap (M3).
         unsafe { copy_overlapping(bytes.as_ptr(), spot.base.as_ptr(), spot.bytes) };
         Ok(())

@@ -28,7 +28,7 @@ pub(super) struct UdpBatch {
     pub(super) from: SocketAddr,
 }
 
-/// The address of nobody.
+/// An address that no peer has.
 pub(super) const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 /// Most batches sent by one call.
 const SENT_AT_ONCE: usize = 16;
@@ -46,7 +46,7 @@ pub(super) fn send_train(socket: &UdpSocket, train: Leaving<'_>) -> io::Result<u
     message.msg_hdr.msg_control = (&raw mut control).cast();
     message.msg_hdr.msg_controllen = SEGMENT_SPACE;
     let (descriptor, place) = (socket.as_raw_fd(), &raw const message.msg_hdr);
-    // SAFETY: a message whose part, control message and bytes live over the call; the bytes are only read.
+    // SAFETY: a message whose part, control message and bytes are valid for the call; the bytes are only read.
     let sent = unsafe { libc::sendmsg(descriptor, place, libc::MSG_DONTWAIT) };
     if sent < 0 {
         return Err(io::Error::last_os_error());
@@ -81,7 +81,8 @@ pub(super) fn send_burst<'a>(
         count += 1;
     }
     let (descriptor, place) = (socket.as_raw_fd(), messages.as_mut_ptr());
-    // SAFETY: so many messages, whose names, parts, control messages and bytes live over the call; the bytes are only read.
+    // SAFETY: `count` messages, whose names, parts, control messages and bytes are valid for the call; the bytes are
+    // only read.
     let sent = unsafe { libc::sendmmsg(descriptor, place, count, libc::MSG_DONTWAIT) };
     of_call(sent)
 }
@@ -118,7 +119,7 @@ pub(super) fn receive_burst<const MOST: usize>(
         message.msg_controllen = size_of::<ControlMessage>();
         room += 1;
     }
-    // SAFETY: so many messages, whose names, parts, control messages and buffers live over the call.
+    // SAFETY: `room` messages, whose names, parts, control messages and buffers are valid for the call.
     let count = unsafe { receive(socket, &mut messages, room) }?;
     for (index, came) in came.iter_mut().enumerate().take(count) {
         let message = &messages[index];
@@ -231,7 +232,7 @@ impl SocketName {
                 four.sin_port = address.port().to_be();
                 four.sin_addr.s_addr = u32::from_ne_bytes(address.ip().octets());
                 let place = (&raw mut name.bytes).cast::<libc::sockaddr_in>();
-                // SAFETY: the name of the other family is longer, and aligned for no less.
+                // SAFETY: `sockaddr_in6` is longer, and at least as aligned.
                 unsafe { place.write(four) };
                 name.length = size_of_value(&four);
             }
@@ -251,7 +252,7 @@ impl SocketName {
         let ip: IpAddr = match i32::from(self.bytes.sin6_family) {
             libc::AF_INET => {
                 let place = (&raw const self.bytes).cast::<libc::sockaddr_in>();
-                // SAFETY: the family says that it is one; the name is longer, and aligned for no less.
+                // SAFETY: of this type by its family; `sockaddr_in6` is longer, and at least as aligned.
                 let four = unsafe { place.read() };
                 Ipv4Addr::from(four.sin_addr.s_addr.to_ne_bytes()).into()
             }
@@ -355,7 +356,7 @@ pub(super) fn ask_for_room(socket: &UdpSocket, bytes: libc::c_int) -> usize {
     let mut length = size_of_value(&value);
     let (level, name) = (libc::SOL_SOCKET, libc::SO_RCVBUF);
     let place = (&raw mut value).cast();
-    // SAFETY: writes at most so many bytes to the first and how many to the second.
+    // SAFETY: writes at most `length` bytes to the first place, and their number to the second.
     unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, place, &raw mut length) };
     usize::try_from(value).unwrap_or(0)
 }
@@ -397,7 +398,7 @@ pub(super) fn set_timer(timer: BorrowedFd<'_>, at_ns: Option<u64>) -> io::Result
     };
     let (descriptor, flags) = (timer.as_raw_fd(), libc::TFD_TIMER_ABSTIME);
     let old = std::ptr::null_mut();
-    // SAFETY: reads the value, which lives until the call ends; nothing is asked back.
+    // SAFETY: reads the value, which is valid for the call; the old value is not requested.
     let result = unsafe { libc::timerfd_settime(descriptor, flags, &raw const value, old) };
     of_call(result).map(|_| ())
 }
@@ -419,7 +420,7 @@ pub(super) fn watch(
         u64: 0,
     };
     let (watcher, watched): (RawFd, RawFd) = (watcher.as_raw_fd(), watched.as_raw_fd());
-    // SAFETY: reads the event, which lives until the call ends.
+    // SAFETY: reads the event, which is valid for the call.
     of_call(unsafe { libc::epoll_ctl(watcher, change, watched, &raw mut event) }).map(|_| ())
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Networks with a smaller MTU than the interfaces at their ends, which drop longer packets silently: both ends find a packet
-//! size that arrives.
+//! Networks with a smaller MTU than the interfaces at their ends, which drop longer packets silently: both ends find a
+//! packet size that arrives.
 
 use super::super::{PacketFaults, PacketNet};
 use super::world::World;
