@@ -34,7 +34,6 @@ mod fetch;
 mod gid;
 mod hosts;
 mod keys;
-mod ledger;
 mod limits;
 mod links;
 mod look;
@@ -52,6 +51,7 @@ mod peer_table;
 mod peers;
 mod pools;
 mod port;
+mod posted;
 mod probe;
 mod rail;
 mod rails;
@@ -109,11 +109,11 @@ pub(super) use work::WorkKind;
 /// | group | methods | file |
 /// |------|---------|------|
 /// | opening | `open_best` or `open_on`, which call `open`; `record` | `verbs.rs` |
-/// | addresses | `meet`; `wanted_address`, then perhaps `why_apart`, and `learn_address`, which calls `meet_strangers` | `turn.rs`, `verbs.rs`, `arrive.rs` |
+/// | addresses | `meet`; `wanted_address`, then perhaps `why_apart`, and `learn_address`, which calls `take_held_datagrams` | `turn.rs`, `verbs.rs`, `arrive.rs` |
 /// | sending | `caps`; `post_word` or `post_send` | `verbs.rs` |
 /// | memory | `export` or `offer`, `withdraw`; `allocate`, `own`, `disown`; `keep_registered` or `expose`, `keep_no_more` | `verbs.rs` |
 /// | one-sided | `post_work`, `post_write` | `verbs.rs` |
-/// | a turn | `poll`: `take_all_received`, `flush_all`, `look_at_clock`, `take_all_events`; `settle` | `turn.rs` |
+/// | a turn | `poll`: `take_all_received`, `flush_all`, `check_clock`, `take_all_events`; `settle` | `turn.rs` |
 /// | receiving | `take_filled`: `take_packet`, then `deliver` or `assemble`, `hand_up`, `deliver_held`; later `copy_lent`, `release` | `arrive.rs` |
 /// | the fast path | `look`: `take_first`, then `take_word` or `take_other`; `catch_up` with the deferred work of a word, before anything else | `arrive.rs` |
 /// | waiting | `prepare_sleep`, `fall_asleep` (`until_due`), `wake`; `needs_cores`, `wakes` | `turn.rs`, `verbs.rs` |
@@ -123,9 +123,9 @@ pub(super) use work::WorkKind;
 #[derive(Debug)]
 pub(super) struct Verbs<P: VerbsPort> {
     streams: VerbsStreams<P>,
-    moves: VerbsTransfers,
+    transfers: VerbsTransfers,
     /// Work deferred by the word that was delivered last.
-    chore: Option<PendingWord>,
+    pending_word: Option<PendingWord>,
 }
 
 /// A port went down or came back up.
@@ -202,8 +202,8 @@ impl<P: VerbsPort> Verbs<P> {
     ) -> Result<Self, CallError> {
         let mut verbs = Self {
             streams: VerbsStreams::open(me.0, peers, ports, limits)?,
-            moves: VerbsTransfers::new(&limits),
-            chore: None,
+            transfers: VerbsTransfers::new(&limits),
+            pending_word: None,
         };
         verbs.grant_bounces();
         Ok(verbs)
@@ -212,7 +212,7 @@ impl<P: VerbsPort> Verbs<P> {
     /// Gives bounce buffers the memory that a process on one rail has not reserved.
     fn grant_bounces(&mut self) {
         let left = MOST_MEMORY_BYTES.saturating_sub(self.most_bytes_on(1));
-        self.moves.registry.grant(left);
+        self.transfers.registry.grant(left);
     }
 
     /// The address record of this process for others: its ports, and its host name for messages.
@@ -225,7 +225,7 @@ impl<P: VerbsPort> Verbs<P> {
 
     /// Memory in use now, and at most, in bytes, for the present number of peers.
     pub(super) fn memory(&self) -> (usize, usize) {
-        let (made, granted) = self.moves.registry.bounced_bytes();
+        let (made, granted) = self.transfers.registry.bounced_bytes();
         let now = size_of::<Self>() + self.streams.links.bytes() + made;
         let most = self.most_bytes_on(self.streams.links.rails.len()) + granted;
         (now, most)
@@ -248,18 +248,18 @@ impl<P: VerbsPort> Verbs<P> {
         let mapping = SharedMapping::new(bytes)?;
         let place = mapping.place();
         let memory = (place, bytes);
-        let owned = self.moves.own(&mut self.streams, memory, Some(mapping));
+        let owned = self.transfers.own(&mut self.streams, memory, Some(mapping));
         owned.then_some(place)
     }
 
     /// Keeps memory registered that another provider has allocated, if possible.
     pub(super) fn own(&mut self, place: NonNull<u8>, bytes: usize) {
-        self.moves.own(&mut self.streams, (place, bytes), None);
+        self.transfers.own(&mut self.streams, (place, bytes), None);
     }
 
     /// Deregisters memory that is about to be freed. `true`: this provider had allocated it and has freed it.
     pub(super) fn disown(&mut self, place: NonNull<u8>) -> bool {
-        self.moves
+        self.transfers
             .registry
             .owned
             .disown(place, &mut self.streams.links.rails)
@@ -267,7 +267,7 @@ impl<P: VerbsPort> Verbs<P> {
 
     /// Registers memory of the program for many writes from it, where that saves a registration.
     pub(super) fn keep_registered(&mut self, base: u64, bytes: u64) -> Option<LocalKey> {
-        self.moves
+        self.transfers
             .registry
             .owned
             .keep(base, bytes, &mut self.streams.links.rails)
@@ -276,12 +276,12 @@ impl<P: VerbsPort> Verbs<P> {
     /// Registers memory of the program for exports of parts of it to any peer.
     pub(super) fn expose(&mut self, base: u64, bytes: usize) -> Option<LocalKey> {
         let rails = &mut self.streams.links.rails;
-        self.moves.registry.owned.expose(base, bytes, rails)
+        self.transfers.registry.owned.expose(base, bytes, rails)
     }
 
     /// Deregisters the memory of one [`keep_registered`](Self::keep_registered) or [`expose`](Self::expose).
     pub(super) fn keep_no_more(&mut self, key: LocalKey) {
-        self.moves
+        self.transfers
             .registry
             .owned
             .keep_no_more(key, &mut self.streams.links.rails);
@@ -289,7 +289,7 @@ impl<P: VerbsPort> Verbs<P> {
 
     /// Whether the kernel moves data of this process now and may need a processor that this process occupies.
     pub(super) fn needs_cores(&self) -> bool {
-        self.moves.is_any_under_way() && self.streams.links.rails.is_any_in_software()
+        self.transfers.is_any_under_way() && self.streams.links.rails.is_any_in_software()
     }
 
     /// Whether an arriving packet wakes a process that sleeps.
@@ -303,12 +303,12 @@ impl<P: VerbsPort> Verbs<P> {
         Caps {
             max_inline_bytes: ring::SLOT_BODY_BYTES,
             max_send_bytes: ring::layout::POOL_BUFFER_BYTES,
-            reads: self.moves.fetches.mover(port.facts()),
+            reads: self.transfers.fetches.mover(port.facts()),
             writes: Mover::Device,
             atomics: port.facts().atomics.then_some(Mover::Device),
             may_stream: false,
             maps: false,
-            wakes: port.sign().is_some(),
+            wakes: port.event_fd().is_some(),
         }
     }
 
@@ -344,21 +344,25 @@ impl<P: VerbsPort> Verbs<P> {
 
     /// Gives `peer` access to memory.
     pub(super) fn export(&mut self, peer: Peer, address: u64, bytes: u64) -> RemoteKey {
-        let key = self.moves.export(&mut self.streams, peer, address, bytes);
+        let key = self
+            .transfers
+            .export(&mut self.streams, peer, address, bytes);
         self.settle();
         key
     }
 
     /// Lets `peer` read memory whose contents do not change meanwhile.
     pub(super) fn offer(&mut self, peer: Peer, address: u64, bytes: u64) -> RemoteKey {
-        let key = self.moves.offer(&mut self.streams, peer, address, bytes);
+        let key = self
+            .transfers
+            .offer(&mut self.streams, peer, address, bytes);
         self.settle();
         key
     }
 
     /// Ends [`export`](Self::export).
     pub(super) fn withdraw(&mut self, peer: Peer, key: RemoteKey) {
-        self.moves.withdraw(&mut self.streams, peer, key);
+        self.transfers.withdraw(&mut self.streams, peer, key);
         self.settle();
     }
 
@@ -372,7 +376,7 @@ impl<P: VerbsPort> Verbs<P> {
         id: WorkId,
     ) {
         let streams = &mut self.streams;
-        self.moves
+        self.transfers
             .begin(streams, peer.0, lease, (key, offset), id, kind);
         self.settle();
     }
@@ -390,7 +394,7 @@ impl<P: VerbsPort> Verbs<P> {
     ) -> Result<(), Lease> {
         let streams = &mut self.streams;
         let posted = self
-            .moves
+            .transfers
             .post_write(streams, peer, lease, (key, offset), id, immediate);
         self.settle();
         posted
@@ -412,8 +416,8 @@ impl<P: VerbsPort> Verbs<P> {
     pub(super) fn learn_address(&mut self, peer: Peer, record: &[u8]) {
         if self.streams.links.learn_address(peer, record) {
             self.settle();
-            self.meet_strangers(peer.0);
-            self.streams.links.may_go_on(peer.0);
+            self.take_held_datagrams(peer.0);
+            self.streams.links.queue_go_on(peer.0);
         }
         self.settle();
     }
@@ -444,9 +448,9 @@ impl Verbs<VerbsDevice> {
         let facts = devices[0].facts().clone();
         let mut verbs = Self::open(me, peers, devices, network.limits)
             .map_err(|error| cannot_open(&error, &facts))?;
-        verbs.moves.fetches.meet_by(network.rendezvous);
+        verbs.transfers.fetches.set_rendezvous(network.rendezvous);
         for words in words {
-            verbs.streams.links.news.complain(words);
+            verbs.streams.links.notices.complain(words);
         }
         Ok(verbs)
     }
@@ -468,7 +472,7 @@ impl Verbs<RocePort<Udp>> {
         let (port, why_not) = RocePort::open_best(&addresses, for_adapters, network)?;
         let mut verbs = Self::open_over(me, peers, port, network)?;
         if let Some(why) = why_not {
-            verbs.streams.links.news.complain(why);
+            verbs.streams.links.notices.complain(why);
         }
         Ok(verbs)
     }
@@ -495,7 +499,7 @@ impl<P: VerbsPort> Verbs<P> {
         let facts = port.facts().clone();
         let verbs = Self::open(me, peers, [port], network.limits);
         let mut verbs = verbs.map_err(|error| cannot_open(&error, &facts))?;
-        verbs.moves.fetches.meet_by(network.rendezvous);
+        verbs.transfers.fetches.set_rendezvous(network.rendezvous);
         Ok(verbs)
     }
 }
@@ -557,9 +561,9 @@ impl<P: VerbsPort> Drop for Verbs<P> {
             .links
             .pairs
             .retire(&mut self.streams.links.rails);
-        self.moves.retire(&mut self.streams);
+        self.transfers.retire(&mut self.streams);
         self.streams.links.close();
-        self.moves
+        self.transfers
             .registry
             .retire_bounces(&mut self.streams.links.rails);
         self.streams.links.rails.retire();

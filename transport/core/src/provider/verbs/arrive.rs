@@ -12,8 +12,8 @@ use session::{ACK_EVERY, PacketVerdict, Slot};
 use super::Verbs;
 use super::fast_receive::{FarLook, FarWord, PendingWord, WORD_BYTES};
 use super::pools::is_datagram;
-use super::port::{CqKind, Done, VerbsPort, WorkStatus};
-use super::rail::{RailPeer, rail_of};
+use super::port::{CqKind, PortCompletion, VerbsPort, WorkStatus};
+use super::rail::{PeerPath, rail_of};
 use super::ready::is_assembled;
 use super::wire::{self, ASKS, BEGINS, ENDS, HEADER_BYTES, StreamPacket, WireMessage};
 use crate::{Arrived, Completion, Completions, Head, Peer, RecvBuffer};
@@ -24,7 +24,12 @@ const SHORT_BYTES: usize = HEADER_BYTES + ring::SLOT_BODY_BYTES;
 impl<P: VerbsPort> Verbs<P> {
     /// Handles a completed receive.
     #[inline(always)]
-    pub(super) fn take_filled(&mut self, buffer: Slot, done: &Done, completions: &mut Completions) {
+    pub(super) fn take_filled(
+        &mut self,
+        buffer: Slot,
+        done: &PortCompletion,
+        completions: &mut Completions,
+    ) {
         let receives = self.streams.links.rails.receives(buffer);
         if done.status != WorkStatus::Success {
             // Its queue pair broke; the send completion queue reports that.
@@ -50,7 +55,7 @@ impl<P: VerbsPort> Verbs<P> {
                 self.streams.links.rails.give_back(buffer);
                 self.streams
                     .links
-                    .hear_echo(line(source, buffer), attempt, asks);
+                    .take_echo(line(source, buffer), attempt, asks);
             }
             Some(WireMessage::Moved { source, address }) if self.is_from(source, done, buffer) => {
                 self.streams.links.rails.give_back(buffer);
@@ -60,10 +65,10 @@ impl<P: VerbsPort> Verbs<P> {
                 WireMessage::Packet(StreamPacket { source, .. })
                 | WireMessage::Note { source, .. }
                 | WireMessage::Echo { source, .. },
-            ) if self.is_stranger(source, buffer) => {
+            ) if self.is_unresolved(source, buffer) => {
                 self.streams
                     .links
-                    .strangers
+                    .unresolved
                     .keep(source, buffer, done.source);
             }
             _ => {
@@ -75,7 +80,7 @@ impl<P: VerbsPort> Verbs<P> {
 
     /// Whether the packet in a buffer can be from this peer.
     #[inline(always)]
-    fn is_from(&self, source: u32, done: &Done, buffer: Slot) -> bool {
+    fn is_from(&self, source: u32, done: &PortCompletion, buffer: Slot) -> bool {
         let links = &self.streams.links;
         let (sides, rails) = (&links.sides, &links.rails);
         links.pairs.is_from(source, done, buffer, sides, rails)
@@ -83,11 +88,11 @@ impl<P: VerbsPort> Verbs<P> {
 
     /// Whether to hold a datagram from a peer whose address has been requested; there is room for some of those.
     #[cold]
-    fn is_stranger(&mut self, source: u32, buffer: Slot) -> bool {
+    fn is_unresolved(&mut self, source: u32, buffer: Slot) -> bool {
         let links = &self.streams.links;
         if !is_datagram(buffer)
             || !links.sides.known().may_be(source)
-            || links.strangers.is_elsewhere(source)
+            || links.unresolved.is_elsewhere(source)
         {
             return false;
         }
@@ -96,19 +101,19 @@ impl<P: VerbsPort> Verbs<P> {
             return false;
         }
         let line = side.line(source);
-        self.streams.links.way_to(line);
-        self.streams.links.strangers.has_room()
+        self.streams.links.destination_of(line);
+        self.streams.links.unresolved.has_room()
     }
 
     /// Handles the datagrams held for a peer, now that its address is known.
     #[cold]
-    pub(super) fn meet_strangers(&mut self, peer: u32) {
-        for (buffer, number) in self.streams.links.strangers.take(peer) {
+    pub(super) fn take_held_datagrams(&mut self, peer: u32) {
+        for (buffer, number) in self.streams.links.unresolved.take(peer) {
             // As if they arrived now; their completions wait for the next poll.
             let mut completions = Completions::new();
-            let done = Done {
+            let done = PortCompletion {
                 source: number,
-                ..Done::default()
+                ..PortCompletion::default()
             };
             let mut start = [0; SHORT_BYTES];
             let receives = self.streams.links.rails.receives(buffer);
@@ -126,7 +131,7 @@ impl<P: VerbsPort> Verbs<P> {
                 {
                     self.streams.links.rails.give_back(buffer);
                     let line = line(peer, buffer);
-                    self.streams.links.hear_echo(line, attempt, asks);
+                    self.streams.links.take_echo(line, attempt, asks);
                 }
                 _ => {
                     self.streams.links.counts.refused.add(1);
@@ -139,7 +144,7 @@ impl<P: VerbsPort> Verbs<P> {
 
     /// The peer is reached by another network from now on: drops the datagrams held for it, and refuses later ones.
     pub(in crate::provider) fn shut_out(&mut self, peer: Peer) {
-        for (buffer, _) in self.streams.links.strangers.shut_out(peer.0) {
+        for (buffer, _) in self.streams.links.unresolved.shut_out(peer.0) {
             self.streams.links.counts.refused.add(1);
             self.streams.links.rails.give_back(buffer);
         }
@@ -329,7 +334,7 @@ impl<P: VerbsPort> Verbs<P> {
                 Completion::Written { peer, immediate }
             }
             (FIRST_INTERNAL.., RecvBuffer::Inline { bytes }) => {
-                return self.moves.hear_internal(
+                return self.transfers.take_control(
                     &mut self.streams,
                     packet.source,
                     packet.head(),
@@ -411,7 +416,7 @@ impl<P: VerbsPort> Verbs<P> {
     }
 
     #[inline(never)]
-    fn take_first(&mut self, rail: usize, done: &Done) -> FarLook {
+    fn take_first(&mut self, rail: usize, done: &PortCompletion) -> FarLook {
         self.catch_up();
         let Some(buffer) = self.streams.links.rails[rail]
             .receives
@@ -427,20 +432,20 @@ impl<P: VerbsPort> Verbs<P> {
 
     /// Handles anything but a word; the next poll returns its completions.
     #[cold]
-    fn take_other(&mut self, rail: usize, buffer: Slot, done: &Done) -> FarLook {
+    fn take_other(&mut self, rail: usize, buffer: Slot, done: &PortCompletion) -> FarLook {
         let mut completions = Completions::new();
         self.take_filled(buffer, done, &mut completions);
         self.settle();
-        self.streams.ready.tell_first(&mut completions);
-        self.streams.links.schedule.stir();
+        self.streams.ready.put_first(&mut completions);
+        self.streams.links.schedule.note_activity();
         let rail = &mut self.streams.links.rails[rail];
-        rail.receives.tend(&mut rail.port);
+        rail.receives.replenish(&mut rail.port);
         FarLook::Poll
     }
 
     /// Accepts a message of one word. `None`: it is something else, and nothing was done.
     #[inline(always)]
-    fn take_word(&mut self, rail: usize, buffer: Slot, done: &Done) -> Option<FarWord> {
+    fn take_word(&mut self, rail: usize, buffer: Slot, done: &PortCompletion) -> Option<FarWord> {
         let is_word = done.bytes as usize == WORD_BYTES && done.status == WorkStatus::Success;
         if !is_word || is_datagram(buffer) {
             return None;
@@ -459,7 +464,7 @@ impl<P: VerbsPort> Verbs<P> {
         if pair.end.number != done.number || !side.session.accept_next(packet.number) {
             return None;
         }
-        self.chore = Some(PendingWord {
+        self.pending_word = Some(PendingWord {
             peer: packet.source,
             buffer,
             ack: packet.ack,
@@ -477,14 +482,14 @@ impl<P: VerbsPort> Verbs<P> {
     /// Does the work deferred by the last word.
     #[inline(always)]
     pub(super) fn catch_up(&mut self) {
-        if let Some(chore) = self.chore.take() {
-            self.do_chore(chore);
+        if let Some(pending_word) = self.pending_word.take() {
+            self.finish_word(pending_word);
         }
     }
 
     #[inline(never)]
-    fn do_chore(&mut self, PendingWord { peer, buffer, ack }: PendingWord) {
-        self.streams.links.schedule.stir();
+    fn finish_word(&mut self, PendingWord { peer, buffer, ack }: PendingWord) {
+        self.streams.links.schedule.note_activity();
         let rail = rail_of(buffer);
         if let Some(side) = self.streams.links.sides.get_mut(peer)
             && !side.is_lost()
@@ -495,21 +500,21 @@ impl<P: VerbsPort> Verbs<P> {
                     sends.release(slot)
                 });
             // The rail for acknowledgements (`peers.rs`).
-            side.heard_on = rail;
-            if side.needs_care() {
-                self.streams.links.sides.care_for(peer);
+            side.last_rail = rail;
+            if side.needs_follow_up() {
+                self.streams.links.sides.do_follow_up(peer);
             }
         }
         self.streams.links.rails.give_back(buffer);
         let rail = &mut self.streams.links.rails[usize::from(rail)];
-        rail.receives.tend(&mut rail.port);
+        rail.receives.replenish(&mut rail.port);
     }
 }
 
 /// The path over which the packet in a buffer came.
-fn line(peer: u32, buffer: Slot) -> RailPeer {
+fn line(peer: u32, buffer: Slot) -> PeerPath {
     let rail = rail_of(buffer);
-    RailPeer { peer, rail }
+    PeerPath { peer, rail }
 }
 
 /// Kinds of frames from here on are internal to the provider.

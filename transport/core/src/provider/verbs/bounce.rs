@@ -81,7 +81,7 @@ impl Bounces {
         }
         let made = self.make().or_else(|| self.free.pop());
         let bounce = Bounce(made?);
-        self.introduce(bounce, rails, rail)
+        self.register_on(bounce, rails, rail)
     }
 
     #[cold]
@@ -97,7 +97,7 @@ impl Bounces {
 
     /// Registers a buffer on a rail, and on no other. If that fails it becomes free again.
     #[cold]
-    fn introduce<P: VerbsPort>(
+    fn register_on<P: VerbsPort>(
         &mut self,
         bounce: Bounce,
         rails: &mut [Rail<P>],
@@ -124,9 +124,13 @@ impl Bounces {
 
     /// Returns a buffer that a peer may still read: registers it with another key (B3).
     #[cold]
-    pub(super) fn give_back_anew<P: VerbsPort>(&mut self, bounce: Bounce, rails: &mut [Rail<P>]) {
+    pub(super) fn give_back_rekeyed<P: VerbsPort>(
+        &mut self,
+        bounce: Bounce,
+        rails: &mut [Rail<P>],
+    ) {
         let rail = self.buffers[bounce.0 as usize].rail;
-        if let Some(bounce) = self.introduce(bounce, rails, rail) {
+        if let Some(bounce) = self.register_on(bounce, rails, rail) {
             self.give_back(bounce);
         }
     }

@@ -68,7 +68,7 @@ fn choose<'a>(
                 for port in ports {
                     let why = match &port.unfit {
                         _ if !allowed(&port) => "is not in RMPI_NET_DEVICES".to_owned(),
-                        Some(why) => port.unfit_in_words(*why),
+                        Some(why) => port.unfit_text(*why),
                         None => continue,
                     };
                     words.push_str(&format!(" {}:{} {why};", port.device, port.port));

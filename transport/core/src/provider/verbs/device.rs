@@ -55,9 +55,9 @@ use super::address::{LinkLayer, PortAddress};
 use super::error_text::OpenError;
 use super::gid::{self, HostRoute};
 use super::port::{
-    AddressHandle, CallError, CqKind, Depths, Done, Mailbox, PortAttr, PortCounts, PortEvent,
-    QueueFull, QueuePairHandle, Receives, Region, RegionAccess, RemotePair, Sge, VerbsPort,
-    WorkBody, WorkRequest,
+    AddressHandle, CallError, CqKind, DatagramDestination, Depths, PortAttr, PortCompletion,
+    PortCounts, PortEvent, QueueFull, QueuePairHandle, Receives, Region, RegionAccess, RemotePair,
+    Sge, VerbsPort, WorkBody, WorkRequest,
 };
 use super::slab::Slab;
 use crate::wait;
@@ -94,14 +94,14 @@ pub(crate) struct VerbsDevice {
     regions: Slab<DeviceRegion>,
     domain: VerbsObject<ibv_pd>,
     context: VerbsObject<ibv_context>,
-    sign: OwnedFd,
+    event_fd: OwnedFd,
 
     /// `None`: the datagram queue pair works.
     repair: Option<Repair>,
     /// Buffer for polled completions.
     told: Box<[ibv_wc; BATCH]>,
     /// Completions that were polled ahead: of sends, of receives.
-    kept: [VecDeque<Done>; 2],
+    kept: [VecDeque<PortCompletion>; 2],
     /// Events detected by other means than `ibv_get_async_event`.
     troubles: VecDeque<PortEvent>,
     is_lost: bool,
@@ -224,7 +224,7 @@ impl VerbsDevice {
         depths.inline_bytes = inline_bytes;
         let facts = facts(found, &limits, &depths, terms, message_bytes);
         pair::start_datagrams(verbs, &datagrams, &facts, q_key)?;
-        let sign = watch(&[make::channel_descriptor(&channel), events])?;
+        let event_fd = watch(&[make::channel_descriptor(&channel), events])?;
         Ok(Self {
             verbs,
             facts,
@@ -243,7 +243,7 @@ impl VerbsDevice {
             regions: Slab::new(),
             domain,
             context,
-            sign,
+            event_fd,
             repair: None,
             told: Box::new([ibv_wc::default(); BATCH]),
             kept: [VecDeque::new(), VecDeque::new()],
@@ -356,7 +356,7 @@ impl VerbsPort for VerbsDevice {
     #[inline]
     fn post_datagram(
         &mut self,
-        to: Mailbox,
+        to: DatagramDestination,
         work: u64,
         body: WorkBody<'_>,
         signaled: bool,
@@ -418,25 +418,25 @@ impl VerbsPort for VerbsDevice {
     }
 
     #[inline]
-    fn poll(&mut self, which: CqKind, done: &mut [Done]) -> usize {
+    fn poll(&mut self, which: CqKind, done: &mut [PortCompletion]) -> usize {
         self.take_done(which, done)
     }
 
     #[inline(always)]
-    fn poll_first(&mut self, which: CqKind) -> Option<Done> {
+    fn poll_first(&mut self, which: CqKind) -> Option<PortCompletion> {
         self.take_first_done(which)
     }
 
     fn arm(&mut self) -> Result<(), CallError> {
-        self.ask_for_signs()
+        self.arm_queues()
     }
 
-    fn sign(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.sign.as_fd())
+    fn event_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.event_fd.as_fd())
     }
 
-    fn take_signs(&mut self) {
-        self.take_all_signs();
+    fn ack_events(&mut self) {
+        self.ack_all_events();
     }
 
     fn next_event(&mut self) -> Option<PortEvent> {
@@ -484,7 +484,7 @@ fn facts(
         reads: found.reads,
         atomics: limits.atomic_cap != IBV_ATOMIC_NONE && found.reads != 0,
         depth: depths.sends,
-        reads_lie: found.in_software,
+        has_unreliable_reads: found.in_software,
         in_software: found.in_software,
         terms: *terms,
         partition: found.partition,
@@ -506,7 +506,12 @@ fn update(facts: &mut PortAttr, found: &DiscoveredPort) {
         facts.rate_mbps = found.rate_mbps;
         facts.partition = found.partition;
     }
-    let entries: Vec<_> = found.gids.all.iter().map(|judged| judged.entry).collect();
+    let entries: Vec<_> = found
+        .gids
+        .all
+        .iter()
+        .map(|candidate| candidate.entry)
+        .collect();
     let kept = gid::place_of(facts.gid, &entries).map(|place| (facts.gid, place));
     let chosen = found.gids.best().map(|best| {
         let place = u8::try_from(best.entry.index).unwrap_or(u8::MAX);
@@ -583,7 +588,7 @@ mod tests {
             reads: 16,
             atomics: true,
             depth: 64,
-            reads_lie: false,
+            has_unreliable_reads: false,
             in_software: false,
             terms: NetTerms::DEFAULT,
             partition: 0,

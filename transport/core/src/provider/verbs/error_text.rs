@@ -69,7 +69,7 @@ impl fmt::Display for OpenError {
                 count,
             } => write!(f, "{device} has no port {port}: its ports are 1 to {count}"),
             Self::Unfit { found, why } => {
-                let why = found.unfit_in_words(*why);
+                let why = found.unfit_text(*why);
                 write!(f, "{}:{} cannot be used: {why}", found.device, found.port)
             }
             Self::Call {
@@ -85,11 +85,11 @@ impl std::error::Error for OpenError {}
 
 impl DiscoveredPort {
     /// Why the port cannot be used; for lack of a usable GID, the reason for each of them.
-    pub(super) fn unfit_in_words(&self, why: Unfit) -> String {
+    pub(super) fn unfit_text(&self, why: Unfit) -> String {
         let mut words = why.to_string();
         let gids = self.gids.all.iter().enumerate();
-        for (at, judged) in gids.filter(|_| why == Unfit::NoGid) {
-            let gid = gid::in_words(judged.entry.gid);
+        for (at, candidate) in gids.filter(|_| why == Unfit::NoGid) {
+            let gid = gid::to_text(candidate.entry.gid);
             words.push_str(&format!("; {gid} is {}", self.gids.why(at)));
         }
         words
@@ -106,12 +106,12 @@ impl fmt::Display for Unfit {
             Self::Down(state @ (2 | 3)) => write!(
                 f,
                 "the port is {}; no manager of the subnet has made it active (is opensm running?)",
-                state_in_words(*state)
+                state_text(*state)
             ),
             Self::Down(state) => write!(
                 f,
                 "the port is {}; look at its cable and at `ip link` or `ibstat`",
-                state_in_words(*state)
+                state_text(*state)
             ),
             Self::NoGid => f.write_str(
                 "no address in its table serves (RoCE v2 on an interface that is up); give the interface an address, or let RMPI_NET_GID_INDEX name its place",
@@ -125,7 +125,7 @@ impl fmt::Display for Unfit {
 }
 
 /// A value of `enum ibv_port_state`.
-pub(crate) fn state_in_words(state: u32) -> &'static str {
+pub(crate) fn state_text(state: u32) -> &'static str {
     match state {
         1 => "down",
         2 => "initializing",
@@ -153,8 +153,9 @@ impl std::error::Error for CallError {}
 fn remedy(error: &CallError) -> Option<&'static str> {
     const UNREACHED: [i32; 3] = [libc::ETIMEDOUT, libc::EHOSTUNREACH, libc::ENETUNREACH];
     const STALE: [i32; 3] = [libc::EINVAL, libc::ENOENT, libc::ENODEV];
-    let of_way = ["ibv_create_ah", "ibv_modify_qp"].contains(&error.call);
-    let of_room = ["ibv_create_qp", "ibv_create_cq", "ibv_create_srq"].contains(&error.call);
+    let is_path_call = ["ibv_create_ah", "ibv_modify_qp"].contains(&error.call);
+    let is_capacity_call =
+        ["ibv_create_qp", "ibv_create_cq", "ibv_create_srq"].contains(&error.call);
     Some(match (error.call, error.errno) {
         ("ibv_get_device_list", libc::ENOSYS) => {
             "the kernel has no RDMA support: load the adapter's driver and ib_uverbs"
@@ -169,13 +170,13 @@ fn remedy(error: &CallError) -> Option<&'static str> {
             "the limit of locked memory is too small (ulimit -l); make it unlimited"
         }
         ("ibv_reg_mr", libc::EFAULT) => "the memory is not mapped, or cannot be written",
-        (_, libc::ENOMEM | libc::ENOSPC) if of_room => {
+        (_, libc::ENOMEM | libc::ENOSPC) if is_capacity_call => {
             "the device has no room for more, or the limit of locked memory is too small (ulimit -l)"
         }
-        (_, errno) if of_way && UNREACHED.contains(&errno) => {
+        (_, errno) if is_path_call && UNREACHED.contains(&errno) => {
             "the other host's address does not answer: try `ping` and `ip route get` with it"
         }
-        (_, errno) if of_way && STALE.contains(&errno) => {
+        (_, errno) if is_path_call && STALE.contains(&errno) => {
             "the port's own address has changed or gone, or the other one cannot be reached from it"
         }
         (_, libc::EIO | libc::ENODEV) => "the device has failed or was taken away",
@@ -251,9 +252,7 @@ impl PairEnds<'_> {
     /// The remote end.
     fn there(&self) -> String {
         let host = self.peer_host.map(|host| format!(" on {host}"));
-        let address = self
-            .address
-            .map(|at| format!(" ({})", address_in_words(at)));
+        let address = self.address.map(|at| format!(" ({})", address_text(at)));
         format!(
             "{}{}{}",
             self.peer(),
@@ -282,16 +281,16 @@ fn own_address(facts: &PortAttr) -> String {
     match facts.link {
         LinkLayer::Ethernet => format!(
             "RoCE v2, GID {} at index {}",
-            gid::in_words(facts.gid),
+            gid::to_text(facts.gid),
             facts.gid_index
         ),
         LinkLayer::Infiniband => format!("InfiniBand, LID {}", facts.lid),
     }
 }
 
-fn address_in_words(address: &PortAddress) -> String {
+fn address_text(address: &PortAddress) -> String {
     match address.link {
-        LinkLayer::Ethernet => format!("GID {}", gid::in_words(address.gid)),
+        LinkLayer::Ethernet => format!("GID {}", gid::to_text(address.gid)),
         LinkLayer::Infiniband => format!("LID {}", address.lid),
     }
 }
@@ -304,7 +303,7 @@ pub(crate) fn of_failure(
     ends: &PairEnds<'_>,
 ) -> String {
     let (here, there) = (ends.here(), ends.there());
-    let (said, cause) = status_in_words(status);
+    let (said, cause) = status_text(status);
     let remedy = match status {
         WorkStatus::RetryExceeded => format!(
             "; {}; is the process still there, are the cable and the switch's lossless class in order?",
@@ -325,13 +324,13 @@ pub(crate) fn of_failure(
 }
 
 /// Message for a path MTU of `found` bytes where both ports support `most`.
-pub(crate) fn of_narrow_way(found: u32, most: u32, ends: &PairEnds<'_>) -> String {
+pub(crate) fn of_narrow_path(found: u32, most: u32, ends: &PairEnds<'_>) -> String {
     let host = |name: Option<&str>, at: String| match name {
         Some(name) if !name.is_empty() => format!("host {name} ({at})"),
         _ => at,
     };
     let here = host(Some(ends.host), own_address(ends.facts));
-    let there = ends.address.map_or_else(String::new, address_in_words);
+    let there = ends.address.map_or_else(String::new, address_text);
     let there = host(ends.peer_host, there);
     let trial = match ends.address {
         Some(at) if at.link == LinkLayer::Ethernet => {
@@ -349,7 +348,7 @@ pub(crate) fn of_narrow_way(found: u32, most: u32, ends: &PairEnds<'_>) -> Strin
 }
 
 /// The meaning of a status, and rdma-core's name for it.
-fn status_in_words(status: WorkStatus) -> (&'static str, String) {
+fn status_text(status: WorkStatus) -> (&'static str, String) {
     let (said, name) = match status {
         WorkStatus::Success => ("it has not", "success"),
         WorkStatus::Flushed => (
@@ -438,7 +437,7 @@ mod tests {
             reads: 16,
             atomics: true,
             depth: 64,
-            reads_lie: false,
+            has_unreliable_reads: false,
             in_software: false,
             terms: NetTerms::DEFAULT,
             partition: 0,
@@ -486,7 +485,7 @@ mod tests {
             address: Some(&address),
         };
         assert_eq!(
-            of_narrow_way(1024, 4096, &ends),
+            of_narrow_path(1024, 4096, &ends),
             "packets of 4096 bytes do not arrive between host alpha (RoCE v2, GID ::ffff:10.0.0.1 at index 3) and host beta \
              (GID ::ffff:10.0.0.2), though both ports carry them; those of 1024 bytes do and are used, which makes large messages \
              slower. Something between the two has a smaller MTU: `ping -M do -s 4132 10.0.0.2` and `tracepath -n 10.0.0.2` look \
@@ -501,7 +500,7 @@ mod tests {
             address: Some(&infiniband),
             ..ends
         };
-        let words = of_narrow_way(1024, 4096, &ends);
+        let words = of_narrow_path(1024, 4096, &ends);
         assert!(words.contains(" and LID 12, though"), "{words}");
         assert!(words.contains("`ibtracert`"), "{words}");
     }

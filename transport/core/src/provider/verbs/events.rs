@@ -8,7 +8,7 @@ use super::links::{VerbsLinkEvent, VerbsLinks};
 use super::peer::VerbsPeer;
 use super::peer_port::PeerPort;
 use super::port::{PortEvent, VerbsPort};
-use super::rail::RailPeer;
+use super::rail::PeerPath;
 use super::wire::Say;
 
 impl<P: VerbsPort> VerbsLinks<P> {
@@ -16,7 +16,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
     #[cold]
     pub(super) fn take_events(&mut self, rail: usize) {
         while let Some(event) = self.rails[rail].port.next_event() {
-            self.schedule.stir();
+            self.schedule.note_activity();
             let was_down = self.rails[rail].is_down;
             let is_news = match event {
                 PortEvent::Other(_) | PortEvent::QueuePairLost(_) => false,
@@ -27,21 +27,21 @@ impl<P: VerbsPort> VerbsLinks<P> {
             };
             if is_news {
                 let words = error_text::of_event(event, self.rails[rail].port.facts());
-                self.news.complain(words);
+                self.notices.complain(words);
             }
             match event {
                 PortEvent::Other(_) => {}
                 PortEvent::PortDown => {
                     self.rails[rail].is_down = true;
                     if is_news {
-                        self.news.note_change(self.rails.change(rail, false));
+                        self.notices.note_change(self.rails.change(rail, false));
                     }
                     self.leave_rail(number_of(rail));
                 }
                 PortEvent::PortUp | PortEvent::AddressChanged => {
                     self.rails[rail].is_down &= event != PortEvent::PortUp;
                     if is_news && event == PortEvent::PortUp {
-                        self.news.note_change(self.rails.change(rail, true));
+                        self.notices.note_change(self.rails.change(rail, true));
                     }
                     self.find_port_again(rail);
                 }
@@ -71,7 +71,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
             return false;
         }
         self.rails[rail].has_moved |= is_elsewhere;
-        self.sides.forget_ways(rail, &mut self.rails);
+        self.sides.drop_handles(rail, &mut self.rails);
         for index in self.pairs.places() {
             let line = self.pairs.line(index);
             let Some(line) = line.filter(|line| line.at() == rail) else {
@@ -86,18 +86,18 @@ impl<P: VerbsPort> VerbsLinks<P> {
             }
         }
         if is_elsewhere {
-            self.tell_of_move(number_of(rail));
+            self.announce_address(number_of(rail));
         }
         true
     }
 
     /// Sends a rail's new address to all peers: their packets still go to the old one.
-    fn tell_of_move(&mut self, rail: u8) {
+    fn announce_address(&mut self, rail: u8) {
         for peer in self.sides.peers() {
             let side = self.sides.get(peer);
             let link = side.and_then(|side| side.link(rail));
             if link.is_some_and(|link| link.address.is_some()) {
-                self.say(RailPeer { peer, rail }, Say::Ack { asks: true });
+                self.say(PeerPath { peer, rail }, Say::Ack { asks: true });
             }
         }
     }
@@ -113,7 +113,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
             self.hosts.here()
         );
         self.rails.lose(rail, why);
-        self.news.note_change(self.rails.change(rail, false));
+        self.notices.note_change(self.rails.change(rail, false));
         let is_all_lost = self.rails.is_all_lost();
         if !is_all_lost {
             self.leave_rail(number_of(rail));
@@ -127,17 +127,18 @@ impl<P: VerbsPort> VerbsLinks<P> {
             let is_over = side.filter(is_known).is_some_and(is_over);
             if is_over && (is_all_lost || !self.leave_for_ever(peer)) {
                 let rail = number_of(rail);
-                self.lose_with_all(RailPeer { peer, rail });
+                self.lose_with_all(PeerPath { peer, rail });
             }
         }
         if is_all_lost {
-            self.upshots.push_back(VerbsLinkEvent::AllLost { is_gone });
+            self.link_events
+                .push_back(VerbsLinkEvent::AllLost { is_gone });
         }
     }
 
     /// Gives up a peer whose rail is lost.
     #[cold]
-    pub(super) fn lose_with_all(&mut self, line: RailPeer) {
+    pub(super) fn lose_with_all(&mut self, line: PeerPath) {
         let lost = self.rails[line.at()].lost.take();
         let why = lost.as_deref().unwrap_or("the network is lost");
         self.lose(line.peer, why);

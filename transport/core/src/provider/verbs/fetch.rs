@@ -19,7 +19,7 @@ use std::collections::HashMap;
 use super::arrive::{FETCH, FETCHED, KEYS};
 use super::keys::{Keys, Regions, name_of};
 use super::port::{PortAttr, VerbsPort};
-use super::rail::{MOST_RAILS, RailPeer};
+use super::rail::{MOST_RAILS, PeerPath};
 use super::rails::Rails;
 use super::settings::Rendezvous;
 use super::streams::VerbsStreams;
@@ -42,7 +42,7 @@ pub(super) struct Fetch {
 
 /// A read requested by a peer: the number of its request, and the export it reads.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Errand {
+pub(super) struct PeerFetch {
     pub(super) number: u64,
     /// Check value of the export's key.
     pub(super) check: u64,
@@ -64,7 +64,7 @@ impl Fetches {
     }
 
     /// Sets which side moves large data.
-    pub(super) fn meet_by(&mut self, rendezvous: Rendezvous) {
+    pub(super) fn set_rendezvous(&mut self, rendezvous: Rendezvous) {
         self.rendezvous = rendezvous;
     }
 
@@ -174,11 +174,11 @@ impl VerbsTransfers {
         };
         self.fetches.all.insert(number, fetch);
         let body = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        streams.write_letter(peer, head(FETCH, number, 0), body);
+        streams.send_control(peer, head(FETCH, number, 0), body);
     }
 
     /// Ends a read that its owner reports as done.
-    fn hear_fetched<P: VerbsPort>(
+    fn take_fetched<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
         peer: u32,
@@ -231,7 +231,7 @@ impl VerbsTransfers {
 impl VerbsTransfers {
     /// Dispatches a control packet of the provider.
     #[cold]
-    pub(super) fn hear_internal<P: VerbsPort>(
+    pub(super) fn take_control<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
         peer: u32,
@@ -242,9 +242,9 @@ impl VerbsTransfers {
         let words = words.map(u64::from_le);
         let [a, b, c, d, ..] = words;
         match (made.kind, usize::from(bytes)) {
-            (KEYS, _) => self.hear_keys(streams, peer, made.word, [a, b, c, d]),
+            (KEYS, _) => self.take_keys(streams, peer, made.word, [a, b, c, d]),
             (FETCH, FETCH_BYTES) => self.serve(streams, peer, made.word, words),
-            (FETCHED, 0) => self.hear_fetched(streams, peer, made.word, made.flags),
+            (FETCHED, 0) => self.take_fetched(streams, peer, made.word, made.flags),
             _ => streams.links.counts.refused.add(1),
         }
     }
@@ -266,12 +266,12 @@ impl VerbsTransfers {
         {
             return self.answer_fetch(streams, peer, number, WorkOutcome::BadKey);
         }
-        if self.works.len() >= MOST_ERRANDS {
+        if self.works.len() >= MOST_PEER_FETCHES {
             return self.answer_fetch(streams, peer, number, WorkOutcome::Unreachable);
         }
         // The peer's device checks the keys of its memory.
         let keys = [ab, ab >> 32, cd, cd >> 32].map(low);
-        let errand = Errand { number, check };
+        let errand = PeerFetch { number, check };
         let work = self.errand(peer, (address, bytes), (target, keys), errand);
         self.begin_work(streams, work);
     }
@@ -281,7 +281,7 @@ impl VerbsTransfers {
         peer: u32,
         (base, bytes): (u64, u64),
         (target, keys): (u64, Keys),
-        errand: Errand,
+        errand: PeerFetch,
     ) -> Work {
         let serial = self.works.next_serial();
         Work {
@@ -301,7 +301,7 @@ impl VerbsTransfers {
         number: u64,
         outcome: WorkOutcome,
     ) {
-        if streams.letters.count_to(peer) >= 2 * MOST_ERRANDS {
+        if streams.control.count_to(peer) >= 2 * MOST_PEER_FETCHES {
             streams.links.counts.refused.add(1);
             return;
         }
@@ -310,7 +310,7 @@ impl VerbsTransfers {
             WorkOutcome::BadKey => BAD_KEY,
             WorkOutcome::Unreachable | WorkOutcome::Unknown => UNREACHABLE,
         };
-        streams.write_letter(peer, head(FETCHED, number, outcome), Vec::new());
+        streams.send_control(peer, head(FETCHED, number, outcome), Vec::new());
     }
 
     /// Ends a peer's requests for memory that is being withdrawn (F1). `true`: a device still reads it.
@@ -332,7 +332,7 @@ impl VerbsTransfers {
             }
             work.outcome = WorkOutcome::BadKey;
             let (rail, is_idle) = (work.rail, work.under_way == 0);
-            if let Some(link) = streams.links.sides.link(RailPeer { peer, rail }) {
+            if let Some(link) = streams.links.sides.link(PeerPath { peer, rail }) {
                 link.waiting.retain(|waiting| *waiting != index);
             }
             // The completion of requests in flight shows when the device has stopped reading.
@@ -374,7 +374,7 @@ const UNREACHABLE: u16 = 1;
 const BAD_KEY: u16 = 2;
 /// Most works of this process while peers' requests are among them; further requests are refused, and their data must
 /// be sent.
-const MOST_ERRANDS: usize = 4096;
+const MOST_PEER_FETCHES: usize = 4096;
 /// Interval of probes, in nanoseconds.
 pub(super) const TRY_EVERY_NS: u64 = 1_000_000_000;
 

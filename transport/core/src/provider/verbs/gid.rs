@@ -94,7 +94,7 @@ pub(super) struct Merit {
     /// It was chosen before.
     keeps: bool,
     /// Packets leave through its interface.
-    on_the_way: bool,
+    on_route: bool,
     /// Its interface is visible.
     is_seen: bool,
     is_ipv4: bool,
@@ -126,7 +126,7 @@ impl GidChoice {
             let interface = table.interface_of(entry);
             let merit = Merit {
                 keeps: keep == Some(entry.gid),
-                on_the_way: interface.is_some_and(|found| route == HostRoute::Through(found.index)),
+                on_route: interface.is_some_and(|found| route == HostRoute::Through(found.index)),
                 is_seen: interface.is_some(),
                 is_ipv4: as_ipv4(entry.gid).is_some(),
                 place: Reverse(entry.index),
@@ -147,16 +147,16 @@ impl GidChoice {
         if places == GidPlaces::ANY {
             return self;
         }
-        for judged in &mut self.all {
+        for candidate in &mut self.all {
             let merit = Merit {
                 keeps: false,
-                on_the_way: false,
-                is_seen: judged.interface.is_some(),
-                is_ipv4: as_ipv4(judged.entry.gid).is_some(),
-                place: Reverse(judged.entry.index),
+                on_route: false,
+                is_seen: candidate.interface.is_some(),
+                is_ipv4: as_ipv4(candidate.entry.gid).is_some(),
+                place: Reverse(candidate.entry.index),
             };
-            judged.verdict = match judged.verdict {
-                _ if !places.has(judged.entry.index) => Err(GidFault::NotNamed),
+            candidate.verdict = match candidate.verdict {
+                _ if !places.has(candidate.entry.index) => Err(GidFault::NotNamed),
                 Err(GidFault::LinkLocal | GidFault::NotFirst) => Ok(merit),
                 verdict => verdict,
             };
@@ -172,12 +172,12 @@ impl GidChoice {
 
     /// Why this entry was chosen or not.
     pub(super) fn why(&self, at: usize) -> String {
-        let judged = &self.all[at];
-        let place = judged.interface.as_deref();
-        match (judged.verdict, self.best()) {
-            (Err(fault), _) => fault.in_words(place),
-            (Ok(merit), Some(best)) if best == judged => {
-                format!("chosen: {}", merit.in_words(place))
+        let candidate = &self.all[at];
+        let place = candidate.interface.as_deref();
+        match (candidate.verdict, self.best()) {
+            (Err(fault), _) => fault.to_text(place),
+            (Ok(merit), Some(best)) if best == candidate => {
+                format!("chosen: {}", merit.to_text(place))
             }
             (Ok(merit), best) => {
                 let best = best.and_then(|best| best.verdict.ok()).unwrap_or(merit);
@@ -189,14 +189,14 @@ impl GidChoice {
 
 fn best_of(all: &[GidCandidate]) -> Option<usize> {
     let kept = all.iter().enumerate();
-    let kept = kept.filter_map(|(at, judged)| Some((judged.verdict.ok()?, at)));
+    let kept = kept.filter_map(|(at, candidate)| Some((candidate.verdict.ok()?, at)));
     kept.max().map(|(_, at)| at)
 }
 
 impl GidCandidate {
     /// Whether it is usable, and packets leave through its interface.
-    pub(super) fn is_on_the_way(&self) -> bool {
-        self.verdict.is_ok_and(|merit| merit.on_the_way)
+    pub(super) fn is_on_route(&self) -> bool {
+        self.verdict.is_ok_and(|merit| merit.on_route)
     }
 }
 
@@ -239,12 +239,12 @@ impl GidTable<'_> {
 }
 
 impl Merit {
-    fn in_words(self, interface: Option<&str>) -> String {
+    fn to_text(self, interface: Option<&str>) -> String {
         let mut reasons = Vec::new();
         if self.keeps {
             reasons.push("it is the one that others know".into());
         }
-        if self.on_the_way {
+        if self.on_route {
             reasons.push(format!(
                 "packets leave through {}",
                 interface.unwrap_or("its interface")
@@ -263,9 +263,7 @@ impl Merit {
     fn behind(self, best: Self) -> &'static str {
         match () {
             () if best.keeps && !self.keeps => "others know the chosen one",
-            () if best.on_the_way && !self.on_the_way => {
-                "packets do not leave through its interface"
-            }
+            () if best.on_route && !self.on_route => "packets do not leave through its interface",
             () if best.is_seen && !self.is_seen => {
                 "its interface cannot be seen (it belongs to another network namespace)"
             }
@@ -276,7 +274,7 @@ impl Merit {
 }
 
 impl GidFault {
-    fn in_words(self, interface: Option<&str>) -> String {
+    fn to_text(self, interface: Option<&str>) -> String {
         match self {
             Self::NoAddress => "not used: it is empty".into(),
             Self::TooFar => "not used: work requests reach only the first 256 entries".into(),
@@ -319,7 +317,7 @@ pub(super) fn as_ip(gid: Gid) -> IpAddr {
 }
 
 /// A GID in text form.
-pub(super) fn in_words(gid: Gid) -> String {
+pub(super) fn to_text(gid: Gid) -> String {
     Ipv6Addr::from(gid).to_string()
 }
 
@@ -392,7 +390,7 @@ mod tests {
     }
 
     fn chosen(choice: &GidChoice) -> Option<u32> {
-        choice.best().map(|judged| judged.entry.index)
+        choice.best().map(|candidate| candidate.entry.index)
     }
 
     #[test]
@@ -515,6 +513,6 @@ mod tests {
     fn an_address_of_ipv4_is_told_from_one_of_ipv6() {
         assert_eq!(as_ip(gid("10.0.0.1")).to_string(), "10.0.0.1");
         assert_eq!(as_ip(gid("2001:db8::1")).to_string(), "2001:db8::1");
-        assert_eq!(in_words(gid("10.0.0.1")), "::ffff:10.0.0.1");
+        assert_eq!(to_text(gid("10.0.0.1")), "::ffff:10.0.0.1");
     }
 }

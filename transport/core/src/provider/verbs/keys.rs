@@ -27,11 +27,11 @@ pub(super) struct PeerKeys(VecDeque<(u32, RemoteKey, Keys)>);
 
 impl PeerKeys {
     /// Most memory of it, in bytes.
-    pub(super) const MOST_BYTES: usize = MOST_TOLD * size_of::<(u32, RemoteKey, Keys)>();
+    pub(super) const MOST_BYTES: usize = MOST_KEPT_KEYS * size_of::<(u32, RemoteKey, Keys)>();
 
     fn put(&mut self, peer: u32, key: RemoteKey, keys: Keys) {
         self.0.retain(|told| (told.0, told.1) != (peer, key));
-        if self.0.len() == MOST_TOLD {
+        if self.0.len() == MOST_KEPT_KEYS {
             self.0.pop_front();
         }
         self.0.push_back((peer, key, keys));
@@ -43,9 +43,9 @@ impl PeerKeys {
         found.map(|(_, _, keys)| *keys)
     }
 
-    /// The keys to a peer's memory, one of which is `key`. `may_be_told`: the peer may have sent the others.
-    pub(super) fn keys_to(&self, peer: u32, key: RemoteKey, may_be_told: bool) -> Keys {
-        let told = may_be_told.then(|| self.of(peer, key)).flatten();
+    /// The keys to a peer's memory, one of which is `key`. `may_have_more`: the peer may have sent the others.
+    pub(super) fn keys_to(&self, peer: u32, key: RemoteKey, may_have_more: bool) -> Keys {
+        let told = may_have_more.then(|| self.of(peer, key)).flatten();
         let mut keys = told.unwrap_or_default();
         keys[usize::from(rail_of(key.check))] = low(key.check);
         keys
@@ -86,7 +86,7 @@ impl VerbsTransfers {
             && bytes >= streams.links.limits.striped_bytes
             && !streams.links.sides.of(peer.0).others().is_empty()
         {
-            self.tell_keys(streams, peer.0, key, &regions);
+            self.send_keys(streams, peer.0, key, &regions);
         }
         key
     }
@@ -133,7 +133,7 @@ impl VerbsTransfers {
     }
 
     /// Sends a peer the keys for the other rails, if there is room.
-    fn tell_keys<P: VerbsPort>(
+    fn send_keys<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
         peer: u32,
@@ -165,7 +165,7 @@ impl VerbsTransfers {
 
     /// Records keys that a peer has sent.
     #[cold]
-    pub(super) fn hear_keys<P: VerbsPort>(
+    pub(super) fn take_keys<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
         peer: u32,
@@ -283,7 +283,7 @@ pub(super) fn low(word: u64) -> u32 {
 const RAIL_SHIFT: u32 = 32;
 const SEAL_SHIFT: u32 = 34;
 /// Number of memory ranges whose keys are kept.
-const MOST_TOLD: usize = 256;
+const MOST_KEPT_KEYS: usize = 256;
 /// Length of a packet with keys, in bytes.
 const KEYS_BYTES: usize = 16 + 4 * MOST_RAILS;
 
@@ -308,7 +308,7 @@ mod tests {
     fn the_newest_keys_are_remembered() {
         let mut told = PeerKeys::default();
         let key = |address| sealed(address, 8, 0, 1, (0, 1));
-        for address in 0..=MOST_TOLD as u64 {
+        for address in 0..=MOST_KEPT_KEYS as u64 {
             told.put(7, key(address), [1, 2, 3, 4]);
         }
         assert_eq!(told.of(7, key(0)), None);
@@ -316,6 +316,6 @@ mod tests {
         assert_eq!(told.of(8, key(1)), None, "another peer's");
         told.put(7, key(1), [5; 4]);
         let now = (told.of(7, key(1)), told.0.len());
-        assert_eq!(now, (Some([5; 4]), MOST_TOLD));
+        assert_eq!(now, (Some([5; 4]), MOST_KEPT_KEYS));
     }
 }

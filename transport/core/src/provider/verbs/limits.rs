@@ -138,10 +138,12 @@ impl NetTerms {
 
     /// The acknowledgement timeout as an exponent, as queue pairs take it: 4.096 µs × 2^n, rounded up. At most 27, so
     /// that it can grow after a break.
-    pub(super) fn patience(&self) -> u8 {
+    pub(super) fn timeout_exp(&self) -> u8 {
         let us = u64::from(self.answer_ms) * 1000;
         let reaches = |power: &u8| 4096 << power >= us * 1000;
-        (1..MOST_PATIENCE).find(reaches).unwrap_or(MOST_PATIENCE)
+        (1..MOST_TIMEOUT_EXP)
+            .find(reaches)
+            .unwrap_or(MOST_TIMEOUT_EXP)
     }
 
     /// The delay that a receiver without buffers requests, in the encoding of IBTA vol. 1 section 9.7.5.2.8: 1 is 10
@@ -189,7 +191,7 @@ fn not_ready_us(code: u8) -> u32 {
 }
 
 /// 4.096 µs × 2^27 is nine minutes; four more fit into five bits.
-const MOST_PATIENCE: u8 = 27;
+const MOST_TIMEOUT_EXP: u8 = 27;
 
 #[cfg(test)]
 mod tests {
@@ -197,19 +199,19 @@ mod tests {
 
     #[test]
     fn times_are_rounded_up_to_what_queue_pairs_can_be_told() {
-        let patience = |answer_ms| {
+        let timeout_exp = |answer_ms| {
             let terms = NetTerms {
                 answer_ms,
                 ..NetTerms::DEFAULT
             };
-            terms.patience()
+            terms.timeout_exp()
         };
         // 1.05, 67.1, 134.2 ms and so on.
         assert_eq!(
-            [1, 2, 67, 68, 134, 135].map(patience),
+            [1, 2, 67, 68, 134, 135].map(timeout_exp),
             [8, 9, 14, 15, 15, 16]
         );
-        assert_eq!((patience(0), patience(u32::MAX)), (1, 27));
+        assert_eq!((timeout_exp(0), timeout_exp(u32::MAX)), (1, 27));
         let timer = |not_ready_us| {
             let terms = NetTerms {
                 not_ready_us,

@@ -39,12 +39,12 @@ pub(super) struct VerbsLinks<P: VerbsPort> {
     pub(super) sides: PeerTable,
     pub(super) sends: SendPool,
     pub(super) pairs: ReliablePairs,
-    pub(super) strangers: UnresolvedPeers,
+    pub(super) unresolved: UnresolvedPeers,
     pub(super) hosts: HostNames,
-    pub(super) news: VerbsNotices,
+    pub(super) notices: VerbsNotices,
     pub(super) schedule: Schedule,
     /// Events not yet handled by `VerbsTransfers`, oldest first.
-    pub(super) upshots: VecDeque<VerbsLinkEvent>,
+    pub(super) link_events: VecDeque<VerbsLinkEvent>,
     pub(super) counts: Arc<NetCounts>,
 }
 
@@ -94,10 +94,10 @@ impl<P: VerbsPort> VerbsLinks<P> {
             sides: PeerTable::new(me, peers, key),
             sends,
             pairs: ReliablePairs::default(),
-            strangers: UnresolvedPeers::default(),
+            unresolved: UnresolvedPeers::default(),
             hosts: HostNames::new(wait::host_name()),
-            news: VerbsNotices::from(words),
-            upshots: VecDeque::new(),
+            notices: VerbsNotices::from(words),
+            link_events: VecDeque::new(),
             counts,
         })
     }
@@ -110,18 +110,18 @@ impl<P: VerbsPort> VerbsLinks<P> {
     }
 
     /// Queues [`VerbsLinkEvent::GoOn`].
-    pub(super) fn may_go_on(&mut self, peer: u32) {
-        self.upshots.push_back(VerbsLinkEvent::GoOn { peer });
+    pub(super) fn queue_go_on(&mut self, peer: u32) {
+        self.link_events.push_back(VerbsLinkEvent::GoOn { peer });
     }
 
     /// Whether a [`VerbsLinkEvent::Rebind`] of the peer is queued.
     pub(super) fn is_to_rebind(&self, peer: u32) -> bool {
-        self.upshots.contains(&VerbsLinkEvent::Rebind { peer })
+        self.link_events.contains(&VerbsLinkEvent::Rebind { peer })
     }
 
     /// Queues [`VerbsLinkEvent::Part`].
     pub(super) fn part_is_back(&mut self, work: u32, bytes: u32, status: WorkStatus) {
-        self.upshots.push_back(VerbsLinkEvent::Part {
+        self.link_events.push_back(VerbsLinkEvent::Part {
             work,
             bytes,
             status,
@@ -131,7 +131,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
     #[cold]
     pub(super) fn complain_of_registration(&mut self, error: &CallError, bytes: u64) {
         let facts = self.rails[0].port.facts();
-        self.news.complain_of_registration(error, facts, bytes);
+        self.notices.complain_of_registration(error, facts, bytes);
     }
 
     /// Memory with `rails` rails before any peer, in bytes.
@@ -144,7 +144,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
     pub(super) fn bytes(&self) -> usize {
         self.fixed_bytes(self.rails.len())
             + self.sides.bytes()
-            + self.strangers.bytes()
+            + self.unresolved.bytes()
             + self.pairs.bytes(&self.limits)
             + self.sends.bytes()
             + self.rails.received_bytes()
@@ -162,7 +162,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
     /// Returns address handles and send slots to the ports.
     pub(super) fn close(&mut self) {
         for rail in 0..self.rails.len() {
-            self.sides.forget_ways(rail, &mut self.rails);
+            self.sides.drop_handles(rail, &mut self.rails);
         }
         self.sends.retire(&mut self.rails);
     }

@@ -9,7 +9,7 @@ use super::address::LinkLayer;
 use super::bounce::Bounces;
 use super::choose::{fit, is_allowed, rails};
 use super::device::{DiscoveredDevice, DiscoveredPort, list};
-use super::error_text::{of_registration, remedy_of, state_in_words};
+use super::error_text::{of_registration, remedy_of, state_text};
 use super::fetch::POOR_READS;
 use super::gid::{self, HostInterface, HostRoute};
 use super::pair::ReliablePair;
@@ -65,12 +65,12 @@ pub(super) fn cannot_open(error: &CallError, facts: &PortAttr) -> String {
 
 fn told(port: &DiscoveredPort, devices: &str, route: HostRoute) -> PortReport {
     let best = port.gids.best();
-    let gid = |(at, judged): (usize, &gid::GidCandidate)| Gid {
-        index: judged.entry.index,
-        text: gid::in_words(judged.entry.gid),
-        kind: judged.entry.kind.to_string(),
-        interface: judged.interface.clone(),
-        is_chosen: best == Some(judged),
+    let gid = |(at, candidate): (usize, &gid::GidCandidate)| Gid {
+        index: candidate.entry.index,
+        text: gid::to_text(candidate.entry.gid),
+        kind: candidate.entry.kind.to_string(),
+        interface: candidate.interface.clone(),
+        is_chosen: best == Some(candidate),
         why: port.gids.why(at),
     };
     let is_asked = port.link == Some(LinkLayer::Ethernet) && matches!(route, HostRoute::Through(_));
@@ -81,7 +81,7 @@ fn told(port: &DiscoveredPort, devices: &str, route: HostRoute) -> PortReport {
             Some(LinkLayer::Infiniband) => "InfiniBand",
             None => "neither InfiniBand nor Ethernet",
         },
-        state: state_in_words(port.state),
+        state: state_text(port.state),
         lid: (port.link == Some(LinkLayer::Infiniband)).then_some(port.lid),
         packet_bytes: port.packet_bytes,
         rate_mbps: port.rate_mbps,
@@ -89,7 +89,7 @@ fn told(port: &DiscoveredPort, devices: &str, route: HostRoute) -> PortReport {
         gids: port.gids.all.iter().enumerate().map(gid).collect(),
         unfit: port.unfit.map(|why| why.to_string()),
         is_allowed: is_allowed(port, devices),
-        leads_there: is_asked.then(|| best.is_some_and(gid::GidCandidate::is_on_the_way)),
+        leads_there: is_asked.then(|| best.is_some_and(gid::GidCandidate::is_on_route)),
     }
 }
 
@@ -271,7 +271,7 @@ mod tests {
             reads: 16,
             atomics: true,
             depth: 64,
-            reads_lie: false,
+            has_unreliable_reads: false,
         };
         let failed = |call| CallError {
             call,

@@ -4,19 +4,24 @@
 //! moment, and then waits forever. A queue pair without a completion for longer than all its limits allow is broken
 //! here, as its device should have done.
 
-use super::ledger::SendLedger;
+use super::posted::PostedRequests;
 
 /// Detects that the completions of a queue pair have stopped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct CompletionWatch {
-    /// [`SendLedger::progress`], and the time since which it has had this value.
+    /// [`PostedRequests::progress`], and the time since which it has had this value.
     progress: (u32, bool),
     since_ns: u64,
 }
 
 impl CompletionWatch {
-    /// Whether a completion is overdue. `patience`: the queue pair's acknowledgement timeout, as an exponent.
-    pub(super) fn is_late(&mut self, ledger: &SendLedger, patience: u8, now_ns: u64) -> bool {
+    /// Whether a completion is overdue. `timeout_exp`: the queue pair's acknowledgement timeout, as an exponent.
+    pub(super) fn is_late(
+        &mut self,
+        ledger: &PostedRequests,
+        timeout_exp: u8,
+        now_ns: u64,
+    ) -> bool {
         let progress = ledger.progress();
         if !progress.1 || progress != self.progress {
             *self = Self {
@@ -26,7 +31,7 @@ impl CompletionWatch {
             return false;
         }
         let waited_ns = now_ns.saturating_sub(self.since_ns);
-        let limit_ns = GRACE_NS + (MOST_ANSWERS << patience);
+        let limit_ns = GRACE_NS + (MOST_ANSWERS << timeout_exp);
         waited_ns > limit_ns && waited_ns > limit_ns + NS_OF_BYTE * ledger.bytes()
     }
 }
@@ -41,19 +46,19 @@ const NS_OF_BYTE: u64 = 100;
 
 #[cfg(test)]
 mod tests {
-    use super::super::ledger::PostedRequest;
+    use super::super::posted::PostedRequest;
     use super::*;
 
     const PART: PostedRequest = PostedRequest::Part {
         work: 0,
         bytes: 1 << 20,
-        doubted: false,
+        unproven: false,
     };
     const SECOND: u64 = 1_000_000_000;
 
     #[test]
     fn a_device_is_late_when_nothing_was_told_for_long() {
-        let (mut watch, mut ledger) = (CompletionWatch::default(), SendLedger::default());
+        let (mut watch, mut ledger) = (CompletionWatch::default(), PostedRequests::default());
         assert!(!watch.is_late(&ledger, 14, 100 * SECOND), "nothing posted");
         ledger.push(PART, true);
         assert!(!watch.is_late(&ledger, 14, 200 * SECOND), "just seen");
@@ -69,7 +74,7 @@ mod tests {
 
     #[test]
     fn nobody_is_late_with_what_was_just_asked_for() {
-        let (mut watch, mut ledger) = (CompletionWatch::default(), SendLedger::default());
+        let (mut watch, mut ledger) = (CompletionWatch::default(), PostedRequests::default());
         ledger.push(PART, false);
         assert!(!watch.is_late(&ledger, 14, 0));
         assert!(!watch.is_late(&ledger, 14, 8 * SECOND), "not asked for");
@@ -79,7 +84,7 @@ mod tests {
 
     #[test]
     fn what_is_large_takes_its_time() {
-        let (mut watch, mut ledger) = (CompletionWatch::default(), SendLedger::default());
+        let (mut watch, mut ledger) = (CompletionWatch::default(), PostedRequests::default());
         for _ in 0..256 {
             ledger.push(PART, true);
         }

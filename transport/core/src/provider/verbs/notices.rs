@@ -15,8 +15,8 @@ use super::port::{CallError, PortAttr};
 pub(super) struct VerbsNotices {
     complaints: VecDeque<String>,
     changes: VecDeque<PortChange>,
-    told_of_registration: bool,
-    told_of_way: bool,
+    has_reported_registration: bool,
+    has_reported_path: bool,
     /// A message that other processes of the job report too.
     remark: Option<String>,
 }
@@ -42,7 +42,7 @@ impl VerbsNotices {
         facts: &PortAttr,
         bytes: u64,
     ) {
-        if std::mem::replace(&mut self.told_of_registration, true) {
+        if std::mem::replace(&mut self.has_reported_registration, true) {
             return;
         }
         let words = error_text::of_registration(error, facts, bytes, LockedMemory::now());
@@ -51,8 +51,8 @@ impl VerbsNotices {
 
     /// Keeps the remark that the path MTU is below the ports', which makes large messages slower; once, since other
     /// paths most likely share the cause.
-    pub(super) fn remark_on_way(&mut self, words: String) {
-        if !std::mem::replace(&mut self.told_of_way, true) {
+    pub(super) fn remark_on_path(&mut self, words: String) {
+        if !std::mem::replace(&mut self.has_reported_path, true) {
             self.remark = Some(words);
         }
     }
@@ -107,35 +107,35 @@ mod tests {
 
     #[test]
     fn the_oldest_complaints_are_kept() {
-        let mut news = VerbsNotices::from(vec!["0".to_owned()]);
+        let mut notices = VerbsNotices::from(vec!["0".to_owned()]);
         for number in 1..=MOST_COMPLAINTS {
-            news.complain(number.to_string());
+            notices.complain(number.to_string());
         }
         let mut told = Vec::new();
-        told.extend(std::iter::from_fn(|| news.next_complaint()));
+        told.extend(std::iter::from_fn(|| notices.next_complaint()));
         assert_eq!(told.len(), MOST_COMPLAINTS);
         assert_eq!((&*told[0], &*told[MOST_COMPLAINTS - 1]), ("0", "15"));
-        assert!(news.is_empty());
+        assert!(notices.is_empty());
     }
 
     #[test]
     fn a_narrow_way_is_told_once() {
-        let mut news = VerbsNotices::default();
-        news.remark_on_way("one".to_owned());
-        assert!(!news.is_empty());
-        assert_eq!(news.next_remark().as_deref(), Some("one"));
-        news.remark_on_way("another".to_owned());
-        assert!(news.is_empty() && news.next_remark().is_none());
+        let mut notices = VerbsNotices::default();
+        notices.remark_on_path("one".to_owned());
+        assert!(!notices.is_empty());
+        assert_eq!(notices.next_remark().as_deref(), Some("one"));
+        notices.remark_on_path("another".to_owned());
+        assert!(notices.is_empty() && notices.next_remark().is_none());
     }
 
     #[test]
     fn the_newest_changes_are_kept() {
-        let mut news = VerbsNotices::default();
+        let mut notices = VerbsNotices::default();
         for number in 0..=64 {
-            news.note_change(change(number));
+            notices.note_change(change(number));
         }
-        assert!(!news.is_empty());
-        let told = std::iter::from_fn(|| news.next_change());
+        assert!(!notices.is_empty());
+        let told = std::iter::from_fn(|| notices.next_change());
         assert!(told.map(|change| change.serving).eq(1..=64));
     }
 }

@@ -8,15 +8,15 @@ use std::mem;
 use session::{AckStall, CarrierNumbers, CarrierState, RecentFailures, Slot};
 
 use super::address::PortAddress;
-use super::ledger::{PostedRequest, SendLedger};
 use super::lost_completions::CompletionWatch;
 use super::peer_table::PeerTable;
 use super::pools::{SendPool, is_datagram};
 use super::port::{
-    CallError, Done, QueuePairHandle, RemotePair, VerbsPort, WorkBody, WorkOpcode, WorkRequest,
-    WorkStatus,
+    CallError, PortCompletion, QueuePairHandle, RemotePair, VerbsPort, WorkBody, WorkOpcode,
+    WorkRequest, WorkStatus,
 };
-use super::rail::{Rail, RailPeer, rail_of};
+use super::posted::{PostedRequest, PostedRequests};
+use super::rail::{PeerPath, Rail, rail_of};
 use super::rails::Rails;
 use super::wire::{NOTE_BYTES, NUMBER_MASK, PairEnd};
 use super::{NetLimits, name};
@@ -25,19 +25,19 @@ use crate::provider::ledger::NetCounts;
 /// A reliable queue pair. It has more than twenty fields: those that a post and a completion read lie side by side.
 #[derive(Debug)]
 pub(super) struct ReliablePair {
-    pub(super) line: RailPeer,
+    pub(super) line: PeerPath,
     /// Serial number of this carrier among all that this process ever made.
     pub(super) made: u32,
     pub(super) end: QueuePairHandle,
     /// First packet sequence number that it sends.
     pub(super) first: u32,
-    pub(super) ledger: SendLedger,
+    pub(super) ledger: PostedRequests,
     /// Number of the poll in which it was used last.
     pub(super) used_at: u64,
     /// Detects that the peer stops acknowledging packets sent over it ([`AckStall`]).
-    unsaid: AckStall,
+    ack_stall: AckStall,
     /// The acknowledgement timeout it was connected with (`ibv_qp_attr.timeout`): 4.096 µs × 2^timeout.
-    patience: u8,
+    timeout_exp: u8,
     watch: CompletionWatch,
     life: PairHealth,
 }
@@ -78,7 +78,7 @@ impl ReliablePair {
     }
 
     /// The oldest posted request that is signaled.
-    pub(super) fn awaited(&self) -> Option<(RailPeer, PostedRequest)> {
+    pub(super) fn awaited(&self) -> Option<(PeerPath, PostedRequest)> {
         Some((self.line, self.ledger.awaited()?))
     }
 
@@ -142,7 +142,7 @@ pub(super) struct ReliablePairs {
     all: Vec<Option<ReliablePair>>,
     numbers: CarrierNumbers,
     /// Links whose queue pairs keep failing, with the reasons.
-    troubles: HashMap<RailPeer, LinkFailures>,
+    troubles: HashMap<PeerPath, LinkFailures>,
 }
 
 impl ReliablePairs {
@@ -157,7 +157,7 @@ impl ReliablePairs {
     }
 
     /// The path of the queue pair at `index`.
-    pub(super) fn line(&self, index: u32) -> Option<RailPeer> {
+    pub(super) fn line(&self, index: u32) -> Option<PeerPath> {
         self.get(index).map(|pair| pair.line)
     }
 
@@ -166,7 +166,7 @@ impl ReliablePairs {
     pub(super) fn is_from<P: VerbsPort>(
         &self,
         source: u32,
-        done: &Done,
+        done: &PortCompletion,
         buffer: Slot,
         sides: &PeerTable,
         rails: &Rails<P>,
@@ -206,7 +206,7 @@ impl ReliablePairs {
     /// Creates a queue pair for a path; it is not connected yet.
     pub(super) fn make<P: VerbsPort>(
         &mut self,
-        line: RailPeer,
+        line: PeerPath,
         rail: &mut Rail<P>,
         limits: &NetLimits,
         (now_ns, poll): (u64, u64),
@@ -223,10 +223,10 @@ impl ReliablePairs {
             made: self.numbers.next(),
             end,
             first: u32::try_from(chance).unwrap_or(0) & NUMBER_MASK,
-            ledger: SendLedger::default(),
+            ledger: PostedRequests::default(),
             used_at: poll,
-            unsaid: AckStall::default(),
-            patience: limits.terms.patience(),
+            ack_stall: AckStall::default(),
+            timeout_exp: limits.terms.timeout_exp(),
             watch: CompletionWatch::default(),
             life: PairHealth::Whole,
         });
@@ -245,17 +245,17 @@ impl ReliablePairs {
         (least, now_ns): (u8, u64),
     ) -> Result<(), CallError> {
         let line = self.line(index);
-        let patience = least + line.map_or(0, |line| self.more_patience(line, now_ns));
+        let timeout_exp = least + line.map_or(0, |line| self.extra_timeout(line, now_ns));
         let Some(pair) = self.get_mut(index) else {
             return Ok(());
         };
-        pair.patience = patience;
+        pair.timeout_exp = timeout_exp;
         let remote = RemotePair {
             address,
             number: theirs.number,
             their_first: theirs.first,
             our_first: pair.first,
-            patience,
+            timeout_exp,
         };
         let joined = rails[pair.line.at()].port.connect(pair.end, &remote);
         if joined.is_err() {
@@ -265,22 +265,22 @@ impl ReliablePairs {
     }
 
     /// Exponents to add to the acknowledgement timeout: one for each recent break by exhausted retries, up to a limit.
-    fn more_patience(&self, line: RailPeer, now_ns: u64) -> u8 {
+    fn extra_timeout(&self, line: PeerPath, now_ns: u64) -> u8 {
         let troubles = self.troubles.get(&line);
         let breaks = troubles.map_or(0, |troubles| troubles.unanswered.count(now_ns));
-        breaks.min(MORE_PATIENCE)
+        breaks.min(MOST_EXTRA_TIMEOUT)
     }
 
     /// Records a failed work request: counts it, and marks the link as suspected if the peer may be gone.
     pub(super) fn judge(
         &mut self,
-        line: RailPeer,
+        line: PeerPath,
         status: WorkStatus,
         now_ns: u64,
         sides: &mut PeerTable,
         counts: &NetCounts,
     ) {
-        self.note_trouble(line, status, now_ns);
+        self.count_failure(line, status, now_ns);
         match status {
             WorkStatus::Flushed => {}
             // Its device has answered.
@@ -294,7 +294,7 @@ impl ReliablePairs {
     }
 
     /// Counts the failure of a queue pair, if its status is one of the two that are counted.
-    fn note_trouble(&mut self, line: RailPeer, status: WorkStatus, now_ns: u64) {
+    fn count_failure(&mut self, line: PeerPath, status: WorkStatus, now_ns: u64) {
         let troubles = &mut self.troubles;
         match status {
             WorkStatus::NotReady => troubles.entry(line).or_default().not_ready.record(now_ns),
@@ -306,13 +306,13 @@ impl ReliablePairs {
     }
 
     /// Number of recent breaks because the peer had no receive buffer.
-    pub(super) fn not_ready(&self, line: RailPeer, now_ns: u64) -> u8 {
+    pub(super) fn not_ready(&self, line: PeerPath, now_ns: u64) -> u8 {
         let troubles = self.troubles.get(&line);
         troubles.map_or(0, |it| it.not_ready.count(now_ns))
     }
 
     /// The path whose connected queue pair was least recently used.
-    pub(super) fn used_least(&self, sides: &PeerTable) -> Option<RailPeer> {
+    pub(super) fn least_recently_used(&self, sides: &PeerTable) -> Option<PeerPath> {
         let is_joined = |pair: &&ReliablePair| {
             let side = sides.get(pair.line.peer);
             let link = side.and_then(|side| side.link(pair.line.rail));
@@ -325,7 +325,7 @@ impl ReliablePairs {
     }
 
     /// Whether a queue pair of this path is broken and not yet destroyed.
-    pub(super) fn is_any_going(&self, line: RailPeer) -> bool {
+    pub(super) fn is_any_closing(&self, line: PeerPath) -> bool {
         self.iter()
             .any(|pair| pair.line == line && !pair.is_whole())
     }
@@ -390,7 +390,7 @@ impl ReliablePairs {
         index: u32,
         rails: &mut Rails<P>,
         sides: &mut PeerTable,
-    ) -> Option<RailPeer> {
+    ) -> Option<PeerPath> {
         let pair = self.get_mut(index).filter(|pair| pair.is_whole())?;
         pair.life = PairHealth::Broken { marked: false };
         let line = pair.line;
@@ -441,7 +441,7 @@ impl ReliablePairs {
         index: u32,
         rails: &mut Rails<P>,
         sides: &mut PeerTable,
-    ) -> SendLedger {
+    ) -> PostedRequests {
         let pair = self.get_mut(index);
         let ledger = pair.map(|pair| mem::take(&mut pair.ledger));
         self.break_quietly(index, rails, sides);
@@ -469,22 +469,22 @@ impl ReliablePairs {
 
     fn is_late(&mut self, index: u32, now_ns: u64) -> bool {
         let pair = self.get_mut(index).filter(|pair| pair.is_whole());
-        pair.is_some_and(|pair| pair.watch.is_late(&pair.ledger, pair.patience, now_ns))
+        pair.is_some_and(|pair| pair.watch.is_late(&pair.ledger, pair.timeout_exp, now_ns))
     }
 
     /// How many times in a row the same packet was the oldest unacknowledged one ([`AckStall`]).
-    pub(super) fn look_at_unsaid(&mut self, index: u32, sides: &PeerTable) -> u8 {
+    pub(super) fn check_ack_stall(&mut self, index: u32, sides: &PeerTable) -> u8 {
         let Some(pair) = self.get_mut(index) else {
             return 0;
         };
         let side = sides.get(pair.line.peer);
         let side = side.filter(|side| side.pair_for_sends() == Some(index));
-        pair.unsaid
+        pair.ack_stall
             .look(side.and_then(|side| side.session.awaits_word()))
     }
 
     /// Whether any peer with a queue pair owes an acknowledgement.
-    pub(super) fn is_any_unsaid(&self, sides: &PeerTable) -> bool {
+    pub(super) fn is_any_ack_pending(&self, sides: &PeerTable) -> bool {
         self.iter().any(|pair| {
             let side = sides.get(pair.line.peer);
             side.is_some_and(|side| side.session.awaits_word().is_some())
@@ -506,7 +506,7 @@ pub(super) const NOTHING: (WorkOpcode, WorkBody<'static>) = {
 /// Most exponents to add. By default 67 ms without an answer, seven times, break a queue pair after half a second.
 /// After this many doublings it is 1.1 s, seven times: on a network that slow, packets are lost, but the process is
 /// there.
-const MORE_PATIENCE: u8 = 4;
+const MOST_EXTRA_TIMEOUT: u8 = 4;
 /// Polls without a completion before a broken queue pair without outstanding work requests is destroyed.
 const SILENT_POLLS: u8 = 2;
 /// Memory that a device's library allocates for one send queue entry, in bytes.
@@ -518,12 +518,12 @@ mod tests {
     use super::super::rails::one_rail;
     use super::*;
 
-    const LINE: RailPeer = RailPeer { peer: 1, rail: 0 };
-    const OTHER: RailPeer = RailPeer { peer: 2, rail: 0 };
+    const LINE: PeerPath = PeerPath { peer: 1, rail: 0 };
+    const OTHER: PeerPath = PeerPath { peer: 2, rail: 0 };
 
     fn make(
         pairs: &mut ReliablePairs,
-        line: RailPeer,
+        line: PeerPath,
         rails: &mut Rails<FakePort>,
         poll: u64,
     ) -> u32 {
@@ -560,15 +560,15 @@ mod tests {
     #[test]
     fn what_breaks_in_vain_gets_more_patience_up_to_a_limit() {
         let mut pairs = ReliablePairs::default();
-        for breaks in 0..=MORE_PATIENCE + 2 {
-            assert_eq!(pairs.more_patience(LINE, 9), breaks.min(MORE_PATIENCE));
-            pairs.note_trouble(LINE, WorkStatus::RetryExceeded, 9);
-            pairs.note_trouble(OTHER, WorkStatus::NotReady, 9);
-            pairs.note_trouble(OTHER, WorkStatus::Flushed, 9);
+        for breaks in 0..=MOST_EXTRA_TIMEOUT + 2 {
+            assert_eq!(pairs.extra_timeout(LINE, 9), breaks.min(MOST_EXTRA_TIMEOUT));
+            pairs.count_failure(LINE, WorkStatus::RetryExceeded, 9);
+            pairs.count_failure(OTHER, WorkStatus::NotReady, 9);
+            pairs.count_failure(OTHER, WorkStatus::Flushed, 9);
             assert_eq!(pairs.not_ready(OTHER, 9), breaks + 1);
         }
         assert_eq!(
-            (pairs.more_patience(OTHER, 9), pairs.not_ready(LINE, 9)),
+            (pairs.extra_timeout(OTHER, 9), pairs.not_ready(LINE, 9)),
             (0, 0)
         );
     }
@@ -582,15 +582,15 @@ mod tests {
         );
         let first = make(&mut pairs, LINE, &mut rails, 1);
         let second = make(&mut pairs, OTHER, &mut rails, 2);
-        assert_eq!(pairs.used_least(&sides), None, "none is joined");
+        assert_eq!(pairs.least_recently_used(&sides), None, "none is joined");
         for (line, index) in [(LINE, first), (OTHER, second)] {
             sides.of(line.peer).main.connection.joined(index, true);
         }
-        assert_eq!(pairs.used_least(&sides), Some(LINE));
+        assert_eq!(pairs.least_recently_used(&sides), Some(LINE));
         let counts = NetCounts::default();
         pairs.break_pair(first, &mut rails, &mut sides, &counts);
         pairs.break_pair(first, &mut rails, &mut sides, &counts);
         assert_eq!((counts.broken.get(), sides.of(1).main.breaks), (1, 1));
-        assert_eq!(pairs.used_least(&sides), Some(OTHER));
+        assert_eq!(pairs.least_recently_used(&sides), Some(OTHER));
     }
 }

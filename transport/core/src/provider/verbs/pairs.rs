@@ -14,19 +14,19 @@ use session::{Ack, CarrierState, Do, Overdue};
 use super::MOST_POSTED;
 use super::address::PortAddress;
 use super::error_text::{self, PairEnds};
-use super::ledger::PostedRequest;
 use super::links::VerbsLinks;
 use super::pair::ReliablePair;
 use super::peer::VerbsPeer;
-use super::port::{CallError, Done, VerbsPort, WorkStatus};
-use super::rail::RailPeer;
+use super::port::{CallError, PortCompletion, VerbsPort, WorkStatus};
+use super::posted::PostedRequest;
+use super::rail::PeerPath;
 use super::wire::{self, NOTE_BYTES, PairEnd, Say};
 
 impl<P: VerbsPort> VerbsLinks<P> {
     /// Requests a queue pair for a path, if one may be made now.
     #[cold]
-    pub(super) fn want_pair(&mut self, line: RailPeer) {
-        if self.way_to(line).is_none() {
+    pub(super) fn request_pair(&mut self, line: PeerPath) {
+        if self.destination_of(line).is_none() {
             return;
         }
         let now_ns = self.schedule.now_ns;
@@ -43,7 +43,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         }
         let has_room = self.rails.has_room_for_pair(&self.limits);
         if !has_room {
-            self.give_one_up();
+            self.evict_one();
         }
         // The device has no more queue pairs: stay with datagrams for now.
         let made = has_room.then(|| self.make_pair(line).ok()).flatten();
@@ -56,7 +56,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         self.ask(line, index);
     }
 
-    fn make_pair(&mut self, line: RailPeer) -> Result<u32, CallError> {
+    fn make_pair(&mut self, line: PeerPath) -> Result<u32, CallError> {
         let now = (self.schedule.now_ns, self.schedule.polls());
         let rail = &mut self.rails[line.at()];
         self.pairs.make(line, rail, &self.limits, now)
@@ -69,7 +69,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         address: PortAddress,
         theirs: PairEnd,
     ) -> Result<u32, CallError> {
-        let patience = (self.limits.terms.patience(), self.schedule.now_ns);
+        let timeout_exp = (self.limits.terms.timeout_exp(), self.schedule.now_ns);
         let packet_bytes = theirs.packet_bytes;
         let address = PortAddress {
             packet_bytes,
@@ -77,13 +77,13 @@ impl<P: VerbsPort> VerbsLinks<P> {
         };
         let theirs = (address, theirs);
         self.pairs
-            .connect(index, theirs, &mut self.rails, patience)?;
+            .connect(index, theirs, &mut self.rails, timeout_exp)?;
         self.counts.joined.add(1);
         Ok(index)
     }
 
     /// Handles the peer's request for a queue pair.
-    pub(super) fn answer(&mut self, line: RailPeer, attempt: u32, theirs: PairEnd, again: bool) {
+    pub(super) fn answer(&mut self, line: PeerPath, attempt: u32, theirs: PairEnd, again: bool) {
         let Some(link) = self.sides.link(line) else {
             return;
         };
@@ -113,9 +113,9 @@ impl<P: VerbsPort> VerbsLinks<P> {
             state,
             CarrierState::Asking { .. } | CarrierState::Answered { .. }
         );
-        let has_place = is_given_up || (again && self.pairs.is_any_going(line));
+        let has_place = is_given_up || (again && self.pairs.is_any_closing(line));
         if !has_place && !self.rails.has_room_for_pair(&self.limits) {
-            self.give_one_up();
+            self.evict_one();
             return self.refuse(line, attempt);
         }
         let made = self.make_pair(line);
@@ -126,11 +126,11 @@ impl<P: VerbsPort> VerbsLinks<P> {
         self.agree(line, theirs.packet_bytes, false);
         if let Some(link) = self.sides.link(line) {
             link.connection.answered(attempt, index, now_ns);
-            self.say_again(line);
+            self.resend_note(line);
         }
     }
 
-    fn refuse(&mut self, line: RailPeer, attempt: u32) {
+    fn refuse(&mut self, line: PeerPath, attempt: u32) {
         if let Some(link) = self.sides.link(line) {
             link.connection.refuse(attempt);
             self.say(line, Say::Refuse { attempt });
@@ -138,7 +138,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
     }
 
     /// Connects our end, after the peer has connected its own.
-    pub(super) fn join(&mut self, line: RailPeer, theirs: PairEnd) {
+    pub(super) fn join(&mut self, line: PeerPath, theirs: PairEnd) {
         let Some(link) = self.sides.link(line) else {
             return;
         };
@@ -163,11 +163,11 @@ impl<P: VerbsPort> VerbsLinks<P> {
             link.connection.joined(index, true);
         }
         self.say(line, Say::Ready { attempt });
-        self.may_go_on(line.peer);
+        self.queue_go_on(line.peer);
     }
 
     /// Gives up an end that was made: the peer has no room for it, or ours cannot be connected.
-    pub(super) fn abandon(&mut self, line: RailPeer) {
+    pub(super) fn abandon(&mut self, line: PeerPath) {
         let now_ns = self.schedule.now_ns;
         let end = self.sides.link(line).and_then(|link| link.connection.end());
         if let Some(index) = end {
@@ -176,13 +176,13 @@ impl<P: VerbsPort> VerbsLinks<P> {
         if let Some(link) = self.sides.link(line) {
             link.connection.refused(now_ns + REFUSED_NS);
         }
-        self.may_go_on(line.peer);
+        self.queue_go_on(line.peer);
         self.sides.arm(line.peer, self.schedule.now_ns);
     }
 
     /// Gives up the least recently used queue pair.
-    fn give_one_up(&mut self) {
-        if let Some(line) = self.pairs.used_least(&self.sides) {
+    fn evict_one(&mut self) {
+        if let Some(line) = self.pairs.least_recently_used(&self.sides) {
             self.counts.given_up.add(1);
             self.sides.leave(line, false);
         }
@@ -190,19 +190,19 @@ impl<P: VerbsPort> VerbsLinks<P> {
 
     /// Advances queue pairs that are being closed.
     #[cold]
-    pub(super) fn leave_some(&mut self) {
+    pub(super) fn advance_leaving(&mut self) {
         for peer in self.sides.take_leaving() {
             self.sides.of(peer).listed_leaving = false;
             let rails: Vec<u8> = self.sides.of(peer).links().map(|link| link.rail).collect();
             let mut left = false;
             for rail in rails {
-                left |= self.leave_on(RailPeer { peer, rail });
+                left |= self.advance_leaving_on(PeerPath { peer, rail });
             }
             let is_any_broken = self.pairs.bury(peer, &mut self.rails);
             if !is_any_broken && mem::take(&mut self.sides.of(peer).waits_for_last) {
                 // Requests that waited for it may be posted again; no event announces that.
-                self.schedule.stir();
-                self.may_go_on(peer);
+                self.schedule.note_activity();
+                self.queue_go_on(peer);
             }
             left |= is_any_broken;
             if left {
@@ -212,7 +212,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
     }
 
     /// Advances a queue pair that is given up: notifies the peer when all its requests have ended. `true`: not yet.
-    fn leave_on(&mut self, line: RailPeer) -> bool {
+    fn advance_leaving_on(&mut self, line: PeerPath) -> bool {
         let now_ns = self.schedule.now_ns;
         let state = self.sides.link(line).map(|link| link.connection.state());
         let Some(CarrierState::Leaving {
@@ -235,22 +235,22 @@ impl<P: VerbsPort> VerbsLinks<P> {
             return true;
         }
         if heard {
-            self.say_gone(line);
+            self.send_gone(line);
             self.take_apart(line);
         } else if let Some(link) = self.sides.link(line) {
             link.connection.said(end, now_ns);
-            self.say_again(line);
+            self.resend_note(line);
         }
         false
     }
 
     /// Breaks a queue pair that neither end uses any more.
-    pub(super) fn take_apart(&mut self, line: RailPeer) {
+    pub(super) fn take_apart(&mut self, line: PeerPath) {
         let end = self.sides.link(line).and_then(|link| link.connection.end());
         if let Some(index) = end {
             self.break_quietly(index);
         }
-        self.may_go_on(line.peer);
+        self.queue_go_on(line.peer);
     }
 
     /// Retires a work request that succeeded.
@@ -262,7 +262,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
                     self.sends.retired(slot);
                 }
                 if let Some(side) = self.sides.get_mut(peer) {
-                    side.was_heard();
+                    side.mark_alive();
                     side.session.arrived(number, made);
                 }
             }
@@ -279,7 +279,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
 
     /// Handles a failed work request: retires those before it, and breaks the queue pair.
     #[cold]
-    pub(super) fn take_failed(&mut self, index: u32, number: u32, done: &Done) {
+    pub(super) fn take_failed(&mut self, index: u32, number: u32, done: &PortCompletion) {
         while let Some(pair) = self.pairs.get_mut(index)
             && let Some(posted) = pair.ledger.ended(number.wrapping_sub(1))
         {
@@ -311,8 +311,14 @@ impl<P: VerbsPort> VerbsLinks<P> {
     }
 
     /// Breaks a queue pair because a request posted to it has failed.
-    fn fail_pair(&mut self, index: u32, line: RailPeer, posted: &PostedRequest, done: &Done) {
-        let done = &Done {
+    fn fail_pair(
+        &mut self,
+        index: u32,
+        line: PeerPath,
+        posted: &PostedRequest,
+        done: &PortCompletion,
+    ) {
+        let done = &PortCompletion {
             status: self.what_it_says(line, done.status),
             ..*done
         };
@@ -326,7 +332,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
 
     /// The status as it concerns the peer. A user-space port answers only while its process makes calls: exhausted
     /// retries mean no more than a missing receive buffer at an adapter, and do not mark the peer as suspected.
-    fn what_it_says(&self, line: RailPeer, status: WorkStatus) -> WorkStatus {
+    fn what_it_says(&self, line: PeerPath, status: WorkStatus) -> WorkStatus {
         let link = self
             .sides
             .get(line.peer)
@@ -340,7 +346,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
     }
 
     /// Reports a failure, unless it is a flush or was reported often.
-    fn complain_of(&mut self, index: u32, posted: &PostedRequest, done: &Done) {
+    fn complain_of(&mut self, index: u32, posted: &PostedRequest, done: &PortCompletion) {
         let Some(pair) = self.pairs.get(index) else {
             return;
         };
@@ -364,11 +370,11 @@ impl<P: VerbsPort> VerbsLinks<P> {
             return;
         };
         let words = error_text::of_failure(&what, done.status, done.vendor, &ends);
-        self.news.complain(words);
+        self.notices.complain(words);
     }
 
     /// The two ends of a path, for error messages.
-    pub(super) fn ends_of(&self, line: RailPeer) -> Option<PairEnds<'_>> {
+    pub(super) fn ends_of(&self, line: PeerPath) -> Option<PairEnds<'_>> {
         let side = self.sides.get(line.peer)?;
         let link = side.link(line.rail);
         Some(PairEnds {
@@ -400,9 +406,9 @@ impl<P: VerbsPort> VerbsLinks<P> {
         let Some((line, posted)) = self.pairs.get(index).and_then(ReliablePair::awaited) else {
             return;
         };
-        let done = Done {
+        let done = PortCompletion {
             status: WorkStatus::Forgotten,
-            ..Done::default()
+            ..PortCompletion::default()
         };
         self.fail_pair(index, line, &posted, &done);
     }
@@ -413,7 +419,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
             return;
         }
         for index in self.pairs.places() {
-            match self.pairs.look_at_unsaid(index, &self.sides) {
+            match self.pairs.check_ack_stall(index, &self.sides) {
                 0 => {}
                 1 => {
                     self.mark(index);
@@ -452,7 +458,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
 
     /// Handles an arrived note. Over a reliable queue pair only acknowledgements are valid.
     #[inline(never)]
-    pub(super) fn hear(&mut self, line: RailPeer, ack: Ack, say: Say, by_datagram: bool) {
+    pub(super) fn hear(&mut self, line: PeerPath, ack: Ack, say: Say, by_datagram: bool) {
         self.schedule.now_ns = self.rails.clock();
         let peer = line.peer;
         let now_ns = self.schedule.now_ns;
@@ -460,13 +466,13 @@ impl<P: VerbsPort> VerbsLinks<P> {
         let Some(side) = self.sides.get_mut(peer) else {
             return;
         };
-        side.was_heard();
-        side.heard_on = line.rail;
+        side.mark_alive();
+        side.last_rail = line.rail;
         side.session
             .acknowledge(ack, now_ns, |slot| sends.release(slot));
         let mut link = side.link_mut(line.rail);
-        let heard_on = link.as_mut().filter(|_| by_datagram);
-        let is_back = heard_on.is_some_and(|link| link.heard(now_ns));
+        let last_rail = link.as_mut().filter(|_| by_datagram);
+        let is_back = last_rail.is_some_and(|link| link.heard(now_ns));
         if let Say::Ack { asks } = say {
             if let Some(link) = link.filter(|_| !by_datagram) {
                 link.connection.was_used();
@@ -490,7 +496,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         }
     }
 
-    fn carry_out(&mut self, line: RailPeer, say: Say, todo: Do<PairEnd>) {
+    fn carry_out(&mut self, line: PeerPath, say: Say, todo: Do<PairEnd>) {
         match todo {
             Do::Nothing => {}
             Do::Answer { end, again } => {
@@ -498,7 +504,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
                     self.answer(line, attempt, end, again);
                 }
             }
-            Do::AnswerAgain => self.say_again(line),
+            Do::AnswerAgain => self.resend_note(line),
             Do::Join { end } => self.join(line, end),
             Do::ReadyAgain => {
                 if let Some(link) = self.sides.link(line) {
@@ -510,7 +516,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
                 if let Some(link) = self.sides.link(line) {
                     link.connection.was_used();
                 }
-                self.may_go_on(line.peer);
+                self.queue_go_on(line.peer);
             }
             Do::Abandon => {
                 if let Some(link) = self.sides.link(line) {
@@ -521,15 +527,15 @@ impl<P: VerbsPort> VerbsLinks<P> {
             Do::Leave => self.sides.leave(line, true),
             Do::TakeApart { asked } => {
                 if asked {
-                    self.say_gone(line);
+                    self.send_gone(line);
                 }
                 self.take_apart(line);
             }
-            Do::GoneAgain => self.say_gone(line),
+            Do::GoneAgain => self.send_gone(line),
         }
     }
 
-    pub(super) fn say_gone(&mut self, line: RailPeer) {
+    pub(super) fn send_gone(&mut self, line: PeerPath) {
         if let Some(link) = self.sides.link(line) {
             let attempt = link.connection.attempt();
             let done = true;
@@ -538,19 +544,19 @@ impl<P: VerbsPort> VerbsLinks<P> {
     }
 
     /// Repeats a note that had no answer; an answer to a request is repeated a limited number of times only.
-    pub(super) fn say_again_or_not(&mut self, line: RailPeer, overdue: Overdue) {
+    pub(super) fn resend_or_give_up(&mut self, line: PeerPath, overdue: Overdue) {
         let state = self.sides.link(line).map(|link| link.connection.state());
         match state {
             Some(CarrierState::Answered { end, .. }) if overdue.tries > MOST_ANSWERS => {
                 self.break_quietly(end);
             }
             _ if self.detour_if_silent(line, overdue.tries) => {}
-            _ => self.say_once_more(line, overdue.tries),
+            _ => self.resend_with_echo(line, overdue.tries),
         }
     }
 
     /// Sends the note of the present state again.
-    pub(super) fn say_again(&mut self, line: RailPeer) {
+    pub(super) fn resend_note(&mut self, line: PeerPath) {
         let Some(link) = self.sides.link(line) else {
             return;
         };
@@ -581,8 +587,10 @@ impl<P: VerbsPort> VerbsLinks<P> {
     }
 
     /// Sends a note. If there is no room for it, it is lost, as on the wire.
-    pub(super) fn say(&mut self, line: RailPeer, say: Say) {
-        let Some(to) = self.way_to(line) else { return };
+    pub(super) fn say(&mut self, line: PeerPath, say: Say) {
+        let Some(to) = self.destination_of(line) else {
+            return;
+        };
         let side = self.sides.of(line.peer);
         let (source, ack) = (side.known_as, side.session.tell());
         let rail = &self.rails[line.at()];
@@ -611,15 +619,15 @@ impl<P: VerbsPort> VerbsLinks<P> {
 
     /// Sends owed acknowledgements to peers that no packet has acknowledged meanwhile.
     #[cold]
-    pub(super) fn tell_owed(&mut self) {
+    pub(super) fn send_owed_acks(&mut self) {
         for peer in self.sides.take_owing() {
             let side = self.sides.of(peer);
             side.listed_owing = false;
             let joined = side.pair_for_sends().is_some();
             if side.session.take_owing(joined) {
                 // The main path may be broken by now.
-                let rail = side.heard_on;
-                self.say(RailPeer { peer, rail }, Say::Ack { asks: false });
+                let rail = side.last_rail;
+                self.say(PeerPath { peer, rail }, Say::Ack { asks: false });
             }
         }
     }
@@ -638,7 +646,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         let side = self.sides.of(peer);
         let line = side.line(peer);
         let Some(index) = side.pair_for_sends() else {
-            return self.want_pair(line);
+            return self.request_pair(line);
         };
         if self.rails[line.at()].posted < MOST_POSTED {
             self.pairs.post_nothing(index, &mut self.rails);

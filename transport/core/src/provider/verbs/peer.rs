@@ -7,7 +7,7 @@ use session::{ACK_EVERY, CarrierState, Questions, Session, Silence};
 
 use super::MOST_DATAGRAM_BYTES;
 use super::peer_port::PeerPort;
-use super::rail::{MOST_RAILS, RailPeer};
+use super::rail::{MOST_RAILS, PeerPath};
 use super::wire::HEADER_BYTES;
 
 /// State of one peer.
@@ -23,7 +23,7 @@ pub(super) struct VerbsPeer {
     /// The number by which the peer knows this process: the source field of packets and notes to it.
     pub(super) known_as: u32,
     /// The rail of the last packet received from it.
-    pub(super) heard_on: u8,
+    pub(super) last_rail: u8,
     /// State that only peers with several links have.
     pub(super) more: Option<Box<More>>,
     /// A frame of which some parts have arrived.
@@ -86,7 +86,7 @@ impl VerbsPeer {
             session: Session::new(first_packet),
             packets: 0,
             known_as,
-            heard_on: 0,
+            last_rail: 0,
             more: None,
             building: None,
             waits_for_last: false,
@@ -113,7 +113,7 @@ impl VerbsPeer {
         let main = links.remove(main);
         let waiting = std::mem::take(&mut self.main.waiting);
         self.main = PeerPort { waiting, ..main };
-        self.heard_on = self.main.rail;
+        self.last_rail = self.main.rail;
         if !links.is_empty() {
             self.more = Some(Box::new(More {
                 links,
@@ -154,9 +154,9 @@ impl VerbsPeer {
 
     /// Its main path; `peer` is its number.
     #[inline(always)]
-    pub(super) fn line(&self, peer: u32) -> RailPeer {
+    pub(super) fn line(&self, peer: u32) -> PeerPath {
         let rail = self.main.rail;
-        RailPeer { peer, rail }
+        PeerPath { peer, rail }
     }
 
     /// The links other than the main one.
@@ -226,7 +226,7 @@ impl VerbsPeer {
 
     /// Whether further work is due after a packet that came in order.
     #[inline(always)]
-    pub(super) fn needs_care(&self) -> bool {
+    pub(super) fn needs_follow_up(&self) -> bool {
         let was_silent = self.silence.is_on() || self.main.breaks != 0;
         was_silent || self.main.is_suspected || self.owes_much() || self.session.has_unsent()
     }
@@ -240,8 +240,8 @@ impl VerbsPeer {
     /// Records a packet from the peer over the link on `rail`.
     #[inline(always)]
     pub(super) fn sent_packet(&mut self, rail: u8, by_datagram: bool) {
-        self.was_heard();
-        self.heard_on = rail;
+        self.mark_alive();
+        self.last_rail = rail;
         match self.link_mut(rail) {
             Some(link) if by_datagram => link.connection.heard(),
             Some(link) => {
@@ -254,7 +254,7 @@ impl VerbsPeer {
 
     /// Records that the peer's queue pair works.
     pub(super) fn recovered(&mut self) {
-        self.was_heard();
+        self.mark_alive();
         (self.main.breaks, self.main.is_suspected) = (0, false);
     }
 
@@ -325,7 +325,7 @@ impl VerbsPeer {
 
     /// Records that something has arrived from the peer.
     #[inline(always)]
-    pub(super) fn was_heard(&mut self) {
+    pub(super) fn mark_alive(&mut self) {
         self.silence.ends();
     }
 
@@ -351,7 +351,7 @@ impl VerbsPeer {
             let connection = &link.connection;
             [
                 connection.deadline_ns(),
-                later(link.way_after_ns),
+                later(link.handle_after_ns),
                 later(connection.not_before_ns()),
             ]
         });

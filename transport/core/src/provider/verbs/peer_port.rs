@@ -18,7 +18,7 @@ pub(super) struct PeerPort {
     pub(super) address: Option<PortAddress>,
     pub(super) handle: Option<AddressHandle>,
     /// Earliest time of the next attempt, after an address handle could not be created.
-    pub(super) way_after_ns: u64,
+    pub(super) handle_after_ns: u64,
     /// The queue pair, by its index in [`ReliablePairs`](super::pair::ReliablePairs).
     pub(super) connection: Connection<u32>,
     /// The path MTU.
@@ -38,7 +38,7 @@ impl PeerPort {
             theirs,
             address,
             handle: None,
-            way_after_ns: 0,
+            handle_after_ns: 0,
             connection: Connection::new(),
             path: Path::default(),
             waiting: Vec::new(),

@@ -12,7 +12,7 @@ use super::peer::VerbsPeer;
 use super::peer_identity::{ForeignPeer, PeerIdentities};
 use super::peer_port::PeerPort;
 use super::port::VerbsPort;
-use super::rail::RailPeer;
+use super::rail::PeerPath;
 use super::rails::Rails;
 
 /// The peers of a process, by number.
@@ -105,12 +105,12 @@ impl PeerTable {
 
     /// The link of a path; `None`: the rail does not lead to the peer.
     #[inline(always)]
-    pub(super) fn link(&mut self, line: RailPeer) -> Option<&mut PeerPort> {
+    pub(super) fn link(&mut self, line: PeerPath) -> Option<&mut PeerPort> {
         self.of(line.peer).link_mut(line.rail)
     }
 
     /// Whether this is a peer's main path.
-    pub(super) fn is_main(&mut self, line: RailPeer) -> bool {
+    pub(super) fn is_main(&mut self, line: PeerPath) -> bool {
         self.of(line.peer).main.rail == line.rail
     }
 
@@ -136,7 +136,7 @@ impl PeerTable {
     }
 
     /// The peer's rail at the far end of a path.
-    pub(super) fn rail_there(&self, line: RailPeer) -> u8 {
+    pub(super) fn rail_there(&self, line: PeerPath) -> u8 {
         let side = self.get(line.peer);
         let link = side.and_then(|side| side.link(line.rail));
         link.map_or(0, |link| link.theirs)
@@ -191,7 +191,7 @@ impl PeerTable {
     }
 
     /// Stops sending over a path's queue pair. `heard`: the peer has stopped too.
-    pub(super) fn leave(&mut self, line: RailPeer, heard: bool) {
+    pub(super) fn leave(&mut self, line: PeerPath, heard: bool) {
         if let Some(link) = self.link(line)
             && let Some(index) = link.connection.end()
         {
@@ -231,9 +231,9 @@ impl PeerTable {
         }
     }
 
-    /// Does the further work that a packet of a peer requires ([`VerbsPeer::needs_care`]).
+    /// Does the further work that a packet of a peer requires ([`VerbsPeer::needs_follow_up`]).
     #[cold]
-    pub(super) fn care_for(&mut self, peer: u32) {
+    pub(super) fn do_follow_up(&mut self, peer: u32) {
         let side = self.of(peer);
         side.recovered();
         let (owes, waits) = (side.owes_much(), side.session.has_unsent());
@@ -289,7 +289,7 @@ impl PeerTable {
     /// Sets the address of a path; drops the address handle if the address has changed.
     pub(super) fn set_address<P: VerbsPort>(
         &mut self,
-        line: RailPeer,
+        line: PeerPath,
         address: Option<PortAddress>,
         rails: &mut Rails<P>,
     ) {
@@ -304,7 +304,7 @@ impl PeerTable {
 
     /// Drops the address handles of a rail whose addresses or GID index have changed; they are created again when
     /// needed.
-    pub(super) fn forget_ways<P: VerbsPort>(&mut self, at: usize, rails: &mut Rails<P>) {
+    pub(super) fn drop_handles<P: VerbsPort>(&mut self, at: usize, rails: &mut Rails<P>) {
         let of_rail = |link: &&mut PeerPort| usize::from(link.rail) == at;
         let sides = self.all.iter_mut().flatten();
         let links = sides.flat_map(|side| side.links_mut());
@@ -369,7 +369,7 @@ mod tests {
         sides.arm(0, 5);
         assert_eq!(sides.deadline_ns(), None, "nothing of it has a deadline");
         for (peer, until_ns) in [(1, 900), (2, 300)] {
-            sides.of(peer).main.way_after_ns = until_ns;
+            sides.of(peer).main.handle_after_ns = until_ns;
             sides.await_pair(peer, 5);
             sides.arm(peer, 6);
         }

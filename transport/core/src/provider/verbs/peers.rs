@@ -8,15 +8,15 @@ use session::CarrierState;
 use super::address::{self, PortAddress};
 use super::links::{VerbsLinkEvent, VerbsLinks};
 use super::peer_port::{PeerPort, pair_up, surely_apart, why_apart};
-use super::port::{CallError, Mailbox, VerbsPort, WorkStatus};
-use super::rail::{RailPeer, rail_of};
+use super::port::{CallError, DatagramDestination, VerbsPort, WorkStatus};
+use super::rail::{PeerPath, rail_of};
 use super::wire::Say;
 use crate::Peer;
 
 impl<P: VerbsPort> VerbsLinks<P> {
     /// Destination of datagrams for a peer; `None`: its address is not known yet (it is requested then), or no address
     /// handle can be made.
-    pub(super) fn way_to(&mut self, line: RailPeer) -> Option<Mailbox> {
+    pub(super) fn destination_of(&mut self, line: PeerPath) -> Option<DatagramDestination> {
         if self.rails.is_all_lost() {
             self.lose_with_all(line);
             return None;
@@ -27,13 +27,13 @@ impl<P: VerbsPort> VerbsLinks<P> {
         let link = side.link_mut(line.rail)?;
         let Some(address) = link.address else {
             if side.ask_address() {
-                self.strangers.want(line.peer);
+                self.unresolved.want(line.peer);
             }
             return None;
         };
         let number = address.number;
         if let Some(handle) = link.handle {
-            return Some(Mailbox {
+            return Some(DatagramDestination {
                 handle,
                 number,
                 key,
@@ -46,14 +46,14 @@ impl<P: VerbsPort> VerbsLinks<P> {
             return None;
         }
         let link = self.sides.link(line)?;
-        if now_ns < link.way_after_ns {
+        if now_ns < link.handle_after_ns {
             return None;
         }
         let mut opened = self.rails[line.at()].port.create_address_handle(&address);
         if opened.is_err() && self.find_port_again(line.at()) {
             // The port's new address was sent to the peers, which may have made the handle.
             if let Some(handle) = self.sides.link(line)?.handle {
-                return Some(Mailbox {
+                return Some(DatagramDestination {
                     handle,
                     number,
                     key,
@@ -64,14 +64,14 @@ impl<P: VerbsPort> VerbsLinks<P> {
         match opened {
             Ok(handle) => {
                 self.sides.link(line)?.handle = Some(handle);
-                Some(Mailbox {
+                Some(DatagramDestination {
                     handle,
                     number,
                     key,
                 })
             }
             Err(error) => {
-                self.no_way(line, error);
+                self.handle_failed(line, error);
                 None
             }
         }
@@ -79,11 +79,11 @@ impl<P: VerbsPort> VerbsLinks<P> {
 
     /// No address handle could be created: the port may be down for a while.
     #[cold]
-    fn no_way(&mut self, line: RailPeer, error: CallError) {
+    fn handle_failed(&mut self, line: PeerPath, error: CallError) {
         let (now_ns, silence_ns) = (self.schedule.now_ns, self.limits.silence_ns);
         let peer = line.peer;
         if let Some(link) = self.sides.link(line) {
-            link.way_after_ns = now_ns + WAY_AGAIN_NS;
+            link.handle_after_ns = now_ns + HANDLE_RETRY_NS;
         }
         if !self.sides.is_main(line) || self.detour(peer, None) {
             return;
@@ -139,11 +139,11 @@ impl<P: VerbsPort> VerbsLinks<P> {
             let serves = |link: &PeerPort| self.rails.serves(link.rail);
             side.set_links(links, serves);
             let peer = peer.0;
-            self.upshots.push_back(VerbsLinkEvent::Rebind { peer });
+            self.link_events.push_back(VerbsLinkEvent::Rebind { peer });
         } else {
             for link in links {
                 let (peer, rail) = (peer.0, link.rail);
-                let line = RailPeer { peer, rail };
+                let line = PeerPath { peer, rail };
                 self.sides.set_address(line, link.address, &mut self.rails);
             }
         }
@@ -158,9 +158,9 @@ impl<P: VerbsPort> VerbsLinks<P> {
 
     /// Records a peer's new address on a path.
     #[cold]
-    pub(super) fn follow(&mut self, line: RailPeer, address: PortAddress) {
+    pub(super) fn follow(&mut self, line: PeerPath, address: PortAddress) {
         let side = self.sides.of(line.peer);
-        side.was_heard();
+        side.mark_alive();
         let Some(link) = side.link_mut(line.rail) else {
             return;
         };
@@ -172,13 +172,13 @@ impl<P: VerbsPort> VerbsLinks<P> {
             return;
         }
         link.address = Some(address);
-        link.way_after_ns = 0;
+        link.handle_after_ns = 0;
         let (handle, end) = (link.handle.take(), link.connection.usable());
         self.rails[line.at()].retire_handle(handle);
         if let Some(index) = end {
             self.break_pair(index);
         }
-        self.may_go_on(line.peer);
+        self.queue_go_on(line.peer);
     }
 
     /// A timer of a peer has expired. `true`: packets are to be sent again.
@@ -208,7 +208,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
             }
         }
         for (rail, overdue) in overdue {
-            self.say_again_or_not(RailPeer { peer, rail }, overdue);
+            self.resend_or_give_up(PeerPath { peer, rail }, overdue);
         }
         if again {
             self.detour_if_stuck(peer);
@@ -255,15 +255,15 @@ impl<P: VerbsPort> VerbsLinks<P> {
         for index in ends {
             self.break_pair(index);
         }
-        for (buffer, _) in self.strangers.take(peer) {
+        for (buffer, _) in self.unresolved.take(peer) {
             self.rails.give_back(buffer);
         }
-        self.upshots.push_back(VerbsLinkEvent::Lost { peer });
+        self.link_events.push_back(VerbsLinkEvent::Lost { peer });
     }
 
     /// Whether a queue pair for the peer is being made, or could be.
-    pub(super) fn hopes_for_pair(&mut self, line: RailPeer) -> bool {
-        self.want_pair(line);
+    pub(super) fn may_get_pair(&mut self, line: PeerPath) -> bool {
+        self.request_pair(line);
         let waits = self.sides.of(line.peer).waits_for_last;
         let hopes =
             |link: &mut PeerPort| link.connection.is_alive() || link.address.is_none() || waits;
@@ -313,8 +313,8 @@ impl<P: VerbsPort> VerbsLinks<P> {
                 self.break_pair(end);
             }
         }
-        self.upshots.push_back(VerbsLinkEvent::Rebind { peer });
-        self.may_go_on(peer);
+        self.link_events.push_back(VerbsLinkEvent::Rebind { peer });
+        self.queue_go_on(peer);
         true
     }
 
@@ -327,9 +327,9 @@ impl<P: VerbsPort> VerbsLinks<P> {
             return;
         }
         let timeouts = side.session.timeouts();
-        if side.heard_on != side.main.rail && timeouts >= SOME_TIMEOUTS {
+        if side.last_rail != side.main.rail && timeouts >= SOME_TIMEOUTS {
             // Whatever the reason is, the peer has found a better one.
-            let to = Some(side.heard_on);
+            let to = Some(side.last_rail);
             self.detour(peer, to);
         } else if timeouts >= MANY_TIMEOUTS {
             self.detour(peer, None);
@@ -337,7 +337,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
     }
 
     /// Nobody has answered on this line for some time. `true`: it is left alone.
-    pub(super) fn detour_if_silent(&mut self, line: RailPeer, tries: u8) -> bool {
+    pub(super) fn detour_if_silent(&mut self, line: PeerPath, tries: u8) -> bool {
         if tries < MANY_TRIES {
             return false;
         }
@@ -362,14 +362,14 @@ impl<P: VerbsPort> VerbsLinks<P> {
 
     /// A work request has failed and broken its queue pair: moves to another rail that is connected, if the path is the
     /// cause.
-    pub(super) fn detour_if_joined(&mut self, line: RailPeer, status: WorkStatus) {
-        let is_of_way = matches!(
+    pub(super) fn detour_if_joined(&mut self, line: PeerPath, status: WorkStatus) {
+        let is_path_error = matches!(
             status,
             WorkStatus::RetryExceeded | WorkStatus::Forgotten | WorkStatus::Other(_)
         );
         let side = self.sides.of(line.peer);
         let mut others = side.others().iter();
-        if is_of_way
+        if is_path_error
             && side.main.rail == line.rail
             && others.any(|link| link.connection.usable().is_some())
         {
@@ -408,4 +408,4 @@ const SOME_TIMEOUTS: u8 = 3;
 /// Repetitions of a note without an answer after which the path is taken to be broken.
 const MANY_TRIES: u8 = 5;
 /// Delay before another attempt to create an address handle.
-const WAY_AGAIN_NS: u64 = 10_000_000;
+const HANDLE_RETRY_NS: u64 = 10_000_000;

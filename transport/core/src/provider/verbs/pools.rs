@@ -5,10 +5,10 @@
 use session::Slot;
 
 use super::NetLimits;
-use super::ledger::PostedRequest;
 use super::memory::RegisteredBlock;
 use super::path::{MORE_BYTES, MOST_NOTE_BYTES};
 use super::port::{CallError, GRH_BYTES, Receives, RegionAccess, Sge, VerbsPort, WorkBody};
+use super::posted::PostedRequest;
 use super::rail::{RAIL_SHIFT, Rail};
 use super::wire::{HEADER_BYTES, NOTE_BYTES};
 
@@ -325,9 +325,9 @@ impl RecvPool {
 
     /// Adds buffers to a queue that has fewer than half of them posted.
     #[inline(always)]
-    pub(super) fn tend<P: VerbsPort>(&mut self, port: &mut P) {
-        self.shared.tend(port);
-        self.datagrams.tend(port);
+    pub(super) fn replenish<P: VerbsPort>(&mut self, port: &mut P) {
+        self.shared.replenish(port);
+        self.datagrams.replenish(port);
     }
 
     /// Deregisters all buffers.
@@ -609,14 +609,14 @@ impl BufferPool {
 
     /// Adds buffers if fewer than half of them are posted.
     #[inline(always)]
-    fn tend<P: VerbsPort>(&mut self, port: &mut P) {
+    fn replenish<P: VerbsPort>(&mut self, port: &mut P) {
         if self.posted < self.blocks.len() * self.per_block / 2 {
-            self.tend_scarce(port);
+            self.replenish_scarce(port);
         }
     }
 
     #[cold]
-    fn tend_scarce<P: VerbsPort>(&mut self, port: &mut P) {
+    fn replenish_scarce<P: VerbsPort>(&mut self, port: &mut P) {
         self.post_spare(port);
         if self.posted < self.blocks.len() * self.per_block / 2 {
             // Without more memory the network's flow control must do.

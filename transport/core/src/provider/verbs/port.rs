@@ -32,7 +32,7 @@ pub(crate) trait VerbsPort: fmt::Debug + Send + Sized {
 
     /// Whether the device may lose completions: a queue pair without a completion for too long is broken then
     /// (`lost_completions.rs`). A user-space port waits as long as the peer is believed to be alive.
-    const MAY_FORGET: bool = true;
+    const MAY_LOSE_COMPLETIONS: bool = true;
 
     /// Time since a fixed moment in the past.
     fn now_ns(&self) -> u64;
@@ -91,7 +91,7 @@ pub(crate) trait VerbsPort: fmt::Debug + Send + Sized {
     /// Sends a datagram. A body [`WorkBody::Inline`] is at most [`PortAttr::inline_bytes`] long and is copied at once.
     fn post_datagram(
         &mut self,
-        to: Mailbox,
+        to: DatagramDestination,
         work: u64,
         body: WorkBody<'_>,
         signaled: bool,
@@ -133,29 +133,29 @@ pub(crate) trait VerbsPort: fmt::Debug + Send + Sized {
     }
 
     /// Polls a completion queue; returns how many completions were taken.
-    fn poll(&mut self, which: CqKind, done: &mut [Done]) -> usize;
+    fn poll(&mut self, which: CqKind, done: &mut [PortCompletion]) -> usize;
 
     /// Polls a completion queue for one completion.
     #[inline(always)]
-    fn poll_first(&mut self, which: CqKind) -> Option<Done> {
-        let mut done = [Done::default()];
+    fn poll_first(&mut self, which: CqKind) -> Option<PortCompletion> {
+        let mut done = [PortCompletion::default()];
         (self.poll(which, &mut done) != 0).then(|| done[0])
     }
 
-    /// Arms both completion queues: the next completion raises an event on [`sign`](Self::sign).
+    /// Arms both completion queues: the next completion raises an event on [`event_fd`](Self::event_fd).
     fn arm(&mut self) -> Result<(), CallError>;
 
     /// The descriptor that becomes readable on a completion event or an asynchronous event.
-    fn sign(&self) -> Option<BorrowedFd<'_>>;
+    fn event_fd(&self) -> Option<BorrowedFd<'_>>;
 
     /// Whether packets have arrived since the last call, even without a completion: a process with a user-space port
     /// does not sleep in the middle of a message. A device does not report that.
-    fn take_stirred(&mut self) -> bool {
+    fn take_activity(&mut self) -> bool {
         false
     }
 
     /// Acknowledges pending completion events.
-    fn take_signs(&mut self);
+    fn ack_events(&mut self);
 
     /// The next asynchronous event of the port; never blocks.
     fn next_event(&mut self) -> Option<PortEvent>;
@@ -167,9 +167,9 @@ pub(crate) struct PortCounts {
     /// Regions ever registered.
     pub(crate) regions: Own64,
     /// Bytes ever registered; memory registered on several ports counts once per port.
-    came_bytes: Own64,
+    registered_bytes_ever: Own64,
     /// Bytes ever deregistered.
-    went_bytes: Own64,
+    deregistered_bytes: Own64,
     /// High-water mark of registered bytes.
     pub(crate) most_bytes: Own64,
     /// Packets sent again. This and the next two are counted by user-space ports only: adapters do not report them.
@@ -187,21 +187,21 @@ impl PortCounts {
     /// Counts a registration.
     pub(crate) fn add(&self, bytes: u64) {
         self.regions.add(1);
-        self.came_bytes.add(bytes);
+        self.registered_bytes_ever.add(bytes);
         let more = self.bytes().saturating_sub(self.most_bytes.get());
         self.most_bytes.add(more);
     }
 
     /// Counts a deregistration.
     pub(crate) fn take(&self, bytes: u64) {
-        self.went_bytes.add(bytes);
+        self.deregistered_bytes.add(bytes);
     }
 
     /// Bytes registered now.
     pub(crate) fn bytes(&self) -> u64 {
-        // Read in this order, `went_bytes` never exceeds `came_bytes`.
-        let went = self.went_bytes.get();
-        self.came_bytes.get().saturating_sub(went)
+        // Read in this order, `deregistered_bytes` never exceeds `registered_bytes_ever`.
+        let went = self.deregistered_bytes.get();
+        self.registered_bytes_ever.get().saturating_sub(went)
     }
 }
 
@@ -236,7 +236,7 @@ pub(crate) struct PortAttr {
     pub(crate) depth: u32,
     /// Whether a read may complete successfully without its data. Its queue pair breaks then, so a completion of a
     /// request posted behind it proves it.
-    pub(crate) reads_lie: bool,
+    pub(crate) has_unreliable_reads: bool,
     /// Whether the kernel implements the device in software, on the processors of this host (rxe, siw).
     pub(crate) in_software: bool,
     /// Attributes that queue pairs are set up with.
@@ -336,7 +336,7 @@ impl AddressHandle {
 
 /// Destination of a datagram: address handle, queue pair number, and Q_Key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Mailbox {
+pub(crate) struct DatagramDestination {
     pub(crate) handle: AddressHandle,
     pub(crate) number: u32,
     pub(crate) key: u32,
@@ -359,7 +359,7 @@ pub(crate) struct RemotePair {
     pub(crate) their_first: u32,
     pub(crate) our_first: u32,
     /// Acknowledgement timeout as in `ibv_qp_attr.timeout`: 4.096 µs × 2^timeout; below 32.
-    pub(crate) patience: u8,
+    pub(crate) timeout_exp: u8,
 }
 
 /// A work request for a reliable queue pair.
@@ -401,7 +401,7 @@ pub(crate) enum WorkOpcode {
 
 /// A work completion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Done {
+pub(crate) struct PortCompletion {
     pub(crate) work: u64,
     pub(crate) status: WorkStatus,
     /// Bytes received; for datagrams including the [`GRH_BYTES`] in front.

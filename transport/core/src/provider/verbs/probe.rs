@@ -8,19 +8,19 @@ use super::error_text;
 use super::links::VerbsLinks;
 use super::path::{Miss, filled_bytes};
 use super::port::VerbsPort;
-use super::rail::RailPeer;
+use super::rail::PeerPath;
 use super::wire::{self, NOTE_BYTES, Say};
 
 impl<P: VerbsPort> VerbsLinks<P> {
     /// Largest MTU of a queue pair, as far as its two ports allow; `None`: the peer's address is unknown.
-    pub(super) fn most_packet_bytes(&mut self, line: RailPeer) -> Option<u32> {
+    pub(super) fn most_packet_bytes(&mut self, line: PeerPath) -> Option<u32> {
         let ours = self.rails[line.at()].packet_bytes();
         let theirs = self.sides.link(line)?.address?.packet_bytes;
         Some(ours.min(theirs))
     }
 
     /// Requests a queue pair for a local end, with the path MTU found before, if any was.
-    pub(super) fn ask(&mut self, line: RailPeer, end: u32) {
+    pub(super) fn ask(&mut self, line: PeerPath, end: u32) {
         let now_ns = self.schedule.now_ns;
         let most = self.most_packet_bytes(line);
         if let (Some(link), Some(most)) = (self.sides.link(line), most) {
@@ -28,9 +28,9 @@ impl<P: VerbsPort> VerbsLinks<P> {
             let wants_echo = again && link.path.may_shrink();
             link.connection.ask(end, now_ns);
             let has_room = self.has_for_long_note();
-            self.say_again(line);
+            self.resend_note(line);
             if wants_echo && has_room {
-                self.want_echo(line, false);
+                self.request_echo(line, false);
             }
         }
     }
@@ -43,7 +43,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
 
     /// Repeats the last note, which had no answer. A request is followed by an echo, and after some tries an echo is
     /// sent alone: a peer that computes does not find many long notes to process.
-    pub(super) fn say_once_more(&mut self, line: RailPeer, tries: u8) {
+    pub(super) fn resend_with_echo(&mut self, line: PeerPath, tries: u8) {
         let Some(link) = self.sides.link(line) else {
             return;
         };
@@ -51,24 +51,26 @@ impl<P: VerbsPort> VerbsLinks<P> {
         let alone = wants_echo && tries > LONG_ASKS;
         let has_room = alone || self.has_for_long_note();
         if !alone {
-            self.say_again(line);
+            self.resend_note(line);
         }
         if wants_echo && has_room {
-            self.want_echo(line, alone);
+            self.request_echo(line, alone);
         }
     }
 
-    fn want_echo(&mut self, line: RailPeer, alone: bool) {
+    fn request_echo(&mut self, line: PeerPath, alone: bool) {
         let Some(link) = self.sides.link(line) else {
             return;
         };
         link.path.awaits_echo(alone);
         let attempt = link.connection.attempt();
-        self.say_echo(line, attempt, true);
+        self.send_echo(line, attempt, true);
     }
 
-    fn say_echo(&mut self, line: RailPeer, attempt: u32, asks: bool) {
-        let Some(to) = self.way_to(line) else { return };
+    fn send_echo(&mut self, line: PeerPath, attempt: u32, asks: bool) {
+        let Some(to) = self.destination_of(line) else {
+            return;
+        };
         let source = self.sides.of(line.peer).known_as;
         let note = wire::echo(source, attempt, asks);
         let sends = &mut self.sends;
@@ -79,15 +81,15 @@ impl<P: VerbsPort> VerbsLinks<P> {
 
     /// Handles an echo: a request to send it back, or a reply.
     #[inline(never)]
-    pub(super) fn hear_echo(&mut self, line: RailPeer, attempt: u32, asks: bool) {
+    pub(super) fn take_echo(&mut self, line: PeerPath, attempt: u32, asks: bool) {
         self.schedule.now_ns = self.rails.clock();
         let now_ns = self.schedule.now_ns;
         let has_room = self.has_for_long_note();
         let Some(side) = self.sides.get_mut(line.peer) else {
             return;
         };
-        side.was_heard();
-        side.heard_on = line.rail;
+        side.mark_alive();
+        side.last_rail = line.rail;
         let link = side.link_mut(line.rail);
         if link.is_some_and(|link| link.heard(now_ns)) {
             self.sides.arm(line.peer, now_ns);
@@ -101,7 +103,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
             let newest = link.connection.attempt();
             let is_old = is_newer(newest, attempt);
             if has_room && !(is_old && link.is_asking()) {
-                self.say_echo(line, if is_old { newest } else { attempt }, false);
+                self.send_echo(line, if is_old { newest } else { attempt }, false);
             }
             return;
         }
@@ -113,7 +115,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
             // There were later attempts, unknown to this process.
             link.connection.refuse(attempt);
             link.connection.ask(end, now_ns);
-            return self.say_once_more(line, 0);
+            return self.resend_with_echo(line, 0);
         }
         if attempt != newest {
             return;
@@ -127,13 +129,13 @@ impl<P: VerbsPort> VerbsLinks<P> {
             Miss::Less => {
                 // A new attempt: the peer may have connected an end with the larger MTU already.
                 link.connection.ask(end, now_ns);
-                self.say_once_more(line, 0);
+                self.resend_with_echo(line, 0);
             }
         }
     }
 
     /// Records the MTU of a queue pair; `asked`: this process has requested it.
-    pub(super) fn agree(&mut self, line: RailPeer, packet_bytes: u32, asked: bool) {
+    pub(super) fn agree(&mut self, line: PeerPath, packet_bytes: u32, asked: bool) {
         let now_ns = self.schedule.now_ns;
         let most = self.most_packet_bytes(line);
         let (Some(link), Some(most)) = (self.sides.link(line), most) else {
@@ -143,22 +145,22 @@ impl<P: VerbsPort> VerbsLinks<P> {
         link.path.agree(packet_bytes, most, now_ns);
         if is_news {
             self.counts.narrow.add(1);
-            self.tell_narrow(line, packet_bytes, most);
+            self.report_path_mtu(line, packet_bytes, most);
         }
     }
 
     /// Reports once that the path MTU is below that of both ports.
     #[cold]
-    fn tell_narrow(&mut self, line: RailPeer, packet_bytes: u32, most: u32) {
+    fn report_path_mtu(&mut self, line: PeerPath, packet_bytes: u32, most: u32) {
         let Some(ends) = self.ends_of(line) else {
             return;
         };
-        let words = error_text::of_narrow_way(packet_bytes, most, &ends);
-        self.news.remark_on_way(words);
+        let words = error_text::of_narrow_path(packet_bytes, most, &ends);
+        self.notices.remark_on_path(words);
     }
 
     /// Length of a note on a path, in bytes: padded if it names a queue pair.
-    pub(super) fn note_bytes(&self, line: RailPeer, say: &Say) -> usize {
+    pub(super) fn note_bytes(&self, line: PeerPath, say: &Say) -> usize {
         let (Say::Connect { end, .. } | Say::Accept { end, .. }) = say else {
             return NOTE_BYTES;
         };
@@ -231,13 +233,13 @@ mod tests {
     #[test]
     fn an_ask_that_is_older_than_what_the_peer_knows_of_costs_no_size() {
         let (net, mut both) = two();
-        let line = RailPeer { peer: 0, rail: 0 };
+        let line = PeerPath { peer: 0, rail: 0 };
         // It has requested that often, and no request arrived.
         let link = both[1].streams.links.sides.link(line).unwrap();
         link.connection.refuse(9);
         both[0].post_send(Peer(1), HEAD, &[5; 40]).unwrap();
         until_joined(&net, &mut both);
-        let line = RailPeer { peer: 1, rail: 0 };
+        let line = PeerPath { peer: 1, rail: 0 };
         let link = both[0].streams.links.sides.link(line).unwrap();
         assert_eq!(link.connection.attempt(), 10);
         assert_eq!(link.packet_bytes(), Some(4096));
@@ -249,14 +251,14 @@ mod tests {
         let (net, mut both) = two();
         both[0].post_send(Peer(1), HEAD, &[5; 40]).unwrap();
         let mut completions = Completions::new();
-        let line = RailPeer { peer: 1, rail: 0 };
+        let line = PeerPath { peer: 1, rail: 0 };
         // It computes: after some requests there are echoes alone, at growing intervals.
         while net.now_ns() < 1_000_000_000 {
             both[0].poll(&mut completions);
             net.advance_until(net.now_ns() + 1_000_000);
         }
         let links = &mut both[0].streams.links;
-        links.hear_echo(line, 0, true);
+        links.take_echo(line, 0, true);
         let link = links.sides.link(line).unwrap();
         let soon_ns = net.now_ns() + 2_000_000;
         assert!(

@@ -6,9 +6,9 @@ use std::collections::{HashMap, VecDeque};
 use session::Slot;
 
 use super::address::PortAddress;
-use super::ledger::SendLedger;
 use super::pools::{RecvPool, SendPool};
 use super::port::{AddressHandle, CallError, VerbsPort};
+use super::posted::PostedRequests;
 use super::{MOST_DATAGRAM_BYTES, NetLimits};
 
 /// Most rails of a process.
@@ -22,7 +22,7 @@ pub(super) struct Rail<P: VerbsPort> {
     most_packet_bytes: u32,
     pub(super) receives: RecvPool,
     /// Outstanding datagrams.
-    pub(super) datagrams: SendLedger,
+    pub(super) datagrams: PostedRequests,
     /// Address handles out of use, each with the number of the first datagram posted after it.
     pub(super) old_handles: VecDeque<(u32, AddressHandle)>,
     /// Indices of reliable queue pairs by QPN.
@@ -39,12 +39,12 @@ pub(super) struct Rail<P: VerbsPort> {
 
 /// A path: a peer, and the rail of this process that reaches it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct RailPeer {
+pub(super) struct PeerPath {
     pub(super) peer: u32,
     pub(super) rail: u8,
 }
 
-impl RailPeer {
+impl PeerPath {
     /// Index of the rail.
     #[inline(always)]
     pub(super) fn at(self) -> usize {
@@ -62,7 +62,7 @@ impl<P: VerbsPort> Rail<P> {
             port,
             most_packet_bytes,
             receives,
-            datagrams: SendLedger::default(),
+            datagrams: PostedRequests::default(),
             old_handles: VecDeque::new(),
             numbers: HashMap::new(),
             posted: 0,

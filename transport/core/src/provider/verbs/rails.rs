@@ -9,12 +9,12 @@ use session::Slot;
 
 use super::address::{self, PortAddress, Rated};
 use super::keys::Regions;
-use super::ledger::PostedRequest;
 use super::look::cannot_open;
 use super::memory::register_exported;
 use super::peer_port::PeerPort;
 use super::pools::{RecvPool, SendPool};
-use super::port::{CallError, Done, Mailbox, PortAttr, VerbsPort, WorkBody};
+use super::port::{CallError, DatagramDestination, PortAttr, PortCompletion, VerbsPort, WorkBody};
+use super::posted::PostedRequest;
 use super::rail::{MOST_RAILS, Rail, largest_datagram, rail_of};
 use super::wire::NOTE_BYTES;
 use super::work::Work;
@@ -34,8 +34,8 @@ pub(super) struct Rails<P: VerbsPort> {
     warm: usize,
     is_all_lost: bool,
     /// Buffers for polled completions; empty while they are processed.
-    pub(super) received: Vec<Done>,
-    pub(super) sent: Vec<Done>,
+    pub(super) received: Vec<PortCompletion>,
+    pub(super) sent: Vec<PortCompletion>,
 }
 
 /// Result of [`open_all`].
@@ -72,8 +72,8 @@ impl<P: VerbsPort> Rails<P> {
             all,
             warm: 0,
             is_all_lost: false,
-            received: vec![Done::default(); Completions::CAPACITY],
-            sent: vec![Done::default(); 16],
+            received: vec![PortCompletion::default(); Completions::CAPACITY],
+            sent: vec![PortCompletion::default(); 16],
         }
     }
 
@@ -131,7 +131,7 @@ impl<P: VerbsPort> Rails<P> {
 
     /// Whether a link can carry packets now.
     pub(super) fn may_use(&self, link: &PeerPort, now_ns: u64) -> bool {
-        self.serves(link.rail) && link.address.is_some() && link.way_after_ns <= now_ns
+        self.serves(link.rail) && link.address.is_some() && link.handle_after_ns <= now_ns
     }
 
     /// The notice that a port went down or came back.
@@ -202,7 +202,7 @@ impl<P: VerbsPort> Rails<P> {
     pub(super) fn send_note(
         &mut self,
         rail: u8,
-        to: Mailbox,
+        to: DatagramDestination,
         (note, bytes): (&[u8; NOTE_BYTES], usize),
         sends: &mut SendPool,
     ) {
@@ -216,7 +216,7 @@ impl<P: VerbsPort> Rails<P> {
     pub(super) fn post_datagram(
         &mut self,
         rail: u8,
-        to: Mailbox,
+        to: DatagramDestination,
         sends: &mut SendPool,
         (slot, bytes): (Slot, usize),
     ) -> bool {
@@ -250,8 +250,8 @@ impl<P: VerbsPort> Rails<P> {
     }
 
     /// Whether packets have arrived on any port since the last call.
-    pub(super) fn take_stirred(&mut self) -> bool {
-        let stirred = self.all.iter_mut().map(|rail| rail.port.take_stirred());
+    pub(super) fn take_activity(&mut self) -> bool {
+        let stirred = self.all.iter_mut().map(|rail| rail.port.take_activity());
         stirred.fold(false, |any, one| any | one)
     }
 
@@ -262,11 +262,11 @@ impl<P: VerbsPort> Rails<P> {
     }
 
     /// Adds the descriptors of all ports to a wait set.
-    pub(super) fn add_signs(&self, waits: &mut WaitSet) {
+    pub(super) fn add_event_fds(&self, waits: &mut WaitSet) {
         for rail in self.all.iter().filter(|rail| rail.lost.is_none()) {
-            match rail.port.sign() {
-                Some(sign) => waits.add_sign(sign),
-                None => waits.poll_after(WITHOUT_SIGN),
+            match rail.port.event_fd() {
+                Some(event_fd) => waits.add_sign(event_fd),
+                None => waits.poll_after(WITHOUT_EVENTS),
             }
         }
     }
@@ -274,13 +274,13 @@ impl<P: VerbsPort> Rails<P> {
     /// Whether completions of all ports wake a process that sleeps.
     pub(super) fn all_wake(&self) -> bool {
         let mut rails = self.all.iter().filter(|rail| rail.lost.is_none());
-        rails.all(|rail| rail.port.sign().is_some())
+        rails.all(|rail| rail.port.event_fd().is_some())
     }
 
     /// Acknowledges the completion events after a sleep.
-    pub(super) fn take_signs(&mut self) {
+    pub(super) fn ack_events(&mut self) {
         for rail in &mut self.all {
-            rail.port.take_signs();
+            rail.port.ack_events();
         }
     }
 
@@ -352,7 +352,7 @@ fn left_out(error: &CallError, facts: &PortAttr) -> String {
 }
 
 /// Interval of polls of a port without completion events.
-const WITHOUT_SIGN: Duration = Duration::from_millis(1);
+const WITHOUT_EVENTS: Duration = Duration::from_millis(1);
 
 /// A port on a network without losses, for tests of other parts.
 #[cfg(test)]

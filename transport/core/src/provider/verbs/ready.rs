@@ -70,7 +70,7 @@ impl Ready {
     }
 
     /// Puts the completions of an array before the queued ones: the next poll returns them first.
-    pub(super) fn tell_first(&mut self, completions: &mut Completions) {
+    pub(super) fn put_first(&mut self, completions: &mut Completions) {
         for index in (0..completions.len()).rev() {
             if let Some(completion) = completions.take(index) {
                 self.completions.push_front(completion);
@@ -129,7 +129,7 @@ mod tests {
         ready.push(lost(7));
         taken.push(lost(1));
         taken.push(lost(2));
-        ready.tell_first(&mut taken);
+        ready.put_first(&mut taken);
         let mut later = Completions::new();
         later.push(lost(9));
         ready.push_all(&mut later);

@@ -152,7 +152,7 @@ impl RegionRegistry {
         rails: &mut Rails<P>,
     ) {
         if is_read {
-            self.offers.give_back_anew(bounce, rails);
+            self.offers.give_back_rekeyed(bounce, rails);
         } else {
             self.offers.give_back(bounce);
         }
@@ -225,7 +225,7 @@ impl RegionRegistry {
     }
 
     /// Copies a finished read out of its bounce buffer, if it succeeded, and returns the buffer.
-    pub(super) fn bring_home(&mut self, work: &mut Work, is_done: bool) {
+    pub(super) fn copy_out_read(&mut self, work: &mut Work, is_done: bool) {
         let Some(bounce) = work.bounce.take() else {
             return;
         };

@@ -7,7 +7,7 @@
 //! | `port.rs` | the calls of `VerbsPort` |
 //! | `open.rs` | the address and attributes of a port |
 //! | `carrier.rs` | the interface to carriers of packets |
-//! | `udp.rs`, `connected.rs`, `trains.rs` | UDP: a socket, connected sockets for sending only, and segmentation
+//! | `udp.rs`, `connected.rs`, `gso.rs` | UDP: a socket, connected sockets for sending only, and segmentation
 //! offload |
 //! | `recv_mode.rs` | how a socket is read, depending on the packet rate |
 //! | `system.rs` | system calls |
@@ -24,7 +24,6 @@
 //! so that a burst has one acknowledgement. Posted requests are sent at once.
 
 mod carrier;
-mod chance;
 mod claim;
 mod completion_event;
 mod completions;
@@ -32,14 +31,15 @@ mod connected;
 mod dpdk;
 pub(in crate::provider) mod dpdk_ports;
 mod faulty;
+mod gso;
 mod open;
 mod pairs;
 mod port;
+mod random;
 mod recv_mode;
 mod regions;
 mod shared;
 mod system;
-mod trains;
 mod udp;
 mod writing;
 
@@ -53,7 +53,7 @@ use roce::format::Packet;
 use roce::link::FramePayload;
 use roce::{DatagramPair, ReceiveQueue, RoceSge};
 
-use super::port::{CqKind, Done, PortAttr, PortCounts};
+use super::port::{CqKind, PortAttr, PortCompletion, PortCounts};
 use super::slab::Slab;
 use carrier::Carrier;
 use completion_event::{CompletionEvent, WakeConditions};
@@ -65,22 +65,22 @@ pub(super) use pairs::PairNumbers;
 use pairs::RocePairs;
 use regions::RoceRegions;
 pub(in crate::provider) use udp::Udp;
-use writing::Exit;
+use writing::PacketWriter;
 
 /// A port over a carrier.
 #[derive(Debug)]
 pub(crate) struct RocePort<C> {
     facts: PortAttr,
     carrier: C,
-    sign: Option<CompletionEvent>,
+    completion_event: Option<CompletionEvent>,
     handles: Slab<SocketAddr>,
     queues: RoceQueues,
     limits: RocePortLimits,
     counts: Arc<PortCounts>,
     /// Whether a turn was made since completions of sends were last polled.
     has_turned: bool,
-    /// Whether packets have arrived since the last [`take_stirred`](super::port::VerbsPort::take_stirred).
-    has_stirred: bool,
+    /// Whether packets have arrived since the last [`take_activity`](super::port::VerbsPort::take_activity).
+    has_activity: bool,
 }
 
 /// Limits of a port's queue pairs.
@@ -123,7 +123,7 @@ impl<C: Carrier> RocePort<C> {
         self.queues.pairs.wake_due(now_ns);
         self.send(now_ns);
         // The caller of this turn takes its completions.
-        self.follow_sign(false);
+        self.update_wake(false);
     }
 
     /// Receives a burst; returns the number of packets.
@@ -136,7 +136,7 @@ impl<C: Carrier> RocePort<C> {
     /// Hands `count` packets of the last burst to their queue pairs. In a long burst responses are sent in between, so
     /// that the other end does not wait for its end; but not while a response is overdue that may be among the rest.
     fn hear(&mut self, now_ns: u64, count: usize) {
-        self.has_stirred |= count != 0;
+        self.has_activity |= count != 0;
         for index in 0..count {
             if index % MOST_HEARD == MOST_HEARD - 1 {
                 self.queues.settle();
@@ -166,7 +166,7 @@ impl<C: Carrier> RocePort<C> {
         if self.carrier.has_unsent() {
             self.carrier.flush();
         }
-        let mut exit = Exit::new(&mut self.carrier, &self.counts);
+        let mut exit = PacketWriter::new(&mut self.carrier, &self.counts);
         for _ in 0..MOST_SENT {
             if !exit.makes_room() || !self.queues.send_next(now_ns, &mut exit) {
                 break;
@@ -181,7 +181,7 @@ impl<C: Carrier> RocePort<C> {
         let now_ns = self.carrier.begin();
         self.receive_late(now_ns);
         self.send(now_ns);
-        self.follow_sign(true);
+        self.update_wake(true);
     }
 
     /// When to wake a process that sleeps; `ends`: completions count too.
@@ -206,12 +206,18 @@ impl<C: Carrier> RocePort<C> {
     }
 
     /// Updates the wake-up conditions of an armed completion event: another thread may sleep on it.
-    fn follow_sign(&mut self, ends: bool) {
-        if self.sign.as_ref().is_some_and(CompletionEvent::is_armed) {
+    fn update_wake(&mut self, ends: bool) {
+        if self
+            .completion_event
+            .as_ref()
+            .is_some_and(CompletionEvent::is_armed)
+        {
             let wanted = self.wanted(ends);
-            if let (Some(sign), Some(packets)) = (&mut self.sign, self.carrier.descriptor()) {
+            if let (Some(event), Some(packets)) =
+                (&mut self.completion_event, self.carrier.descriptor())
+            {
                 // On failure the process finds the change when it polls: no sleep is unlimited.
-                _ = sign.hasten(packets, wanted);
+                _ = event.hasten(packets, wanted);
             }
         }
     }
@@ -263,7 +269,7 @@ impl RoceQueues {
     }
 
     /// Takes completions; returns how many. Datagrams occupy the send queue until theirs are taken.
-    fn take(&mut self, which: CqKind, places: &mut [Done]) -> usize {
+    fn take(&mut self, which: CqKind, places: &mut [PortCompletion]) -> usize {
         let mut count = self.ends.take(which, places);
         if which == CqKind::Sends {
             for place in places.iter_mut().skip(count) {
@@ -278,7 +284,7 @@ impl RoceQueues {
     }
 
     /// Hands the next packet to the carrier, which has room for it; `false`: there is none.
-    fn send_next(&mut self, now_ns: u64, exit: &mut Exit<'_, impl Carrier>) -> bool {
+    fn send_next(&mut self, now_ns: u64, exit: &mut PacketWriter<'_, impl Carrier>) -> bool {
         if self.has_datagrams {
             let outgoing = self.datagrams.next_outgoing(&self.regions);
             self.has_datagrams = outgoing.is_some();

@@ -10,7 +10,7 @@ pub(super) struct Schedule {
     pub(super) now_ns: u64,
     polls: u64,
     /// Something has arrived or ended since the caller last tried to sleep: there may be room again.
-    has_stirred: bool,
+    has_activity: bool,
     /// Time of the next check for asynchronous events, and of the last one.
     events_at_ns: u64,
     events_were_ns: u64,
@@ -23,7 +23,7 @@ impl Schedule {
         Self {
             now_ns,
             polls: 0,
-            has_stirred: false,
+            has_activity: false,
             events_at_ns: 0,
             events_were_ns: 0,
             receivers_ns: 0,
@@ -66,13 +66,13 @@ impl Schedule {
 
     /// Records that something has arrived or ended: the caller may not sleep yet.
     #[inline(always)]
-    pub(super) fn stir(&mut self) {
-        self.has_stirred = true;
+    pub(super) fn note_activity(&mut self) {
+        self.has_activity = true;
     }
 
     /// Whether that was recorded since the last call.
-    pub(super) fn take_stirred(&mut self) -> bool {
-        std::mem::take(&mut self.has_stirred)
+    pub(super) fn take_activity(&mut self) -> bool {
+        std::mem::take(&mut self.has_activity)
     }
 
     /// Makes the check for asynchronous events due at the next reading of the clock.
@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn what_has_stirred_is_told_once() {
         let mut schedule = Schedule::new(0);
-        schedule.stir();
-        assert!(schedule.take_stirred() && !schedule.take_stirred());
+        schedule.note_activity();
+        assert!(schedule.take_activity() && !schedule.take_activity());
     }
 }

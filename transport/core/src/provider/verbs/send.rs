@@ -6,9 +6,11 @@
 use session::{Ack, Due, Moment, Session, Slot, Via};
 
 use super::control_queue::ControlPacket;
-use super::ledger::PostedRequest;
 use super::pools::SendPool;
-use super::port::{CqKind, Done, VerbsPort, WorkBody, WorkOpcode, WorkRequest, WorkStatus};
+use super::port::{
+    CqKind, PortCompletion, VerbsPort, WorkBody, WorkOpcode, WorkRequest, WorkStatus,
+};
+use super::posted::PostedRequest;
 use super::streams::VerbsStreams;
 use super::wire::{self, BEGINS, ENDS, HEADER_BYTES, StreamPacket};
 use super::{DATAGRAMS, MOST_POSTED, name, parts_of};
@@ -119,7 +121,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
             return Err(Full);
         }
         let Some(slot) = self.links.sends.take(&mut self.links.rails, bytes) else {
-            self.relieve();
+            self.request_completions();
             return Err(Full);
         };
         let packet = StreamPacket {
@@ -140,7 +142,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
     #[cold]
     fn keep_parts(&mut self, to: u32, head: Head, body: &[u8]) -> Result<(), Full> {
         let line = self.links.sides.of(to).line(to);
-        if self.links.hopes_for_pair(line) {
+        if self.links.may_get_pair(line) {
             // It goes over the queue pair that is being made.
             return Err(Full);
         }
@@ -149,7 +151,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
         let part_bytes = datagram_bytes.min(side.datagram_bytes()) - HEADER_BYTES;
         let parts = body.len().div_ceil(part_bytes);
         if (side.session.room() as usize) < parts || !self.links.sends.has(part_bytes, parts) {
-            self.relieve();
+            self.request_completions();
             return Err(Full);
         }
         for (index, part) in body.chunks(part_bytes).enumerate() {
@@ -242,11 +244,11 @@ impl<P: VerbsPort> VerbsStreams<P> {
         let may_be = is_doubted && links.rails.has_room_for_pair(&links.limits);
         let wants_pair = side.packets > first || is_too_long || may_be;
         if wants_pair && !side.waits_for_last {
-            self.links.want_pair(line);
+            self.links.request_pair(line);
         }
         self.links.schedule.now_ns = self.links.rails.clock();
         let now_ns = self.links.schedule.now_ns;
-        let Some(to) = self.links.way_to(line) else {
+        let Some(to) = self.links.destination_of(line) else {
             return false;
         };
         let side = self.links.sides.of(peer);
@@ -289,15 +291,15 @@ impl<P: VerbsPort> VerbsStreams<P> {
     }
 
     #[inline(never)]
-    fn take_all_sent(&mut self, rail: usize, done: &[Done]) {
-        self.links.schedule.stir();
+    fn take_all_sent(&mut self, rail: usize, done: &[PortCompletion]) {
+        self.links.schedule.note_activity();
         for one in done {
             self.take_sent(rail, one);
         }
     }
 
     #[inline(always)]
-    fn take_sent(&mut self, rail: usize, done: &Done) {
+    fn take_sent(&mut self, rail: usize, done: &PortCompletion) {
         let (index, number) = parts_of(done.work);
         if index == DATAGRAMS {
             return self.links.rails[rail].datagram_ended(number, &mut self.links.sends);
@@ -394,26 +396,26 @@ impl<P: VerbsPort> VerbsStreams<P> {
     }
 
     /// Queues a control packet of the provider and sends it as soon as there is room.
-    pub(super) fn write_letter(&mut self, to: u32, head: Head, body: Vec<u8>) {
-        self.letters.push(ControlPacket { to, head, body });
-        self.post_letters();
+    pub(super) fn send_control(&mut self, to: u32, head: Head, body: Vec<u8>) {
+        self.control.push(ControlPacket { to, head, body });
+        self.post_control();
     }
 
     /// Sends the queued control packets that have room now.
-    pub(super) fn post_letters(&mut self) {
-        let mut left = self.letters.take();
-        left.retain(|letter| !self.post_letter(letter));
-        self.letters.put_back(left);
+    pub(super) fn post_control(&mut self) {
+        let mut left = self.control.take();
+        left.retain(|packet| !self.post_control_packet(packet));
+        self.control.put_back(left);
     }
 
     /// Sends one. `false`: there is no room.
-    fn post_letter(&mut self, letter: &ControlPacket) -> bool {
-        let to = letter.to;
+    fn post_control_packet(&mut self, packet: &ControlPacket) -> bool {
+        let to = packet.to;
         if self.links.sides.of(to).is_lost() {
             return true;
         }
         if self
-            .keep(to, letter.head, BEGINS | ENDS, &letter.body)
+            .keep(to, packet.head, BEGINS | ENDS, &packet.body)
             .is_err()
         {
             self.links.sides.list_unsent(to);
@@ -427,7 +429,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
 
     /// No slot is left: requests the completions and acknowledgements that free some.
     #[cold]
-    pub(super) fn relieve(&mut self) {
+    pub(super) fn request_completions(&mut self) {
         for index in self.links.pairs.places() {
             let Some(pair) = self.links.pairs.get(index).filter(|pair| pair.is_whole()) else {
                 continue;
@@ -444,7 +446,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
 
     /// Breaks queue pairs whose device has lost a completion (`lost_completions.rs`). After a sleep this is checked at
     /// the wake-up.
-    pub(super) fn break_forgotten(&mut self) {
+    pub(super) fn break_lost(&mut self) {
         let now_ns = self.links.schedule.now_ns;
         if self.links.pairs.late(now_ns).is_empty() {
             return;

@@ -13,7 +13,7 @@ use super::ready::Ready;
 pub(super) struct VerbsStreams<P: VerbsPort> {
     pub(super) links: VerbsLinks<P>,
     /// Control packets of the provider that wait for room.
-    pub(super) letters: ControlQueue,
+    pub(super) control: ControlQueue,
     /// Completions for the caller's next polls.
     pub(super) ready: Ready,
 }
@@ -28,7 +28,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
     ) -> Result<Self, CallError> {
         Ok(Self {
             links: VerbsLinks::open(me, peers, ports, limits)?,
-            letters: ControlQueue::default(),
+            control: ControlQueue::default(),
             ready: Ready::new(),
         })
     }

@@ -16,7 +16,7 @@ use super::keys::PeerKeys;
 use super::links::VerbsLinkEvent;
 use super::memory::SharedMapping;
 use super::port::{VerbsPort, WorkStatus};
-use super::rail::RailPeer;
+use super::rail::PeerPath;
 use super::registry::RegionRegistry;
 use super::streams::VerbsStreams;
 use super::works::Works;
@@ -47,9 +47,9 @@ impl VerbsTransfers {
     pub(super) fn hear<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
-        upshot: VerbsLinkEvent,
+        event: VerbsLinkEvent,
     ) {
-        match upshot {
+        match event {
             VerbsLinkEvent::Part {
                 work,
                 bytes,
@@ -72,7 +72,7 @@ impl VerbsTransfers {
         let links = streams.links.sides.of(peer).links();
         let rails: Vec<u8> = links.map(|link| link.rail).collect();
         for rail in rails {
-            self.fail_waiting(streams, RailPeer { peer, rail });
+            self.fail_waiting(streams, PeerPath { peer, rail });
         }
         self.end_fetches(streams, peer);
         let peer = Peer(peer);

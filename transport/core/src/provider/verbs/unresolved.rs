@@ -35,7 +35,7 @@ impl UnresolvedPeers {
 
     /// Whether a further datagram may be kept.
     pub(super) fn has_room(&self) -> bool {
-        self.datagrams.len() < MOST_STRANGERS
+        self.datagrams.len() < MOST_HELD
     }
 
     /// Whether a peer was [shut out](Self::shut_out).
@@ -70,7 +70,7 @@ impl UnresolvedPeers {
 }
 
 /// Most datagrams kept.
-const MOST_STRANGERS: usize = 16;
+const MOST_HELD: usize = 16;
 
 #[cfg(test)]
 mod tests {
@@ -78,36 +78,36 @@ mod tests {
 
     #[test]
     fn each_peer_gets_its_own_in_their_order() {
-        let mut strangers = UnresolvedPeers::default();
+        let mut unresolved = UnresolvedPeers::default();
         for (source, buffer) in [(3, 10), (4, 11), (3, 12)] {
-            strangers.keep(source, buffer, 100 + source);
+            unresolved.keep(source, buffer, 100 + source);
         }
-        assert_eq!(strangers.take(3), [(10, 103), (12, 103)]);
-        assert_eq!(strangers.take(3), []);
-        assert_eq!(strangers.take(4), [(11, 104)]);
+        assert_eq!(unresolved.take(3), [(10, 103), (12, 103)]);
+        assert_eq!(unresolved.take(3), []);
+        assert_eq!(unresolved.take(4), [(11, 104)]);
     }
 
     #[test]
     fn nothing_is_kept_of_who_is_shut_out() {
-        let mut strangers = UnresolvedPeers::default();
+        let mut unresolved = UnresolvedPeers::default();
         for source in [3, 4] {
-            strangers.keep(source, 10 + source, 100 + source);
+            unresolved.keep(source, 10 + source, 100 + source);
         }
-        assert_eq!(strangers.shut_out(3), [(13, 103)]);
-        assert!(strangers.is_elsewhere(3) && !strangers.is_elsewhere(4));
-        assert_eq!(strangers.take(4), [(14, 104)]);
+        assert_eq!(unresolved.shut_out(3), [(13, 103)]);
+        assert!(unresolved.is_elsewhere(3) && !unresolved.is_elsewhere(4));
+        assert_eq!(unresolved.take(4), [(14, 104)]);
     }
 
     #[test]
     fn there_is_room_for_some() {
-        let mut strangers = UnresolvedPeers::default();
+        let mut unresolved = UnresolvedPeers::default();
         let mut kept = 0;
-        while strangers.has_room() {
-            strangers.keep(1, kept, 0);
+        while unresolved.has_room() {
+            unresolved.keep(1, kept, 0);
             kept += 1;
         }
-        assert_eq!(kept as usize, MOST_STRANGERS);
-        strangers.take(1);
-        assert!(strangers.has_room());
+        assert_eq!(kept as usize, MOST_HELD);
+        unresolved.take(1);
+        assert!(unresolved.has_room());
     }
 }

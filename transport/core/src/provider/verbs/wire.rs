@@ -10,8 +10,8 @@
 //! |      2 |     2 | flags  | of the frame, the caller's |
 //! |      4 |     4 | source | world rank of the sender |
 //! |      8 |     4 | number | in the sender's stream to this peer |
-//! |     12 |     4 | next   | number of the packet that the sender waits for |
-//! |     16 |     8 | beyond | bit i: it has packet `next + 1 + i` |
+//! |     12 |     4 | next   | number of the next packet that the sender expects |
+//! |     16 |     8 | beyond | bit i: it has received packet `next + 1 + i` |
 //! |     24 |     8 | word   | of the frame, the caller's |
 //! |     32 |     1 | parts  | 1 the frame begins here, 2 it ends here; 4 an immediate acknowledgement is requested |
 //! |     33 |     1 | –      | zero |

@@ -6,7 +6,7 @@
 //! - W2: requests in flight on a queue pair that broke are posted again, in their old order. A read or write that was
 //!   already carried out is carried out twice then, with the same bytes; but a write whose immediate has arrived is
 //!   not, since its target may be in use again.
-//! - W3: where reads are unreliable (`PortAttr::reads_lie`), a read has ended when a request posted behind it has: a
+//! - W3: where reads are unreliable (`PortAttr::has_unreliable_reads`), a read has ended when a request posted behind it has: a
 //!   false success breaks the queue pair, so no request behind it succeeds. A single read gets a zero-byte write right
 //!   behind it. Several reads prove each other, and the last of them gets its zero-byte write when it has completed.
 //! - W4: an atomic operation in flight on a queue pair that broke is not posted again; its outcome is
@@ -20,11 +20,11 @@ use std::mem;
 
 use super::arrive::IMMEDIATE;
 use super::bounce::Bounce;
-use super::fetch::Errand;
+use super::fetch::PeerFetch;
 use super::keys::{Keys, is_sealed};
 use super::peer_port::PeerPort;
 use super::port::{PortAttr, Region, RegionAccess, Sge, VerbsPort, WorkOpcode, WorkStatus};
-use super::rail::RailPeer;
+use super::rail::PeerPath;
 use super::streams::VerbsStreams;
 use super::stripes::divide;
 use super::transfers::VerbsTransfers;
@@ -79,7 +79,7 @@ pub(super) struct Work {
     /// Number of the packet that announces the write to the peer.
     pub(super) immediate: Option<u32>,
     /// The peer has requested it: the memory is what was exported, and the end is reported to the peer.
-    pub(super) errand: Option<Errand>,
+    pub(super) errand: Option<PeerFetch>,
     /// Shares of it that have not ended; it posts nothing itself then. Of a share: the whole.
     pub(super) shares: u32,
     pub(super) whole: Option<u32>,
@@ -180,7 +180,9 @@ impl Work {
     /// Largest part of it, in bytes.
     pub(super) fn most_in_part(&self, facts: &PortAttr, most: u64) -> u64 {
         facts.message_bytes.min(most).min(match self.kind {
-            WorkKind::Read if facts.reads_lie => MOST_DOUBTED_PART_BYTES >> self.halvings,
+            WorkKind::Read if facts.has_unreliable_reads => {
+                MOST_UNPROVEN_PART_BYTES >> self.halvings
+            }
             WorkKind::Write if facts.in_software => MOST_COUNTED_PART_BYTES >> self.halvings,
             _ => u64::MAX,
         })
@@ -226,7 +228,7 @@ impl VerbsTransfers {
             flags: 0,
             word: immediate.into(),
         };
-        let end = self.known_end(streams, peer.0, &lease, (key, offset), WorkKind::Write);
+        let end = self.outcome_unposted(streams, peer.0, &lease, (key, offset), WorkKind::Write);
         if let Some(outcome) = end.filter(|end| *end != WorkOutcome::Done) {
             streams.ready.end(id, outcome, lease);
             return Ok(());
@@ -272,7 +274,7 @@ impl VerbsTransfers {
         let idle = side.main.waiting.is_empty() && !side.session.has_unsent();
         if !joined {
             let line = side.line(peer);
-            streams.links.want_pair(line);
+            streams.links.request_pair(line);
             streams
                 .links
                 .sides
@@ -291,7 +293,7 @@ impl VerbsTransfers {
         id: WorkId,
         kind: WorkKind,
     ) {
-        if let Some(outcome) = self.known_end(streams, peer, &lease, (key, offset), kind) {
+        if let Some(outcome) = self.outcome_unposted(streams, peer, &lease, (key, offset), kind) {
             return streams.ready.end(id, outcome, lease);
         }
         let facts = streams.links.port_to(peer).facts();
@@ -327,8 +329,8 @@ impl VerbsTransfers {
         let serial = self.works.next_serial();
         let there = key.address.wrapping_add(offset);
         let is_large = key.bytes >= streams.links.limits.striped_bytes;
-        let may_be_told = is_large && streams.links.sides.of(peer).more.is_some();
-        let keys = self.told.keys_to(peer, key, may_be_told);
+        let may_have_more = is_large && streams.links.sides.of(peer).more.is_some();
+        let keys = self.told.keys_to(peer, key, may_have_more);
         Work {
             id,
             base: lease.address(),
@@ -374,8 +376,8 @@ impl VerbsTransfers {
     }
 
     fn end_unbegun<P: VerbsPort>(&mut self, streams: &mut VerbsStreams<P>, mut work: Work) {
-        self.registry.bring_home(&mut work, false);
-        self.tell_end(streams, work, WorkOutcome::Unreachable);
+        self.registry.copy_out_read(&mut work, false);
+        self.report_end(streams, work, WorkOutcome::Unreachable);
     }
 
     /// Queues a work behind those that wait for its rail, and posts what can be posted.
@@ -385,7 +387,7 @@ impl VerbsTransfers {
     }
 
     /// The outcome of a work that ends without being posted; `None`: it must be posted.
-    fn known_end<P: VerbsPort>(
+    fn outcome_unposted<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
         peer: u32,
@@ -431,7 +433,7 @@ impl VerbsTransfers {
         for place in 0..streams.links.sides.of(peer).others().len() {
             let link = streams.links.sides.of(peer).others().get(place);
             if let Some(rail) = link.map(|link| link.rail) {
-                self.push_works(streams, RailPeer { peer, rail });
+                self.push_works(streams, PeerPath { peer, rail });
             }
         }
     }
@@ -440,7 +442,7 @@ impl VerbsTransfers {
     pub(super) fn push_works<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
-        line: RailPeer,
+        line: PeerPath,
     ) {
         while let Some(link) = streams.links.sides.link(line)
             && let Some(index) = link.waiting.first().copied()
@@ -455,7 +457,7 @@ impl VerbsTransfers {
                 return self.wait_for_pair(streams, line);
             };
             let (registry, rails) = (&mut self.registry, &mut streams.links.rails);
-            match self.works.make_known(index, registry, rails) {
+            match self.works.ensure_registered(index, registry, rails) {
                 Some(true) if self.push_work(streams, index, pair) => {}
                 Some(false) => {
                     self.finish(streams, index);
@@ -470,8 +472,8 @@ impl VerbsTransfers {
     }
 
     /// Works need a queue pair. Where the peer refuses one, they move to another link or fail.
-    fn wait_for_pair<P: VerbsPort>(&mut self, streams: &mut VerbsStreams<P>, line: RailPeer) {
-        let hopes = streams.links.hopes_for_pair(line);
+    fn wait_for_pair<P: VerbsPort>(&mut self, streams: &mut VerbsStreams<P>, line: PeerPath) {
+        let hopes = streams.links.may_get_pair(line);
         // Where another link has just become the main one, all that waits moves there soon.
         if !hopes && !streams.links.is_to_rebind(line.peer) {
             self.move_waiting(streams, line);
@@ -557,12 +559,12 @@ impl VerbsTransfers {
         streams.links.rails.deregister_of(&work);
         let outcome = work.outcome;
         self.registry
-            .bring_home(&mut work, outcome == WorkOutcome::Done);
-        self.tell_end(streams, work, outcome);
+            .copy_out_read(&mut work, outcome == WorkOutcome::Done);
+        self.report_end(streams, work, outcome);
     }
 
     /// Reports the end of a work: to the whole it is a share of, to the peer, or to the caller.
-    pub(super) fn tell_end<P: VerbsPort>(
+    pub(super) fn report_end<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
         work: Work,
@@ -614,7 +616,7 @@ impl VerbsTransfers {
     pub(super) fn fail_waiting<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
-        line: RailPeer,
+        line: PeerPath,
     ) {
         let is_lost = streams.links.sides.of(line.peer).is_lost();
         let waiting = streams
@@ -703,7 +705,7 @@ impl VerbsTransfers {
                 }
                 // No queue pair is given up for it.
                 false if streams.links.rails.has_room_for_pair(&streams.links.limits) => {
-                    streams.links.want_pair(RailPeer { peer, rail })
+                    streams.links.request_pair(PeerPath { peer, rail })
                 }
                 _ => {}
             }
@@ -730,7 +732,7 @@ impl VerbsTransfers {
     pub(super) fn move_waiting<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
-        line: RailPeer,
+        line: PeerPath,
     ) {
         let links = self.links_instead(streams, line);
         let waiting = streams
@@ -754,7 +756,7 @@ impl VerbsTransfers {
         }
         for (rail, _) in links {
             let peer = line.peer;
-            self.push_works(streams, RailPeer { peer, rail });
+            self.push_works(streams, PeerPath { peer, rail });
         }
     }
 
@@ -762,7 +764,7 @@ impl VerbsTransfers {
     fn links_instead<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
-        line: RailPeer,
+        line: PeerPath,
     ) -> Vec<(u8, u8)> {
         // One that was connected before is requested again.
         let is_tried = |link: &&PeerPort| link.connection.is_alive() || link.breaks != 0;
@@ -779,13 +781,13 @@ impl VerbsTransfers {
             .map(|link| (link.rail, link.theirs))
             .collect();
         rails.retain(|(rail, _)| {
-            let other = RailPeer {
+            let other = PeerPath {
                 rail: *rail,
                 ..line
             };
             other != line
                 && streams.links.rails[other.at()].serves()
-                && streams.links.hopes_for_pair(other)
+                && streams.links.may_get_pair(other)
         });
         rails
     }
@@ -833,4 +835,4 @@ fn fits(lease: &Lease, key: RemoteKey, offset: u64) -> bool {
 /// against its seven retries.
 const MOST_COUNTED_PART_BYTES: u64 = 64 << 10;
 /// Largest part of an unreliable read, in bytes: one lost packet costs all of it.
-const MOST_DOUBTED_PART_BYTES: u64 = 512 << 10;
+const MOST_UNPROVEN_PART_BYTES: u64 = 512 << 10;

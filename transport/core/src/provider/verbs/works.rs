@@ -4,11 +4,11 @@
 
 use super::bounce::Bounce;
 use super::keys::Keys;
-use super::ledger::PostedRequest;
 use super::pair::{NOTHING, ReliablePair};
 use super::peer_table::PeerTable;
 use super::port::{CallError, VerbsPort, WorkBody, WorkRequest, WorkStatus};
-use super::rail::{Rail, RailPeer};
+use super::posted::PostedRequest;
+use super::rail::{PeerPath, Rail};
 use super::rails::Rails;
 use super::registry::RegionRegistry;
 use super::slab::Slab;
@@ -23,7 +23,7 @@ pub(super) struct Works {
     /// Number of works ever begun.
     serial: u64,
     /// Bytes of unreliable reads in flight.
-    doubted_bytes: u64,
+    unproven_bytes: u64,
 }
 
 /// The queue pair and the rail to which parts of a work are posted.
@@ -67,7 +67,7 @@ impl Works {
         Self {
             all: Slab::new(),
             serial: 0,
-            doubted_bytes: 0,
+            unproven_bytes: 0,
         }
     }
 
@@ -101,11 +101,11 @@ impl Works {
     }
 
     /// Queues a work behind those that wait for its rail; returns its path.
-    pub(super) fn start(&mut self, work: Work, sides: &mut PeerTable) -> RailPeer {
+    pub(super) fn start(&mut self, work: Work, sides: &mut PeerTable) -> PeerPath {
         let (peer, rail) = (work.peer, work.rail);
         let is_told = work.immediate.is_some();
         let index = self.place(work);
-        let line = RailPeer { peer, rail };
+        let line = PeerPath { peer, rail };
         if let Some(link) = sides.link(line) {
             link.waiting.push(index);
         }
@@ -203,7 +203,7 @@ impl Works {
 
     /// Registers the memory of a work on its rail, if it is not. `Some(false)`: impossible, and the work has failed;
     /// `None`: impossible now, and the work must wait, since its write is announced to the peer.
-    pub(super) fn make_known<P: VerbsPort>(
+    pub(super) fn ensure_registered<P: VerbsPort>(
         &mut self,
         index: u32,
         registry: &mut RegionRegistry,
@@ -281,14 +281,14 @@ impl Works {
         let facts = rail.port.facts();
         let depth = facts.depth as usize;
         let all = work.bytes;
-        let doubted = work.kind == WorkKind::Read && facts.reads_lie;
+        let unproven = work.kind == WorkKind::Read && facts.has_unreliable_reads;
         let most = work.most_in_part(facts, route.part_bytes);
         while work.posted < all {
             // Otherwise a later request proves it.
-            let alone = doubted && !pair.ledger.has_doubted();
+            let alone = unproven && !pair.ledger.has_unproven();
             let requests = 1 + usize::from(alone);
             let full = pair.ledger.len() + requests > depth || rail.posted + requests > MOST_POSTED;
-            if full || (doubted && self.doubted_bytes >= MOST_DOUBTED_BYTES) {
+            if full || (unproven && self.unproven_bytes >= MOST_UNPROVEN_BYTES) {
                 return Pushed::Full;
             }
             let bytes = u32::try_from((all - work.posted).min(most)).unwrap_or(0);
@@ -313,15 +313,15 @@ impl Works {
             let posted = PostedRequest::Part {
                 work: index,
                 bytes,
-                doubted,
+                unproven,
             };
             pair.ledger.push(posted, !alone);
             pair.used_at = route.poll;
             rail.posted += taken;
             work.posted += u64::from(bytes);
             work.under_way += 1;
-            if doubted {
-                self.doubted_bytes += u64::from(bytes);
+            if unproven {
+                self.unproven_bytes += u64::from(bytes);
             }
             if taken < requests {
                 return Pushed::Unproved;
@@ -335,7 +335,7 @@ impl Works {
 
     /// Records a part that has succeeded.
     pub(super) fn part_ended(&mut self, index: u32, bytes: u32) {
-        self.doubt_no_more(index, bytes);
+        self.subtract_unproven(index, bytes);
         if let Some(work) = self.all.get_mut(index) {
             work.under_way -= 1;
             work.ended += u64::from(bytes);
@@ -352,7 +352,7 @@ impl Works {
         status: WorkStatus,
         sides: &PeerTable,
     ) {
-        self.doubt_no_more(index, bytes);
+        self.subtract_unproven(index, bytes);
         let has_other = status == WorkStatus::RemoteAccess && self.drop_key(index, sides);
         let Some(work) = self.all.get_mut(index) else {
             return;
@@ -400,10 +400,10 @@ impl Works {
     }
 
     /// Subtracts an ended part of an unreliable read.
-    fn doubt_no_more(&mut self, index: u32, bytes: u32) {
+    fn subtract_unproven(&mut self, index: u32, bytes: u32) {
         let is_read = |work: &Work| work.kind == WorkKind::Read;
         if self.all.get(index).is_some_and(is_read) {
-            self.doubted_bytes = self.doubted_bytes.saturating_sub(bytes.into());
+            self.unproven_bytes = self.unproven_bytes.saturating_sub(bytes.into());
         }
     }
 
@@ -488,13 +488,13 @@ pub(super) const MOST_TRIES: u8 = 32;
 const MOST_HALVINGS: u8 = 5;
 /// Most bytes of unreliable reads in flight in this process: more overrun the queues of a device implemented by the
 /// kernel.
-const MOST_DOUBTED_BYTES: u64 = 2 << 20;
+const MOST_UNPROVEN_BYTES: u64 = 2 << 20;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const LINE: RailPeer = RailPeer { peer: 1, rail: 0 };
+    const LINE: PeerPath = PeerPath { peer: 1, rail: 0 };
 
     /// A work of 100 bytes on rail 0.
     fn work(works: &mut Works, kind: WorkKind) -> Work {

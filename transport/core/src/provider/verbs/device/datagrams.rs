@@ -6,7 +6,7 @@
 //! All posted requests must have come back before. So a mark is posted to each of the two queues, behind everything;
 //! until both have come back, new datagrams and buffers wait here.
 
-use super::super::port::{CqKind, Done, Receives, Sge, WorkStatus};
+use super::super::port::{CqKind, PortCompletion, Receives, Sge, WorkStatus};
 use super::VerbsDevice;
 use super::pair;
 
@@ -32,7 +32,7 @@ pub(super) enum Mark {
 impl VerbsDevice {
     /// Handles a completion with an error. `true`: it is not for the caller.
     #[cold]
-    pub(super) fn take_failure(&mut self, which: CqKind, done: &Done) -> bool {
+    pub(super) fn take_failure(&mut self, which: CqKind, done: &PortCompletion) -> bool {
         if done.number != self.datagram_number {
             return false;
         }
@@ -107,11 +107,11 @@ impl VerbsDevice {
             return;
         };
         let number = self.datagram_number;
-        let flushed = |work| Done {
+        let flushed = |work| PortCompletion {
             work,
             status: WorkStatus::Flushed,
             number,
-            ..Done::default()
+            ..PortCompletion::default()
         };
         self.kept[CqKind::Sends as usize].extend(repair.late.into_iter().map(flushed));
         let again = pair::reset(self.verbs, &self.datagrams).and_then(|()| {

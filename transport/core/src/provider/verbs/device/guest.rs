@@ -18,9 +18,9 @@ use super::super::port::{GRH_BYTES, WorkOpcode, WorkStatus};
 use super::*;
 
 /// A remote datagram queue pair with the Q_Key of most tests.
-fn mailbox(handle: AddressHandle, number: u32) -> Mailbox {
+fn mailbox(handle: AddressHandle, number: u32) -> DatagramDestination {
     let key = Q_KEY;
-    Mailbox {
+    DatagramDestination {
         handle,
         number,
         key,
@@ -113,11 +113,11 @@ impl GuestPort {
     }
 
     /// The next `count` completions.
-    fn wait(&mut self, which: CqKind, count: usize) -> Vec<Done> {
+    fn wait(&mut self, which: CqKind, count: usize) -> Vec<PortCompletion> {
         let mut all = Vec::new();
         let start = Instant::now();
         while all.len() < count {
-            let mut done = [Done::default(); 4];
+            let mut done = [PortCompletion::default(); 4];
             let most = done.len().min(count - all.len());
             let got = self.device.poll(which, &mut done[..most]);
             all.extend_from_slice(&done[..got]);
@@ -181,7 +181,7 @@ fn joined(a: &mut GuestPort, b: &mut GuestPort) -> (QueuePairHandle, QueuePairHa
         number: pair.number,
         their_first,
         our_first,
-        patience: 14,
+        timeout_exp: 14,
     };
     let (to_b, to_a) = (to(b, right, 0x1234, 77), to(a, left, 77, 0x1234));
     b.device.connect(right, &to_a).unwrap();
@@ -189,7 +189,7 @@ fn joined(a: &mut GuestPort, b: &mut GuestPort) -> (QueuePairHandle, QueuePairHa
     (left, right)
 }
 
-fn statuses(done: &[Done]) -> Vec<(u64, WorkStatus)> {
+fn statuses(done: &[PortCompletion]) -> Vec<(u64, WorkStatus)> {
     done.iter().map(|done| (done.work, done.status)).collect()
 }
 
@@ -208,13 +208,18 @@ fn both_devices_are_listed_with_the_address_that_others_get() {
         let port = &device.ports.as_ref().unwrap()[0];
         assert_eq!((port.unfit, port.link), (None, Some(LinkLayer::Ethernet)));
         let best = port.gids.best().unwrap();
-        assert_eq!(gid::in_words(best.entry.gid), ip);
+        assert_eq!(gid::to_text(best.entry.gid), ip);
         let why: Vec<_> = (0..port.gids.all.len())
             .map(|at| port.gids.why(at))
             .collect();
         assert!(why.iter().any(|why| why.contains("link-local")), "{why:?}");
         assert!(why.iter().any(|why| why.starts_with("chosen: ")), "{why:?}");
-        assert!(GuestPort::open(name, Q_KEY).device.facts().reads_lie);
+        assert!(
+            GuestPort::open(name, Q_KEY)
+                .device
+                .facts()
+                .has_unreliable_reads
+        );
     }
 }
 
@@ -270,7 +275,7 @@ fn datagrams_tell_their_sender_and_need_the_key() {
     assert_eq!(
         stranger
             .device
-            .poll(CqKind::Receives, &mut [Done::default()]),
+            .poll(CqKind::Receives, &mut [PortCompletion::default()]),
         0
     );
     a.device.destroy_address_handle(handle);
@@ -309,7 +314,11 @@ fn messages_arrive_once_and_in_order_and_only_signaled_ones_are_told() {
         assert_eq!((done.number, done.bytes), (right.number, 10));
         assert_eq!(b.block.read(buffer_at(at), 10), texts[at].as_bytes());
     }
-    assert_eq!(a.device.poll(CqKind::Sends, &mut [Done::default()]), 0);
+    assert_eq!(
+        a.device
+            .poll(CqKind::Sends, &mut [PortCompletion::default()]),
+        0
+    );
 }
 
 #[test]
@@ -447,10 +456,18 @@ fn of_a_destroyed_pair_only_buffers_come_back() {
     std::thread::sleep(Duration::from_millis(50));
     a.device.destroy(left);
     b.device.destroy(right);
-    assert_eq!(a.device.poll(CqKind::Sends, &mut [Done::default()]), 0);
+    assert_eq!(
+        a.device
+            .poll(CqKind::Sends, &mut [PortCompletion::default()]),
+        0
+    );
     let done = b.wait(CqKind::Receives, 1);
     assert_eq!((done[0].work, done[0].bytes), (101, 3));
-    assert_eq!(b.device.poll(CqKind::Receives, &mut [Done::default()]), 0);
+    assert_eq!(
+        b.device
+            .poll(CqKind::Receives, &mut [PortCompletion::default()]),
+        0
+    );
 }
 
 #[test]
@@ -459,23 +476,26 @@ fn a_sign_comes_with_the_first_completion_after_arming() {
     let (mut a, mut b) = two_sides();
     let (left, _) = joined(&mut a, &mut b);
     b.post_buffers(Receives::Shared, 3);
-    let sign = b.device.sign().unwrap().as_raw_fd();
+    let event_fd = b.device.event_fd().unwrap().as_raw_fd();
     b.device.arm().unwrap();
-    assert!(!is_readable(sign, 0));
+    assert!(!is_readable(event_fd, 0));
     a.send(left, 1, WorkBody::Inline(b"one"));
-    assert!(is_readable(sign, 10_000));
-    b.device.take_signs();
-    assert!(!is_readable(sign, 0));
+    assert!(is_readable(event_fd, 10_000));
+    b.device.ack_events();
+    assert!(!is_readable(event_fd, 0));
     assert_eq!(b.wait(CqKind::Receives, 1)[0].work, 100);
     // Not armed: no event.
     a.send(left, 2, WorkBody::Inline(b"two"));
     assert_eq!(b.wait(CqKind::Receives, 1)[0].work, 101);
-    assert!(!is_readable(sign, 0));
+    assert!(!is_readable(event_fd, 0));
     // Completions of sends raise an event too.
     a.device.arm().unwrap();
     a.send(left, 3, WorkBody::Inline(b"three"));
-    assert!(is_readable(a.device.sign().unwrap().as_raw_fd(), 10_000));
-    a.device.take_signs();
+    assert!(is_readable(
+        a.device.event_fd().unwrap().as_raw_fd(),
+        10_000
+    ));
+    a.device.ack_events();
 }
 
 /// Waits up to `timeout_ms`.

@@ -179,7 +179,7 @@ fn sending(facts: &PortAttr, to: &RemotePair) -> (ibv_qp_attr, u32) {
         qp_state: IBV_QPS_RTS,
         sq_psn: to.our_first & PACKET_NUMBERS,
         max_rd_atomic: facts.reads,
-        timeout: to.patience,
+        timeout: to.timeout_exp,
         retry_cnt: facts.terms.retries,
         rnr_retry: facts.terms.not_ready_retries,
         ..ibv_qp_attr::default()
@@ -254,7 +254,7 @@ mod tests {
             reads: 16,
             atomics: true,
             depth: 64,
-            reads_lie: false,
+            has_unreliable_reads: false,
             in_software: false,
             terms: NetTerms::DEFAULT,
             partition: 5,
@@ -274,7 +274,7 @@ mod tests {
             number: 0x1234,
             their_first: 0xff00_0001,
             our_first: 0xff00_0002,
-            patience: 16,
+            timeout_exp: 16,
         }
     }
 

@@ -18,14 +18,16 @@ use verbs_sys::{
     IBV_WC_WR_FLUSH_ERR, ibv_async_event, ibv_async_event_element, ibv_wc, inline,
 };
 
-use super::super::port::{CallError, CqKind, Done, PortEvent, QueuePairHandle, WorkStatus};
+use super::super::port::{
+    CallError, CqKind, PortCompletion, PortEvent, QueuePairHandle, WorkStatus,
+};
 use super::VerbsDevice;
 use super::object::{check, last_error};
 use super::post::BATCH;
 
 impl VerbsDevice {
     #[inline]
-    pub(super) fn take_done(&mut self, which: CqKind, done: &mut [Done]) -> usize {
+    pub(super) fn take_done(&mut self, which: CqKind, done: &mut [PortCompletion]) -> usize {
         if self.repair.is_none() && self.kept[which as usize].is_empty() {
             // The usual case, mostly without any completion.
             let wanted = BATCH.min(done.len());
@@ -39,7 +41,7 @@ impl VerbsDevice {
     }
 
     #[inline(always)]
-    pub(super) fn take_first_done(&mut self, which: CqKind) -> Option<Done> {
+    pub(super) fn take_first_done(&mut self, which: CqKind) -> Option<PortCompletion> {
         if self.repair.is_some() || !self.kept[which as usize].is_empty() {
             return self.take_first_kept(which);
         }
@@ -50,14 +52,14 @@ impl VerbsDevice {
     }
 
     #[cold]
-    fn take_first_kept(&mut self, which: CqKind) -> Option<Done> {
-        let mut done = [Done::default()];
+    fn take_first_kept(&mut self, which: CqKind) -> Option<PortCompletion> {
+        let mut done = [PortCompletion::default()];
         (self.take_rest(which, &mut done) != 0).then(|| done[0])
     }
 
     /// Hands over `got` polled completions, and polls for more.
     #[inline(never)]
-    fn take_told(&mut self, which: CqKind, got: usize, done: &mut [Done]) -> usize {
+    fn take_told(&mut self, which: CqKind, got: usize, done: &mut [PortCompletion]) -> usize {
         let count = self.hand_over(which, got, done);
         if got < BATCH || done.len() <= BATCH {
             return count;
@@ -67,7 +69,7 @@ impl VerbsDevice {
 
     /// Hands the first `got` polled completions to the caller; returns how many are for it.
     #[inline(always)]
-    fn hand_over(&mut self, which: CqKind, got: usize, done: &mut [Done]) -> usize {
+    fn hand_over(&mut self, which: CqKind, got: usize, done: &mut [PortCompletion]) -> usize {
         let mut count = 0;
         for at in 0..got {
             if let Some(one) = self.told_at(which, at) {
@@ -79,7 +81,7 @@ impl VerbsDevice {
     }
 
     #[inline(never)]
-    fn take_rest(&mut self, which: CqKind, done: &mut [Done]) -> usize {
+    fn take_rest(&mut self, which: CqKind, done: &mut [PortCompletion]) -> usize {
         if self.repair.is_some() {
             // The repair waits for marks in both queues.
             self.keep_completions();
@@ -121,8 +123,8 @@ impl VerbsDevice {
 
     /// The polled completion at an index; `None`: it is not for the caller.
     #[inline(always)]
-    fn told_at(&mut self, which: CqKind, at: usize) -> Option<Done> {
-        let one = in_our_terms(&self.told[at]);
+    fn told_at(&mut self, which: CqKind, at: usize) -> Option<PortCompletion> {
+        let one = to_port_completion(&self.told[at]);
         if one.status != WorkStatus::Success && self.take_failure(which, &one) {
             return None;
         }
@@ -155,7 +157,7 @@ impl VerbsDevice {
         self.kept[CqKind::Sends as usize].retain(|done| done.number != pair.number);
     }
 
-    pub(super) fn ask_for_signs(&mut self) -> Result<(), CallError> {
+    pub(super) fn arm_queues(&mut self) -> Result<(), CallError> {
         for queue in [&self.sends, &self.receives] {
             // SAFETY: a live queue.
             let answer = unsafe { inline::req_notify_cq(queue.as_ptr(), false) };
@@ -164,7 +166,7 @@ impl VerbsDevice {
         Ok(())
     }
 
-    pub(super) fn take_all_signs(&mut self) {
+    pub(super) fn ack_all_events(&mut self) {
         loop {
             let (mut queue, mut context) = (ptr::null_mut(), ptr::null_mut());
             // SAFETY: a live channel in non-blocking mode, and two places for the result.
@@ -271,9 +273,9 @@ fn event_of(kind: c_uint) -> PortEvent {
 }
 
 #[inline(always)]
-fn in_our_terms(told: &ibv_wc) -> Done {
+fn to_port_completion(told: &ibv_wc) -> PortCompletion {
     if told.status == IBV_WC_SUCCESS {
-        return Done {
+        return PortCompletion {
             work: told.wr_id,
             status: WorkStatus::Success,
             bytes: told.byte_len,
@@ -283,7 +285,7 @@ fn in_our_terms(told: &ibv_wc) -> Done {
         };
     }
     // Devices set only these fields for a failed request.
-    Done {
+    PortCompletion {
         work: told.wr_id,
         status: status_of(told.status),
         bytes: 0,
@@ -328,10 +330,10 @@ mod tests {
 
     #[test]
     fn a_completion_tells_bytes_and_source_or_what_went_wrong() {
-        let good = in_our_terms(&told(IBV_WC_SUCCESS));
+        let good = to_port_completion(&told(IBV_WC_SUCCESS));
         assert_eq!((good.work, good.number), (7, 17));
         assert_eq!((good.bytes, good.source, good.vendor), (100, 18, 0));
-        let bad = in_our_terms(&told(IBV_WC_RETRY_EXC_ERR));
+        let bad = to_port_completion(&told(IBV_WC_RETRY_EXC_ERR));
         assert_eq!((bad.work, bad.number), (7, 17));
         assert_eq!((bad.bytes, bad.source, bad.vendor), (0, 0, 0x81));
         assert_eq!(bad.status, WorkStatus::RetryExceeded);
@@ -349,7 +351,7 @@ mod tests {
             (IBV_WC_LOC_LEN_ERR, WorkStatus::LocalLength),
             (IBV_WC_GENERAL_ERR, WorkStatus::Other(IBV_WC_GENERAL_ERR)),
         ] {
-            assert_eq!(in_our_terms(&told(number)).status, status);
+            assert_eq!(to_port_completion(&told(number)).status, status);
         }
     }
 

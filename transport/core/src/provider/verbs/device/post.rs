@@ -17,7 +17,8 @@ use verbs_sys::{
 };
 
 use super::super::port::{
-    CqKind, Mailbox, QueueFull, QueuePairHandle, Receives, Sge, WorkBody, WorkOpcode, WorkRequest,
+    CqKind, DatagramDestination, QueueFull, QueuePairHandle, Receives, Sge, WorkBody, WorkOpcode,
+    WorkRequest,
 };
 use super::datagrams::{MARK, Mark};
 use super::{DeviceRegion, VerbsDevice};
@@ -163,7 +164,7 @@ impl VerbsDevice {
     #[inline]
     pub(super) fn send_datagram(
         &mut self,
-        to: Mailbox,
+        to: DatagramDestination,
         work: u64,
         body: WorkBody<'_>,
         is_signaled: bool,

@@ -283,7 +283,7 @@ fn asked_with(limits: &NetLimits) -> (PortAttr, RecordedCalls) {
         number: 8,
         their_first: 1,
         our_first: 2,
-        patience: limits.terms.patience(),
+        timeout_exp: limits.terms.timeout_exp(),
     };
     let pair = port.create().unwrap();
     port.connect(pair, &remote).unwrap();

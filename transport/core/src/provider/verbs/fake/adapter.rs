@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::super::NetTerms;
 use super::super::address::{LinkLayer, PortAddress};
-use super::super::port::{CallError, CqKind, Depths, Done, PortAttr, PortEvent, Sge, WorkStatus};
+use super::super::port::{
+    CallError, CqKind, Depths, PortAttr, PortCompletion, PortEvent, Sge, WorkStatus,
+};
 use super::config::{FakeConfig, FakeStats};
 use super::datagram::Datagrams;
 use super::memory::FakeRegions;
@@ -19,10 +21,10 @@ pub(super) struct FakeAdapter {
     pub(super) facts: PortAttr,
     pub(super) q_key: u32,
     /// Whether it is up according to the random faults, and whether the test holds it down.
-    pub(super) up: Spell,
+    pub(super) up: RandomToggle,
     pub(super) is_held_down: bool,
     /// Whether its process is running, according to the random faults and to the test.
-    pub(super) here: Spell,
+    pub(super) here: RandomToggle,
     pub(super) paused_until: u64,
     /// The first port of its process.
     pub(super) process: u32,
@@ -36,7 +38,7 @@ pub(super) struct FakeAdapter {
     pub(super) stats: FakeStats,
     sends: CompletionQueue,
     receives: CompletionQueue,
-    has_sign: bool,
+    has_event: bool,
     /// Until when its process sleeps, and whether that is the longest time it may.
     sleeps_until: Option<(u64, bool)>,
     /// Completions that a test holds back, by the number of their queue pair.
@@ -78,7 +80,7 @@ pub(super) struct FakeRecvQueue {
 
 /// A state that toggles at random times.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Spell {
+pub(super) struct RandomToggle {
     pub(super) is_on: bool,
     /// Time of the next change.
     pub(super) change: u64,
@@ -92,7 +94,7 @@ impl FakeAdapter {
         number: u32,
         q_key: u32,
     ) -> Self {
-        let on = Spell {
+        let on = RandomToggle {
             is_on: true,
             change: u64::MAX,
         };
@@ -115,7 +117,7 @@ impl FakeAdapter {
             stats: FakeStats::default(),
             sends: CompletionQueue::new(depths.completions),
             receives: CompletionQueue::new(depths.completions),
-            has_sign: false,
+            has_event: false,
             sleeps_until: None,
             held: BTreeMap::new(),
         }
@@ -193,7 +195,7 @@ impl FakeAdapter {
         match self.queue(which).add(entry) {
             Added::Silently | Added::Nowhere => {}
             Added::Signed => {
-                self.has_sign = true;
+                self.has_event = true;
                 self.stats.signs += 1;
             }
             Added::Overrun => {
@@ -224,8 +226,8 @@ impl FakeAdapter {
         self.receives.arm();
     }
 
-    pub(super) fn take_signs(&mut self) {
-        self.has_sign = false;
+    pub(super) fn ack_events(&mut self) {
+        self.has_event = false;
     }
 
     /// Starts a sleep of its process. `is_limit`: it must be woken by then.
@@ -243,17 +245,17 @@ impl FakeAdapter {
     }
 
     /// Ends a sleep when the process polls; `is_woken`: by an event.
-    pub(super) fn look_up(&mut self, is_woken: bool) {
+    pub(super) fn end_sleep(&mut self, is_woken: bool) {
         let Some((_, is_limit)) = self.sleeps_until.take() else {
             return;
         };
         self.stats.overslept += u64::from(is_limit && !is_woken);
-        self.has_sign = false;
+        self.has_event = false;
     }
 
     /// Whether the port has a pending event.
     pub(super) fn would_wake(&self) -> bool {
-        self.has_sign || !self.events.is_empty()
+        self.has_event || !self.events.is_empty()
     }
 
     pub(super) fn hold(&mut self, number: u32) {
@@ -341,16 +343,16 @@ impl FakeRecvQueue {
 
 /// A completion. With an error only the status, `work` and number are defined: the other fields are set to arbitrary
 /// values.
-pub(super) fn ended(work: u64, number: u32, status: WorkStatus) -> Done {
-    let done = Done {
+pub(super) fn ended(work: u64, number: u32, status: WorkStatus) -> PortCompletion {
+    let done = PortCompletion {
         work,
         number,
         status,
-        ..Done::default()
+        ..PortCompletion::default()
     };
     match status {
         WorkStatus::Success => done,
-        _ => Done {
+        _ => PortCompletion {
             bytes: u32::MAX,
             source: u32::MAX,
             vendor: 0x81,
@@ -379,7 +381,7 @@ fn facts(config: &FakeConfig, depths: &Depths, terms: &NetTerms, index: u32) -> 
         reads: config.reads.min(terms.reads),
         atomics: config.atomics,
         depth: depths.sends.min(config.most_sends),
-        reads_lie: config.lie_permille != 0,
+        has_unreliable_reads: config.lie_permille != 0,
         in_software: config.in_software,
         terms: *terms,
         partition: 0,

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::super::address::PortAddress;
 use super::super::port::{
-    AddressHandle, CallError, CqKind, Depths, Done, GRH_BYTES, Mailbox, PortEvent, QueueFull,
-    Receives, Sge, WorkBody, WorkStatus,
+    AddressHandle, CallError, CqKind, DatagramDestination, Depths, GRH_BYTES, PortCompletion,
+    PortEvent, QueueFull, Receives, Sge, WorkBody, WorkStatus,
 };
 use super::adapter::{FakeDestination, FakeRecvQueue, FakeSource, ended};
 use super::config::FakeConfig;
@@ -33,7 +33,7 @@ pub(super) struct Datagrams {
 /// A posted datagram that is not completed.
 #[derive(Debug)]
 struct FakePostedSend {
-    to: Mailbox,
+    to: DatagramDestination,
     work: u64,
     body: FakeBody,
     signaled: bool,
@@ -119,7 +119,7 @@ impl FakeNetState {
     pub(super) fn post_datagram(
         &mut self,
         port: u32,
-        to: Mailbox,
+        to: DatagramDestination,
         work: u64,
         body: WorkBody<'_>,
         signaled: bool,
@@ -309,7 +309,7 @@ impl FakeNetState {
             () => WorkStatus::LocalProtection,
         };
         let done = match status {
-            WorkStatus::Success => Done {
+            WorkStatus::Success => PortCompletion {
                 work,
                 status,
                 bytes: length,

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::NetTerms;
 use super::super::address::{LinkLayer, PortAddress};
 use super::super::port::{CallError, CqKind, Depths, PortEvent};
-use super::adapter::{FakeAdapter, FakeAdapterState, FakeSource, Spell, gid, lid};
+use super::adapter::{FakeAdapter, FakeAdapterState, FakeSource, RandomToggle, gid, lid};
 use super::config::FakeConfig;
 use super::datagram::FakeDatagram;
 use super::pair::{FakePacket, FakePair};
@@ -21,7 +21,7 @@ pub(super) struct FakeNetState {
     pub(super) random: SimRandom,
     pub(super) now: u64,
     /// By time, then in the order in which they were scheduled.
-    happenings: BTreeMap<(u64, u64), FakeNetEvent>,
+    events: BTreeMap<(u64, u64), FakeNetEvent>,
     scheduled: u64,
     pub(super) ports: Vec<FakeAdapter>,
     /// By serial number; serial numbers are never reused.
@@ -67,7 +67,7 @@ impl FakeNetState {
             config,
             random: SimRandom::new(config.seed),
             now: 0,
-            happenings: BTreeMap::new(),
+            events: BTreeMap::new(),
             scheduled: 0,
             ports: Vec::new(),
             pairs: BTreeMap::new(),
@@ -147,12 +147,12 @@ impl FakeNetState {
     }
 
     /// Ends the sleep of a process that polls.
-    fn look_up(&mut self, port: u32) {
+    fn end_sleep(&mut self, port: u32) {
         let process = self.ports[port as usize].process;
         let is_woken = self.would_wake(port);
         for port in &mut self.ports {
             if port.process == process {
-                port.look_up(is_woken);
+                port.end_sleep(is_woken);
             }
         }
     }
@@ -160,7 +160,7 @@ impl FakeNetState {
     /// Time of the next event.
     fn next_time(&mut self) -> Option<u64> {
         self.settle_timers();
-        let first = self.happenings.first_key_value();
+        let first = self.events.first_key_value();
         let first = first.map(|((time, _), _)| *time);
         let back = self.ports.iter().filter_map(FakeAdapter::comes_back);
         back.chain(first).min()
@@ -172,11 +172,11 @@ impl FakeNetState {
             return false;
         };
         self.pass_to(next);
-        while let Some(entry) = self.happenings.first_entry()
+        while let Some(entry) = self.events.first_entry()
             && entry.key().0 <= self.now
         {
-            let happening = entry.remove();
-            self.happen(happening);
+            let event = entry.remove();
+            self.happen(event);
         }
         true
     }
@@ -184,11 +184,11 @@ impl FakeNetState {
     /// Advances the clock to `limit` without processing events.
     pub(super) fn pass_to(&mut self, limit: u64) {
         self.now = self.now.max(limit);
-        self.turn_spells();
+        self.turn_toggles();
     }
 
-    fn happen(&mut self, happening: FakeNetEvent) {
-        match happening {
+    fn happen(&mut self, event: FakeNetEvent) {
+        match event {
             FakeNetEvent::Leave { serial } => self.leave(serial),
             FakeNetEvent::Timer { serial } => self.time_out(serial),
             FakeNetEvent::Flush { serial } => self.flush(serial),
@@ -200,14 +200,14 @@ impl FakeNetState {
         }
     }
 
-    pub(super) fn schedule(&mut self, time: u64, happening: FakeNetEvent) {
+    pub(super) fn schedule(&mut self, time: u64, event: FakeNetEvent) {
         self.scheduled += 1;
-        self.happenings.insert((time, self.scheduled), happening);
+        self.events.insert((time, self.scheduled), event);
     }
 
     /// Removes timers without a deadline, so that they do not advance the clock; moves others to their deadline.
     fn settle_timers(&mut self) {
-        while let Some(entry) = self.happenings.first_entry()
+        while let Some(entry) = self.events.first_entry()
             && let FakeNetEvent::Timer { serial } = *entry.get()
         {
             let time = entry.key().0;
@@ -291,7 +291,7 @@ impl FakeNetState {
             return None;
         }
         if adapter.sleeps() {
-            self.look_up(port);
+            self.end_sleep(port);
         }
         let adapter = self.port(port);
         let entry = adapter.take_completion(which)?;
@@ -378,7 +378,7 @@ impl FakeNetState {
     }
 
     /// Takes ports up and down, and processes off their processors and back, at random.
-    fn turn_spells(&mut self) {
+    fn turn_toggles(&mut self) {
         let FakeConfig {
             most_down_ns,
             down_permille,
@@ -437,7 +437,7 @@ impl FakeAdapter {
     }
 }
 
-impl Spell {
+impl RandomToggle {
     fn turn(&mut self, stretch: u64) {
         self.is_on = !self.is_on;
         self.change = self.change.saturating_add(stretch);

@@ -194,7 +194,7 @@ impl FakePair {
 
     /// Its answer timeout, if that of exponent 14 is `usual_ns`.
     pub(super) fn answer_ns(&self, usual_ns: u64) -> u64 {
-        let told = self.joined.map_or(14, |joined| joined.remote.patience);
+        let told = self.joined.map_or(14, |joined| joined.remote.timeout_exp);
         (usual_ns << told.saturating_sub(14)) >> 14_u8.saturating_sub(told)
     }
 

@@ -15,9 +15,9 @@ use std::time::Duration;
 use super::super::NetTerms;
 use super::super::address::PortAddress;
 use super::super::port::{
-    AddressHandle, CallError, CqKind, Depths, Done, Mailbox, PortAttr, PortCounts, PortEvent,
-    QueueFull, QueuePairHandle, Receives, Region, RegionAccess, RemotePair, Sge, VerbsPort,
-    WorkBody, WorkRequest,
+    AddressHandle, CallError, CqKind, DatagramDestination, Depths, PortAttr, PortCompletion,
+    PortCounts, PortEvent, QueueFull, QueuePairHandle, Receives, Region, RegionAccess, RemotePair,
+    Sge, VerbsPort, WorkBody, WorkRequest,
 };
 use super::FakeNet;
 use super::adapter::FakeSource;
@@ -172,7 +172,7 @@ impl VerbsPort for FakePort {
 
     fn post_datagram(
         &mut self,
-        to: Mailbox,
+        to: DatagramDestination,
         work: u64,
         body: WorkBody<'_>,
         signaled: bool,
@@ -202,7 +202,7 @@ impl VerbsPort for FakePort {
         self.net.lock().post(self.index, pair, requests)
     }
 
-    fn poll(&mut self, which: CqKind, done: &mut [Done]) -> usize {
+    fn poll(&mut self, which: CqKind, done: &mut [PortCompletion]) -> usize {
         let mut net = self.net.lock();
         let mut count = 0;
         for place in done {
@@ -224,12 +224,12 @@ impl VerbsPort for FakePort {
     }
 
     /// None: the time of this network is simulated.
-    fn sign(&self) -> Option<BorrowedFd<'_>> {
+    fn event_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    fn take_signs(&mut self) {
-        self.net.lock().port(self.index).take_signs();
+    fn ack_events(&mut self) {
+        self.net.lock().port(self.index).ack_events();
     }
 
     fn next_event(&mut self) -> Option<PortEvent> {

@@ -3,12 +3,12 @@
 
 use std::collections::VecDeque;
 
-use super::super::port::Done;
+use super::super::port::PortCompletion;
 
 /// A completion, and the slots that it frees.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FakeCompletion {
-    pub(super) done: Done,
+    pub(super) done: PortCompletion,
     pub(super) owner: FakeSlotOwner,
 }
 
@@ -133,9 +133,9 @@ mod tests {
     use super::*;
 
     fn entry(work: u64, owner: FakeSlotOwner) -> FakeCompletion {
-        let done = Done {
+        let done = PortCompletion {
             work,
-            ..Done::default()
+            ..PortCompletion::default()
         };
         FakeCompletion { done, owner }
     }

@@ -216,7 +216,7 @@ impl FakeNetState {
         let Some(bytes) = gathered else {
             if is_oldest {
                 let status = fault.map(|fault| fault.status);
-                self.break_as_told(serial, status.unwrap_or(WorkStatus::LocalProtection));
+                self.break_as_planned(serial, status.unwrap_or(WorkStatus::LocalProtection));
             }
             return;
         };
@@ -231,14 +231,14 @@ impl FakeNetState {
         let has_more = pair.has_more();
         self.send(serial, psn, what);
         self.wait_for_answer(serial, false);
-        self.tempt_fate(serial);
+        self.inject_random_fault(serial);
         if has_more {
             self.leave_later(serial, gap);
         }
     }
 
     /// Breaks queue pairs at random.
-    fn tempt_fate(&mut self, serial: u32) {
+    fn inject_random_fault(&mut self, serial: u32) {
         if !self.random.chance(self.config.break_permille) {
             return;
         }
@@ -415,7 +415,7 @@ impl FakeNetState {
         };
         let failed = fault.map(|fault| fault.status);
         if let Some(status) = failed.or_else(|| (!fits).then_some(WorkStatus::LocalProtection)) {
-            self.break_as_told(serial, status);
+            self.break_as_planned(serial, status);
             return false;
         }
         let bytes = u64::from(work.bytes());
@@ -461,7 +461,7 @@ impl FakeNetState {
     }
 
     /// The same for a planned fault: a status that only the peer's device can cause breaks the peer's end too.
-    fn break_as_told(&mut self, serial: u32, status: WorkStatus) {
+    fn break_as_planned(&mut self, serial: u32, status: WorkStatus) {
         self.break_with(serial, status);
         if !matches!(
             status,
@@ -476,12 +476,14 @@ impl FakeNetState {
         let other = remote.and_then(|remote| self.numbers.get(&remote)).copied();
         let joined = other.and_then(|other| self.pairs[&other].joined);
         if joined.is_some_and(|joined| joined.remote.number == own) {
-            other.into_iter().for_each(|other| self.break_untold(other));
+            other
+                .into_iter()
+                .for_each(|other| self.break_silently(other));
         }
     }
 
     /// Breaks the queue pair because of a peer's request, which no completion reports.
-    pub(super) fn break_untold(&mut self, serial: u32) {
+    pub(super) fn break_silently(&mut self, serial: u32) {
         let Some(pair) = self.pairs.get(&serial) else {
             return;
         };

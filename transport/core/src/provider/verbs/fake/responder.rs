@@ -109,7 +109,7 @@ impl FakeNetState {
         let pair = self.pairs.get_mut(&serial)?;
         match &reply {
             FakeReply::Ready(FakeAnswer::NotReady) => pair.has_asked = true,
-            FakeReply::Ready(FakeAnswer::Refused(_)) => self.break_untold(serial),
+            FakeReply::Ready(FakeAnswer::Refused(_)) => self.break_silently(serial),
             _ => pair.accept(packets),
         }
         Some(reply)
@@ -243,7 +243,7 @@ impl FakeNetState {
             },
         };
         if matches!(answer, FakeAnswer::Refused(_)) {
-            self.break_untold(serial);
+            self.break_silently(serial);
         }
         self.send(serial, psn, FakePacketKind::Answer(answer));
     }

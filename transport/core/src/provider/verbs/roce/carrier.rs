@@ -10,7 +10,7 @@ use dpdk_sys::{LentMemory, Loan};
 use roce::format::{Headers, ICRC_BYTES, NetworkHeaders, PAYLOAD_BYTES_MAX, PORT};
 use roce::link::FramePayload;
 
-use super::writing::Behind;
+use super::writing::PacketRest;
 
 /// A carrier of packets. It may lose, duplicate, reorder or damage them.
 pub(crate) trait Carrier: fmt::Debug + Send {
@@ -59,7 +59,7 @@ pub(crate) trait Carrier: fmt::Debug + Send {
 
     /// Queues the packet whose headers are the first `bytes` of [`buffer`](Self::buffer), and whose payload is sent in
     /// place. `false`: impossible now, and nothing was changed.
-    fn push_around(&mut self, _bytes: usize, _behind: &Behind, _to: SocketAddr) -> bool {
+    fn push_around(&mut self, _bytes: usize, _behind: &PacketRest, _to: SocketAddr) -> bool {
         false
     }
 

@@ -5,14 +5,14 @@ use std::collections::VecDeque;
 
 use roce::WorkCompletion;
 
-use super::super::port::{CqKind, Done, PortEvent, WorkStatus};
+use super::super::port::{CqKind, PortCompletion, PortEvent, WorkStatus};
 
 /// The completions and events of one port that were not polled yet. Their number is bounded by the posted requests and
 /// buffers.
 #[derive(Debug, Default)]
 pub(super) struct RoceCompletions {
-    sends: VecDeque<Done>,
-    receives: VecDeque<Done>,
+    sends: VecDeque<PortCompletion>,
+    receives: VecDeque<PortCompletion>,
     events: VecDeque<PortEvent>,
 }
 
@@ -43,7 +43,7 @@ impl RoceCompletions {
     }
 
     /// Takes completions; returns how many.
-    pub(super) fn take(&mut self, which: CqKind, places: &mut [Done]) -> usize {
+    pub(super) fn take(&mut self, which: CqKind, places: &mut [PortCompletion]) -> usize {
         let queue = match which {
             CqKind::Sends => &mut self.sends,
             CqKind::Receives => &mut self.receives,
@@ -72,8 +72,8 @@ impl RoceCompletions {
 }
 
 /// A completion as the port's type; `source`: the sending queue pair of a datagram.
-pub(super) fn done(completion: &WorkCompletion, source: u32) -> Done {
-    Done {
+pub(super) fn done(completion: &WorkCompletion, source: u32) -> PortCompletion {
+    PortCompletion {
         work: completion.work,
         status: status(completion.status),
         bytes: completion.bytes,

@@ -14,9 +14,9 @@ use roce::link::{EthernetLink, FramePayload, HEAD_BYTES_MAX, Mac};
 use super::super::settings::NetworkSettings;
 use super::RocePort;
 use super::carrier::{Carrier, PACKET_BYTES};
-use super::dpdk_ports::Configured;
+use super::dpdk_ports::DpdkConfig;
 use super::pairs::PairNumbers;
-use super::writing::Behind;
+use super::writing::PacketRest;
 use crate::wait;
 
 /// A DPDK port, and this end of its link.
@@ -51,7 +51,7 @@ impl RocePort<Dpdk> {
     /// # Errors
     /// Returns a message with what is missing.
     pub(in crate::provider) fn open_own(network: &NetworkSettings) -> Result<Self, String> {
-        let configured = Configured::of_local_rank(&network.dpdk, network.local_rank)?;
+        let configured = DpdkConfig::of_local_rank(&network.dpdk, network.local_rank)?;
         let dpdk = Dpdk::open(&configured)?;
         let (depths, terms) = (network.limits.depths(), &network.limits.terms);
         let port = Self::open(dpdk, PairNumbers::ALONE, &depths, terms, network.q_key);
@@ -65,7 +65,7 @@ impl RocePort<Dpdk> {
 }
 
 impl Dpdk {
-    fn open(configured: &Configured) -> Result<Self, String> {
+    fn open(configured: &DpdkConfig) -> Result<Self, String> {
         dpdk_sys::start(configured.memory, &configured.device)
             .map_err(|why| format!("DPDK cannot be started: {why}"))?;
         let device = &configured.device;
@@ -174,7 +174,7 @@ impl Carrier for Dpdk {
         }
     }
 
-    fn push_around(&mut self, bytes: usize, behind: &Behind, to: SocketAddr) -> bool {
+    fn push_around(&mut self, bytes: usize, behind: &PacketRest, to: SocketAddr) -> bool {
         let Some(frame) = self.port.buffer() else {
             return false;
         };

@@ -13,7 +13,7 @@ use roce::link::{SubnetRoute, is_near};
 
 /// A port, as configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Configured {
+pub(super) struct DpdkConfig {
     pub(super) address: IpAddr,
     pub(super) route: SubnetRoute,
     /// DPDK's name of the device, with its arguments.
@@ -24,7 +24,7 @@ pub(super) struct Configured {
     pub(super) in_place: InPlace,
 }
 
-impl Configured {
+impl DpdkConfig {
     /// The port of the process with this local rank.
     ///
     /// # Errors
@@ -159,7 +159,7 @@ fn ports(said: &str) -> Result<Vec<String>, String> {
 /// Returns a message with what is missing.
 pub(crate) fn configured(said: &str) -> Result<String, String> {
     let ports = ports(said)?;
-    let ports: Result<Vec<_>, _> = ports.iter().map(|port| Configured::parse(port)).collect();
+    let ports: Result<Vec<_>, _> = ports.iter().map(|port| DpdkConfig::parse(port)).collect();
     let ports = ports.map_err(|why| format!("RMPI_DPDK: {why}"))?;
     dpdk_sys::available()?;
     let words = ports
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn each_rank_of_a_host_has_its_own_port() {
         let said = "10.9.0.1/24 net_af_packet0,iface=dp0; 10.9.0.2/24 3b:00.2 mtu=4200 gateway=10.9.0.254 huge;";
-        let first = Configured::of_local_rank(said, 0).unwrap();
+        let first = DpdkConfig::of_local_rank(said, 0).unwrap();
         assert_eq!(
             (
                 first.device.as_str(),
@@ -208,13 +208,13 @@ mod tests {
                 false
             )
         );
-        let second = Configured::of_local_rank(said, 1).unwrap();
+        let second = DpdkConfig::of_local_rank(said, 1).unwrap();
         assert_eq!(
             (second.device.as_str(), second.mtu, second.memory),
             ("0000:3b:00.2", Some(4200), FrameMemory::Huge)
         );
         assert_eq!(second.route.gateway, "10.9.0.254".parse().ok());
-        let in_place = |said: &str| Configured::of_local_rank(said, 0).unwrap().in_place;
+        let in_place = |said: &str| DpdkConfig::of_local_rank(said, 0).unwrap().in_place;
         for (words, expected) in [
             ("", InPlace::IfFaster),
             (" in-place=yes", InPlace::IfPossible),
@@ -222,12 +222,12 @@ mod tests {
         ] {
             assert_eq!(in_place(&format!("10.9.0.1 net_memif0{words}")), expected);
         }
-        let six = Configured::of_local_rank("fd00::1/64 net_memif0 gateway=fd00::ff", 0).unwrap();
+        let six = DpdkConfig::of_local_rank("fd00::1/64 net_memif0 gateway=fd00::ff", 0).unwrap();
         assert_eq!(
             (six.address, six.route.prefix_bits),
             ("fd00::1".parse().unwrap(), 64)
         );
-        let words = Configured::of_local_rank(said, 2).unwrap_err();
+        let words = DpdkConfig::of_local_rank(said, 2).unwrap_err();
         assert_eq!(
             words,
             "RMPI_DPDK has 2 ports, and this is rank 2 of its host, from 0 on: expected a port for each"
@@ -242,10 +242,10 @@ mod tests {
             "# ours\n\n10.9.0.1 net_memif0 # the first\n10.9.0.2 net_memif1\n",
         )
         .unwrap();
-        let port = Configured::of_local_rank(path.to_str().unwrap(), 1);
+        let port = DpdkConfig::of_local_rank(path.to_str().unwrap(), 1);
         std::fs::remove_file(&path).unwrap();
         assert_eq!(port.unwrap().device, "net_memif1");
-        let words = Configured::of_local_rank(path.to_str().unwrap(), 1).unwrap_err();
+        let words = DpdkConfig::of_local_rank(path.to_str().unwrap(), 1).unwrap_err();
         assert!(
             words.ends_with("which cannot be read: no such file or directory"),
             "{words}"
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_said_with_what_was_expected() {
-        let words = |said: &str| Configured::of_local_rank(said, 0).unwrap_err();
+        let words = |said: &str| DpdkConfig::of_local_rank(said, 0).unwrap_err();
         assert!(words(" ").starts_with("RMPI_DPDK is not set, expected ports as in"));
         for (said, why) in [
             (

@@ -91,8 +91,8 @@ impl<C: Carrier> RocePort<C> {
             call: "socket",
             errno: libc::EMSGSIZE,
         })?;
-        let sign = carrier.descriptor().map(CompletionEvent::open).transpose();
-        let sign = sign.map_err(|error| CallError {
+        let completion_event = carrier.descriptor().map(CompletionEvent::open).transpose();
+        let completion_event = completion_event.map_err(|error| CallError {
             call: "epoll_ctl",
             errno: error.raw_os_error().unwrap_or(libc::EIO),
         })?;
@@ -123,13 +123,13 @@ impl<C: Carrier> RocePort<C> {
         Ok(Self {
             facts: facts(local, path_mtu, depths, terms),
             carrier,
-            sign,
+            completion_event,
             handles: Slab::new(),
             queues,
             limits,
             counts: Arc::default(),
             has_turned: false,
-            has_stirred: false,
+            has_activity: false,
         })
     }
 }
@@ -154,7 +154,7 @@ fn facts(local: SocketAddr, path_mtu: PathMtu, depths: &Depths, terms: &NetTerms
         reads: terms.reads.clamp(1, MOST_READS),
         atomics: true,
         depth: depths.sends,
-        reads_lie: false,
+        has_unreliable_reads: false,
         // This process implements it, in its own calls.
         in_software: false,
         terms: *terms,

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use roce::{CompletionKind, CompletionStatus, Config, CongestionCounts, QueuePair, QueuePairState};
 
 use super::super::port::{PortCounts, PortEvent};
-use super::chance::Chance;
 use super::completions::RoceCompletions;
+use super::random::RandomPool;
 
 /// The range of queue pair numbers of a process.
 ///
@@ -53,7 +53,7 @@ impl PairNumbers {
     pub(super) fn for_datagrams(self) -> u32 {
         // 0 and 1 are reserved by adapters.
         let most = self.places() - 2;
-        self.begin | (1 + Chance::default().other_than(0, most))
+        self.begin | (1 + RandomPool::default().other_than(0, most))
     }
 
     /// Number of indices.
@@ -62,7 +62,7 @@ impl PairNumbers {
     }
 
     /// A number for this index, other than `last`, the last one used with it.
-    fn at(self, place: u32, last: u32, chance: &mut Chance) -> u32 {
+    fn at(self, place: u32, last: u32, chance: &mut RandomPool) -> u32 {
         let most = (1 << self.random_bits) - 1;
         let last = (last >> self.place_bits) & most;
         let random = chance.other_than(last, most);
@@ -86,7 +86,7 @@ pub(super) struct RocePairs {
     in_turn: u32,
     /// Deadlines, earliest first. A queue pair has at most one entry, no later than its deadline.
     due: BTreeSet<(u64, u32)>,
-    chance: Chance,
+    chance: RandomPool,
     counts: Arc<PortCounts>,
 }
 
@@ -116,7 +116,7 @@ impl RocePairs {
             ready: VecDeque::new(),
             in_turn: 0,
             due: BTreeSet::new(),
-            chance: Chance::default(),
+            chance: RandomPool::default(),
             counts: Arc::default(),
         }
     }

@@ -16,9 +16,9 @@ use roce::{Config, Datagram, Psn};
 
 use super::super::address::PortAddress;
 use super::super::port::{
-    AddressHandle, CallError, CqKind, Done, Mailbox, PortAttr, PortCounts, PortEvent, QueueFull,
-    QueuePairHandle, Receives, Region, RegionAccess, RemotePair, Sge, VerbsPort, WorkBody,
-    WorkOpcode, WorkRequest,
+    AddressHandle, CallError, CqKind, DatagramDestination, PortAttr, PortCompletion, PortCounts,
+    PortEvent, QueueFull, QueuePairHandle, Receives, Region, RegionAccess, RemotePair, Sge,
+    VerbsPort, WorkBody, WorkOpcode, WorkRequest,
 };
 use super::carrier::Carrier;
 use super::open::{partition, path_mtu, socket_of};
@@ -26,7 +26,7 @@ use super::{RocePort, piece};
 
 impl<C: Carrier> VerbsPort for RocePort<C> {
     const CLOCK_EVERY: u64 = 32;
-    const MAY_FORGET: bool = false;
+    const MAY_LOSE_COMPLETIONS: bool = false;
 
     fn now_ns(&self) -> u64 {
         self.carrier.now_ns()
@@ -117,7 +117,7 @@ impl<C: Carrier> VerbsPort for RocePort<C> {
 
     fn post_datagram(
         &mut self,
-        to: Mailbox,
+        to: DatagramDestination,
         work: u64,
         body: WorkBody<'_>,
         signaled: bool,
@@ -165,7 +165,7 @@ impl<C: Carrier> VerbsPort for RocePort<C> {
             read_packets: self.limits.read_packets,
             initiator_depth: self.facts.reads,
             responder_depth: self.facts.reads,
-            timeout: to.patience,
+            timeout: to.timeout_exp,
             retry_count: terms.retries,
             not_ready_retries: terms.not_ready_retries,
             not_ready_timer: terms.not_ready_timer(),
@@ -201,7 +201,7 @@ impl<C: Carrier> VerbsPort for RocePort<C> {
         count
     }
 
-    fn poll(&mut self, which: CqKind, done: &mut [Done]) -> usize {
+    fn poll(&mut self, which: CqKind, done: &mut [PortCompletion]) -> usize {
         let count = self.queues.take(which, done);
         let is_other = which == CqKind::Sends && std::mem::take(&mut self.has_turned);
         if count != 0 || is_other {
@@ -214,8 +214,10 @@ impl<C: Carrier> VerbsPort for RocePort<C> {
 
     fn arm(&mut self) -> Result<(), CallError> {
         let wanted = self.wanted(true);
-        if let (Some(sign), Some(packets)) = (&mut self.sign, self.carrier.descriptor()) {
-            let armed = sign.arm(packets, wanted);
+        if let (Some(event), Some(packets)) =
+            (&mut self.completion_event, self.carrier.descriptor())
+        {
+            let armed = event.arm(packets, wanted);
             armed.map_err(|error| {
                 failed("timerfd_settime", error.raw_os_error().unwrap_or(libc::EIO))
             })?;
@@ -223,17 +225,21 @@ impl<C: Carrier> VerbsPort for RocePort<C> {
         Ok(())
     }
 
-    fn sign(&self) -> Option<BorrowedFd<'_>> {
-        self.sign.as_ref().map(super::CompletionEvent::as_fd)
+    fn event_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.completion_event
+            .as_ref()
+            .map(super::CompletionEvent::as_fd)
     }
 
-    fn take_stirred(&mut self) -> bool {
-        std::mem::take(&mut self.has_stirred)
+    fn take_activity(&mut self) -> bool {
+        std::mem::take(&mut self.has_activity)
     }
 
-    fn take_signs(&mut self) {
-        if let (Some(sign), Some(packets)) = (&mut self.sign, self.carrier.descriptor()) {
-            sign.disarm(packets, self.carrier.now_ns());
+    fn ack_events(&mut self) {
+        if let (Some(event), Some(packets)) =
+            (&mut self.completion_event, self.carrier.descriptor())
+        {
+            event.disarm(packets, self.carrier.now_ns());
         }
     }
 

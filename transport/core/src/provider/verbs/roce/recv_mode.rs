@@ -9,9 +9,9 @@ pub(super) enum RecvMode {
     /// One packet, without coalescing.
     Alone,
     /// One batch of coalesced packets.
-    Train,
+    GsoBatch,
     /// Several batches.
-    Trains,
+    GsoQueue,
 }
 
 /// Results of the last receive calls.
@@ -46,8 +46,8 @@ impl RecvHistory {
     pub(super) fn next(&self) -> RecvMode {
         match (self.in_a_row, self.joins || self.settling != 0) {
             (0 | 1, false) => RecvMode::Alone,
-            (0 | 1, true) => RecvMode::Train,
-            _ => RecvMode::Trains,
+            (0 | 1, true) => RecvMode::GsoBatch,
+            _ => RecvMode::GsoQueue,
         }
     }
 
@@ -106,9 +106,9 @@ mod tests {
         assert_eq!(come_alone(&mut looks, 1000), []);
         assert_eq!(looks.next(), RecvMode::Alone);
         assert_eq!(come_together(&mut looks), [true]);
-        assert_eq!(looks.next(), RecvMode::Trains);
+        assert_eq!(looks.next(), RecvMode::GsoQueue);
         assert_eq!(looks.found(0), None);
-        assert_eq!(looks.next(), RecvMode::Train);
+        assert_eq!(looks.next(), RecvMode::GsoBatch);
     }
 
     #[test]
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(come_alone(&mut looks, IN_COMPANY), []);
         assert_eq!(come_alone(&mut looks, 1), [false]);
         for _ in 0..SETTLED_AFTER {
-            assert_eq!(looks.next(), RecvMode::Train, "some may be left");
+            assert_eq!(looks.next(), RecvMode::GsoBatch, "some may be left");
             looks.found(0);
         }
         assert_eq!(looks.next(), RecvMode::Alone);
@@ -141,7 +141,7 @@ mod tests {
     fn what_must_not_be_joined_never_is() {
         let mut looks = RecvHistory::new(false);
         assert_eq!(come_together(&mut looks), []);
-        assert_eq!(looks.next(), RecvMode::Trains);
+        assert_eq!(looks.next(), RecvMode::GsoQueue);
         assert_eq!(looks.found(0), None);
         assert_eq!(looks.next(), RecvMode::Alone);
     }

@@ -26,7 +26,7 @@ use ring::copy::copy_overlapping;
 use roce::{AccessError, MemoryAccess, RegisteredMemory, RoceSge};
 
 use super::super::port::RegionAccess;
-use super::chance::Chance;
+use super::random::RandomPool;
 use crate::Atomic;
 use crate::mr::{change_word, to_usize};
 
@@ -35,7 +35,7 @@ use crate::mr::{change_word, to_usize};
 pub(super) struct RoceRegions {
     places: Vec<RegionSlot>,
     free: Vec<usize>,
-    chance: Chance,
+    chance: RandomPool,
 }
 
 /// A slot of the table of regions.

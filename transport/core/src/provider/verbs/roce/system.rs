@@ -37,9 +37,9 @@ const SENT_AT_ONCE: usize = 16;
 pub(super) const RECEIVED_AT_ONCE: usize = 8;
 
 /// Sends a batch by a connected socket, without blocking; returns 1.
-pub(super) fn send_train(socket: &UdpSocket, train: Leaving<'_>) -> io::Result<usize> {
-    let mut part = part_of(train.bytes);
-    let mut control = ControlMessage::segment(train.packet_bytes);
+pub(super) fn send_batch(socket: &UdpSocket, batch: Leaving<'_>) -> io::Result<usize> {
+    let mut part = part_of(batch.bytes);
+    let mut control = ControlMessage::segment(batch.packet_bytes);
     let [mut message] = no_messages();
     message.msg_hdr.msg_iov = &raw mut part;
     message.msg_hdr.msg_iovlen = 1;

@@ -13,9 +13,9 @@ use roce::link::FramePayload;
 use super::carrier::{Carrier, assumed};
 use super::claim::PortClaim;
 use super::connected::ConnectedSockets;
+use super::gso::GsoQueue;
 use super::recv_mode::{RecvHistory, RecvMode};
 use super::system::{self, Leaving, NOBODY, RECEIVED_AT_ONCE, UdpBatch};
-use super::trains::Trains;
 use crate::wait;
 
 /// A socket, and the buffers of its bursts.
@@ -27,7 +27,7 @@ pub(crate) struct Udp {
     local: SocketAddr,
     most_bytes: usize,
     waiting_bytes: usize,
-    trains: Trains,
+    gso: GsoQueue,
     /// Sockets for sending to frequent destinations.
     connected: ConnectedSockets,
     looks: RecvHistory,
@@ -82,7 +82,7 @@ impl Udp {
             _claim: claim,
             most_bytes: link_bytes,
             waiting_bytes,
-            trains: Trains::new(),
+            gso: GsoQueue::new(),
             connected: ConnectedSockets::new(local),
             // On a shared port, the kernel would coalesce packets for several processes.
             looks: RecvHistory::new(local.port() != PORT),
@@ -94,7 +94,7 @@ impl Udp {
 
     /// Sends queued packets, or the first batch of them; returns how many batches the system took.
     fn send_some(&self) -> io::Result<usize> {
-        let mut waiting = self.trains.waiting();
+        let mut waiting = self.gso.waiting();
         let (first, second) = (waiting.next(), waiting.next());
         let Some(first) = first else {
             return Ok(0);
@@ -103,11 +103,11 @@ impl Udp {
         match (self.connected.socket(first.to), second) {
             // A packet is alone where latency matters.
             (Some(socket), _) if is_packet => socket.send(first.bytes).map(|_| 1),
-            (Some(socket), _) => system::send_train(socket, first),
+            (Some(socket), _) => system::send_batch(socket, first),
             (None, None) if is_packet => self.socket.send_to(first.bytes, first.to).map(|_| 1),
             (None, _) => {
                 let is_here = |it: &Leaving<'_>| self.connected.socket(it.to).is_none();
-                let waiting = self.trains.waiting().take_while(is_here);
+                let waiting = self.gso.waiting().take_while(is_here);
                 system::send_burst(&self.socket, waiting)
             }
         }
@@ -128,8 +128,8 @@ impl Udp {
                     1
                 })
             }
-            RecvMode::Train => system::receive_burst::<1>(socket, buffers, BUFFER_BYTES, came),
-            RecvMode::Trains => {
+            RecvMode::GsoBatch => system::receive_burst::<1>(socket, buffers, BUFFER_BYTES, came),
+            RecvMode::GsoQueue => {
                 system::receive_burst::<RECEIVED_AT_ONCE>(socket, buffers, BUFFER_BYTES, came)
             }
         };
@@ -140,14 +140,14 @@ impl Udp {
     /// Drops the first batch, which cannot be sent, as if it was lost on the path. If batching is the cause, disables
     /// it.
     fn lose_first(&mut self, code: Option<i32>) {
-        let first = self.trains.waiting().next();
+        let first = self.gso.waiting().next();
         let is_train = first.is_some_and(|first| first.bytes.len() > first.packet_bytes);
         let codes = [libc::EINVAL, libc::EIO, libc::EOPNOTSUPP, libc::EMSGSIZE];
         // Older kernels, or devices without checksum offload, do not segment.
         if is_train && code.is_some_and(|code| codes.contains(&code)) {
-            self.trains.uncouple();
+            self.gso.disable_batching();
         }
-        self.trains.have_left(1);
+        self.gso.have_left(1);
     }
 }
 
@@ -161,7 +161,7 @@ impl Carrier for Udp {
     }
 
     fn source(&mut self, to: SocketAddr) -> SocketAddr {
-        let may_open = self.trains.is_empty();
+        let may_open = self.gso.is_empty();
         self.connected.source(to, may_open).unwrap_or(self.local)
     }
 
@@ -174,19 +174,19 @@ impl Carrier for Udp {
     }
 
     fn buffer(&mut self) -> Option<&mut [u8]> {
-        self.trains.buffer()
+        self.gso.buffer()
     }
 
     fn push(&mut self, bytes: usize, to: SocketAddr) {
-        self.trains.push(bytes, to);
+        self.gso.push(bytes, to);
     }
 
     fn flush(&mut self) {
         let mut was_refused = false;
-        while !self.trains.is_empty() {
+        while !self.gso.is_empty() {
             match self.send_some() {
                 Ok(count) => {
-                    self.trains.have_left(count);
+                    self.gso.have_left(count);
                     was_refused = false;
                 }
                 Err(error) => match (error.kind(), error.raw_os_error()) {
@@ -204,7 +204,7 @@ impl Carrier for Udp {
     }
 
     fn has_unsent(&self) -> bool {
-        !self.trains.is_empty()
+        !self.gso.is_empty()
     }
 
     fn receive(&mut self) -> usize {
@@ -232,7 +232,7 @@ impl Carrier for Udp {
 
     fn shows_room(&self) -> bool {
         // The descriptor is that of the receiving socket.
-        let first = self.trains.waiting().next();
+        let first = self.gso.waiting().next();
         first.is_none_or(|first| self.connected.socket(first.to).is_none())
     }
 

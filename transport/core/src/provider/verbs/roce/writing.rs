@@ -24,14 +24,14 @@ use super::regions::RoceRegions;
 
 /// Writer of outgoing packets to a carrier.
 #[derive(Debug)]
-pub(super) struct Exit<'a, C> {
+pub(super) struct PacketWriter<'a, C> {
     carrier: &'a mut C,
     counts: &'a PortCounts,
     /// Payloads of at least this size, in bytes, are sent in place.
     lends_from: u32,
 }
 
-impl<'a, C: Carrier> Exit<'a, C> {
+impl<'a, C: Carrier> PacketWriter<'a, C> {
     /// A writer to this carrier; packets sent in place are counted in `counts`.
     pub(super) fn new(carrier: &'a mut C, counts: &'a PortCounts) -> Self {
         Self {
@@ -96,7 +96,7 @@ impl<'a, C: Carrier> Exit<'a, C> {
 
 /// The rest of a packet whose headers are written.
 #[derive(Debug)]
-pub(crate) struct Behind {
+pub(crate) struct PacketRest {
     /// The payload, as a carrier's range and as a range of a region.
     pub(super) part: LentPart,
     piece: RoceSge,
@@ -105,7 +105,7 @@ pub(crate) struct Behind {
     pub(super) icrc: Icrc,
 }
 
-impl Behind {
+impl PacketRest {
     /// Its length in bytes, with the checksum at its end.
     pub(super) fn bytes(&self) -> usize {
         let payload = usize::try_from(self.part.bytes).unwrap_or(usize::MAX);
@@ -151,11 +151,11 @@ fn write_head(
     (piece, part): (RoceSge, LentPart),
     from: SocketAddr,
     to: &mut [u8],
-) -> Option<(usize, Behind)> {
+) -> Option<(usize, PacketRest)> {
     let bytes = outgoing.bytes();
     let network = NetworkHeaders::assumed(from, outgoing.to, u16::try_from(bytes).ok()?).ok()?;
     let at = outgoing.headers.write_to(to)?;
-    let behind = Behind {
+    let behind = PacketRest {
         part,
         piece,
         pad: outgoing.pad(),

@@ -19,9 +19,9 @@ fn link_up() {
 fn a_port_that_is_down_says_so_and_is_not_opened() {
     let mut a = GuestPort::open("rxe0", Q_KEY);
     let gid = a.device.facts().gid;
-    let sign = a.device.sign().unwrap().as_raw_fd();
+    let event_fd = a.device.event_fd().unwrap().as_raw_fd();
     shell("ip link set $RXE_A_DEV down");
-    assert!(is_readable(sign, 10_000));
+    assert!(is_readable(event_fd, 10_000));
     a.wait_event(PortEvent::PortDown);
     a.device.refresh().unwrap();
     assert_eq!((a.device.facts().is_up, a.device.facts().gid), (false, gid));
@@ -40,7 +40,7 @@ fn a_port_that_is_down_says_so_and_is_not_opened() {
     assert_eq!((a.device.facts().is_up, a.device.facts().gid), (true, gid));
     // Addresses come back one by one; the descriptor is not readable any more when all events were taken.
     let start = Instant::now();
-    while is_readable(sign, 0) {
+    while is_readable(event_fd, 0) {
         assert!(start.elapsed() < PATIENCE);
         while a.device.next_event().is_some() {}
     }
@@ -49,7 +49,7 @@ fn a_port_that_is_down_says_so_and_is_not_opened() {
 #[test]
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
 fn a_port_that_goes_down_and_comes_back_serves_again() {
-    let has_failed = |done: &Done| done.status != WorkStatus::Success;
+    let has_failed = |done: &PortCompletion| done.status != WorkStatus::Success;
     let (mut a, mut b) = two_sides();
     let (left, _) = joined(&mut a, &mut b);
     b.post_buffers(Receives::Shared, 4);
@@ -84,7 +84,11 @@ fn a_port_that_goes_down_and_comes_back_serves_again() {
     link_up();
     a.wait_event(PortEvent::PortUp);
     // Some of the buffers may have come back once more.
-    while a.device.poll(CqKind::Receives, &mut [Done::default()]) != 0 {}
+    while a
+        .device
+        .poll(CqKind::Receives, &mut [PortCompletion::default()])
+        != 0
+    {}
     assert!(a.device.repair.is_none());
     a.post_buffers(Receives::Datagrams, 3);
     a.device.destroy_address_handle(handle);
@@ -111,7 +115,7 @@ fn a_port_that_goes_down_and_comes_back_serves_again() {
 fn an_address_that_moves_in_the_table_is_found_again() {
     let mut a = GuestPort::open("rxe0", Q_KEY);
     let before = a.device.facts().clone();
-    let own = gid::in_words(before.gid);
+    let own = gid::to_text(before.gid);
     let change = |what: &str, address: &str| {
         shell(&format!("ip addr {what} {address}/24 dev $RXE_A_DEV"));
         // The GID table follows a little later.
@@ -133,13 +137,13 @@ fn an_address_that_moves_in_the_table_is_found_again() {
     );
     a.device.refresh().unwrap();
     let moved = a.device.facts();
-    assert_eq!(gid::in_words(moved.gid), own);
+    assert_eq!(gid::to_text(moved.gid), own);
     assert_eq!(Some(moved.gid_index.into()), place);
     assert_ne!(moved.gid_index, before.gid_index);
     // When it is gone, another one is chosen.
     change("del", "10.77.0.1");
     a.device.refresh().unwrap();
-    assert_eq!(gid::in_words(a.device.facts().gid), "::ffff:10.79.0.1");
+    assert_eq!(gid::to_text(a.device.facts().gid), "::ffff:10.79.0.1");
     change("del", "10.79.0.1");
     assert_eq!(change("add", "10.77.0.1"), Some(before.gid_index.into()));
     change("del", "10.78.0.1");
@@ -155,6 +159,6 @@ fn place_in_table(address: &str) -> Option<u32> {
     let all = &device.ports.as_ref().unwrap()[0].gids.all;
     let found = all
         .iter()
-        .find(|judged| gid::in_words(judged.entry.gid) == address);
-    found.map(|judged| judged.entry.index)
+        .find(|candidate| gid::to_text(candidate.entry.gid) == address);
+    found.map(|candidate| candidate.entry.index)
 }

@@ -52,7 +52,11 @@ fn a_wrong_remote_key_breaks_the_pair_and_what_follows_comes_back() {
         event.is_none_or(|event| allowed.contains(&event)),
         "{event:?}"
     );
-    assert_eq!(b.device.poll(CqKind::Receives, &mut [Done::default()]), 0);
+    assert_eq!(
+        b.device
+            .poll(CqKind::Receives, &mut [PortCompletion::default()]),
+        0
+    );
     assert_eq!(b.block.read(0, 4), b"good");
 }
 

@@ -3,8 +3,8 @@
 
 use super::super::super::address::LinkLayer;
 use super::super::super::port::{
-    AddressHandle, CallError, CqKind, Depths, Done, GRH_BYTES, Mailbox, PortEvent, QueueFull,
-    Receives, RegionAccess, Sge, VerbsPort, WorkBody, WorkStatus,
+    AddressHandle, CallError, CqKind, DatagramDestination, Depths, GRH_BYTES, PortCompletion,
+    PortEvent, QueueFull, Receives, RegionAccess, Sge, VerbsPort, WorkBody, WorkStatus,
 };
 use super::super::{FakeConfig, FakeNet};
 use super::side::{DEPTHS, Q_KEY, Side, mailbox, run};
@@ -26,7 +26,7 @@ fn post(
     bytes: &[u8],
 ) -> Result<(), QueueFull> {
     let (body, key) = (WorkBody::Inline(bytes), side.port.datagram_key());
-    let to = Mailbox {
+    let to = DatagramDestination {
         handle,
         number,
         key,
@@ -45,7 +45,7 @@ fn a_datagram_comes_with_a_header_and_its_sender() {
         let number = other.port.datagram_number();
         assert_eq!(post(&mut one, handle, number, 7, b"hello"), Ok(()));
         run(&net);
-        let done = Done {
+        let done = PortCompletion {
             work: 0,
             status: WorkStatus::Success,
             bytes: 45,
@@ -340,8 +340,8 @@ fn the_next_datagrams_are_lost_on_demand() {
     let (net, [mut one, mut other], handle) = linked(FakeConfig::calm(1));
     let number = other.port.datagram_number();
     net.drop_datagrams(0, 2);
-    for (work, letter) in (0..).zip(b"abc") {
-        assert_eq!(post(&mut one, handle, number, work, &[*letter]), Ok(()));
+    for (work, packet) in (0..).zip(b"abc") {
+        assert_eq!(post(&mut one, handle, number, work, &[*packet]), Ok(()));
     }
     run(&net);
     let arrived = other.arrived();

@@ -9,9 +9,9 @@
 use std::ptr::NonNull;
 
 use super::super::super::port::{
-    AddressHandle, CallError, CqKind, Depths, Done, Mailbox, PortAttr, PortEvent, QueuePairHandle,
-    Receives, Region, RegionAccess, RemotePair, Sge, VerbsPort, WorkBody, WorkOpcode, WorkRequest,
-    WorkStatus,
+    AddressHandle, CallError, CqKind, DatagramDestination, Depths, PortAttr, PortCompletion,
+    PortEvent, QueuePairHandle, Receives, Region, RegionAccess, RemotePair, Sge, VerbsPort,
+    WorkBody, WorkOpcode, WorkRequest, WorkStatus,
 };
 use super::super::{FakeConfig, FakeNet, FakePort};
 
@@ -78,9 +78,9 @@ pub(super) struct Side {
 }
 
 /// A queue pair for datagrams that wants the key of most.
-pub(super) fn mailbox(handle: AddressHandle, number: u32) -> Mailbox {
+pub(super) fn mailbox(handle: AddressHandle, number: u32) -> DatagramDestination {
     let key = Q_KEY;
-    Mailbox {
+    DatagramDestination {
         handle,
         number,
         key,
@@ -164,8 +164,8 @@ impl Side {
         self.port.create_address_handle(&to.port.address()).unwrap()
     }
 
-    pub(super) fn done(&mut self, which: CqKind) -> Vec<Done> {
-        let mut done = [Done::default(); 7];
+    pub(super) fn done(&mut self, which: CqKind) -> Vec<PortCompletion> {
+        let mut done = [PortCompletion::default(); 7];
         let mut all = Vec::new();
         loop {
             match self.port.poll(which, &mut done) {
@@ -184,7 +184,7 @@ impl Side {
     /// Names and bytes of all buffers that were filled.
     pub(super) fn arrived(&mut self) -> Vec<(u64, Vec<u8>)> {
         let done = self.done(CqKind::Receives);
-        let content = |done: &Done| {
+        let content = |done: &PortCompletion| {
             assert_eq!(done.status, WorkStatus::Success);
             (done.work, self.buffer(done.work, done.bytes))
         };
@@ -250,7 +250,7 @@ pub(super) fn remote(to: &Side, pair: QueuePairHandle, [ours, theirs]: [u32; 2])
         number: pair.number,
         their_first: theirs,
         our_first: ours,
-        patience: 14,
+        timeout_exp: 14,
     }
 }
 

@@ -22,14 +22,14 @@ fn only_what_completes_after_arming_wakes() {
     assert!(one.send(here, 2, b"x"));
     run(&net);
     assert!(other.port.would_wake());
-    other.port.take_signs();
+    other.port.ack_events();
     assert!(!other.port.would_wake());
     assert!(one.send(here, 3, b"x"));
     run(&net);
     assert!(!other.port.would_wake(), "one sign for one arming");
     let stats = net.stats(1);
     assert_eq!((stats.arms, stats.signs), (1, 1));
-    assert!(other.port.sign().is_none());
+    assert!(other.port.event_fd().is_none());
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn either_queue_wakes_and_the_other_stays_armed() {
     assert!(one.send(here, 1, b"x"));
     run(&net);
     assert!(one.port.would_wake(), "a send has ended");
-    one.port.take_signs();
+    one.port.ack_events();
     assert!(other.send(there, 2, b"x"));
     run(&net);
     assert!(one.port.would_wake(), "a message has come");
@@ -54,7 +54,7 @@ fn events_wake_whether_armed_or_not() {
     let mut one = Side::open(&net);
     net.port_down(0);
     assert!(net.would_wake(0));
-    one.port.take_signs();
+    one.port.ack_events();
     assert!(net.would_wake(0), "until it was taken");
     assert_eq!(one.port.next_event(), Some(PortEvent::PortDown));
     assert!(!net.would_wake(0));

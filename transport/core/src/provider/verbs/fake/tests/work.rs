@@ -538,7 +538,7 @@ fn a_read_that_lies_breaks_its_pair_and_what_stands_behind_it_tells() {
         ..FakeConfig::calm(1)
     };
     let (net, [mut one, other], [here, _]) = joined(config);
-    assert!(one.facts().reads_lie);
+    assert!(one.facts().has_unreliable_reads);
     other.block.put(0, b"theirs");
     let (address, key) = (other.address(0), other.region.remote_key);
     let read = request(1, WorkOpcode::Read { address, key }, one.piece(0, 6));
@@ -559,7 +559,7 @@ fn a_read_that_lies_breaks_its_pair_and_what_stands_behind_it_tells() {
 #[test]
 fn a_write_of_nothing_needs_no_key_and_ends_behind_a_read() {
     let (net, [mut one, other], [here, _]) = joined(FakeConfig::calm(1));
-    assert!(!one.facts().reads_lie);
+    assert!(!one.facts().has_unreliable_reads);
     other.block.put(0, b"theirs");
     let (address, key) = (other.address(0), other.region.remote_key);
     let read = request(1, WorkOpcode::Read { address, key }, one.piece(0, 6));

@@ -5,8 +5,8 @@ use std::net::Ipv6Addr;
 
 use super::super::super::NetTerms;
 use super::super::super::port::{
-    CallError, CqKind, GRH_BYTES, Mailbox, PortEvent, Receives, RegionAccess, Sge, VerbsPort,
-    WorkBody, WorkOpcode, WorkStatus,
+    CallError, CqKind, DatagramDestination, GRH_BYTES, PortEvent, Receives, RegionAccess, Sge,
+    VerbsPort, WorkBody, WorkOpcode, WorkStatus,
 };
 use super::super::Udp;
 use super::side::{BLOCK, Q_KEY, Side, end, inline, join, joined, remote, request, until_done};
@@ -61,7 +61,7 @@ fn datagrams_arrive_with_the_number_of_their_sender() {
         .port
         .create_address_handle(&sides[1].port.address())
         .unwrap();
-    let mailbox = Mailbox {
+    let mailbox = DatagramDestination {
         handle,
         number: sides[1].port.datagram_number(),
         key: Q_KEY,
@@ -77,7 +77,7 @@ fn datagrams_arrive_with_the_number_of_their_sender() {
     assert_eq!(end(&mut sides, 0), (9, WorkStatus::Success));
     // A datagram with another Q_Key is dropped; its send completes all the same.
     sides[1].give(Receives::Datagrams, 4, 1);
-    let wrong = Mailbox {
+    let wrong = DatagramDestination {
         key: Q_KEY + 1,
         ..mailbox
     };

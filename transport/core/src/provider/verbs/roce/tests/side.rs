@@ -11,8 +11,8 @@ use std::ptr::NonNull;
 
 use super::super::super::NetTerms;
 use super::super::super::port::{
-    CqKind, Depths, Done, QueuePairHandle, Receives, Region, RegionAccess, RemotePair, Sge,
-    VerbsPort, WorkBody, WorkOpcode, WorkRequest, WorkStatus,
+    CqKind, Depths, PortCompletion, QueuePairHandle, Receives, Region, RegionAccess, RemotePair,
+    Sge, VerbsPort, WorkBody, WorkOpcode, WorkRequest, WorkStatus,
 };
 use super::super::carrier::Carrier;
 use super::super::{PairNumbers, RocePort, Udp};
@@ -152,8 +152,8 @@ impl<C: Carrier> Side<C> {
         self.post(pair, inline(work, bytes))
     }
 
-    pub(super) fn done(&mut self, which: CqKind) -> Vec<Done> {
-        let mut done = [Done::default(); 7];
+    pub(super) fn done(&mut self, which: CqKind) -> Vec<PortCompletion> {
+        let mut done = [PortCompletion::default(); 7];
         let count = self.port.poll(which, &mut done);
         done[..count].to_vec()
     }
@@ -196,7 +196,7 @@ pub(super) fn remote<C: Carrier>(
         number: pair.number,
         their_first,
         our_first,
-        patience: 8,
+        timeout_exp: 8,
     }
 }
 
@@ -222,7 +222,7 @@ pub(super) fn until_done<C: Carrier>(
     sides: &mut [Side<C>; 2],
     whose: usize,
     which: CqKind,
-) -> Vec<Done> {
+) -> Vec<PortCompletion> {
     let since = wait::monotonic_ns();
     while wait::monotonic_ns() - since < 20_000_000_000 {
         let done = sides[whose].done(which);

@@ -5,9 +5,9 @@ use crate::wait;
 
 /// Unused random numbers.
 #[derive(Debug, Default)]
-pub(super) struct Chance(Vec<u64>);
+pub(super) struct RandomPool(Vec<u64>);
 
-impl Chance {
+impl RandomPool {
     /// A number from 1 to `most` that is not `last`. `most` is at least 2.
     pub(super) fn other_than(&mut self, last: u32, most: u32) -> u32 {
         loop {
@@ -33,7 +33,7 @@ mod tests {
 
     #[test]
     fn numbers_are_in_their_range_and_not_the_last() {
-        let mut chance = Chance::default();
+        let mut chance = RandomPool::default();
         let mut last = 0;
         for _ in 0..200 {
             let number = chance.other_than(last, 2);

@@ -11,9 +11,9 @@ use super::system::{Leaving, NOBODY};
 
 /// Batches to be sent, in order.
 #[derive(Debug)]
-pub(super) struct Trains {
+pub(super) struct GsoQueue {
     bytes: Box<[u8]>,
-    trains: [Train; TRAINS],
+    gso: [GsoBatch; BATCHES],
     /// Number of batches; the last may grow.
     count: usize,
     /// Number of batches sent.
@@ -22,9 +22,9 @@ pub(super) struct Trains {
     most_packets: usize,
 }
 
-/// One batch; its bytes are at [`TRAIN_BYTES`] times its index.
+/// One batch; its bytes are at [`BATCH_BYTES`] times its index.
 #[derive(Clone, Copy, Debug)]
-struct Train {
+struct GsoBatch {
     to: SocketAddr,
     /// Length of every packet but the last.
     packet_bytes: usize,
@@ -32,11 +32,11 @@ struct Train {
     packets: usize,
 }
 
-impl Trains {
+impl GsoQueue {
     pub(super) fn new() -> Self {
         Self {
-            bytes: vec![0; TRAINS * TRAIN_BYTES].into_boxed_slice(),
-            trains: [Train::EMPTY; TRAINS],
+            bytes: vec![0; BATCHES * BATCH_BYTES].into_boxed_slice(),
+            gso: [GsoBatch::EMPTY; BATCHES],
             count: 0,
             left: 0,
             most_packets: MOST_PACKETS,
@@ -44,7 +44,7 @@ impl Trains {
     }
 
     /// Disables batching: from now on each packet is sent alone.
-    pub(super) fn uncouple(&mut self) {
+    pub(super) fn disable_batching(&mut self) {
         self.most_packets = 1;
     }
 
@@ -61,18 +61,18 @@ impl Trains {
         };
         let bytes = bytes.min(PACKET_BYTES);
         let last = self.count.checked_sub(1);
-        let last = last.and_then(|last| self.trains.get_mut(last));
-        if let Some(train) = last.filter(|train| train.takes(bytes, to, self.most_packets)) {
-            train.bytes += bytes;
-            train.packets += 1;
+        let last = last.and_then(|last| self.gso.get_mut(last));
+        if let Some(batch) = last.filter(|batch| batch.takes(bytes, to, self.most_packets)) {
+            batch.bytes += bytes;
+            batch.packets += 1;
             return;
         }
-        let begin = self.count * TRAIN_BYTES;
+        let begin = self.count * BATCH_BYTES;
         if at != begin {
             self.bytes.copy_within(at..at + bytes, begin);
         }
-        if let Some(train) = self.trains.get_mut(self.count) {
-            *train = Train {
+        if let Some(batch) = self.gso.get_mut(self.count) {
+            *batch = GsoBatch {
                 to,
                 packet_bytes: bytes,
                 bytes,
@@ -89,20 +89,20 @@ impl Trains {
 
     /// The batches not sent yet, from the first on.
     pub(super) fn waiting(&self) -> impl Iterator<Item = Leaving<'_>> {
-        let trains = self.trains[..self.count].iter().enumerate();
-        trains.skip(self.left).filter_map(|(index, train)| {
-            let begin = index * TRAIN_BYTES;
+        let gso = self.gso[..self.count].iter().enumerate();
+        gso.skip(self.left).filter_map(|(index, batch)| {
+            let begin = index * BATCH_BYTES;
             Some(Leaving {
-                bytes: self.bytes.get(begin..begin + train.bytes)?,
-                packet_bytes: train.packet_bytes,
-                to: train.to,
+                bytes: self.bytes.get(begin..begin + batch.bytes)?,
+                packet_bytes: batch.packet_bytes,
+                to: batch.to,
             })
         })
     }
 
-    /// Records that `trains` of them were sent.
-    pub(super) fn have_left(&mut self, trains: usize) {
-        self.left += trains;
+    /// Records that `gso` of them were sent.
+    pub(super) fn have_left(&mut self, gso: usize) {
+        self.left += gso;
         if self.left >= self.count {
             (self.left, self.count) = (0, 0);
         }
@@ -110,21 +110,21 @@ impl Trains {
 
     /// Offset of the next packet. There is always room for a batch of its own, as its destination is not known yet.
     fn place(&self) -> Option<usize> {
-        if self.count == TRAINS {
+        if self.count == BATCHES {
             return None;
         }
         let last = self.count.checked_sub(1).filter(|_| self.left < self.count);
-        let last = last.and_then(|last| Some((last, self.trains.get(last)?)));
+        let last = last.and_then(|last| Some((last, self.gso.get(last)?)));
         Some(match last {
-            Some((index, train)) if train.has_room(self.most_packets) => {
-                index * TRAIN_BYTES + train.bytes
+            Some((index, batch)) if batch.has_room(self.most_packets) => {
+                index * BATCH_BYTES + batch.bytes
             }
-            _ => self.count * TRAIN_BYTES,
+            _ => self.count * BATCH_BYTES,
         })
     }
 }
 
-impl Train {
+impl GsoBatch {
     const EMPTY: Self = Self {
         to: NOBODY,
         packet_bytes: 0,
@@ -134,7 +134,7 @@ impl Train {
 
     /// Whether there is room for one more full packet.
     fn has_room(&self, most_packets: usize) -> bool {
-        self.packets < most_packets && self.bytes + self.packet_bytes <= MOST_TRAIN_BYTES
+        self.packets < most_packets && self.bytes + self.packet_bytes <= MOST_BATCH_BYTES
     }
 
     /// Whether a packet may be added.
@@ -148,11 +148,11 @@ impl Train {
 }
 
 /// Most batches.
-pub(super) const TRAINS: usize = 16;
+pub(super) const BATCHES: usize = 16;
 /// Room for one batch.
-const TRAIN_BYTES: usize = MOST_TRAIN_BYTES + PACKET_BYTES;
+const BATCH_BYTES: usize = MOST_BATCH_BYTES + PACKET_BYTES;
 /// The largest IP packet, without the headers of IP and UDP.
-const MOST_TRAIN_BYTES: usize = 65_535 - 40 - 8;
+const MOST_BATCH_BYTES: usize = 65_535 - 40 - 8;
 /// The limit of every kernel with segmentation offload (`UDP_MAX_SEGMENTS`).
 const MOST_PACKETS: usize = 64;
 
@@ -164,14 +164,14 @@ mod tests {
         SocketAddr::from(([10, 0, 0, 1], port))
     }
 
-    fn push(trains: &mut Trains, bytes: usize, value: u8, to: u16) {
-        trains.buffer().expect("there is room")[..bytes].fill(value);
-        trains.push(bytes, place(to));
+    fn push(gso: &mut GsoQueue, bytes: usize, value: u8, to: u16) {
+        gso.buffer().expect("there is room")[..bytes].fill(value);
+        gso.push(bytes, place(to));
     }
 
     /// Destination, length of a packet, and the fill values of the packets, of each batch.
-    fn waiting(trains: &Trains) -> Vec<(u16, usize, Vec<u8>)> {
-        let waiting = trains.waiting();
+    fn waiting(gso: &GsoQueue) -> Vec<(u16, usize, Vec<u8>)> {
+        let waiting = gso.waiting();
         let read = waiting.map(|it| {
             let packets = it.bytes.chunks(it.packet_bytes);
             let values = packets.map(|packet| {
@@ -185,73 +185,73 @@ mod tests {
 
     #[test]
     fn packets_of_one_length_to_one_place_are_one_train() {
-        let mut trains = Trains::new();
+        let mut gso = GsoQueue::new();
         for value in 1..=3 {
-            push(&mut trains, 100, value, 7);
+            push(&mut gso, 100, value, 7);
         }
-        push(&mut trains, 20, 4, 7);
-        push(&mut trains, 20, 5, 7);
+        push(&mut gso, 20, 4, 7);
+        push(&mut gso, 20, 5, 7);
         assert_eq!(
-            waiting(&trains),
+            waiting(&gso),
             [(7, 100, vec![1, 2, 3, 4]), (7, 20, vec![5])]
         );
     }
 
     #[test]
     fn another_place_or_a_longer_packet_begins_a_train() {
-        let mut trains = Trains::new();
-        push(&mut trains, 100, 1, 7);
-        push(&mut trains, 100, 2, 8);
-        push(&mut trains, 101, 3, 8);
+        let mut gso = GsoQueue::new();
+        push(&mut gso, 100, 1, 7);
+        push(&mut gso, 100, 2, 8);
+        push(&mut gso, 101, 3, 8);
         assert_eq!(
-            waiting(&trains),
+            waiting(&gso),
             [(7, 100, vec![1]), (8, 100, vec![2]), (8, 101, vec![3])]
         );
-        trains.have_left(2);
-        assert_eq!(waiting(&trains), [(8, 101, vec![3])]);
-        trains.have_left(1);
-        assert!(trains.is_empty());
+        gso.have_left(2);
+        assert_eq!(waiting(&gso), [(8, 101, vec![3])]);
+        gso.have_left(1);
+        assert!(gso.is_empty());
     }
 
     #[test]
     fn a_train_has_an_end() {
-        let mut trains = Trains::new();
+        let mut gso = GsoQueue::new();
         for (bytes, packets) in [(30, MOST_PACKETS), (1040, 62), (4096, 15)] {
             let count = u8::try_from(packets + 3).unwrap();
             for value in 0..count {
-                push(&mut trains, bytes, value, 7);
+                push(&mut gso, bytes, value, 7);
             }
             let first = (0..count - 3).collect();
             let rest = (count - 3..count).collect();
             assert_eq!(
-                waiting(&trains),
+                waiting(&gso),
                 [(7, bytes, first), (7, bytes, rest)],
                 "each packet is where it was written"
             );
-            assert!(trains.waiting().all(|it| it.bytes.len() <= 65_487));
-            trains.have_left(2);
+            assert!(gso.waiting().all(|it| it.bytes.len() <= 65_487));
+            gso.have_left(2);
         }
     }
 
     #[test]
     fn without_room_there_is_no_buffer() {
-        let mut trains = Trains::new();
-        for to in 0..TRAINS {
-            push(&mut trains, 9, 1, u16::try_from(to).unwrap());
+        let mut gso = GsoQueue::new();
+        for to in 0..BATCHES {
+            push(&mut gso, 9, 1, u16::try_from(to).unwrap());
         }
-        assert!(trains.buffer().is_none());
-        trains.have_left(TRAINS - 1);
-        assert!(trains.buffer().is_none(), "the last has not left");
-        trains.have_left(1);
-        assert!(trains.buffer().is_some());
+        assert!(gso.buffer().is_none());
+        gso.have_left(BATCHES - 1);
+        assert!(gso.buffer().is_none(), "the last has not left");
+        gso.have_left(1);
+        assert!(gso.buffer().is_some());
     }
 
     #[test]
     fn uncoupled_each_packet_leaves_alone() {
-        let mut trains = Trains::new();
-        trains.uncouple();
-        push(&mut trains, 9, 1, 7);
-        push(&mut trains, 9, 2, 7);
-        assert_eq!(waiting(&trains), [(7, 9, vec![1]), (7, 9, vec![2])]);
+        let mut gso = GsoQueue::new();
+        gso.disable_batching();
+        push(&mut gso, 9, 1, 7);
+        push(&mut gso, 9, 2, 7);
+        assert_eq!(waiting(&gso), [(7, 9, vec![1]), (7, 9, vec![2])]);
     }
 }

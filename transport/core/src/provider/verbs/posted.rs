@@ -14,12 +14,12 @@ pub(super) enum PostedRequest {
         number: u32,
         read: Option<Slot>,
     },
-    /// A part of a read, write or atomic operation. `doubted`: its success counts only after a later request has
+    /// A part of a read, write or atomic operation. `unproven`: its success counts only after a later request has
     /// completed (W3 of `work.rs`).
     Part {
         work: u32,
         bytes: u32,
-        doubted: bool,
+        unproven: bool,
     },
     /// A request whose completion matters only for those before it; with its slot as above.
     Mark { read: Option<Slot> },
@@ -27,7 +27,7 @@ pub(super) enum PostedRequest {
 
 /// The outstanding work requests of one send queue, oldest first.
 #[derive(Debug, Default)]
-pub(super) struct SendLedger {
+pub(super) struct PostedRequests {
     posted: VecDeque<PostedRequest>,
     /// Number of the oldest, counted from the first ever posted.
     first: u32,
@@ -35,7 +35,7 @@ pub(super) struct SendLedger {
     unsignaled: u32,
 }
 
-impl SendLedger {
+impl PostedRequests {
     /// Number of the next work request: the low half of its `wr_id`.
     #[inline(always)]
     pub(super) fn next(&self) -> u32 {
@@ -81,9 +81,9 @@ impl SendLedger {
     }
 
     /// Whether unreliable reads are among them.
-    pub(super) fn has_doubted(&self) -> bool {
+    pub(super) fn has_unproven(&self) -> bool {
         let is_doubted =
-            |posted: &PostedRequest| matches!(posted, PostedRequest::Part { doubted: true, .. });
+            |posted: &PostedRequest| matches!(posted, PostedRequest::Part { unproven: true, .. });
         self.posted.iter().any(is_doubted)
     }
 
@@ -106,7 +106,7 @@ impl SendLedger {
     pub(super) fn told(&mut self, number: u32) -> (u32, bool) {
         let far = number.wrapping_sub(self.first) as usize;
         match self.posted.get(far) {
-            Some(PostedRequest::Part { doubted: true, .. }) => self.doubt(number, far),
+            Some(PostedRequest::Part { unproven: true, .. }) => self.doubt(number, far),
             _ => (number, false),
         }
     }
@@ -156,12 +156,12 @@ impl SendLedger {
 mod tests {
     use super::*;
 
-    fn part(work: u32, doubted: bool) -> PostedRequest {
+    fn part(work: u32, unproven: bool) -> PostedRequest {
         let bytes = 1;
         PostedRequest::Part {
             work,
             bytes,
-            doubted,
+            unproven,
         }
     }
 
@@ -172,12 +172,12 @@ mod tests {
             number: 7,
             read: None,
         };
-        let mut ledger = SendLedger::default();
+        let mut ledger = PostedRequests::default();
         for work in 0..2 {
             ledger.push(part(work, true), true);
         }
         ledger.push(PACKET, false);
-        assert!(ledger.has_doubted());
+        assert!(ledger.has_unproven());
         assert_eq!(ledger.told(0), (u32::MAX, false), "another is behind it");
         assert_eq!(ledger.ended(u32::MAX), None);
         assert_eq!(ledger.told(1), (0, true), "nothing asks behind it");
@@ -190,12 +190,12 @@ mod tests {
         assert_eq!(ledger.told(3), (3, false), "a mark is believed");
         let ended: Vec<_> = std::iter::from_fn(|| ledger.ended(3)).collect();
         assert_eq!(ended[..2], [part(1, true), PACKET]);
-        assert!(ledger.is_empty() && !ledger.has_doubted());
+        assert!(ledger.is_empty() && !ledger.has_unproven());
     }
 
     #[test]
     fn one_completion_ends_all_before_it() {
-        let mut ledger = SendLedger::default();
+        let mut ledger = PostedRequests::default();
         for work in 0..4 {
             ledger.push(part(work, false), work == 2);
         }
