@@ -99,11 +99,11 @@ pub(crate) struct VerbsDevice {
     /// `None`: the datagram queue pair works.
     repair: Option<Repair>,
     /// Buffer for polled completions.
-    told: Box<[ibv_wc; BATCH]>,
+    polled: Box<[ibv_wc; BATCH]>,
     /// Completions that were polled ahead: of sends, of receives.
     kept: [VecDeque<PortCompletion>; 2],
     /// Events detected by other means than `ibv_get_async_event`.
-    troubles: VecDeque<PortEvent>,
+    events: VecDeque<PortEvent>,
     is_lost: bool,
 }
 
@@ -245,9 +245,9 @@ impl VerbsDevice {
             context,
             event_fd,
             repair: None,
-            told: Box::new([ibv_wc::default(); BATCH]),
+            polled: Box::new([ibv_wc::default(); BATCH]),
             kept: [VecDeque::new(), VecDeque::new()],
-            troubles: VecDeque::new(),
+            events: VecDeque::new(),
             is_lost: false,
         })
     }
@@ -397,7 +397,7 @@ impl VerbsPort for VerbsDevice {
     fn destroy(&mut self, pair: QueuePairHandle) {
         if self.pair(pair).is_some() {
             self.fail(pair);
-            self.take_apart(pair);
+            self.destroy_pair(pair);
         }
     }
 

@@ -209,7 +209,7 @@ impl FakeNet {
 
     /// Kills the process of the port without notice; its memory is not accessed any more.
     pub fn vanish(&self, port: u32) {
-        self.lock().bury(port);
+        self.lock().end_process(port);
     }
 
     /// Suspends the process of the port for `time_ns`: it neither posts nor polls.

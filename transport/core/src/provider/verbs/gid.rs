@@ -98,7 +98,7 @@ pub(super) struct Merit {
     /// Its interface is visible.
     is_seen: bool,
     is_ipv4: bool,
-    place: Reverse<u32>,
+    name: Reverse<u32>,
 }
 
 /// Why an entry cannot be used.
@@ -122,14 +122,14 @@ pub(super) enum GidFault {
 impl GidChoice {
     /// Chooses an entry for packets on `route`. An entry with the address `keep` is preferred to any other.
     pub(super) fn make(table: GidTable<'_>, route: HostRoute, keep: Option<Gid>) -> Self {
-        let judge = |entry: &GidEntry| {
+        let assess = |entry: &GidEntry| {
             let interface = table.interface_of(entry);
             let merit = Merit {
                 keeps: keep == Some(entry.gid),
                 on_route: interface.is_some_and(|found| route == HostRoute::Through(found.index)),
                 is_seen: interface.is_some(),
                 is_ipv4: as_ipv4(entry.gid).is_some(),
-                place: Reverse(entry.index),
+                name: Reverse(entry.index),
             };
             GidCandidate {
                 entry: *entry,
@@ -137,7 +137,7 @@ impl GidChoice {
                 verdict: table.fault_of(entry, interface).map_or(Ok(merit), Err),
             }
         };
-        let all: Vec<_> = table.entries.iter().map(judge).collect();
+        let all: Vec<_> = table.entries.iter().map(assess).collect();
         let best = best_of(&all);
         Self { all, best }
     }
@@ -153,7 +153,7 @@ impl GidChoice {
                 on_route: false,
                 is_seen: candidate.interface.is_some(),
                 is_ipv4: as_ipv4(candidate.entry.gid).is_some(),
-                place: Reverse(candidate.entry.index),
+                name: Reverse(candidate.entry.index),
             };
             candidate.verdict = match candidate.verdict {
                 _ if !places.has(candidate.entry.index) => Err(GidFault::NotNamed),
@@ -173,11 +173,11 @@ impl GidChoice {
     /// Why this entry was chosen or not.
     pub(super) fn why(&self, at: usize) -> String {
         let candidate = &self.all[at];
-        let place = candidate.interface.as_deref();
+        let name = candidate.interface.as_deref();
         match (candidate.verdict, self.best()) {
-            (Err(fault), _) => fault.to_text(place),
+            (Err(fault), _) => fault.to_text(name),
             (Ok(merit), Some(best)) if best == candidate => {
-                format!("chosen: {}", merit.to_text(place))
+                format!("chosen: {}", merit.to_text(name))
             }
             (Ok(merit), best) => {
                 let best = best.and_then(|best| best.verdict.ok()).unwrap_or(merit);

@@ -34,7 +34,7 @@ pub(crate) fn look(network: &NetworkSettings, peer: Option<IpAddr>) -> NetReport
         ports: match &device.ports {
             Ok(ports) => Ok(ports
                 .iter()
-                .map(|port| told(port, devices, known))
+                .map(|port| port_report(port, devices, known))
                 .collect()),
             Err(error) => Err(error.to_string()),
         },
@@ -46,7 +46,7 @@ pub(crate) fn look(network: &NetworkSettings, peer: Option<IpAddr>) -> NetReport
         rendezvous: network.rendezvous,
         devices: found.map(|found| found.iter().map(device).collect()),
         way: route.map(|route| match route {
-            Ok(route) => way(route, &interfaces),
+            Ok(route) => egress(route, &interfaces),
             Err(error) => Egress::Unknown(error.to_string()),
         }),
         memory: memory(LockedMemory::now(), rails.max(1), limits),
@@ -63,7 +63,7 @@ pub(super) fn cannot_open(error: &CallError, facts: &PortAttr) -> String {
     }
 }
 
-fn told(port: &DiscoveredPort, devices: &str, route: HostRoute) -> PortReport {
+fn port_report(port: &DiscoveredPort, devices: &str, route: HostRoute) -> PortReport {
     let best = port.gids.best();
     let gid = |(at, candidate): (usize, &gid::GidCandidate)| Gid {
         index: candidate.entry.index,
@@ -93,7 +93,7 @@ fn told(port: &DiscoveredPort, devices: &str, route: HostRoute) -> PortReport {
     }
 }
 
-fn way(route: HostRoute, interfaces: &[HostInterface]) -> Egress {
+fn egress(route: HostRoute, interfaces: &[HostInterface]) -> Egress {
     let name = |index| interfaces.iter().find(|one| one.index == index);
     match route {
         HostRoute::Here => Egress::Here,
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn a_port_that_serves_is_used_if_it_is_allowed() {
-        let found = told(&port(7, HostRoute::Anywhere), "", HostRoute::Anywhere);
+        let found = port_report(&port(7, HostRoute::Anywhere), "", HostRoute::Anywhere);
         assert_eq!(
             (&*found.name, found.link, found.state, found.lid),
             ("rxe0:1", "RoCE", "active", None)
@@ -194,7 +194,7 @@ mod tests {
             reads: 1,
             ..port(7, HostRoute::Anywhere)
         };
-        assert!(told(&poor, "", HostRoute::Anywhere).reads_poorly);
+        assert!(port_report(&poor, "", HostRoute::Anywhere).reads_poorly);
         let [gid] = &found.gids[..] else { panic!() };
         assert!(gid.is_chosen && gid.why.starts_with("chosen: "), "{gid:?}");
         assert_eq!(
@@ -202,7 +202,7 @@ mod tests {
             ("::ffff:10.0.0.1", "RoCE v2", Some("veth0"))
         );
         let allowed =
-            |list| told(&port(7, HostRoute::Anywhere), list, HostRoute::Anywhere).is_used();
+            |list| port_report(&port(7, HostRoute::Anywhere), list, HostRoute::Anywhere).is_used();
         assert!(allowed("mlx5_0, rxe0:1") && !allowed("rxe0:2") && !allowed("mlx5_0"));
     }
 
@@ -212,7 +212,7 @@ mod tests {
             unfit: Some(Unfit::Down(1)),
             ..port(7, HostRoute::Anywhere)
         };
-        let down = told(&down, "", HostRoute::Anywhere);
+        let down = port_report(&down, "", HostRoute::Anywhere);
         assert!(!down.is_used());
         assert!(down.unfit.unwrap().contains("the port is down"));
     }
@@ -220,12 +220,12 @@ mod tests {
     #[test]
     fn the_way_to_a_peer_is_that_of_one_port_and_not_of_another() {
         let route = HostRoute::Through(8);
-        let leads = |index| told(&port(index, route), "", route).leads_there;
+        let leads = |index| port_report(&port(index, route), "", route).leads_there;
         assert_eq!((leads(7), leads(8)), (Some(false), Some(true)));
         let interfaces = [interface(7, "veth0", 1), interface(8, "veth1", 2)];
-        assert_eq!(way(route, &interfaces), Egress::Through("veth1".into()));
+        assert_eq!(egress(route, &interfaces), Egress::Through("veth1".into()));
         assert_eq!(
-            way(HostRoute::Through(9), &interfaces),
+            egress(HostRoute::Through(9), &interfaces),
             Egress::Through("interface 9".into())
         );
     }

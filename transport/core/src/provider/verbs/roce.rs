@@ -129,23 +129,23 @@ impl<C: Carrier> RocePort<C> {
     /// Receives a burst; returns the number of packets.
     fn receive(&mut self, now_ns: u64) -> usize {
         let count = self.carrier.receive();
-        self.hear(now_ns, count);
+        self.deliver_burst(now_ns, count);
         count
     }
 
     /// Hands `count` packets of the last burst to their queue pairs. In a long burst responses are sent in between, so
     /// that the other end does not wait for its end; but not while a response is overdue that may be among the rest.
-    fn hear(&mut self, now_ns: u64, count: usize) {
+    fn deliver_burst(&mut self, now_ns: u64, count: usize) {
         self.has_activity |= count != 0;
         for index in 0..count {
-            if index % MOST_HEARD == MOST_HEARD - 1 {
+            if index % MOST_DELIVERED == MOST_DELIVERED - 1 {
                 self.queues.settle();
                 if !self.queues.pairs.is_any_due(now_ns) {
                     self.send(now_ns);
                 }
             }
             if let Some(carried) = self.carrier.received(index) {
-                self.queues.hear(now_ns, &carried);
+                self.queues.deliver(now_ns, &carried);
             }
         }
         self.queues.settle();
@@ -225,7 +225,7 @@ impl<C: Carrier> RocePort<C> {
 
 impl RoceQueues {
     /// Handles a received packet. Packets that are not for a queue pair of this port are ignored.
-    fn hear(&mut self, now_ns: u64, carried: &FramePayload<'_>) {
+    fn deliver(&mut self, now_ns: u64, carried: &FramePayload<'_>) {
         let packet = carried.verified().map(Packet::parse);
         let Some(Ok(mut packet)) = packet else {
             return;
@@ -322,7 +322,7 @@ fn piece(piece: super::port::Sge) -> RoceSge {
 }
 
 /// Packets of a burst that are handled before something is sent.
-const MOST_HEARD: usize = 32;
+const MOST_DELIVERED: usize = 32;
 /// Most packets sent in one turn: others wait for the next, so that arriving packets are not dropped meanwhile.
 const MOST_SENT: usize = 62;
 /// Delay before the next attempt to send where room is not signalled: a socket buffers more than is sent meanwhile.

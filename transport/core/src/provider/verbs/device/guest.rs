@@ -122,7 +122,7 @@ impl GuestPort {
             let got = self.device.poll(which, &mut done[..most]);
             all.extend_from_slice(&done[..got]);
             assert!(
-                start.elapsed() < PATIENCE,
+                start.elapsed() < LIMIT,
                 "{} of {count} completions came: {all:?}",
                 all.len()
             );
@@ -139,7 +139,7 @@ impl GuestPort {
         while !all.contains(&wanted) {
             all.extend(self.device.next_event());
             assert!(
-                start.elapsed() < PATIENCE,
+                start.elapsed() < LIMIT,
                 "{wanted:?} has not come, {all:?} have"
             );
             std::thread::sleep(Duration::from_micros(100));
@@ -166,7 +166,7 @@ fn buffer_at(at: usize) -> usize {
     BLOCK_BYTES / 2 + at * BUFFER_BYTES
 }
 
-fn two_sides() -> (GuestPort, GuestPort) {
+fn two_ports() -> (GuestPort, GuestPort) {
     (
         GuestPort::open("rxe0", Q_KEY),
         GuestPort::open("rxe1", Q_KEY),
@@ -195,8 +195,8 @@ fn statuses(done: &[PortCompletion]) -> Vec<(u64, WorkStatus)> {
 
 fn shell(line: &str) {
     let done = Command::new("sh").args(["-ec", line]).output().unwrap();
-    let said = String::from_utf8_lossy(&done.stderr);
-    assert!(done.status.success(), "{line}: {said}");
+    let stderr = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{line}: {stderr}");
 }
 
 #[test]
@@ -237,7 +237,7 @@ fn what_is_not_there_is_told_with_what_is() {
 #[test]
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
 fn datagrams_tell_their_sender_and_need_the_key() {
-    let (mut a, mut b) = two_sides();
+    let (mut a, mut b) = two_ports();
     let mut stranger = GuestPort::open("rxe1", Q_KEY + 1);
     b.post_buffers(Receives::Datagrams, 4);
     stranger.post_buffers(Receives::Datagrams, 4);
@@ -288,7 +288,7 @@ fn datagrams_tell_their_sender_and_need_the_key() {
 #[test]
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
 fn messages_arrive_once_and_in_order_and_only_signaled_ones_are_told() {
-    let (mut a, mut b) = two_sides();
+    let (mut a, mut b) = two_ports();
     let (left, right) = joined(&mut a, &mut b);
     b.post_buffers(Receives::Shared, 40);
     let texts: Vec<String> = (0..40).map(|at| format!("message {at:2}")).collect();
@@ -324,7 +324,7 @@ fn messages_arrive_once_and_in_order_and_only_signaled_ones_are_told() {
 #[test]
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
 fn no_more_is_taken_than_the_queue_holds() {
-    let (mut a, mut b) = two_sides();
+    let (mut a, mut b) = two_ports();
     let (left, _) = joined(&mut a, &mut b);
     // There are no receive buffers, so nothing completes for a while.
     let body = WorkBody::Inline(b"x");
@@ -343,7 +343,7 @@ fn no_more_is_taken_than_the_queue_holds() {
 #[test]
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
 fn writes_and_reads_reach_the_other_sides_memory() {
-    let (mut a, mut b) = two_sides();
+    let (mut a, mut b) = two_ports();
     let (left, _) = joined(&mut a, &mut b);
     let key = b.block.region.remote_key;
     let address = b.block.address(0);
@@ -371,7 +371,7 @@ fn writes_and_reads_reach_the_other_sides_memory() {
 #[test]
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
 fn atomics_change_a_word_there_and_bring_its_old_value() {
-    let (mut a, mut b) = two_sides();
+    let (mut a, mut b) = two_ports();
     let (left, _) = joined(&mut a, &mut b);
     b.block.write(64, &42u64.to_ne_bytes());
     let (address, key) = (b.block.address(64), b.block.region.remote_key);
@@ -409,7 +409,7 @@ fn atomics_change_a_word_there_and_bring_its_old_value() {
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
 fn memory_that_cannot_be_written_can_be_sent_and_read_by_others() {
     static CONSTANT: [u8; 8192] = [9; 8192];
-    let (mut a, mut b) = two_sides();
+    let (mut a, mut b) = two_ports();
     let (left, _) = joined(&mut a, &mut b);
     let base = NonNull::from(&CONSTANT).cast();
     // SAFETY: it is static and read-only.
@@ -442,7 +442,7 @@ fn memory_that_cannot_be_written_can_be_sent_and_read_by_others() {
 #[test]
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
 fn of_a_destroyed_pair_only_buffers_come_back() {
-    let (mut a, mut b) = two_sides();
+    let (mut a, mut b) = two_ports();
     let (left, right) = joined(&mut a, &mut b);
     b.post_buffers(Receives::Shared, 4);
     a.send(left, 1, WorkBody::Inline(b"one"));
@@ -451,7 +451,7 @@ fn of_a_destroyed_pair_only_buffers_come_back() {
     // Both have arrived at the other side by then.
     let start = Instant::now();
     while b.block.read(buffer_at(1), 3) != b"two" {
-        assert!(start.elapsed() < PATIENCE);
+        assert!(start.elapsed() < LIMIT);
     }
     std::thread::sleep(Duration::from_millis(50));
     a.device.destroy(left);
@@ -473,7 +473,7 @@ fn of_a_destroyed_pair_only_buffers_come_back() {
 #[test]
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
 fn a_sign_comes_with_the_first_completion_after_arming() {
-    let (mut a, mut b) = two_sides();
+    let (mut a, mut b) = two_ports();
     let (left, _) = joined(&mut a, &mut b);
     b.post_buffers(Receives::Shared, 3);
     let event_fd = b.device.event_fd().unwrap().as_raw_fd();
@@ -514,13 +514,13 @@ fn is_readable(descriptor: RawFd, timeout_ms: i32) -> bool {
 fn nothing_is_left_when_a_port_is_closed() {
     let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
     let objects = || {
-        let told = Command::new("rdma").args(["resource"]).output().unwrap();
-        String::from_utf8(told.stdout).unwrap()
+        let message = Command::new("rdma").args(["resource"]).output().unwrap();
+        String::from_utf8(message.stdout).unwrap()
     };
     drop(GuestPort::open("rxe0", Q_KEY));
     let before = (descriptors(), objects());
     for _ in 0..10 {
-        let (mut a, mut b) = two_sides();
+        let (mut a, mut b) = two_ports();
         joined(&mut a, &mut b);
         b.post_buffers(Receives::Shared, 4);
         b.post_buffers(Receives::Datagrams, 4);
@@ -531,7 +531,7 @@ fn nothing_is_left_when_a_port_is_closed() {
 }
 
 const Q_KEY: u32 = 0x1234_5678;
-const PATIENCE: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(60);
 const BLOCK_BYTES: usize = 64 << 10;
 const BUFFER_BYTES: usize = 512;
 const DEPTHS: Depths = Depths {

@@ -148,18 +148,18 @@ pub(super) fn gids(
     Ok(its.filter_map(entry).collect())
 }
 
-fn entry(told: &ibv_gid_entry) -> Option<GidEntry> {
-    let kind = match told.gid_type {
+fn entry(entry_attr: &ibv_gid_entry) -> Option<GidEntry> {
+    let kind = match entry_attr.gid_type {
         IBV_GID_TYPE_IB => GidType::Infiniband,
         IBV_GID_TYPE_ROCE_V1 => GidType::RoceV1,
         IBV_GID_TYPE_ROCE_V2 => GidType::RoceV2,
         _ => return None,
     };
     Some(GidEntry {
-        index: told.gid_index,
-        gid: told.gid.raw,
+        index: entry_attr.gid_index,
+        gid: entry_attr.gid.raw,
         kind,
-        interface: told.ndev_ifindex,
+        interface: entry_attr.ndev_ifindex,
     })
 }
 

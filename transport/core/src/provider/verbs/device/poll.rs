@@ -31,11 +31,11 @@ impl VerbsDevice {
         if self.repair.is_none() && self.kept[which as usize].is_empty() {
             // The usual case, mostly without any completion.
             let wanted = BATCH.min(done.len());
-            let got = self.ask(which, wanted);
+            let got = self.poll_into(which, wanted);
             if got == 0 {
                 return 0;
             }
-            return self.take_told(which, got, done);
+            return self.take_polled(which, got, done);
         }
         self.take_rest(which, done)
     }
@@ -45,10 +45,10 @@ impl VerbsDevice {
         if self.repair.is_some() || !self.kept[which as usize].is_empty() {
             return self.take_first_kept(which);
         }
-        if self.ask(which, 1) == 0 {
+        if self.poll_into(which, 1) == 0 {
             return None;
         }
-        self.told_at(which, 0)
+        self.polled_at(which, 0)
     }
 
     #[cold]
@@ -59,7 +59,7 @@ impl VerbsDevice {
 
     /// Hands over `got` polled completions, and polls for more.
     #[inline(never)]
-    fn take_told(&mut self, which: CqKind, got: usize, done: &mut [PortCompletion]) -> usize {
+    fn take_polled(&mut self, which: CqKind, got: usize, done: &mut [PortCompletion]) -> usize {
         let count = self.hand_over(which, got, done);
         if got < BATCH || done.len() <= BATCH {
             return count;
@@ -72,7 +72,7 @@ impl VerbsDevice {
     fn hand_over(&mut self, which: CqKind, got: usize, done: &mut [PortCompletion]) -> usize {
         let mut count = 0;
         for at in 0..got {
-            if let Some(one) = self.told_at(which, at) {
+            if let Some(one) = self.polled_at(which, at) {
                 done[count] = one;
                 count += 1;
             }
@@ -95,7 +95,7 @@ impl VerbsDevice {
         }
         while count < done.len() {
             let wanted = BATCH.min(done.len() - count);
-            let got = self.ask(which, wanted);
+            let got = self.poll_into(which, wanted);
             count += self.hand_over(which, got, &mut done[count..]);
             if got < wanted {
                 break;
@@ -106,25 +106,25 @@ impl VerbsDevice {
 
     /// Polls up to `wanted` completions, at most [`BATCH`], into the buffer; returns how many.
     #[inline]
-    fn ask(&mut self, which: CqKind, wanted: usize) -> usize {
+    fn poll_into(&mut self, which: CqKind, wanted: usize) -> usize {
         let queue = match which {
             CqKind::Sends => &self.sends,
             CqKind::Receives => &self.receives,
         };
-        let places = &mut self.told[..wanted];
+        let places = &mut self.polled[..wanted];
         let count = c_int::try_from(places.len()).unwrap_or(0);
         // SAFETY: a live queue, and room for `count` completions.
         let got = unsafe { inline::poll_cq(queue.as_ptr(), count, places.as_mut_ptr()) };
-        if got < 0 && self.troubles.is_empty() {
-            self.troubles.push_back(PortEvent::CompletionsLost);
+        if got < 0 && self.events.is_empty() {
+            self.events.push_back(PortEvent::CompletionsLost);
         }
         usize::try_from(got).unwrap_or(0).min(wanted)
     }
 
     /// The polled completion at an index; `None`: it is not for the caller.
     #[inline(always)]
-    fn told_at(&mut self, which: CqKind, at: usize) -> Option<PortCompletion> {
-        let one = to_port_completion(&self.told[at]);
+    fn polled_at(&mut self, which: CqKind, at: usize) -> Option<PortCompletion> {
+        let one = to_port_completion(&self.polled[at]);
         if one.status != WorkStatus::Success && self.take_failure(which, &one) {
             return None;
         }
@@ -135,9 +135,9 @@ impl VerbsDevice {
     pub(super) fn keep_completions(&mut self) {
         for which in [CqKind::Sends, CqKind::Receives] {
             loop {
-                let got = self.ask(which, BATCH);
+                let got = self.poll_into(which, BATCH);
                 for at in 0..got {
-                    let one = self.told_at(which, at);
+                    let one = self.polled_at(which, at);
                     self.kept[which as usize].extend(one);
                 }
                 if got < BATCH {
@@ -149,7 +149,7 @@ impl VerbsDevice {
 
     /// Destroys a queue pair in the error state. Its send completions are discarded; those of receives are kept, since
     /// each returns a buffer.
-    pub(super) fn take_apart(&mut self, pair: QueuePairHandle) {
+    pub(super) fn destroy_pair(&mut self, pair: QueuePairHandle) {
         // Some devices discard pending completions, and with them the buffers.
         self.keep_completions();
         drop(self.pairs.remove(pair.id));
@@ -182,7 +182,7 @@ impl VerbsDevice {
     }
 
     pub(super) fn take_event(&mut self) -> Option<PortEvent> {
-        while self.troubles.is_empty() && !self.is_lost {
+        while self.events.is_empty() && !self.is_lost {
             let mut event = ibv_async_event {
                 element: ibv_async_event_element {
                     qp: ptr::null_mut(),
@@ -207,7 +207,7 @@ impl VerbsDevice {
                 None => {}
             }
         }
-        self.troubles.pop_front()
+        self.events.pop_front()
     }
 
     fn no_event(&mut self, error: CallError) -> Option<PortEvent> {
@@ -222,7 +222,7 @@ impl VerbsDevice {
     /// Marks the device as lost.
     pub(super) fn lose(&mut self) {
         self.is_lost = true;
-        self.troubles.push_back(PortEvent::DeviceLost);
+        self.events.push_back(PortEvent::DeviceLost);
     }
 
     /// The event as the provider's type; `None`: it concerns another port.
@@ -273,25 +273,25 @@ fn event_of(kind: c_uint) -> PortEvent {
 }
 
 #[inline(always)]
-fn to_port_completion(told: &ibv_wc) -> PortCompletion {
-    if told.status == IBV_WC_SUCCESS {
+fn to_port_completion(wc: &ibv_wc) -> PortCompletion {
+    if wc.status == IBV_WC_SUCCESS {
         return PortCompletion {
-            work: told.wr_id,
+            work: wc.wr_id,
             status: WorkStatus::Success,
-            bytes: told.byte_len,
-            number: told.qp_num,
-            source: told.src_qp,
+            bytes: wc.byte_len,
+            number: wc.qp_num,
+            source: wc.src_qp,
             vendor: 0,
         };
     }
     // Devices set only these fields for a failed request.
     PortCompletion {
-        work: told.wr_id,
-        status: status_of(told.status),
+        work: wc.wr_id,
+        status: status_of(wc.status),
         bytes: 0,
-        number: told.qp_num,
+        number: wc.qp_num,
         source: 0,
-        vendor: told.vendor_err,
+        vendor: wc.vendor_err,
     }
 }
 
@@ -316,7 +316,7 @@ mod tests {
     use super::*;
     use verbs_sys::{IBV_EVENT_SRQ_LIMIT_REACHED, IBV_WC_GENERAL_ERR};
 
-    fn told(status: c_uint) -> ibv_wc {
+    fn wc(status: c_uint) -> ibv_wc {
         ibv_wc {
             wr_id: 7,
             status,
@@ -330,10 +330,10 @@ mod tests {
 
     #[test]
     fn a_completion_tells_bytes_and_source_or_what_went_wrong() {
-        let good = to_port_completion(&told(IBV_WC_SUCCESS));
+        let good = to_port_completion(&wc(IBV_WC_SUCCESS));
         assert_eq!((good.work, good.number), (7, 17));
         assert_eq!((good.bytes, good.source, good.vendor), (100, 18, 0));
-        let bad = to_port_completion(&told(IBV_WC_RETRY_EXC_ERR));
+        let bad = to_port_completion(&wc(IBV_WC_RETRY_EXC_ERR));
         assert_eq!((bad.work, bad.number), (7, 17));
         assert_eq!((bad.bytes, bad.source, bad.vendor), (0, 0, 0x81));
         assert_eq!(bad.status, WorkStatus::RetryExceeded);
@@ -351,7 +351,7 @@ mod tests {
             (IBV_WC_LOC_LEN_ERR, WorkStatus::LocalLength),
             (IBV_WC_GENERAL_ERR, WorkStatus::Other(IBV_WC_GENERAL_ERR)),
         ] {
-            assert_eq!(to_port_completion(&told(number)).status, status);
+            assert_eq!(to_port_completion(&wc(number)).status, status);
         }
     }
 

@@ -34,7 +34,7 @@ thread_local! {
     static ASKED: RefCell<RecordedCalls> = RefCell::default();
 }
 
-fn note(what: impl FnOnce(&mut RecordedCalls)) {
+fn record(what: impl FnOnce(&mut RecordedCalls)) {
     ASKED.with_borrow_mut(what);
 }
 
@@ -136,7 +136,7 @@ functions! {
         0
     }
     query_port(_context: *mut ibv_context, _port: u8, answer: *mut ibv_port_attr) -> c_int {
-        let told = ibv_port_attr {
+        let attributes = ibv_port_attr {
             state: IBV_PORT_ACTIVE,
             active_mtu: IBV_MTU_4096,
             gid_tbl_len: 4,
@@ -146,7 +146,7 @@ functions! {
             ..ibv_port_attr::default()
         };
         // SAFETY: the caller's.
-        unsafe { answer.write(told) };
+        unsafe { answer.write(attributes) };
         0
     }
     query_pkey(_context: *mut ibv_context, _port: u8, place: c_int, key: *mut u16) -> c_int {
@@ -191,31 +191,31 @@ functions! {
         _context: *mut ibv_context, depth: c_int, _own: *mut c_void,
         _channel: *mut ibv_comp_channel, _vector: c_int
     ) -> *mut ibv_cq {
-        note(|asked| asked.completions.push(depth));
+        record(|asked| asked.completions.push(depth));
         zeroed()
     }
     create_srq(_domain: *mut ibv_pd, wanted: *mut ibv_srq_init_attr) -> *mut ibv_srq {
         // SAFETY: the caller's.
         let depth = unsafe { (*wanted).attr.max_wr };
-        note(|asked| asked.shared.push(depth));
+        record(|asked| asked.shared.push(depth));
         zeroed()
     }
     create_qp(_domain: *mut ibv_pd, wanted: *mut ibv_qp_init_attr) -> *mut ibv_qp {
         // SAFETY: the caller's.
         let wanted = unsafe { &*wanted };
-        note(|asked| asked.pairs.push((wanted.qp_type, wanted.cap)));
+        record(|asked| asked.pairs.push((wanted.qp_type, wanted.cap)));
         zeroed()
     }
     modify_qp(_pair: *mut ibv_qp, attributes: *mut ibv_qp_attr, _mask: c_int) -> c_int {
         // SAFETY: the caller's.
         let attributes = unsafe { *attributes };
-        note(|asked| asked.changes.push(attributes));
+        record(|asked| asked.changes.push(attributes));
         0
     }
     create_ah(_domain: *mut ibv_pd, attributes: *mut ibv_ah_attr) -> *mut ibv_ah {
         // SAFETY: the caller's.
         let attributes = unsafe { *attributes };
-        note(|asked| asked.handles.push(attributes));
+        record(|asked| asked.handles.push(attributes));
         zeroed()
     }
 }

@@ -24,7 +24,7 @@ pub(super) struct FakeAdapter {
     pub(super) up: RandomToggle,
     pub(super) is_held_down: bool,
     /// Whether its process is running, according to the random faults and to the test.
-    pub(super) here: RandomToggle,
+    pub(super) running: RandomToggle,
     pub(super) paused_until: u64,
     /// The first port of its process.
     pub(super) process: u32,
@@ -104,7 +104,7 @@ impl FakeAdapter {
             q_key,
             up: on,
             is_held_down: false,
-            here: on,
+            running: on,
             paused_until: 0,
             process: 0,
             regions: FakeRegions::default(),
@@ -140,7 +140,7 @@ impl FakeAdapter {
 
     /// Whether its process is running.
     pub(super) fn runs(&self, now: u64) -> bool {
-        self.here.is_on && now >= self.paused_until
+        self.running.is_on && now >= self.paused_until
     }
 
     /// Whether calls of its process have any effect now.
@@ -187,14 +187,14 @@ impl FakeAdapter {
     }
 
     /// Delivers a completion to its process.
-    pub(super) fn tell(&mut self, which: CqKind, entry: FakeCompletion) {
+    pub(super) fn complete(&mut self, which: CqKind, entry: FakeCompletion) {
         if let Some(held) = self.held.get_mut(&entry.done.number) {
             held.push((which, entry));
             return;
         }
         match self.queue(which).add(entry) {
-            Added::Silently | Added::Nowhere => {}
-            Added::Signed => {
+            Added::Quietly | Added::Nowhere => {}
+            Added::Notified => {
                 self.has_event = true;
                 self.stats.signs += 1;
             }
@@ -264,7 +264,7 @@ impl FakeAdapter {
 
     pub(super) fn let_go(&mut self, number: u32) {
         for (which, entry) in self.held.remove(&number).unwrap_or_default() {
-            self.tell(which, entry);
+            self.complete(which, entry);
         }
     }
 

@@ -209,7 +209,7 @@ impl FakeNetState {
             done: ended(posted.work, adapter.datagrams.number, status),
             owner: FakeSlotOwner::DatagramSends { slot },
         };
-        adapter.tell(CqKind::Sends, entry);
+        adapter.complete(CqKind::Sends, entry);
     }
 
     fn carry_datagram(&mut self, datagram: FakeDatagram) {
@@ -320,7 +320,7 @@ impl FakeNetState {
             _ => ended(work, number, status),
         };
         let owner = FakeSlotOwner::DatagramReceives;
-        adapter.tell(CqKind::Receives, FakeCompletion { done, owner });
+        adapter.complete(CqKind::Receives, FakeCompletion { done, owner });
         if status != WorkStatus::Success {
             self.break_datagrams(port);
         }
@@ -341,7 +341,7 @@ impl FakeNetState {
         while let Some((work, _)) = adapter.datagrams.buffers.take() {
             let done = ended(work, number, WorkStatus::Flushed);
             let owner = FakeSlotOwner::DatagramReceives;
-            adapter.tell(CqKind::Receives, FakeCompletion { done, owner });
+            adapter.complete(CqKind::Receives, FakeCompletion { done, owner });
         }
         adapter.datagrams.buffers.is_lost = true;
     }

@@ -117,7 +117,7 @@ impl FakeNetState {
                 away_permille,
                 ..
             } = self.config;
-            adapter.here.change = self.after(true, most_away_ns, away_permille);
+            adapter.running.change = self.after(true, most_away_ns, away_permille);
         }
         self.ports.push(adapter);
         Ok(index)
@@ -176,7 +176,7 @@ impl FakeNetState {
             && entry.key().0 <= self.now
         {
             let event = entry.remove();
-            self.happen(event);
+            self.process(event);
         }
         true
     }
@@ -184,10 +184,10 @@ impl FakeNetState {
     /// Advances the clock to `limit` without processing events.
     pub(super) fn pass_to(&mut self, limit: u64) {
         self.now = self.now.max(limit);
-        self.turn_toggles();
+        self.update_toggles();
     }
 
-    fn happen(&mut self, event: FakeNetEvent) {
+    fn process(&mut self, event: FakeNetEvent) {
         match event {
             FakeNetEvent::Leave { serial } => self.leave(serial),
             FakeNetEvent::Timer { serial } => self.time_out(serial),
@@ -247,10 +247,10 @@ impl FakeNetState {
     }
 
     pub(super) fn set_cut(&mut self, one: u32, other: u32, is_cut: bool) {
-        let between = (one.min(other), one.max(other));
+        let key = (one.min(other), one.max(other));
         match is_cut {
-            true => self.cuts.insert(between),
-            false => self.cuts.remove(&between),
+            true => self.cuts.insert(key),
+            false => self.cuts.remove(&key),
         };
     }
 
@@ -366,7 +366,7 @@ impl FakeNetState {
     }
 
     /// Removes all objects of a process.
-    pub(super) fn bury(&mut self, port: u32) {
+    pub(super) fn end_process(&mut self, port: u32) {
         self.end_port(port, FakeAdapterState::Gone);
         let adapter = self.port(port);
         adapter.regions.clear();
@@ -378,7 +378,7 @@ impl FakeNetState {
     }
 
     /// Takes ports up and down, and processes off their processors and back, at random.
-    fn turn_toggles(&mut self) {
+    fn update_toggles(&mut self) {
         let FakeConfig {
             most_down_ns,
             down_permille,
@@ -392,18 +392,18 @@ impl FakeNetState {
             }
             while self.ports[index].up.change <= self.now {
                 let is_on = !self.ports[index].up.is_on;
-                let stretch = self.stretch(is_on, most_down_ns, down_permille);
-                self.ports[index].up.turn(stretch);
+                let duration = self.random_duration(is_on, most_down_ns, down_permille);
+                self.ports[index].up.turn(duration);
                 self.ports[index].follow_link();
                 // Meanwhile its address has got another table index.
                 if is_on && self.random.below(3) == 0 {
                     self.move_gid(u32::try_from(index).expect("ports are few"));
                 }
             }
-            while self.ports[index].here.change <= self.now {
-                let is_on = !self.ports[index].here.is_on;
-                let stretch = self.stretch(is_on, most_away_ns, away_permille);
-                self.ports[index].here.turn(stretch);
+            while self.ports[index].running.change <= self.now {
+                let is_on = !self.ports[index].running.is_on;
+                let duration = self.random_duration(is_on, most_away_ns, away_permille);
+                self.ports[index].running.turn(duration);
                 self.ports[index].stats.away += u64::from(!is_on);
             }
         }
@@ -411,11 +411,11 @@ impl FakeNetState {
 
     fn after(&mut self, is_on: bool, most_off: u64, permille: u32) -> u64 {
         self.now
-            .saturating_add(self.stretch(is_on, most_off, permille))
+            .saturating_add(self.random_duration(is_on, most_off, permille))
     }
 
     /// A random duration of a state that is off for `permille` of the time.
-    fn stretch(&mut self, is_on: bool, most_off: u64, permille: u32) -> u64 {
+    fn random_duration(&mut self, is_on: bool, most_off: u64, permille: u32) -> u64 {
         if most_off == 0 || permille == 0 {
             return u64::MAX;
         }
@@ -431,16 +431,18 @@ impl FakeNetState {
 impl FakeAdapter {
     /// When the port, or its process, comes back.
     fn comes_back(&self) -> Option<u64> {
-        let spells = [self.up, self.here];
-        let off = spells.iter().filter(|spell| self.is_open() && !spell.is_on);
-        off.map(|spell| spell.change).min()
+        let toggles = [self.up, self.running];
+        let off = toggles
+            .iter()
+            .filter(|toggle| self.is_open() && !toggle.is_on);
+        off.map(|toggle| toggle.change).min()
     }
 }
 
 impl RandomToggle {
-    fn turn(&mut self, stretch: u64) {
+    fn turn(&mut self, duration: u64) {
         self.is_on = !self.is_on;
-        self.change = self.change.saturating_add(stretch);
+        self.change = self.change.saturating_add(duration);
     }
 }
 

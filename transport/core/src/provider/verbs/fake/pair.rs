@@ -41,7 +41,7 @@ pub(super) struct FakePair {
     /// Packets received so far, which limits how old a duplicate can be.
     accepted: u32,
     /// A negative acknowledgement for that packet was sent.
-    pub(super) has_asked: bool,
+    pub(super) has_sent_nak: bool,
     /// Results of atomics, by packet sequence number: a duplicate is not carried out again.
     answered: VecDeque<(u32, u64)>,
     /// When the next response may be sent: responses keep the order of the requests.
@@ -102,7 +102,7 @@ pub(super) struct FakePacket {
     pub(super) to: PortAddress,
     pub(super) number: u32,
     pub(super) psn: u32,
-    pub(super) what: FakePacketKind,
+    pub(super) kind: FakePacketKind,
 }
 
 /// A request or a response.
@@ -178,7 +178,7 @@ impl FakePair {
             forgets: false,
             expected: 0,
             accepted: 0,
-            has_asked: false,
+            has_sent_nak: false,
             answered: VecDeque::new(),
             reply_free_at: 0,
             last_arrival: 0,
@@ -194,8 +194,8 @@ impl FakePair {
 
     /// Its answer timeout, if that of exponent 14 is `usual_ns`.
     pub(super) fn answer_ns(&self, usual_ns: u64) -> u64 {
-        let told = self.joined.map_or(14, |joined| joined.remote.timeout_exp);
-        (usual_ns << told.saturating_sub(14)) >> 14_u8.saturating_sub(told)
+        let exponent = self.joined.map_or(14, |joined| joined.remote.timeout_exp);
+        (usual_ns << exponent.saturating_sub(14)) >> 14_u8.saturating_sub(exponent)
     }
 
     /// Queues a request in a slot.
@@ -218,9 +218,9 @@ impl FakePair {
     /// The next request to send, and whether it is the oldest.
     pub(super) fn next_to_leave(&self, reads: u8) -> Option<(&FakeWork, bool)> {
         let work = self.works.get(self.left)?;
-        let under_way = self.works.iter().take(self.left);
-        let under_way = under_way.filter(|work| work.fetches()).count();
-        let waits = work.fetches() && under_way >= usize::from(reads);
+        let in_flight = self.works.iter().take(self.left);
+        let in_flight = in_flight.filter(|work| work.returns_data()).count();
+        let waits = work.returns_data() && in_flight >= usize::from(reads);
         (!waits).then_some((work, self.left == 0))
     }
 
@@ -242,7 +242,7 @@ impl FakePair {
         self.works.is_empty()
     }
 
-    pub(super) fn has_under_way(&self) -> bool {
+    pub(super) fn has_in_flight(&self) -> bool {
         self.left > 0
     }
 
@@ -288,10 +288,10 @@ impl FakePair {
     pub(super) fn accept(&mut self, packets: u32) {
         self.expected = self.expected.wrapping_add(packets) & NUMBER_MASK;
         self.accepted = self.accepted.saturating_add(packets).min(NUMBER_MASK / 2);
-        self.has_asked = false;
+        self.has_sent_nak = false;
     }
 
-    pub(super) fn remember(&mut self, psn: u32, old: u64) {
+    pub(super) fn keep_result(&mut self, psn: u32, old: u64) {
         if self.answered.len() == MOST_ANSWERED {
             self.answered.pop_front();
         }
@@ -299,7 +299,7 @@ impl FakePair {
     }
 
     /// The result of a duplicate atomic.
-    pub(super) fn recall(&self, psn: u32) -> Option<u64> {
+    pub(super) fn old_value(&self, psn: u32) -> Option<u64> {
         let mut answered = self.answered.iter().rev();
         answered.find(|(at, _)| *at == psn).map(|(_, old)| *old)
     }
@@ -308,7 +308,7 @@ impl FakePair {
 impl FakeWork {
     /// Whether its response carries data: such requests count against the limit of reads, and have a response of their
     /// own.
-    pub(super) fn fetches(&self) -> bool {
+    pub(super) fn returns_data(&self) -> bool {
         !matches!(self.operation, WorkOpcode::Send | WorkOpcode::Write { .. })
     }
 
@@ -388,7 +388,7 @@ mod tests {
         );
         pair.go_back();
         assert_eq!(pair.before(psns[1]), Some(1));
-        assert!(!pair.has_under_way());
+        assert!(!pair.has_in_flight());
     }
 
     #[test]
@@ -416,10 +416,10 @@ mod tests {
     #[test]
     fn an_atomic_that_comes_again_finds_its_first_answer() {
         let mut pair = pair(&[]);
-        pair.remember(7, 70);
-        pair.remember(8, 80);
+        pair.keep_result(7, 70);
+        pair.keep_result(8, 80);
         assert_eq!(
-            (pair.recall(7), pair.recall(8), pair.recall(9)),
+            (pair.old_value(7), pair.old_value(8), pair.old_value(9)),
             (Some(70), Some(80), None)
         );
     }

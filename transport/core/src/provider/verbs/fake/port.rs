@@ -90,7 +90,7 @@ impl FakePort {
 
 impl Drop for FakePort {
     fn drop(&mut self) {
-        self.net.lock().bury(self.index);
+        self.net.lock().end_process(self.index);
     }
 }
 

@@ -37,9 +37,9 @@ pub(super) struct CompletionQueue {
 /// Result of adding a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Added {
-    Silently,
+    Quietly,
     /// The queue was armed: a completion event is raised.
-    Signed,
+    Notified,
     /// There was no room, for the first time: the queue is lost.
     Overrun,
     /// The queue is lost.
@@ -66,8 +66,8 @@ impl CompletionQueue {
         }
         self.entries.push_back(entry);
         match std::mem::take(&mut self.is_armed) {
-            true => Added::Signed,
-            false => Added::Silently,
+            true => Added::Notified,
+            false => Added::Quietly,
         }
     }
 
@@ -144,17 +144,17 @@ mod tests {
     fn only_a_completion_after_arming_gives_a_sign_and_only_one_does() {
         let mut queue = CompletionQueue::new(8);
         let any = entry(1, FakeSlotOwner::DatagramReceives);
-        assert_eq!(queue.add(any), Added::Silently);
+        assert_eq!(queue.add(any), Added::Quietly);
         queue.arm();
-        assert_eq!(queue.add(any), Added::Signed);
-        assert_eq!(queue.add(any), Added::Silently);
+        assert_eq!(queue.add(any), Added::Notified);
+        assert_eq!(queue.add(any), Added::Quietly);
     }
 
     #[test]
     fn a_queue_that_overruns_keeps_what_it_has_and_takes_no_more() {
         let mut queue = CompletionQueue::new(1);
         let any = |work| entry(work, FakeSlotOwner::DatagramReceives);
-        assert_eq!(queue.add(any(1)), Added::Silently);
+        assert_eq!(queue.add(any(1)), Added::Quietly);
         assert_eq!(queue.add(any(2)), Added::Overrun);
         assert_eq!(queue.add(any(3)), Added::Nowhere);
         assert_eq!(queue.take().map(|entry| entry.done.work), Some(1));

@@ -208,7 +208,7 @@ impl FakeNetState {
         let gathered = match &work.body {
             _ if fault.is_some() => None,
             FakeBody::Inline(bytes) => Some(bytes.to_vec()),
-            FakeBody::Piece(piece) if work.fetches() => {
+            FakeBody::Piece(piece) if work.returns_data() => {
                 adapter.regions.allows(*piece, true).then(Vec::new)
             }
             FakeBody::Piece(piece) => adapter.regions.load(*piece),
@@ -221,7 +221,7 @@ impl FakeNetState {
             return;
         };
         let (psn, gap) = (work.psn, 1 + u64::from(work.bytes()) / BYTES_PER_NS);
-        let what = FakePacketKind::Request {
+        let kind = FakePacketKind::Request {
             operation: work.operation,
             bytes,
             wanted: work.bytes(),
@@ -229,7 +229,7 @@ impl FakeNetState {
         };
         pair.has_left();
         let has_more = pair.has_more();
-        self.send(serial, psn, what);
+        self.send(serial, psn, kind);
         self.wait_for_answer(serial, false);
         self.inject_random_fault(serial);
         if has_more {
@@ -252,7 +252,7 @@ impl FakeNetState {
     }
 
     /// Puts a packet on the wire.
-    pub(super) fn send(&mut self, serial: u32, psn: u32, what: FakePacketKind) {
+    pub(super) fn send(&mut self, serial: u32, psn: u32, kind: FakePacketKind) {
         let Some((from, joined)) = self
             .pairs
             .get(&serial)
@@ -261,7 +261,7 @@ impl FakeNetState {
             return;
         };
         let adapter = &mut self.ports[from as usize];
-        let longest = joined.packet_bytes.min(what.bytes());
+        let longest = joined.packet_bytes.min(kind.bytes());
         let is_carried = self.config.carries(longest.into());
         let leaves = adapter.carries() && adapter.is_still(&joined.source) && is_carried;
         if !leaves || self.random.chance(self.config.pair_loss_permille) {
@@ -280,7 +280,7 @@ impl FakeNetState {
             to: joined.remote.address,
             number: joined.remote.number,
             psn,
-            what,
+            kind,
         };
         self.schedule(arrival, FakeNetEvent::Packet(Box::new(packet)));
     }
@@ -291,7 +291,7 @@ impl FakeNetState {
             return;
         };
         let deadline = self.now + pair.answer_ns(self.config.answer_ns);
-        if !pair.has_under_way() {
+        if !pair.has_in_flight() {
             return pair.set_deadline(None);
         }
         if anew || pair.deadline().is_none() {
@@ -338,9 +338,9 @@ impl FakeNetState {
         }
         for _ in 0..before {
             let oldest = self.pairs.get(&serial).and_then(FakePair::oldest);
-            if oldest.is_none_or(|work| work.fetches()) {
+            if oldest.is_none_or(|work| work.returns_data()) {
                 // Its own response is lost.
-                return self.repeat_all(serial);
+                return self.retransmit_all(serial);
             }
             if !self.end_well(serial, &[]) {
                 return;
@@ -352,7 +352,7 @@ impl FakeNetState {
                     self.go_on(serial);
                 }
             }
-            FakeAnswer::Again => self.repeat_all(serial),
+            FakeAnswer::Again => self.retransmit_all(serial),
             FakeAnswer::NotReady => self.wait_until_ready(serial),
             FakeAnswer::Refused(status) => self.break_with(serial, status),
         }
@@ -363,7 +363,7 @@ impl FakeNetState {
         self.leave_later(serial, 0);
     }
 
-    fn repeat_all(&mut self, serial: u32) {
+    fn retransmit_all(&mut self, serial: u32) {
         if let Some(pair) = self.pairs.get(&serial) {
             self.ports[pair.port as usize].stats.repeats += 1;
         }
@@ -409,7 +409,7 @@ impl FakeNetState {
             self.break_with(serial, WorkStatus::Success);
             return false;
         }
-        let fits = match (&work.body, work.fetches()) {
+        let fits = match (&work.body, work.returns_data()) {
             (FakeBody::Piece(piece), true) => adapter.regions.store(*piece, bytes),
             _ => true,
         };
@@ -451,7 +451,7 @@ impl FakeNetState {
             done: ended(work.work, number, status),
             owner: FakeSlotOwner::Pair { serial, slot },
         };
-        self.port(port).tell(CqKind::Sends, entry);
+        self.port(port).complete(CqKind::Sends, entry);
     }
 
     /// Breaks the queue pair at its oldest request.
@@ -537,13 +537,13 @@ fn is_possible(facts: &super::super::port::PortAttr, request: &WorkRequest<'_>) 
         request.operation,
         WorkOpcode::FetchAdd { .. } | WorkOpcode::CompareSwap { .. }
     );
-    let fetches = atomic || matches!(request.operation, WorkOpcode::Read { .. });
-    if fetches && facts.reads == 0 {
+    let returns_data = atomic || matches!(request.operation, WorkOpcode::Read { .. });
+    if returns_data && facts.reads == 0 {
         return false;
     }
     match request.body {
         WorkBody::Inline(bytes) => {
-            !fetches && bytes.len() <= to_usize(u64::from(facts.inline_bytes))
+            !returns_data && bytes.len() <= to_usize(u64::from(facts.inline_bytes))
         }
         WorkBody::Piece(Sge { bytes, .. }) if atomic => facts.atomics && bytes == 8,
         WorkBody::Piece(Sge { bytes, .. }) => u64::from(bytes) <= facts.message_bytes,

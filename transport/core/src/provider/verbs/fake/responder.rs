@@ -42,7 +42,7 @@ impl FakeNetState {
             self.port(packet.from).stats.packets_lost += 1;
             return;
         };
-        match packet.what {
+        match packet.kind {
             FakePacketKind::Answer(answer) => self.answered(serial, packet.psn, answer),
             FakePacketKind::Request {
                 operation,
@@ -108,7 +108,7 @@ impl FakeNetState {
         };
         let pair = self.pairs.get_mut(&serial)?;
         match &reply {
-            FakeReply::Ready(FakeAnswer::NotReady) => pair.has_asked = true,
+            FakeReply::Ready(FakeAnswer::NotReady) => pair.has_sent_nak = true,
             FakeReply::Ready(FakeAnswer::Refused(_)) => self.break_silently(serial),
             _ => pair.accept(packets),
         }
@@ -132,7 +132,7 @@ impl FakeNetState {
             return FakeReply::Ready(FakeAnswer::Refused(WorkStatus::RemoteAccess));
         };
         if let Some(pair) = self.pairs.get_mut(&serial) {
-            pair.remember(psn, old);
+            pair.keep_result(psn, old);
         }
         FakeReply::Ready(FakeAnswer::Done(old.to_ne_bytes().to_vec()))
     }
@@ -167,7 +167,7 @@ impl FakeNetState {
             done.bytes = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         }
         let owner = FakeSlotOwner::Shared { serial };
-        adapter.tell(CqKind::Receives, FakeCompletion { done, owner });
+        adapter.complete(CqKind::Receives, FakeCompletion { done, owner });
         Some(FakeReply::Ready(reply))
     }
 
@@ -188,7 +188,7 @@ impl FakeNetState {
                 bytes: wanted,
             }),
             WorkOpcode::FetchAdd { .. } | WorkOpcode::CompareSwap { .. } => {
-                done(self.pairs[&serial].recall(psn)?.to_ne_bytes().to_vec())
+                done(self.pairs[&serial].old_value(psn)?.to_ne_bytes().to_vec())
             }
         }
     }
@@ -198,7 +198,7 @@ impl FakeNetState {
         let Some(pair) = self.pairs.get_mut(&serial) else {
             return;
         };
-        if !std::mem::replace(&mut pair.has_asked, true) {
+        if !std::mem::replace(&mut pair.has_sent_nak, true) {
             let psn = pair.expected;
             self.reply_later(serial, psn, FakeReply::Ready(FakeAnswer::Again));
         }

@@ -21,12 +21,12 @@ pub(super) struct PortClaim {
 
 /// A claim to an address that is not yet announced to the other ranks of the job.
 #[derive(Debug)]
-pub(super) struct First {
+pub(super) struct PendingClaim {
     address: UnixDatagram,
     of_job: SocketAddr,
 }
 
-impl First {
+impl PendingClaim {
     /// Claims the port at this address for a job; `None`: another rank of the job has claimed and announced it.
     ///
     /// # Errors
@@ -40,14 +40,14 @@ impl First {
                 Err(error) if error.kind() == ErrorKind::AddrInUse => {}
                 Err(error) => return Err(cannot(address, &error)),
             }
-            let looks = UnixDatagram::unbound().map_err(|why| cannot(address, &why))?;
-            if looks.connect_addr(&of_job).is_ok() {
+            let probe = UnixDatagram::unbound().map_err(|why| cannot(address, &why))?;
+            if probe.connect_addr(&of_job).is_ok() {
                 return Ok(None);
             }
-            if begin.elapsed() > PATIENCE * 2 {
+            if begin.elapsed() > RELEASE_TIMEOUT * 2 {
                 return Err(format!("another job has the port of RoCE at {address}"));
             }
-            std::thread::sleep(SHORT);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -55,7 +55,7 @@ impl First {
     ///
     /// # Errors
     /// The system refused a call.
-    pub(super) fn show(self) -> io::Result<PortClaim> {
+    pub(super) fn announce(self) -> io::Result<PortClaim> {
         Ok(PortClaim {
             _job: UnixDatagram::bind_addr(&self.of_job)?,
             _address: self.address,
@@ -80,8 +80,8 @@ fn names(address: IpAddr, job: u64) -> io::Result<(SocketAddr, SocketAddr)> {
 
 /// How long the first rank waits for an ending job to release the port; the others wait twice as long for the first
 /// one.
-pub(super) const PATIENCE: Duration = Duration::from_secs(1);
-pub(super) const SHORT: Duration = Duration::from_millis(1);
+pub(super) const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 #[cfg(test)]
 mod tests {
@@ -90,14 +90,14 @@ mod tests {
     #[test]
     fn one_job_has_an_address_until_whoever_took_it_ends() {
         let [one, other] = [[127, 47, 92, 1], [127, 47, 92, 2]].map(IpAddr::from);
-        let first = First::of(one, 5).unwrap().unwrap();
-        let waits = std::thread::spawn(move || First::of(one, 5).unwrap().is_none());
-        let claim = first.show().unwrap();
+        let first = PendingClaim::of(one, 5).unwrap().unwrap();
+        let waits = std::thread::spawn(move || PendingClaim::of(one, 5).unwrap().is_none());
+        let claim = first.announce().unwrap();
         assert!(waits.join().unwrap());
-        let why = First::of(one, 6).unwrap_err();
+        let why = PendingClaim::of(one, 6).unwrap_err();
         assert_eq!(why, "another job has the port of RoCE at 127.47.92.1");
-        assert!(First::of(other, 6).unwrap().is_some());
+        assert!(PendingClaim::of(other, 6).unwrap().is_some());
         drop(claim);
-        assert!(First::of(one, 6).unwrap().is_some());
+        assert!(PendingClaim::of(one, 6).unwrap().is_some());
     }
 }

@@ -33,7 +33,7 @@ impl RoceCompletions {
     }
 
     /// Adds an event.
-    pub(super) fn happened(&mut self, event: PortEvent) {
+    pub(super) fn push_event(&mut self, event: PortEvent) {
         self.events.push_back(event);
     }
 

@@ -18,11 +18,11 @@ use super::system;
 pub(super) struct ConnectedSockets {
     /// The address that they are bound to; the system chooses the port.
     local: SocketAddr,
-    lines: Vec<ConnectedSocket>,
+    sockets: Vec<ConnectedSocket>,
     /// Index of the socket used last.
     last: usize,
     /// Counts lookups.
-    asked: u64,
+    lookups: u64,
     /// Opening one failed; no more are opened.
     has_failed: bool,
 }
@@ -34,7 +34,7 @@ struct ConnectedSocket {
     from: SocketAddr,
     to: SocketAddr,
     /// Value of the counter at its last use.
-    asked: u64,
+    lookups: u64,
 }
 
 impl ConnectedSockets {
@@ -42,23 +42,23 @@ impl ConnectedSockets {
     pub(super) fn new(local: SocketAddr) -> Self {
         Self {
             local: SocketAddr::new(local.ip(), 0),
-            lines: Vec::new(),
+            sockets: Vec::new(),
             last: 0,
-            asked: 0,
+            lookups: 0,
             has_failed: false,
         }
     }
 
     /// The socket to this peer, if there is one.
     pub(super) fn socket(&self, to: SocketAddr) -> Option<&UdpSocket> {
-        let line = self.lines.get(self.find(to)?)?;
-        Some(&line.socket)
+        let socket = self.sockets.get(self.find(to)?)?;
+        Some(&socket.socket)
     }
 
     /// The source address of packets to this peer; `None`: that of the main socket. `may_open`: no packet is queued, so
     /// a socket may be opened, in place of one that was unused for long.
     pub(super) fn source(&mut self, to: SocketAddr, may_open: bool) -> Option<SocketAddr> {
-        self.asked += 1;
+        self.lookups += 1;
         let found = self.find(to);
         let index = match found {
             Some(index) => index,
@@ -66,17 +66,17 @@ impl ConnectedSockets {
             None => return None,
         };
         self.last = index;
-        let line = self.lines.get_mut(index)?;
-        line.asked = self.asked;
-        Some(line.from)
+        let socket = self.sockets.get_mut(index)?;
+        socket.lookups = self.lookups;
+        Some(socket.from)
     }
 
     fn find(&self, to: SocketAddr) -> Option<usize> {
-        let is_it = |line: &ConnectedSocket| line.to == to;
-        if self.lines.get(self.last).is_some_and(is_it) {
+        let is_it = |socket: &ConnectedSocket| socket.to == to;
+        if self.sockets.get(self.last).is_some_and(is_it) {
             return Some(self.last);
         }
-        self.lines.iter().position(is_it)
+        self.sockets.iter().position(is_it)
     }
 
     /// Opens a socket to this peer, if possible; returns its index.
@@ -90,28 +90,28 @@ impl ConnectedSockets {
             self.has_failed = true;
             return None;
         };
-        let asked = self.asked;
-        let line = ConnectedSocket {
+        let lookups = self.lookups;
+        let socket = ConnectedSocket {
             socket,
             from,
             to,
-            asked,
+            lookups,
         };
-        match self.lines.get_mut(index) {
-            Some(old) => *old = line,
-            None => self.lines.push(line),
+        match self.sockets.get_mut(index) {
+            Some(old) => *old = socket,
+            None => self.sockets.push(socket),
         }
         Some(index)
     }
 
     /// Index for a new one.
     fn vacant(&self) -> Option<usize> {
-        if self.lines.len() < MOST_LINES {
-            return Some(self.lines.len());
+        if self.sockets.len() < MOST_SOCKETS {
+            return Some(self.sockets.len());
         }
-        let lines = self.lines.iter().enumerate();
-        let (index, oldest) = lines.min_by_key(|(_, line)| line.asked)?;
-        (self.asked - oldest.asked > LONG_UNASKED).then_some(index)
+        let sockets = self.sockets.iter().enumerate();
+        let (index, oldest) = sockets.min_by_key(|(_, socket)| socket.lookups)?;
+        (self.lookups - oldest.lookups > REPLACE_AFTER_LOOKUPS).then_some(index)
     }
 }
 
@@ -126,9 +126,9 @@ fn open(local: SocketAddr, to: SocketAddr) -> io::Result<(UdpSocket, SocketAddr)
 }
 
 /// Most connected sockets. Each is a descriptor, of which a process has about a thousand.
-const MOST_LINES: usize = 16;
+const MOST_SOCKETS: usize = 16;
 /// Lookups of others after which a socket may be replaced.
-const LONG_UNASKED: u64 = 1 << 16;
+const REPLACE_AFTER_LOOKUPS: u64 = 1 << 16;
 
 #[cfg(test)]
 mod tests {
@@ -168,12 +168,12 @@ mod tests {
             assert!(connected.source(place(port), true).is_some());
         }
         assert_eq!(connected.source(place(17), true), None);
-        for _ in 0..=LONG_UNASKED {
+        for _ in 0..=REPLACE_AFTER_LOOKUPS {
             connected.source(place(1), true);
         }
         assert!(connected.source(place(17), true).is_some());
         assert!(connected.socket(place(2)).is_none());
         assert!(connected.socket(place(1)).is_some());
-        assert_eq!(connected.lines.len(), MOST_LINES);
+        assert_eq!(connected.sockets.len(), MOST_SOCKETS);
     }
 }

@@ -26,7 +26,7 @@ pub(crate) struct Dpdk {
     link: EthernetLink,
     mtu: usize,
     /// Packets of the last burst.
-    came: Vec<DpdkPacket>,
+    received: Vec<DpdkPacket>,
     /// Whether frames may be kept for later: an ARP or neighbour discovery message, or a packet whose next hop is not
     /// resolved.
     has_kept: bool,
@@ -78,7 +78,7 @@ impl Dpdk {
             link: EthernetLink::new(mac, configured.address, PORT, configured.route),
             port,
             mtu: mtu.into(),
-            came: Vec::new(),
+            received: Vec::new(),
             has_kept: false,
             now_ns: wait::monotonic_ns(),
         })
@@ -95,7 +95,7 @@ impl Dpdk {
                 break;
             };
             if let Some(carried) = self.link.hear(self.now_ns, frame) {
-                self.came.push(DpdkPacket {
+                self.received.push(DpdkPacket {
                     frame: index,
                     at: carried.bytes.as_ptr().addr() - frame.as_ptr().addr(),
                     bytes: carried.bytes.len(),
@@ -202,25 +202,25 @@ impl Carrier for Dpdk {
     }
 
     fn receive(&mut self) -> usize {
-        self.came.clear();
+        self.received.clear();
         // Frames for others do not end a burst: packets for this process may follow them.
         for _ in 0..MOST_FOREIGN_BURSTS {
-            if self.receive_burst() == 0 || !self.came.is_empty() {
+            if self.receive_burst() == 0 || !self.received.is_empty() {
                 break;
             }
         }
         self.has_kept |= self.link.has_kept();
-        self.came.len()
+        self.received.len()
     }
 
     fn received(&self, index: usize) -> Option<FramePayload<'_>> {
-        let came = self.came.get(index)?;
-        let frame = self.port.received(came.frame)?;
+        let received = self.received.get(index)?;
+        let frame = self.port.received(received.frame)?;
         Some(FramePayload {
-            network: came.network,
-            bytes: frame.get(came.at..came.at + came.bytes)?,
-            from: came.from,
-            is_marked: came.is_marked,
+            network: received.network,
+            bytes: frame.get(received.at..received.at + received.bytes)?,
+            from: received.from,
+            is_marked: received.is_marked,
             hides_id: false,
         })
     }

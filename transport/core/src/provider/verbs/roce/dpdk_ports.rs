@@ -29,8 +29,8 @@ impl DpdkConfig {
     ///
     /// # Errors
     /// Returns a message with what is wrong, and what was expected.
-    pub(super) fn of_local_rank(said: &str, local_rank: u32) -> Result<Self, String> {
-        let ports = ports(said)?;
+    pub(super) fn of_local_rank(text: &str, local_rank: u32) -> Result<Self, String> {
+        let ports = ports(text)?;
         let own = ports.get(local_rank as usize).ok_or_else(|| {
             let count = ports.len();
             format!("RMPI_DPDK has {count} ports, and this is rank {local_rank} of its host, from 0 on: expected a port for each")
@@ -123,25 +123,25 @@ fn whole(device: &str) -> String {
 }
 
 /// The text of each configured port.
-fn ports(said: &str) -> Result<Vec<String>, String> {
-    let said = said.trim();
-    if said.is_empty() {
+fn ports(text: &str) -> Result<Vec<String>, String> {
+    let text = text.trim();
+    if text.is_empty() {
         return Err(
             "RMPI_DPDK is not set, expected ports as in \"10.9.0.1/24 net_af_packet0,iface=eth1\""
                 .to_owned(),
         );
     }
-    let text = match said.starts_with('/') {
-        true => std::fs::read_to_string(said).map_err(|error| {
+    let text = match text.starts_with('/') {
+        true => std::fs::read_to_string(text).map_err(|error| {
             let error = error.to_string();
             let error = error
                 .split(" (os error")
                 .next()
                 .unwrap_or_default()
                 .to_lowercase();
-            format!("RMPI_DPDK names {said}, which cannot be read: {error}")
+            format!("RMPI_DPDK names {text}, which cannot be read: {error}")
         })?,
-        false => said.to_owned(),
+        false => text.to_owned(),
     };
     let lines = text
         .lines()
@@ -157,8 +157,8 @@ fn ports(said: &str) -> Result<Vec<String>, String> {
 ///
 /// # Errors
 /// Returns a message with what is missing.
-pub(crate) fn configured(said: &str) -> Result<String, String> {
-    let ports = ports(said)?;
+pub(crate) fn configured(text: &str) -> Result<String, String> {
+    let ports = ports(text)?;
     let ports: Result<Vec<_>, _> = ports.iter().map(|port| DpdkConfig::parse(port)).collect();
     let ports = ports.map_err(|why| format!("RMPI_DPDK: {why}"))?;
     dpdk_sys::available()?;
@@ -192,8 +192,8 @@ mod tests {
 
     #[test]
     fn each_rank_of_a_host_has_its_own_port() {
-        let said = "10.9.0.1/24 net_af_packet0,iface=dp0; 10.9.0.2/24 3b:00.2 mtu=4200 gateway=10.9.0.254 huge;";
-        let first = DpdkConfig::of_local_rank(said, 0).unwrap();
+        let text = "10.9.0.1/24 net_af_packet0,iface=dp0; 10.9.0.2/24 3b:00.2 mtu=4200 gateway=10.9.0.254 huge;";
+        let first = DpdkConfig::of_local_rank(text, 0).unwrap();
         assert_eq!(
             (
                 first.device.as_str(),
@@ -208,13 +208,13 @@ mod tests {
                 false
             )
         );
-        let second = DpdkConfig::of_local_rank(said, 1).unwrap();
+        let second = DpdkConfig::of_local_rank(text, 1).unwrap();
         assert_eq!(
             (second.device.as_str(), second.mtu, second.memory),
             ("0000:3b:00.2", Some(4200), FrameMemory::Huge)
         );
         assert_eq!(second.route.gateway, "10.9.0.254".parse().ok());
-        let in_place = |said: &str| DpdkConfig::of_local_rank(said, 0).unwrap().in_place;
+        let in_place = |text: &str| DpdkConfig::of_local_rank(text, 0).unwrap().in_place;
         for (words, expected) in [
             ("", InPlace::IfFaster),
             (" in-place=yes", InPlace::IfPossible),
@@ -227,7 +227,7 @@ mod tests {
             (six.address, six.route.prefix_bits),
             ("fd00::1".parse().unwrap(), 64)
         );
-        let words = DpdkConfig::of_local_rank(said, 2).unwrap_err();
+        let words = DpdkConfig::of_local_rank(text, 2).unwrap_err();
         assert_eq!(
             words,
             "RMPI_DPDK has 2 ports, and this is rank 2 of its host, from 0 on: expected a port for each"
@@ -254,9 +254,9 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_said_with_what_was_expected() {
-        let words = |said: &str| DpdkConfig::of_local_rank(said, 0).unwrap_err();
+        let words = |text: &str| DpdkConfig::of_local_rank(text, 0).unwrap_err();
         assert!(words(" ").starts_with("RMPI_DPDK is not set, expected ports as in"));
-        for (said, why) in [
+        for (text, why) in [
             (
                 "eth0 net_memif0",
                 "eth0, expected an address of IPv4 or IPv6",
@@ -286,7 +286,7 @@ mod tests {
                 "big, expected mtu=BYTES, gateway=ADDRESS, in-place=yes or no, or huge",
             ),
         ] {
-            assert_eq!(words(said), format!("RMPI_DPDK: \"{said}\": {why}"));
+            assert_eq!(words(text), format!("RMPI_DPDK: \"{text}\": {why}"));
         }
     }
 }

@@ -40,10 +40,10 @@ pub struct PacketFaults {
 
 /// A network. Clones share it.
 #[derive(Clone, Debug)]
-pub struct PacketNet(Arc<Mutex<Air>>);
+pub struct PacketNet(Arc<Mutex<PacketNetState>>);
 
 #[derive(Debug)]
-struct Air {
+struct PacketNetState {
     faults: PacketFaults,
     random: SimRandom,
     /// The MTU that each place reports.
@@ -52,11 +52,11 @@ struct Air {
     sent: u64,
     places: Vec<SocketAddr>,
     /// By arrival time, then in the order in which they were sent.
-    flying: BTreeMap<(u64, u64), Flying>,
+    in_flight: BTreeMap<(u64, u64), PacketInFlight>,
 }
 
 #[derive(Clone, Debug)]
-struct Flying {
+struct PacketInFlight {
     from: SocketAddr,
     to: SocketAddr,
     bytes: Vec<u8>,
@@ -72,66 +72,66 @@ impl PacketNet {
     /// A new network with this MTU, counted from the IP header on.
     #[must_use]
     pub fn of_links(faults: PacketFaults, link_bytes: usize) -> Self {
-        Self(Arc::new(Mutex::new(Air {
+        Self(Arc::new(Mutex::new(PacketNetState {
             faults,
             random: SimRandom::new(faults.seed),
             link_bytes,
             now_ns: 1,
             sent: 0,
             places: Vec::new(),
-            flying: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
         })))
     }
 
     /// Adds a place, whose UDP port is its number from 1 on.
     pub(crate) fn join(&self) -> Faulty {
-        let mut air = self.air();
-        let port = u16::try_from(air.places.len() + 1).expect("places are few");
+        let mut state = self.state();
+        let port = u16::try_from(state.places.len() + 1).expect("places are few");
         let local = SocketAddr::from((Ipv4Addr::new(10, 0, 0, 1), port));
-        air.places.push(local);
+        state.places.push(local);
         Faulty {
             net: self.clone(),
             local,
-            leaving: Box::new([0; PACKET_BYTES]),
+            outgoing: Box::new([0; PACKET_BYTES]),
             unsent: VecDeque::new(),
-            came: VecDeque::new(),
+            received: VecDeque::new(),
         }
     }
 
     /// Advances the time.
     pub fn pass(&self, time_ns: u64) {
-        self.air().now_ns += time_ns;
+        self.state().now_ns += time_ns;
     }
 
     /// Time since the beginning.
     #[must_use]
     pub fn now_ns(&self) -> u64 {
-        self.air().now_ns
+        self.state().now_ns
     }
 
     /// Sets the faults from now on.
     pub fn set_faults(&self, faults: PacketFaults) {
-        self.air().faults = faults;
+        self.state().faults = faults;
     }
 
-    fn air(&self) -> MutexGuard<'_, Air> {
+    fn state(&self) -> MutexGuard<'_, PacketNetState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Air {
+impl PacketNetState {
     /// Whether a packet exceeds the path MTU.
-    fn is_too_long(&self, flying: &Flying) -> bool {
+    fn is_too_long(&self, in_flight: &PacketInFlight) -> bool {
         let PacketFaults {
             most_bytes,
             narrow_from,
             ..
         } = self.faults;
-        let is_narrow = narrow_from == 0 || narrow_from == flying.from.port();
-        most_bytes != 0 && is_narrow && flying.bytes.len() + IP_UDP_BYTES > most_bytes
+        let is_narrow = narrow_from == 0 || narrow_from == in_flight.from.port();
+        most_bytes != 0 && is_narrow && in_flight.bytes.len() + IP_UDP_BYTES > most_bytes
     }
 
-    fn send(&mut self, flying: &Flying) {
+    fn send(&mut self, in_flight: &PacketInFlight) {
         let PacketFaults {
             loss,
             twice,
@@ -141,16 +141,16 @@ impl Air {
             ..
         } = self.faults;
         let copies = 1 + u32::from(self.random.chance(twice));
-        let is_too_long = self.is_too_long(flying);
+        let is_too_long = self.is_too_long(in_flight);
         for _ in 0..copies {
             if self.random.chance(loss) || is_too_long {
                 continue;
             }
-            let mut flying = flying.clone();
+            let mut in_flight = in_flight.clone();
             if self.random.chance(damage) {
-                let at = self.random.below(flying.bytes.len() as u64);
+                let at = self.random.below(in_flight.bytes.len() as u64);
                 let at = usize::try_from(at).unwrap_or(0);
-                flying.bytes[at] ^= 1 << self.random.below(8);
+                in_flight.bytes[at] ^= 1 << self.random.below(8);
             }
             let delay_ns = match self.random.chance(late) {
                 true => self.random.below(most_delay_ns + 1),
@@ -158,7 +158,7 @@ impl Air {
             };
             let at_ns = self.now_ns + delay_ns;
             self.sent += 1;
-            self.flying.insert((at_ns, self.sent), flying);
+            self.in_flight.insert((at_ns, self.sent), in_flight);
         }
     }
 }
@@ -168,15 +168,15 @@ impl Air {
 pub(crate) struct Faulty {
     net: PacketNet,
     local: SocketAddr,
-    leaving: Box<[u8; PACKET_BYTES]>,
+    outgoing: Box<[u8; PACKET_BYTES]>,
     /// Packets not sent yet.
-    unsent: VecDeque<Flying>,
-    came: VecDeque<Flying>,
+    unsent: VecDeque<PacketInFlight>,
+    received: VecDeque<PacketInFlight>,
 }
 
 impl Carrier for Faulty {
     fn now_ns(&self) -> u64 {
-        self.net.air().now_ns
+        self.net.state().now_ns
     }
 
     fn local(&self) -> SocketAddr {
@@ -184,7 +184,7 @@ impl Carrier for Faulty {
     }
 
     fn most_bytes(&self) -> usize {
-        self.net.air().link_bytes
+        self.net.state().link_bytes
     }
 
     fn waiting_bytes(&self) -> usize {
@@ -192,13 +192,13 @@ impl Carrier for Faulty {
     }
 
     fn buffer(&mut self) -> Option<&mut [u8]> {
-        (self.unsent.len() < BURST).then_some(&mut self.leaving[..])
+        (self.unsent.len() < BURST).then_some(&mut self.outgoing[..])
     }
 
     fn push(&mut self, bytes: usize, to: SocketAddr) {
-        let bytes = self.leaving[..bytes].to_vec();
+        let bytes = self.outgoing[..bytes].to_vec();
         let from = self.local;
-        self.unsent.push_back(Flying { from, to, bytes });
+        self.unsent.push_back(PacketInFlight { from, to, bytes });
     }
 
     /// Accepts all memory, and then copies the payload, as a carrier may at any time.
@@ -211,11 +211,11 @@ impl Carrier for Faulty {
     }
 
     fn flush(&mut self) {
-        let mut air = self.net.air();
-        let full = air.faults.full;
-        while !self.unsent.is_empty() && !air.random.chance(full) {
-            if let Some(flying) = self.unsent.pop_front() {
-                air.send(&flying);
+        let mut state = self.net.state();
+        let full = state.faults.full;
+        while !self.unsent.is_empty() && !state.random.chance(full) {
+            if let Some(in_flight) = self.unsent.pop_front() {
+                state.send(&in_flight);
             }
         }
     }
@@ -225,20 +225,20 @@ impl Carrier for Faulty {
     }
 
     fn receive(&mut self) -> usize {
-        let mut air = self.net.air();
-        let now_ns = air.now_ns;
+        let mut state = self.net.state();
+        let now_ns = state.now_ns;
         let is_here =
-            |(at_ns, _): &(u64, u64), it: &Flying| *at_ns <= now_ns && it.to == self.local;
-        let mut here = air.flying.iter().filter(|(at, it)| is_here(at, it));
+            |(at_ns, _): &(u64, u64), it: &PacketInFlight| *at_ns <= now_ns && it.to == self.local;
+        let mut here = state.in_flight.iter().filter(|(at, it)| is_here(at, it));
         let places: Vec<_> = here.by_ref().take(BURST).map(|(at, _)| *at).collect();
-        let came = places.iter().filter_map(|at| air.flying.remove(at));
-        self.came = came.collect();
-        self.came.len()
+        let received = places.iter().filter_map(|at| state.in_flight.remove(at));
+        self.received = received.collect();
+        self.received.len()
     }
 
     fn received(&self, index: usize) -> Option<FramePayload<'_>> {
-        let came = self.came.get(index)?;
-        assumed(&came.bytes, came.from, self.local)
+        let received = self.received.get(index)?;
+        assumed(&received.bytes, received.from, self.local)
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {

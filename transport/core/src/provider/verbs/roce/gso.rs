@@ -7,13 +7,13 @@
 use std::net::SocketAddr;
 
 use super::carrier::PACKET_BYTES;
-use super::system::{Leaving, NOBODY};
+use super::system::{NOBODY, OutgoingBatch};
 
 /// Batches to be sent, in order.
 #[derive(Debug)]
 pub(super) struct GsoQueue {
     bytes: Box<[u8]>,
-    gso: [GsoBatch; BATCHES],
+    batches: [GsoBatch; BATCHES],
     /// Number of batches; the last may grow.
     count: usize,
     /// Number of batches sent.
@@ -36,7 +36,7 @@ impl GsoQueue {
     pub(super) fn new() -> Self {
         Self {
             bytes: vec![0; BATCHES * BATCH_BYTES].into_boxed_slice(),
-            gso: [GsoBatch::EMPTY; BATCHES],
+            batches: [GsoBatch::EMPTY; BATCHES],
             count: 0,
             left: 0,
             most_packets: MOST_PACKETS,
@@ -61,7 +61,7 @@ impl GsoQueue {
         };
         let bytes = bytes.min(PACKET_BYTES);
         let last = self.count.checked_sub(1);
-        let last = last.and_then(|last| self.gso.get_mut(last));
+        let last = last.and_then(|last| self.batches.get_mut(last));
         if let Some(batch) = last.filter(|batch| batch.takes(bytes, to, self.most_packets)) {
             batch.bytes += bytes;
             batch.packets += 1;
@@ -71,7 +71,7 @@ impl GsoQueue {
         if at != begin {
             self.bytes.copy_within(at..at + bytes, begin);
         }
-        if let Some(batch) = self.gso.get_mut(self.count) {
+        if let Some(batch) = self.batches.get_mut(self.count) {
             *batch = GsoBatch {
                 to,
                 packet_bytes: bytes,
@@ -88,11 +88,11 @@ impl GsoQueue {
     }
 
     /// The batches not sent yet, from the first on.
-    pub(super) fn waiting(&self) -> impl Iterator<Item = Leaving<'_>> {
-        let gso = self.gso[..self.count].iter().enumerate();
-        gso.skip(self.left).filter_map(|(index, batch)| {
+    pub(super) fn waiting(&self) -> impl Iterator<Item = OutgoingBatch<'_>> {
+        let batches = self.batches[..self.count].iter().enumerate();
+        batches.skip(self.left).filter_map(|(index, batch)| {
             let begin = index * BATCH_BYTES;
-            Some(Leaving {
+            Some(OutgoingBatch {
                 bytes: self.bytes.get(begin..begin + batch.bytes)?,
                 packet_bytes: batch.packet_bytes,
                 to: batch.to,
@@ -101,8 +101,8 @@ impl GsoQueue {
     }
 
     /// Records that `gso` of them were sent.
-    pub(super) fn have_left(&mut self, gso: usize) {
-        self.left += gso;
+    pub(super) fn have_left(&mut self, batches: usize) {
+        self.left += batches;
         if self.left >= self.count {
             (self.left, self.count) = (0, 0);
         }
@@ -114,7 +114,7 @@ impl GsoQueue {
             return None;
         }
         let last = self.count.checked_sub(1).filter(|_| self.left < self.count);
-        let last = last.and_then(|last| Some((last, self.gso.get(last)?)));
+        let last = last.and_then(|last| Some((last, self.batches.get(last)?)));
         Some(match last {
             Some((index, batch)) if batch.has_room(self.most_packets) => {
                 index * BATCH_BYTES + batch.bytes

@@ -270,7 +270,7 @@ impl RocePairs {
         }
         let is_broken = engine.state() == QueuePairState::Error;
         if is_broken && !std::mem::replace(&mut place.is_known_broken, true) {
-            ends.happened(PortEvent::QueuePairLost(number));
+            ends.push_event(PortEvent::QueuePairLost(number));
         }
         while let Some(completion) = engine.poll(CompletionKind::Receives) {
             ends.received(&completion);

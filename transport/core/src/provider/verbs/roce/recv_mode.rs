@@ -7,47 +7,47 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RecvMode {
     /// One packet, without coalescing.
-    Alone,
+    Single,
     /// One batch of coalesced packets.
-    GsoBatch,
+    Batch,
     /// Several batches.
-    GsoQueue,
+    Batches,
 }
 
 /// Results of the last receive calls.
 #[derive(Debug)]
 pub(super) struct RecvHistory {
     /// Whether coalescing may be enabled.
-    may_join: bool,
+    may_coalesce: bool,
     /// Whether it is.
-    joins: bool,
+    coalesces: bool,
     /// Successful calls in a row: several mean that more packets have arrived than one call takes.
-    in_a_row: u32,
-    /// Share of packets that arrived together with others, from 0 to [`CROWDED`]. An occasional acknowledgement right
+    hits: u32,
+    /// Share of packets that arrived together with others, from 0 to [`MOST_CROWDING`]. An occasional acknowledgement right
     /// behind a packet does not count as a crowd.
-    crowd: u32,
+    crowding: u32,
     /// Coalescing was disabled, but batches may remain until this many calls have found nothing.
     settling: u32,
 }
 
 impl RecvHistory {
-    /// With coalescing disabled; it is enabled later only if `may_join`.
-    pub(super) fn new(may_join: bool) -> Self {
+    /// With coalescing disabled; it is enabled later only if `may_coalesce`.
+    pub(super) fn new(may_coalesce: bool) -> Self {
         Self {
-            may_join,
-            joins: false,
-            in_a_row: 0,
-            crowd: 0,
+            may_coalesce,
+            coalesces: false,
+            hits: 0,
+            crowding: 0,
             settling: 0,
         }
     }
 
     /// How to receive next.
     pub(super) fn next(&self) -> RecvMode {
-        match (self.in_a_row, self.joins || self.settling != 0) {
-            (0 | 1, false) => RecvMode::Alone,
-            (0 | 1, true) => RecvMode::GsoBatch,
-            _ => RecvMode::GsoQueue,
+        match (self.hits, self.coalesces || self.settling != 0) {
+            (0 | 1, false) => RecvMode::Single,
+            (0 | 1, true) => RecvMode::Batch,
+            _ => RecvMode::Batches,
         }
     }
 
@@ -56,32 +56,32 @@ impl RecvHistory {
         if packets == 0 {
             return self.found_nothing();
         }
-        self.in_a_row = self.in_a_row.saturating_add(1);
-        self.crowd = match packets > 1 || self.in_a_row > 1 {
-            true => CROWDED.min(self.crowd + IN_COMPANY),
-            false => self.crowd.saturating_sub(1),
+        self.hits = self.hits.saturating_add(1);
+        self.crowding = match packets > 1 || self.hits > 1 {
+            true => MOST_CROWDING.min(self.crowding + GROUP_WEIGHT),
+            false => self.crowding.saturating_sub(1),
         };
-        let begins = self.may_join && !self.joins && self.crowd == CROWDED;
+        let begins = self.may_coalesce && !self.coalesces && self.crowding == MOST_CROWDING;
         begins.then(|| {
-            (self.joins, self.settling) = (true, 0);
+            (self.coalesces, self.settling) = (true, 0);
             true
         })
     }
 
     fn found_nothing(&mut self) -> Option<bool> {
-        self.in_a_row = 0;
+        self.hits = 0;
         self.settling = self.settling.saturating_sub(1);
-        let ends = self.joins && self.crowd == 0;
+        let ends = self.coalesces && self.crowding == 0;
         ends.then(|| {
-            (self.joins, self.settling) = (false, SETTLED_AFTER);
+            (self.coalesces, self.settling) = (false, SETTLED_AFTER);
             false
         })
     }
 }
 
-const CROWDED: u32 = 64;
+const MOST_CROWDING: u32 = 64;
 /// Weight of a call that found several packets, in single packets.
-const IN_COMPANY: u32 = 16;
+const GROUP_WEIGHT: u32 = 16;
 /// Calls until nothing that another processor was delivering is left.
 const SETTLED_AFTER: u32 = 64;
 
@@ -90,59 +90,59 @@ mod tests {
     use super::*;
 
     /// Packets that arrive one by one.
-    fn come_alone(looks: &mut RecvHistory, count: u32) -> Vec<bool> {
-        let changes = (0..count).flat_map(|_| [looks.found(1), looks.found(0)]);
+    fn come_alone(history: &mut RecvHistory, count: u32) -> Vec<bool> {
+        let changes = (0..count).flat_map(|_| [history.found(1), history.found(0)]);
         changes.flatten().collect()
     }
 
     /// Packets that arrive together.
-    fn come_together(looks: &mut RecvHistory) -> Vec<bool> {
-        (0..5).filter_map(|_| looks.found(1)).collect()
+    fn come_together(history: &mut RecvHistory) -> Vec<bool> {
+        (0..5).filter_map(|_| history.found(1)).collect()
     }
 
     #[test]
     fn packets_are_joined_where_several_come() {
-        let mut looks = RecvHistory::new(true);
-        assert_eq!(come_alone(&mut looks, 1000), []);
-        assert_eq!(looks.next(), RecvMode::Alone);
-        assert_eq!(come_together(&mut looks), [true]);
-        assert_eq!(looks.next(), RecvMode::GsoQueue);
-        assert_eq!(looks.found(0), None);
-        assert_eq!(looks.next(), RecvMode::GsoBatch);
+        let mut history = RecvHistory::new(true);
+        assert_eq!(come_alone(&mut history, 1000), []);
+        assert_eq!(history.next(), RecvMode::Single);
+        assert_eq!(come_together(&mut history), [true]);
+        assert_eq!(history.next(), RecvMode::Batches);
+        assert_eq!(history.found(0), None);
+        assert_eq!(history.next(), RecvMode::Batch);
     }
 
     #[test]
     fn a_packet_behind_another_now_and_then_is_no_crowd() {
-        let mut looks = RecvHistory::new(true);
+        let mut history = RecvHistory::new(true);
         for _ in 0..100 {
-            assert_eq!(come_alone(&mut looks, 70), []);
-            assert_eq!((looks.found(1), looks.found(1)), (None, None));
+            assert_eq!(come_alone(&mut history, 70), []);
+            assert_eq!((history.found(1), history.found(1)), (None, None));
         }
     }
 
     #[test]
     fn they_are_taken_alone_when_hardly_any_train_comes() {
-        let mut looks = RecvHistory::new(true);
-        come_together(&mut looks);
-        looks.found(0);
-        assert_eq!(come_alone(&mut looks, CROWDED - 1), []);
-        looks.found(60);
-        looks.found(0);
-        assert_eq!(come_alone(&mut looks, IN_COMPANY), []);
-        assert_eq!(come_alone(&mut looks, 1), [false]);
+        let mut history = RecvHistory::new(true);
+        come_together(&mut history);
+        history.found(0);
+        assert_eq!(come_alone(&mut history, MOST_CROWDING - 1), []);
+        history.found(60);
+        history.found(0);
+        assert_eq!(come_alone(&mut history, GROUP_WEIGHT), []);
+        assert_eq!(come_alone(&mut history, 1), [false]);
         for _ in 0..SETTLED_AFTER {
-            assert_eq!(looks.next(), RecvMode::GsoBatch, "some may be left");
-            looks.found(0);
+            assert_eq!(history.next(), RecvMode::Batch, "some may be left");
+            history.found(0);
         }
-        assert_eq!(looks.next(), RecvMode::Alone);
+        assert_eq!(history.next(), RecvMode::Single);
     }
 
     #[test]
     fn what_must_not_be_joined_never_is() {
-        let mut looks = RecvHistory::new(false);
-        assert_eq!(come_together(&mut looks), []);
-        assert_eq!(looks.next(), RecvMode::GsoQueue);
-        assert_eq!(looks.found(0), None);
-        assert_eq!(looks.next(), RecvMode::Alone);
+        let mut history = RecvHistory::new(false);
+        assert_eq!(come_together(&mut history), []);
+        assert_eq!(history.next(), RecvMode::Batches);
+        assert_eq!(history.found(0), None);
+        assert_eq!(history.next(), RecvMode::Single);
     }
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use roce::format::PORT;
 
-use super::claim::{First, PATIENCE, PortClaim, SHORT};
+use super::claim::{POLL_INTERVAL, PendingClaim, PortClaim, RELEASE_TIMEOUT};
 use super::pairs::PairNumbers;
 use super::system;
 use crate::wait;
@@ -38,7 +38,7 @@ pub(super) fn join(address: IpAddr, rank: u32, job: u64) -> Result<SharedSocket,
     if rank > u8::MAX.into() {
         return Err(format!("256 ranks have {at}, and there are no more places"));
     }
-    let first = First::of(address, job)?;
+    let first = PendingClaim::of(address, job)?;
     let is_free = first.is_none() || becomes_free(at);
     let socket = system::bind_in_group(at, NUMBER_AT).map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => format!(
@@ -51,7 +51,7 @@ pub(super) fn join(address: IpAddr, rank: u32, job: u64) -> Result<SharedSocket,
     }
     let place = sure_place_of(&socket, at);
     let place = place.map_err(|error| format!("its place at {at}: {error}"))?;
-    let claim = first.map(First::show).transpose();
+    let claim = first.map(PendingClaim::announce).transpose();
     let claim = claim.map_err(|error| format!("a claim on {at}: {error}"))?;
     Ok(SharedSocket {
         socket,
@@ -65,10 +65,10 @@ fn becomes_free(at: SocketAddr) -> bool {
     let begin = Instant::now();
     // A socket without SO_REUSEPORT cannot be bound while the group exists.
     while UdpSocket::bind(at).is_err() {
-        if begin.elapsed() > PATIENCE {
+        if begin.elapsed() > RELEASE_TIMEOUT {
             return false;
         }
-        std::thread::sleep(SHORT);
+        std::thread::sleep(POLL_INTERVAL);
     }
     true
 }
@@ -178,7 +178,7 @@ mod tests {
         let why = join(address, 0, 2).unwrap_err();
         assert!(why.starts_with("ranks of another job"), "{why}");
         let ends = std::thread::spawn(move || {
-            std::thread::sleep(SHORT * 50);
+            std::thread::sleep(POLL_INTERVAL * 50);
             drop(late);
         });
         let next = join(address, 0, 2).unwrap();

@@ -14,7 +14,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 /// Outgoing datagrams, contiguous: `packet_bytes` each, the last may be shorter.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Leaving<'a> {
+pub(super) struct OutgoingBatch<'a> {
     pub(super) bytes: &'a [u8],
     pub(super) packet_bytes: usize,
     pub(super) to: SocketAddr,
@@ -37,7 +37,7 @@ const SENT_AT_ONCE: usize = 16;
 pub(super) const RECEIVED_AT_ONCE: usize = 8;
 
 /// Sends a batch by a connected socket, without blocking; returns 1.
-pub(super) fn send_batch(socket: &UdpSocket, batch: Leaving<'_>) -> io::Result<usize> {
+pub(super) fn send_batch(socket: &UdpSocket, batch: OutgoingBatch<'_>) -> io::Result<usize> {
     let mut part = part_of(batch.bytes);
     let mut control = ControlMessage::segment(batch.packet_bytes);
     let [mut message] = no_messages();
@@ -58,23 +58,23 @@ pub(super) fn send_batch(socket: &UdpSocket, batch: Leaving<'_>) -> io::Result<u
 /// the first on.
 pub(super) fn send_burst<'a>(
     socket: &UdpSocket,
-    burst: impl Iterator<Item = Leaving<'a>>,
+    burst: impl Iterator<Item = OutgoingBatch<'a>>,
 ) -> io::Result<usize> {
     let mut names = [SocketName::default(); SENT_AT_ONCE];
     let mut parts = [NO_PART; SENT_AT_ONCE];
     let mut controls = [ControlMessage::default(); SENT_AT_ONCE];
     let mut messages = no_messages::<SENT_AT_ONCE>();
     let mut count = 0;
-    for (index, leaving) in burst.take(SENT_AT_ONCE).enumerate() {
-        names[index] = SocketName::of(leaving.to);
-        parts[index] = part_of(leaving.bytes);
+    for (index, batch) in burst.take(SENT_AT_ONCE).enumerate() {
+        names[index] = SocketName::of(batch.to);
+        parts[index] = part_of(batch.bytes);
         let message = &mut messages[index].msg_hdr;
         message.msg_name = (&raw mut names[index].bytes).cast();
         message.msg_namelen = names[index].length;
         message.msg_iov = &raw mut parts[index];
         message.msg_iovlen = 1;
-        if leaving.bytes.len() > leaving.packet_bytes {
-            controls[index] = ControlMessage::segment(leaving.packet_bytes);
+        if batch.bytes.len() > batch.packet_bytes {
+            controls[index] = ControlMessage::segment(batch.packet_bytes);
             message.msg_control = (&raw mut controls[index]).cast();
             message.msg_controllen = SEGMENT_SPACE;
         }
@@ -201,9 +201,9 @@ impl ControlMessage {
 }
 
 /// Enables or disables coalescing of received datagrams (UDP_GRO), where the system supports it.
-pub(super) fn join(socket: &UdpSocket, joins: bool) {
+pub(super) fn coalesce(socket: &UdpSocket, is_on: bool) {
     // Kernels before 5.0 do not support it.
-    _ = set_option(socket, libc::SOL_UDP, UDP_GRO, joins.into());
+    _ = set_option(socket, libc::SOL_UDP, UDP_GRO, is_on.into());
 }
 
 /// A socket address as the kernel writes it.

@@ -15,7 +15,7 @@ use super::claim::PortClaim;
 use super::connected::ConnectedSockets;
 use super::gso::GsoQueue;
 use super::recv_mode::{RecvHistory, RecvMode};
-use super::system::{self, Leaving, NOBODY, RECEIVED_AT_ONCE, UdpBatch};
+use super::system::{self, NOBODY, OutgoingBatch, RECEIVED_AT_ONCE, UdpBatch};
 use crate::wait;
 
 /// A socket, and the buffers of its bursts.
@@ -30,7 +30,7 @@ pub(crate) struct Udp {
     gso: GsoQueue,
     /// Sockets for sending to frequent destinations.
     connected: ConnectedSockets,
-    looks: RecvHistory,
+    history: RecvHistory,
     /// Results of the last receive call, by buffer.
     came: [UdpBatch; RECEIVED_AT_ONCE],
     buffers: Box<[u8]>,
@@ -85,7 +85,7 @@ impl Udp {
             gso: GsoQueue::new(),
             connected: ConnectedSockets::new(local),
             // On a shared port, the kernel would coalesce packets for several processes.
-            looks: RecvHistory::new(local.port() != PORT),
+            history: RecvHistory::new(local.port() != PORT),
             came: [nothing; RECEIVED_AT_ONCE],
             buffers: vec![0; RECEIVED_AT_ONCE * BUFFER_BYTES].into_boxed_slice(),
             packets: Vec::new(),
@@ -106,7 +106,7 @@ impl Udp {
             (Some(socket), _) => system::send_batch(socket, first),
             (None, None) if is_packet => self.socket.send_to(first.bytes, first.to).map(|_| 1),
             (None, _) => {
-                let is_here = |it: &Leaving<'_>| self.connected.socket(it.to).is_none();
+                let is_here = |it: &OutgoingBatch<'_>| self.connected.socket(it.to).is_none();
                 let waiting = self.gso.waiting().take_while(is_here);
                 system::send_burst(&self.socket, waiting)
             }
@@ -114,10 +114,10 @@ impl Udp {
     }
 
     /// Receives packets; returns the number of batches, which are in the first buffers then.
-    fn look(&mut self) -> usize {
+    fn receive_batches(&mut self) -> usize {
         let (socket, came, buffers) = (&self.socket, &mut self.came, &mut self.buffers);
-        let count = match self.looks.next() {
-            RecvMode::Alone => {
+        let count = match self.history.next() {
+            RecvMode::Single => {
                 let buffer = buffers.get_mut(..BUFFER_BYTES).unwrap_or_default();
                 socket.recv_from(buffer).map(|(bytes, from)| {
                     came[0] = UdpBatch {
@@ -128,8 +128,8 @@ impl Udp {
                     1
                 })
             }
-            RecvMode::GsoBatch => system::receive_burst::<1>(socket, buffers, BUFFER_BYTES, came),
-            RecvMode::GsoQueue => {
+            RecvMode::Batch => system::receive_burst::<1>(socket, buffers, BUFFER_BYTES, came),
+            RecvMode::Batches => {
                 system::receive_burst::<RECEIVED_AT_ONCE>(socket, buffers, BUFFER_BYTES, came)
             }
         };
@@ -208,7 +208,7 @@ impl Carrier for Udp {
     }
 
     fn receive(&mut self) -> usize {
-        let count = self.look();
+        let count = self.receive_batches();
         self.packets.clear();
         for (index, came) in self.came.iter().enumerate().take(count) {
             let (mut at, mut left) = (index * BUFFER_BYTES, came.bytes);
@@ -219,8 +219,8 @@ impl Carrier for Udp {
                 (at, left) = (at + bytes, left - bytes);
             }
         }
-        if let Some(joins) = self.looks.found(self.packets.len()) {
-            system::join(&self.socket, joins);
+        if let Some(coalesces) = self.history.found(self.packets.len()) {
+            system::coalesce(&self.socket, coalesces);
         }
         self.packets.len()
     }

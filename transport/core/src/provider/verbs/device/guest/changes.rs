@@ -26,10 +26,10 @@ fn a_port_that_is_down_says_so_and_is_not_opened() {
     a.device.refresh().unwrap();
     assert_eq!((a.device.facts().is_up, a.device.facts().gid), (false, gid));
     let opened = VerbsDevice::open("rxe0", 1, &DEPTHS, &NetTerms::DEFAULT, Q_KEY, None).map(drop);
-    let told = opened.unwrap_err().to_string();
+    let message = opened.unwrap_err().to_string();
     assert!(
-        told.contains("rxe0:1 cannot be used: the port is down"),
-        "{told}"
+        message.contains("rxe0:1 cannot be used: the port is down"),
+        "{message}"
     );
     let found = list(HostRoute::Anywhere, &NetTerms::DEFAULT).unwrap();
     let found = found.iter().find(|found| found.name == "rxe0").unwrap();
@@ -41,7 +41,7 @@ fn a_port_that_is_down_says_so_and_is_not_opened() {
     // Addresses come back one by one; the descriptor is not readable any more when all events were taken.
     let start = Instant::now();
     while is_readable(event_fd, 0) {
-        assert!(start.elapsed() < PATIENCE);
+        assert!(start.elapsed() < LIMIT);
         while a.device.next_event().is_some() {}
     }
 }
@@ -50,7 +50,7 @@ fn a_port_that_is_down_says_so_and_is_not_opened() {
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
 fn a_port_that_goes_down_and_comes_back_serves_again() {
     let has_failed = |done: &PortCompletion| done.status != WorkStatus::Success;
-    let (mut a, mut b) = two_sides();
+    let (mut a, mut b) = two_ports();
     let (left, _) = joined(&mut a, &mut b);
     b.post_buffers(Receives::Shared, 4);
     b.post_buffers(Receives::Datagrams, 4);
@@ -122,7 +122,7 @@ fn an_address_that_moves_in_the_table_is_found_again() {
         let start = Instant::now();
         let wanted = format!("::ffff:{address}");
         while place_in_table(&wanted).is_some() != (what == "add") {
-            assert!(start.elapsed() < PATIENCE, "{what} {address}");
+            assert!(start.elapsed() < LIMIT, "{what} {address}");
         }
         place_in_table(&wanted)
     };

@@ -10,7 +10,7 @@ use super::*;
 #[test]
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
 fn a_wrong_remote_key_breaks_the_pair_and_what_follows_comes_back() {
-    let (mut a, mut b) = two_sides();
+    let (mut a, mut b) = two_ports();
     let (left, right) = joined(&mut a, &mut b);
     b.post_buffers(Receives::Shared, 2);
     let (address, key) = (b.block.address(0), b.block.region.remote_key);
@@ -63,7 +63,7 @@ fn a_wrong_remote_key_breaks_the_pair_and_what_follows_comes_back() {
 #[test]
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
 fn memory_is_out_of_reach_when_it_was_deregistered_or_is_only_for_reading() {
-    let (mut a, mut b) = two_sides();
+    let (mut a, mut b) = two_ports();
     let mut outcome = |access, operation: fn(u64, u32) -> WorkOpcode, end: bool| {
         let (left, right) = joined(&mut a, &mut b);
         let base = memory();
@@ -111,7 +111,7 @@ fn memory_is_out_of_reach_when_it_was_deregistered_or_is_only_for_reading() {
 #[test]
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
 fn without_a_buffer_at_the_other_side_a_message_fails_in_the_end() {
-    let (mut a, mut b) = two_sides();
+    let (mut a, mut b) = two_ports();
     let (left, _) = joined(&mut a, &mut b);
     a.send(left, 1, WorkBody::Inline(b"nowhere"));
     assert_eq!(
@@ -135,7 +135,7 @@ fn without_a_buffer_at_the_other_side_a_message_fails_in_the_end() {
 #[test]
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
 fn a_message_longer_than_its_buffer_fails_at_both_sides() {
-    let (mut a, mut b) = two_sides();
+    let (mut a, mut b) = two_ports();
     let (left, right) = joined(&mut a, &mut b);
     b.post_buffers(Receives::Shared, 2);
     a.send(left, 1, WorkBody::Piece(a.block.piece(0, BUFFER_BYTES + 1)));
@@ -151,7 +151,7 @@ fn a_message_longer_than_its_buffer_fails_at_both_sides() {
 #[test]
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
 fn a_wrong_local_key_breaks_the_pair() {
-    let (mut a, mut b) = two_sides();
+    let (mut a, mut b) = two_ports();
     let (left, _) = joined(&mut a, &mut b);
     b.post_buffers(Receives::Shared, 1);
     let mut piece = a.block.piece(0, 8);
@@ -170,7 +170,7 @@ fn a_wrong_local_key_breaks_the_pair() {
 #[test]
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
 fn a_peer_that_has_gone_is_noticed_and_a_new_pair_reaches_another() {
-    let (mut a, mut b) = two_sides();
+    let (mut a, mut b) = two_ports();
     let (left, right) = joined(&mut a, &mut b);
     b.device.destroy(right);
     a.send(left, 1, WorkBody::Inline(b"anybody?"));
