@@ -43,7 +43,7 @@ mod notices;
 mod owned;
 mod pair;
 mod pairs;
-mod path;
+mod path_mtu;
 mod peer;
 mod peer_identity;
 mod peer_port;
@@ -289,7 +289,7 @@ impl<P: VerbsPort> Verbs<P> {
 
     /// Whether the kernel moves data of this process now and may need a processor that this process occupies.
     pub(super) fn needs_cores(&self) -> bool {
-        self.transfers.is_any_under_way() && self.streams.links.rails.is_any_in_software()
+        self.transfers.is_any_in_flight() && self.streams.links.rails.is_any_in_software()
     }
 
     /// Whether an arriving packet wakes a process that sleeps.
@@ -402,7 +402,7 @@ impl<P: VerbsPort> Verbs<P> {
 
     /// Adds a process of another job as a further peer.
     pub(super) fn meet(&mut self, peer: Peer, far: ForeignPeer) {
-        self.streams.links.sides.meet(peer.0, far);
+        self.streams.links.peers.meet(peer.0, far);
         self.grant_bounces();
     }
 
@@ -430,7 +430,7 @@ impl<P: VerbsPort> Verbs<P> {
 
     /// Why a peer was given up.
     pub(super) fn why_lost(&self, peer: Peer) -> Option<&str> {
-        self.streams.links.sides.find(peer.0)?.why_lost()
+        self.streams.links.peers.find(peer.0)?.why_lost()
     }
 }
 
@@ -450,7 +450,7 @@ impl Verbs<VerbsDevice> {
             .map_err(|error| cannot_open(&error, &facts))?;
         verbs.transfers.fetches.set_rendezvous(network.rendezvous);
         for words in words {
-            verbs.streams.links.notices.complain(words);
+            verbs.streams.links.notices.warn(words);
         }
         Ok(verbs)
     }
@@ -472,7 +472,7 @@ impl Verbs<RocePort<Udp>> {
         let (port, why_not) = RocePort::open_best(&addresses, for_adapters, network)?;
         let mut verbs = Self::open_over(me, peers, port, network)?;
         if let Some(why) = why_not {
-            verbs.streams.links.notices.complain(why);
+            verbs.streams.links.notices.warn(why);
         }
         Ok(verbs)
     }
@@ -538,7 +538,7 @@ impl Verbs<FakePort> {
         let mut verbs = Self::open(me, peers, ports, limits).expect("a fake has memory at first");
         // Every stream begins with this packet number, here and at all peers.
         let first_packet = net.config().first_packet;
-        verbs.streams.links.sides.number_from(first_packet);
+        verbs.streams.links.peers.number_from(first_packet);
         verbs
     }
 

@@ -45,7 +45,7 @@ impl<P: VerbsPort> Verbs<P> {
                 self.streams.links.rails.give_back(buffer);
                 self.streams
                     .links
-                    .hear(line(source, buffer), ack, say, is_datagram(buffer));
+                    .take_note(path(source, buffer), ack, say, is_datagram(buffer));
             }
             Some(WireMessage::Echo {
                 source,
@@ -55,11 +55,11 @@ impl<P: VerbsPort> Verbs<P> {
                 self.streams.links.rails.give_back(buffer);
                 self.streams
                     .links
-                    .take_echo(line(source, buffer), attempt, asks);
+                    .take_echo(path(source, buffer), attempt, asks);
             }
             Some(WireMessage::Moved { source, address }) if self.is_from(source, done, buffer) => {
                 self.streams.links.rails.give_back(buffer);
-                self.streams.links.follow(line(source, buffer), address);
+                self.streams.links.follow(path(source, buffer), address);
             }
             Some(
                 WireMessage::Packet(StreamPacket { source, .. })
@@ -82,8 +82,8 @@ impl<P: VerbsPort> Verbs<P> {
     #[inline(always)]
     fn is_from(&self, source: u32, done: &PortCompletion, buffer: Slot) -> bool {
         let links = &self.streams.links;
-        let (sides, rails) = (&links.sides, &links.rails);
-        links.pairs.is_from(source, done, buffer, sides, rails)
+        let (peers, rails) = (&links.peers, &links.rails);
+        links.pairs.is_from(source, done, buffer, peers, rails)
     }
 
     /// Whether to hold a datagram from a peer whose address has been requested; there is room for some of those.
@@ -91,17 +91,17 @@ impl<P: VerbsPort> Verbs<P> {
     fn is_unresolved(&mut self, source: u32, buffer: Slot) -> bool {
         let links = &self.streams.links;
         if !is_datagram(buffer)
-            || !links.sides.known().may_be(source)
+            || !links.peers.known().may_be(source)
             || links.unresolved.is_elsewhere(source)
         {
             return false;
         }
-        let side = self.streams.links.sides.of(source);
+        let side = self.streams.links.peers.of(source);
         if side.main.address.is_some() || side.is_lost() {
             return false;
         }
-        let line = side.line(source);
-        self.streams.links.destination_of(line);
+        let path = side.path(source);
+        self.streams.links.destination_of(path);
         self.streams.links.unresolved.has_room()
     }
 
@@ -124,14 +124,16 @@ impl<P: VerbsPort> Verbs<P> {
                 }
                 Some(WireMessage::Note { ack, say, .. }) if self.is_from(peer, &done, buffer) => {
                     self.streams.links.rails.give_back(buffer);
-                    self.streams.links.hear(line(peer, buffer), ack, say, true);
+                    self.streams
+                        .links
+                        .take_note(path(peer, buffer), ack, say, true);
                 }
                 Some(WireMessage::Echo { attempt, asks, .. })
                     if self.is_from(peer, &done, buffer) =>
                 {
                     self.streams.links.rails.give_back(buffer);
-                    let line = line(peer, buffer);
-                    self.streams.links.take_echo(line, attempt, asks);
+                    let path = path(peer, buffer);
+                    self.streams.links.take_echo(path, attempt, asks);
                 }
                 _ => {
                     self.streams.links.counts.refused.add(1);
@@ -160,7 +162,7 @@ impl<P: VerbsPort> Verbs<P> {
     ) {
         let peer = packet.source;
         let links = &mut self.streams.links;
-        let Some(side) = links.sides.get_mut(peer) else {
+        let Some(side) = links.peers.get_mut(peer) else {
             return;
         };
         let by_datagram = is_datagram(buffer);
@@ -185,10 +187,10 @@ impl<P: VerbsPort> Verbs<P> {
         }
         let misses_some = side.session.has_unsent();
         if owes {
-            links.sides.list_owing(peer);
+            links.peers.list_owing(peer);
         }
         if misses_some {
-            links.sides.list_unsent(peer);
+            links.peers.list_unsent(peer);
         }
         match verdict {
             PacketVerdict::Deliver => {
@@ -211,7 +213,7 @@ impl<P: VerbsPort> Verbs<P> {
     /// Delivers packets that came early and are next now.
     #[inline(always)]
     fn deliver_held(&mut self, peer: u32, completions: &mut Completions) {
-        while let Some(side) = self.streams.links.sides.get_mut(peer)
+        while let Some(side) = self.streams.links.peers.get_mut(peer)
             && let Some(buffer) = side.session.next_held()
         {
             let mut start = [0; SHORT_BYTES];
@@ -285,7 +287,7 @@ impl<P: VerbsPort> Verbs<P> {
             .receives(buffer)
             .copy_out(buffer, HEADER_BYTES, &mut part);
         self.streams.links.rails.give_back(buffer);
-        let side = self.streams.links.sides.of(packet.source);
+        let side = self.streams.links.peers.of(packet.source);
         if packet.parts & BEGINS != 0 {
             side.building = Some(Vec::new());
         }
@@ -353,7 +355,7 @@ impl<P: VerbsPort> Verbs<P> {
                 body,
             }),
         };
-        self.streams.ready.tell(completion, completions);
+        self.streams.ready.deliver(completion, completions);
     }
 
     /// Copies the body of a lent frame.
@@ -383,10 +385,10 @@ impl<P: VerbsPort> Verbs<P> {
 
     /// Takes back a lent frame of `peer`.
     pub(in crate::provider) fn release(&mut self, peer: u32, index: u32) {
-        let side = self.streams.links.sides.of(peer);
+        let side = self.streams.links.peers.of(peer);
         if side.session.give_back() && !side.listed_owing {
             side.session.owe_anyway();
-            self.streams.links.sides.list_owing(peer);
+            self.streams.links.peers.list_owing(peer);
         }
         if !is_assembled(index) {
             return self.streams.links.rails.give_back(index);
@@ -458,7 +460,7 @@ impl<P: VerbsPort> Verbs<P> {
         if packet.parts != BEGINS | ENDS || packet.kind >= FIRST_INTERNAL {
             return None;
         }
-        let side = self.streams.links.sides.find_mut(packet.source)?;
+        let side = self.streams.links.peers.find_mut(packet.source)?;
         let index = side.pair_on(rail_of(buffer))?;
         let pair = self.streams.links.pairs.get(index)?;
         if pair.end.number != done.number || !side.session.accept_next(packet.number) {
@@ -491,7 +493,7 @@ impl<P: VerbsPort> Verbs<P> {
     fn finish_word(&mut self, PendingWord { peer, buffer, ack }: PendingWord) {
         self.streams.links.schedule.note_activity();
         let rail = rail_of(buffer);
-        if let Some(side) = self.streams.links.sides.get_mut(peer)
+        if let Some(side) = self.streams.links.peers.get_mut(peer)
             && !side.is_lost()
         {
             let sends = &mut self.streams.links.sends;
@@ -502,7 +504,7 @@ impl<P: VerbsPort> Verbs<P> {
             // The rail for acknowledgements (`peers.rs`).
             side.last_rail = rail;
             if side.needs_follow_up() {
-                self.streams.links.sides.do_follow_up(peer);
+                self.streams.links.peers.do_follow_up(peer);
             }
         }
         self.streams.links.rails.give_back(buffer);
@@ -512,7 +514,7 @@ impl<P: VerbsPort> Verbs<P> {
 }
 
 /// The path over which the packet in a buffer came.
-fn line(peer: u32, buffer: Slot) -> PeerPath {
+fn path(peer: u32, buffer: Slot) -> PeerPath {
     let rail = rail_of(buffer);
     PeerPath { peer, rail }
 }

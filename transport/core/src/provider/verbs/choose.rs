@@ -27,14 +27,14 @@ pub(super) fn open_best(
         return Err("there is no port".to_owned());
     };
     let mut devices = vec![first?];
-    let mut words = Vec::new();
+    let mut warnings = Vec::new();
     for device in opened {
         match device {
             Ok(device) => devices.push(device),
-            Err(why) => words.push(format!("goes on without a further port: {why}")),
+            Err(why) => warnings.push(format!("goes on without a further port: {why}")),
         }
     }
-    Ok((devices, words))
+    Ok((devices, warnings))
 }
 
 /// The ports for a process, the one that it uses most first. Other ranks of its node start with another.
@@ -60,10 +60,10 @@ fn choose<'a>(
             "this host has no InfiniBand or RoCE device (ibv_devices shows none)".to_owned(),
         );
     }
-    let mut words = String::from("none of its ports can be used:");
+    let mut warnings = String::from("none of its ports can be used:");
     for device in found {
         match &device.ports {
-            Err(error) => words.push_str(&format!(" {}: {error};", device.name)),
+            Err(error) => warnings.push_str(&format!(" {}: {error};", device.name)),
             Ok(ports) => {
                 for port in ports {
                     let why = match &port.unfit {
@@ -71,13 +71,13 @@ fn choose<'a>(
                         Some(why) => port.unfit_text(*why),
                         None => continue,
                     };
-                    words.push_str(&format!(" {}:{} {why};", port.device, port.port));
+                    warnings.push_str(&format!(" {}:{} {why};", port.device, port.port));
                 }
             }
         }
     }
-    words.pop();
-    Err(words)
+    warnings.pop();
+    Err(warnings)
 }
 
 /// How many ports a process opens, of `fit` usable ones.
@@ -200,14 +200,14 @@ mod tests {
         ports.truncate(1);
         ports[0].gids = GidChoice::make(table, HostRoute::Anywhere, None);
         ports[0].unfit = Some(Unfit::NoGid);
-        let words = choose(&[found], &NetworkSettings::default()).unwrap_err();
+        let warnings = choose(&[found], &NetworkSettings::default()).unwrap_err();
         assert!(
-            words.contains("; fe80::1 is not used: link-local"),
-            "{words}"
+            warnings.contains("; fe80::1 is not used: link-local"),
+            "{warnings}"
         );
         assert!(
-            words.contains("; ::ffff:10.0.0.1 is not used: eth0 is down or not running yet"),
-            "{words}"
+            warnings.contains("; ::ffff:10.0.0.1 is not used: eth0 is down or not running yet"),
+            "{warnings}"
         );
     }
 }

@@ -18,29 +18,29 @@ impl<P: VerbsPort> VerbsLinks<P> {
         while let Some(event) = self.rails[rail].port.next_event() {
             self.schedule.note_activity();
             let was_down = self.rails[rail].is_down;
-            let is_news = match event {
+            let is_change = match event {
                 PortEvent::Other(_) | PortEvent::QueuePairLost(_) => false,
                 // Some devices report each of these twice.
                 PortEvent::PortDown => !was_down,
                 PortEvent::PortUp => was_down,
                 _ => true,
             };
-            if is_news {
-                let words = error_text::of_event(event, self.rails[rail].port.facts());
-                self.notices.complain(words);
+            if is_change {
+                let message = error_text::of_event(event, self.rails[rail].port.facts());
+                self.notices.warn(message);
             }
             match event {
                 PortEvent::Other(_) => {}
                 PortEvent::PortDown => {
                     self.rails[rail].is_down = true;
-                    if is_news {
+                    if is_change {
                         self.notices.note_change(self.rails.change(rail, false));
                     }
                     self.leave_rail(number_of(rail));
                 }
                 PortEvent::PortUp | PortEvent::AddressChanged => {
                     self.rails[rail].is_down &= event != PortEvent::PortUp;
-                    if is_news && event == PortEvent::PortUp {
+                    if is_change && event == PortEvent::PortUp {
                         self.notices.note_change(self.rails.change(rail, true));
                     }
                     self.find_port_again(rail);
@@ -71,17 +71,17 @@ impl<P: VerbsPort> VerbsLinks<P> {
             return false;
         }
         self.rails[rail].has_moved |= is_elsewhere;
-        self.sides.drop_handles(rail, &mut self.rails);
+        self.peers.drop_handles(rail, &mut self.rails);
         for index in self.pairs.places() {
-            let line = self.pairs.line(index);
-            let Some(line) = line.filter(|line| line.at() == rail) else {
+            let path = self.pairs.path(index);
+            let Some(path) = path.filter(|path| path.at() == rail) else {
                 continue;
             };
             let asks = |link: &mut PeerPort| {
                 matches!(link.connection.state(), CarrierState::Asking { .. })
             };
             // One that is not connected yet has no address.
-            if !self.sides.link(line).is_some_and(asks) {
+            if !self.peers.link(path).is_some_and(asks) {
                 self.break_pair(index);
             }
         }
@@ -93,11 +93,11 @@ impl<P: VerbsPort> VerbsLinks<P> {
 
     /// Sends a rail's new address to all peers: their packets still go to the old one.
     fn announce_address(&mut self, rail: u8) {
-        for peer in self.sides.peers() {
-            let side = self.sides.get(peer);
+        for peer in self.peers.numbers() {
+            let side = self.peers.get(peer);
             let link = side.and_then(|side| side.link(rail));
             if link.is_some_and(|link| link.address.is_some()) {
-                self.say(PeerPath { peer, rail }, Say::Ack { asks: true });
+                self.send_note(PeerPath { peer, rail }, Say::Ack { asks: true });
             }
         }
     }
@@ -119,8 +119,8 @@ impl<P: VerbsPort> VerbsLinks<P> {
             self.leave_rail(number_of(rail));
             self.forget_pairs(rail, is_gone);
         }
-        for peer in self.sides.peers() {
-            let side = self.sides.get(peer);
+        for peer in self.peers.numbers() {
+            let side = self.peers.get(peer);
             let is_over = |side: &VerbsPeer| is_all_lost || usize::from(side.main.rail) == rail;
             // A peer without an address may be reachable over the others.
             let is_known = |side: &&VerbsPeer| is_all_lost || side.main.address.is_some();
@@ -138,11 +138,11 @@ impl<P: VerbsPort> VerbsLinks<P> {
 
     /// Gives up a peer whose rail is lost.
     #[cold]
-    pub(super) fn lose_with_all(&mut self, line: PeerPath) {
-        let lost = self.rails[line.at()].lost.take();
+    pub(super) fn lose_with_all(&mut self, path: PeerPath) {
+        let lost = self.rails[path.at()].lost.take();
         let why = lost.as_deref().unwrap_or("the network is lost");
-        self.lose(line.peer, why);
-        self.rails[line.at()].lost = lost;
+        self.lose(path.peer, why);
+        self.rails[path.at()].lost = lost;
     }
 }
 

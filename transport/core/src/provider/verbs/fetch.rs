@@ -149,7 +149,7 @@ impl VerbsTransfers {
             Err(error) => {
                 streams
                     .links
-                    .complain_of_registration(&error, lease.bytes() as u64);
+                    .warn_of_registration(&error, lease.bytes() as u64);
                 return streams.ready.end(id, WorkOutcome::Unreachable, lease);
             }
         };
@@ -220,7 +220,7 @@ impl VerbsTransfers {
     pub(super) fn try_owners<P: VerbsPort>(&mut self, streams: &mut VerbsStreams<P>) {
         for peer in self.fetches.owners_to_try(streams.links.schedule.now_ns) {
             // Probing one peer may have lost another.
-            if !streams.links.sides.of(peer).is_lost() {
+            if !streams.links.peers.of(peer).is_lost() {
                 streams.links.try_device(peer);
             }
         }
@@ -331,8 +331,8 @@ impl VerbsTransfers {
                 continue;
             }
             work.outcome = WorkOutcome::BadKey;
-            let (rail, is_idle) = (work.rail, work.under_way == 0);
-            if let Some(link) = streams.links.sides.link(PeerPath { peer, rail }) {
+            let (rail, is_idle) = (work.rail, work.in_flight == 0);
+            if let Some(link) = streams.links.peers.link(PeerPath { peer, rail }) {
                 link.waiting.retain(|waiting| *waiting != index);
             }
             // The completion of requests in flight shows when the device has stopped reading.

@@ -30,7 +30,7 @@ impl PeerKeys {
     pub(super) const MOST_BYTES: usize = MOST_KEPT_KEYS * size_of::<(u32, RemoteKey, Keys)>();
 
     fn put(&mut self, peer: u32, key: RemoteKey, keys: Keys) {
-        self.0.retain(|told| (told.0, told.1) != (peer, key));
+        self.0.retain(|entry| (entry.0, entry.1) != (peer, key));
         if self.0.len() == MOST_KEPT_KEYS {
             self.0.pop_front();
         }
@@ -39,14 +39,14 @@ impl PeerKeys {
 
     fn of(&self, peer: u32, key: RemoteKey) -> Option<Keys> {
         let mut all = self.0.iter();
-        let found = all.find(|told| (told.0, told.1) == (peer, key));
+        let found = all.find(|entry| (entry.0, entry.1) == (peer, key));
         found.map(|(_, _, keys)| *keys)
     }
 
     /// The keys to a peer's memory, one of which is `key`. `may_have_more`: the peer may have sent the others.
     pub(super) fn keys_to(&self, peer: u32, key: RemoteKey, may_have_more: bool) -> Keys {
-        let told = may_have_more.then(|| self.of(peer, key)).flatten();
-        let mut keys = told.unwrap_or_default();
+        let entry = may_have_more.then(|| self.of(peer, key)).flatten();
+        let mut keys = entry.unwrap_or_default();
         keys[usize::from(rail_of(key.check))] = low(key.check);
         keys
     }
@@ -70,12 +70,12 @@ impl VerbsTransfers {
                 Ok(regions) => regions,
                 // Memory that cannot be registered (there is a limit) is sent through buffers.
                 Err(error) => {
-                    streams.links.complain_of_registration(&error, bytes);
+                    streams.links.warn_of_registration(&error, bytes);
                     return RemoteKey::default();
                 }
             },
         };
-        let side = streams.links.sides.of(peer.0);
+        let side = streams.links.peers.of(peer.0);
         let (names, memory) = ((side.known_as, peer.0), (address, bytes));
         let main = side.main.rail;
         let Some(key) = self.registry.export(names, memory, regions, main) else {
@@ -84,7 +84,7 @@ impl VerbsTransfers {
         let several = regions.iter().flatten().count() > 1;
         if several
             && bytes >= streams.links.limits.striped_bytes
-            && !streams.links.sides.of(peer.0).others().is_empty()
+            && !streams.links.peers.of(peer.0).others().is_empty()
         {
             self.send_keys(streams, peer.0, key, &regions);
         }
@@ -101,7 +101,7 @@ impl VerbsTransfers {
     ) -> RemoteKey {
         let is_copied = self.registry.is_copied(address, bytes);
         let is_small = is_copied && bytes < streams.links.limits.striped_bytes;
-        let side = streams.links.sides.of(peer.0);
+        let side = streams.links.peers.of(peer.0);
         let (names, memory) = ((side.known_as, peer.0), (address, bytes));
         let main = side.main.rail;
         let rails = &mut streams.links.rails;
@@ -121,7 +121,7 @@ impl VerbsTransfers {
         bytes: usize,
     ) -> Result<Regions, CallError> {
         let least = streams.links.limits.striped_bytes;
-        let side = streams.links.sides.of(peer);
+        let side = streams.links.peers.of(peer);
         let main = side.main.rail;
         let mut others = [false; MOST_RAILS];
         if bytes as u64 >= least {
@@ -140,7 +140,7 @@ impl VerbsTransfers {
         key: RemoteKey,
         regions: &Regions,
     ) {
-        let side = streams.links.sides.of(peer);
+        let side = streams.links.peers.of(peer);
         if side.is_lost() {
             return;
         }
@@ -177,7 +177,7 @@ impl VerbsTransfers {
             bytes,
             check,
         };
-        let side = streams.links.sides.of(peer);
+        let side = streams.links.peers.of(peer);
         let is_one_of_several = side.more.is_some();
         if !is_one_of_several || !is_sealed(key, peer, side.known_as) {
             streams.links.counts.refused.add(1);
@@ -185,7 +185,7 @@ impl VerbsTransfers {
         }
         let halves = |word: u64| [low(word), low(word >> 32)];
         let ([a, b], [c, d]) = (halves(a), halves(b));
-        self.told.put(peer, key, [a, b, c, d]);
+        self.peer_keys.put(peer, key, [a, b, c, d]);
     }
 
     /// Ends [`export`](Self::export). Memory that stays registered remains accessible to the peer until it is freed:
@@ -196,7 +196,7 @@ impl VerbsTransfers {
         peer: Peer,
         key: RemoteKey,
     ) {
-        let known_as = streams.links.sides.of(peer.0).known_as;
+        let known_as = streams.links.peers.of(peer.0).known_as;
         if !is_sealed(key, known_as, peer.0) {
             return;
         }
@@ -209,7 +209,7 @@ impl VerbsTransfers {
             return;
         };
         let is_read =
-            self.recall(streams, peer.0, key.check) || streams.links.sides.of(peer.0).is_lost();
+            self.recall(streams, peer.0, key.check) || streams.links.peers.of(peer.0).is_lost();
         self.registry
             .give_back(bounce, is_read, &mut streams.links.rails);
     }
@@ -306,16 +306,16 @@ mod tests {
 
     #[test]
     fn the_newest_keys_are_remembered() {
-        let mut told = PeerKeys::default();
+        let mut entry = PeerKeys::default();
         let key = |address| sealed(address, 8, 0, 1, (0, 1));
         for address in 0..=MOST_KEPT_KEYS as u64 {
-            told.put(7, key(address), [1, 2, 3, 4]);
+            entry.put(7, key(address), [1, 2, 3, 4]);
         }
-        assert_eq!(told.of(7, key(0)), None);
-        assert_eq!(told.of(7, key(1)), Some([1, 2, 3, 4]));
-        assert_eq!(told.of(8, key(1)), None, "another peer's");
-        told.put(7, key(1), [5; 4]);
-        let now = (told.of(7, key(1)), told.0.len());
+        assert_eq!(entry.of(7, key(0)), None);
+        assert_eq!(entry.of(7, key(1)), Some([1, 2, 3, 4]));
+        assert_eq!(entry.of(8, key(1)), None, "another peer's");
+        entry.put(7, key(1), [5; 4]);
+        let now = (entry.of(7, key(1)), entry.0.len());
         assert_eq!(now, (Some([5; 4]), MOST_KEPT_KEYS));
     }
 }

@@ -36,7 +36,7 @@ pub(super) struct VerbsLinks<P: VerbsPort> {
     pub(super) me: u32,
     pub(super) limits: NetLimits,
     pub(super) rails: Rails<P>,
-    pub(super) sides: PeerTable,
+    pub(super) peers: PeerTable,
     pub(super) sends: SendPool,
     pub(super) pairs: ReliablePairs,
     pub(super) unresolved: UnresolvedPeers,
@@ -83,7 +83,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         let Opened {
             rails,
             sends,
-            words,
+            warnings,
         } = open_all(ports.into_iter().map(counted), &limits)?;
         let key = rails[0].port.datagram_key();
         Ok(Self {
@@ -91,12 +91,12 @@ impl<P: VerbsPort> VerbsLinks<P> {
             limits,
             schedule: Schedule::new(rails.clock()),
             rails,
-            sides: PeerTable::new(me, peers, key),
+            peers: PeerTable::new(me, peers, key),
             sends,
             pairs: ReliablePairs::default(),
             unresolved: UnresolvedPeers::default(),
             hosts: HostNames::new(wait::host_name()),
-            notices: VerbsNotices::from(words),
+            notices: VerbsNotices::from(warnings),
             link_events: VecDeque::new(),
             counts,
         })
@@ -104,7 +104,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
 
     /// The port of the main link to a peer.
     pub(super) fn port_to(&self, peer: u32) -> &P {
-        let side = self.sides.find(peer);
+        let side = self.peers.find(peer);
         let rail = side.map_or(0, |side| side.main.rail);
         &self.rails[usize::from(rail)].port
     }
@@ -129,21 +129,21 @@ impl<P: VerbsPort> VerbsLinks<P> {
     }
 
     #[cold]
-    pub(super) fn complain_of_registration(&mut self, error: &CallError, bytes: u64) {
+    pub(super) fn warn_of_registration(&mut self, error: &CallError, bytes: u64) {
         let facts = self.rails[0].port.facts();
-        self.notices.complain_of_registration(error, facts, bytes);
+        self.notices.warn_of_registration(error, facts, bytes);
     }
 
     /// Memory with `rails` rails before any peer, in bytes.
     fn fixed_bytes(&self, rails: usize) -> usize {
         let queues = 2 * COMPLETION_BYTES * self.limits.depths().completions as usize;
-        self.sides.fixed_bytes() + rails * (size_of::<Rail<P>>() + queues)
+        self.peers.fixed_bytes() + rails * (size_of::<Rail<P>>() + queues)
     }
 
     /// Memory in use now, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.fixed_bytes(self.rails.len())
-            + self.sides.bytes()
+            + self.peers.bytes()
             + self.unresolved.bytes()
             + self.pairs.bytes(&self.limits)
             + self.sends.bytes()
@@ -153,7 +153,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
     /// Most memory with `rails` rails, in bytes.
     pub(super) fn most_bytes_on(&self, rails: usize) -> usize {
         self.fixed_bytes(rails)
-            + self.sides.len() * VerbsPeer::most_bytes(rails)
+            + self.peers.len() * VerbsPeer::most_bytes(rails)
             + self.limits.pairs as usize * ReliablePair::most_bytes(&self.limits)
             + self.sends.most_bytes()
             + self.rails.received_most_bytes(rails)
@@ -162,7 +162,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
     /// Returns address handles and send slots to the ports.
     pub(super) fn close(&mut self) {
         for rail in 0..self.rails.len() {
-            self.sides.drop_handles(rail, &mut self.rails);
+            self.peers.drop_handles(rail, &mut self.rails);
         }
         self.sends.retire(&mut self.rails);
     }

@@ -18,11 +18,11 @@ impl CompletionWatch {
     /// Whether a completion is overdue. `timeout_exp`: the queue pair's acknowledgement timeout, as an exponent.
     pub(super) fn is_late(
         &mut self,
-        ledger: &PostedRequests,
+        requests: &PostedRequests,
         timeout_exp: u8,
         now_ns: u64,
     ) -> bool {
-        let progress = ledger.progress();
+        let progress = requests.progress();
         if !progress.1 || progress != self.progress {
             *self = Self {
                 progress,
@@ -32,7 +32,7 @@ impl CompletionWatch {
         }
         let waited_ns = now_ns.saturating_sub(self.since_ns);
         let limit_ns = GRACE_NS + (MOST_ANSWERS << timeout_exp);
-        waited_ns > limit_ns && waited_ns > limit_ns + NS_OF_BYTE * ledger.bytes()
+        waited_ns > limit_ns && waited_ns > limit_ns + NS_OF_BYTE * requests.bytes()
     }
 }
 
@@ -58,38 +58,41 @@ mod tests {
 
     #[test]
     fn a_device_is_late_when_nothing_was_told_for_long() {
-        let (mut watch, mut ledger) = (CompletionWatch::default(), PostedRequests::default());
-        assert!(!watch.is_late(&ledger, 14, 100 * SECOND), "nothing posted");
-        ledger.push(PART, true);
-        assert!(!watch.is_late(&ledger, 14, 200 * SECOND), "just seen");
-        assert!(!watch.is_late(&ledger, 14, 205 * SECOND));
-        assert!(watch.is_late(&ledger, 14, 208 * SECOND));
-        assert!(!watch.is_late(&ledger, 18, 208 * SECOND), "more patience");
-        ledger.push(PART, true);
-        assert!(watch.is_late(&ledger, 14, 208 * SECOND), "all the same");
-        assert!(ledger.ended(0).is_some());
-        assert!(!watch.is_late(&ledger, 14, 209 * SECOND), "told");
-        assert!(watch.is_late(&ledger, 14, 217 * SECOND));
+        let (mut watch, mut requests) = (CompletionWatch::default(), PostedRequests::default());
+        assert!(
+            !watch.is_late(&requests, 14, 100 * SECOND),
+            "nothing posted"
+        );
+        requests.push(PART, true);
+        assert!(!watch.is_late(&requests, 14, 200 * SECOND), "just seen");
+        assert!(!watch.is_late(&requests, 14, 205 * SECOND));
+        assert!(watch.is_late(&requests, 14, 208 * SECOND));
+        assert!(!watch.is_late(&requests, 18, 208 * SECOND), "more patience");
+        requests.push(PART, true);
+        assert!(watch.is_late(&requests, 14, 208 * SECOND), "all the same");
+        assert!(requests.ended(0).is_some());
+        assert!(!watch.is_late(&requests, 14, 209 * SECOND), "told");
+        assert!(watch.is_late(&requests, 14, 217 * SECOND));
     }
 
     #[test]
     fn nobody_is_late_with_what_was_just_asked_for() {
-        let (mut watch, mut ledger) = (CompletionWatch::default(), PostedRequests::default());
-        ledger.push(PART, false);
-        assert!(!watch.is_late(&ledger, 14, 0));
-        assert!(!watch.is_late(&ledger, 14, 8 * SECOND), "not asked for");
-        ledger.push(PART, true);
-        assert!(!watch.is_late(&ledger, 14, 9 * SECOND));
+        let (mut watch, mut requests) = (CompletionWatch::default(), PostedRequests::default());
+        requests.push(PART, false);
+        assert!(!watch.is_late(&requests, 14, 0));
+        assert!(!watch.is_late(&requests, 14, 8 * SECOND), "not asked for");
+        requests.push(PART, true);
+        assert!(!watch.is_late(&requests, 14, 9 * SECOND));
     }
 
     #[test]
     fn what_is_large_takes_its_time() {
-        let (mut watch, mut ledger) = (CompletionWatch::default(), PostedRequests::default());
+        let (mut watch, mut requests) = (CompletionWatch::default(), PostedRequests::default());
         for _ in 0..256 {
-            ledger.push(PART, true);
+            requests.push(PART, true);
         }
-        assert!(!watch.is_late(&ledger, 14, 0));
-        assert!(!watch.is_late(&ledger, 14, 30 * SECOND));
-        assert!(watch.is_late(&ledger, 14, 40 * SECOND));
+        assert!(!watch.is_late(&requests, 14, 0));
+        assert!(!watch.is_late(&requests, 14, 30 * SECOND));
+        assert!(watch.is_late(&requests, 14, 40 * SECOND));
     }
 }

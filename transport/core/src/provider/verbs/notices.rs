@@ -13,7 +13,7 @@ use super::port::{CallError, PortAttr};
 /// Warnings and port changes, oldest first, until they are taken.
 #[derive(Debug, Default)]
 pub(super) struct VerbsNotices {
-    complaints: VecDeque<String>,
+    warnings: VecDeque<String>,
     changes: VecDeque<PortChange>,
     has_reported_registration: bool,
     has_reported_path: bool,
@@ -24,36 +24,31 @@ pub(super) struct VerbsNotices {
 impl VerbsNotices {
     #[inline(always)]
     pub(super) fn is_empty(&self) -> bool {
-        self.complaints.is_empty() && self.changes.is_empty() && self.remark.is_none()
+        self.warnings.is_empty() && self.changes.is_empty() && self.remark.is_none()
     }
 
     /// Queues a warning; drops it when the queue is full.
-    pub(super) fn complain(&mut self, words: String) {
-        if self.complaints.len() < MOST_COMPLAINTS {
-            self.complaints.push_back(words);
+    pub(super) fn warn(&mut self, message: String) {
+        if self.warnings.len() < MOST_WARNINGS {
+            self.warnings.push_back(message);
         }
     }
 
     /// Queues a warning that memory could not be registered, which makes large messages slow; once per process.
     #[cold]
-    pub(super) fn complain_of_registration(
-        &mut self,
-        error: &CallError,
-        facts: &PortAttr,
-        bytes: u64,
-    ) {
+    pub(super) fn warn_of_registration(&mut self, error: &CallError, facts: &PortAttr, bytes: u64) {
         if std::mem::replace(&mut self.has_reported_registration, true) {
             return;
         }
-        let words = error_text::of_registration(error, facts, bytes, LockedMemory::now());
-        self.complain(format!("{words}; such messages go through buffers"));
+        let message = error_text::of_registration(error, facts, bytes, LockedMemory::now());
+        self.warn(format!("{message}; such messages go through buffers"));
     }
 
     /// Keeps the remark that the path MTU is below the ports', which makes large messages slower; once, since other
     /// paths most likely share the cause.
-    pub(super) fn remark_on_path(&mut self, words: String) {
+    pub(super) fn remark_on_path(&mut self, message: String) {
         if !std::mem::replace(&mut self.has_reported_path, true) {
-            self.remark = Some(words);
+            self.remark = Some(message);
         }
     }
 
@@ -62,7 +57,7 @@ impl VerbsNotices {
     }
 
     pub(super) fn next_complaint(&mut self) -> Option<String> {
-        self.complaints.pop_front()
+        self.warnings.pop_front()
     }
 
     /// Queues a port change.
@@ -80,15 +75,15 @@ impl VerbsNotices {
 
 impl From<Vec<String>> for VerbsNotices {
     /// With warnings from the opening of the ports.
-    fn from(complaints: Vec<String>) -> Self {
+    fn from(warnings: Vec<String>) -> Self {
         Self {
-            complaints: complaints.into(),
+            warnings: warnings.into(),
             ..Self::default()
         }
     }
 }
 
-const MOST_COMPLAINTS: usize = 16;
+const MOST_WARNINGS: usize = 16;
 /// When full, the oldest change is dropped.
 const MOST_CHANGES: usize = 64;
 
@@ -108,13 +103,13 @@ mod tests {
     #[test]
     fn the_oldest_complaints_are_kept() {
         let mut notices = VerbsNotices::from(vec!["0".to_owned()]);
-        for number in 1..=MOST_COMPLAINTS {
-            notices.complain(number.to_string());
+        for number in 1..=MOST_WARNINGS {
+            notices.warn(number.to_string());
         }
         let mut told = Vec::new();
         told.extend(std::iter::from_fn(|| notices.next_complaint()));
-        assert_eq!(told.len(), MOST_COMPLAINTS);
-        assert_eq!((&*told[0], &*told[MOST_COMPLAINTS - 1]), ("0", "15"));
+        assert_eq!(told.len(), MOST_WARNINGS);
+        assert_eq!((&*told[0], &*told[MOST_WARNINGS - 1]), ("0", "15"));
         assert!(notices.is_empty());
     }
 

@@ -25,13 +25,13 @@ use crate::provider::ledger::NetCounts;
 /// A reliable queue pair. It has more than twenty fields: those that a post and a completion read lie side by side.
 #[derive(Debug)]
 pub(super) struct ReliablePair {
-    pub(super) line: PeerPath,
+    pub(super) path: PeerPath,
     /// Serial number of this carrier among all that this process ever made.
     pub(super) made: u32,
     pub(super) end: QueuePairHandle,
     /// First packet sequence number that it sends.
     pub(super) first: u32,
-    pub(super) ledger: PostedRequests,
+    pub(super) requests: PostedRequests,
     /// Number of the poll in which it was used last.
     pub(super) used_at: u64,
     /// Detects that the peer stops acknowledging packets sent over it ([`AckStall`]).
@@ -79,7 +79,7 @@ impl ReliablePair {
 
     /// The oldest posted request that is signaled.
     pub(super) fn awaited(&self) -> Option<(PeerPath, PostedRequest)> {
-        Some((self.line, self.ledger.awaited()?))
+        Some((self.path, self.requests.awaited()?))
     }
 
     /// The end that is sent to the peer, to connect to.
@@ -101,7 +101,7 @@ impl ReliablePair {
         read: Option<Slot>,
     ) -> bool {
         let request = WorkRequest {
-            work: name(index, self.ledger.next()),
+            work: name(index, self.requests.next()),
             operation,
             body,
             signaled: true,
@@ -109,7 +109,7 @@ impl ReliablePair {
         if rail.port.post(self.end, &[request]) != 1 {
             return false;
         }
-        self.ledger.push(PostedRequest::Mark { read }, true);
+        self.requests.push(PostedRequest::Mark { read }, true);
         rail.posted += 1;
         true
     }
@@ -117,13 +117,13 @@ impl ReliablePair {
     /// Whether a broken queue pair may be destroyed (P1). Advances its state by one poll.
     fn has_gone<P: VerbsPort>(&mut self, index: u32, rail: &mut Rail<P>) -> bool {
         match self.life {
-            PairHealth::Broken { marked: false } if self.ledger.unsignaled() != 0 => {
+            PairHealth::Broken { marked: false } if self.requests.unsignaled() != 0 => {
                 let nothing = (WorkOpcode::Send, WorkBody::Inline(&[]));
                 if self.post_mark(index, rail, nothing, None) {
                     self.life = PairHealth::Broken { marked: true };
                 }
             }
-            PairHealth::Broken { .. } if self.ledger.is_empty() => {
+            PairHealth::Broken { .. } if self.requests.is_empty() => {
                 self.life = PairHealth::Silent { polls: 0 };
             }
             PairHealth::Whole | PairHealth::Broken { .. } => {}
@@ -142,7 +142,7 @@ pub(super) struct ReliablePairs {
     all: Vec<Option<ReliablePair>>,
     numbers: CarrierNumbers,
     /// Links whose queue pairs keep failing, with the reasons.
-    troubles: HashMap<PeerPath, LinkFailures>,
+    failures: HashMap<PeerPath, LinkFailures>,
 }
 
 impl ReliablePairs {
@@ -157,8 +157,8 @@ impl ReliablePairs {
     }
 
     /// The path of the queue pair at `index`.
-    pub(super) fn line(&self, index: u32) -> Option<PeerPath> {
-        self.get(index).map(|pair| pair.line)
+    pub(super) fn path(&self, index: u32) -> Option<PeerPath> {
+        self.get(index).map(|pair| pair.path)
     }
 
     /// Whether the packet in a receive buffer can be from this peer.
@@ -168,10 +168,10 @@ impl ReliablePairs {
         source: u32,
         done: &PortCompletion,
         buffer: Slot,
-        sides: &PeerTable,
+        peers: &PeerTable,
         rails: &Rails<P>,
     ) -> bool {
-        let Some(side) = sides.find(source) else {
+        let Some(side) = peers.find(source) else {
             return false;
         };
         if side.is_lost() {
@@ -191,7 +191,7 @@ impl ReliablePairs {
         // A broken queue pair may still deliver packets that arrived before.
         let index = rails[usize::from(rail)].numbers.get(&done.number);
         let pair = index.and_then(|index| self.get(*index));
-        pair.is_some_and(|pair| pair.line.peer == source)
+        pair.is_some_and(|pair| pair.path.peer == source)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &ReliablePair> {
@@ -206,7 +206,7 @@ impl ReliablePairs {
     /// Creates a queue pair for a path; it is not connected yet.
     pub(super) fn make<P: VerbsPort>(
         &mut self,
-        line: PeerPath,
+        path: PeerPath,
         rail: &mut Rail<P>,
         limits: &NetLimits,
         (now_ns, poll): (u64, u64),
@@ -219,11 +219,11 @@ impl ReliablePairs {
         }
         let chance = now_ns.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
         self.all[index] = Some(ReliablePair {
-            line,
+            path,
             made: self.numbers.next(),
             end,
             first: u32::try_from(chance).unwrap_or(0) & NUMBER_MASK,
-            ledger: PostedRequests::default(),
+            requests: PostedRequests::default(),
             used_at: poll,
             ack_stall: AckStall::default(),
             timeout_exp: limits.terms.timeout_exp(),
@@ -244,8 +244,8 @@ impl ReliablePairs {
         rails: &mut Rails<P>,
         (least, now_ns): (u8, u64),
     ) -> Result<(), CallError> {
-        let line = self.line(index);
-        let timeout_exp = least + line.map_or(0, |line| self.extra_timeout(line, now_ns));
+        let path = self.path(index);
+        let timeout_exp = least + path.map_or(0, |path| self.extra_timeout(path, now_ns));
         let Some(pair) = self.get_mut(index) else {
             return Ok(());
         };
@@ -257,7 +257,7 @@ impl ReliablePairs {
             our_first: pair.first,
             timeout_exp,
         };
-        let joined = rails[pair.line.at()].port.connect(pair.end, &remote);
+        let joined = rails[pair.path.at()].port.connect(pair.end, &remote);
         if joined.is_err() {
             self.destroy(index, rails);
         }
@@ -265,28 +265,28 @@ impl ReliablePairs {
     }
 
     /// Exponents to add to the acknowledgement timeout: one for each recent break by exhausted retries, up to a limit.
-    fn extra_timeout(&self, line: PeerPath, now_ns: u64) -> u8 {
-        let troubles = self.troubles.get(&line);
-        let breaks = troubles.map_or(0, |troubles| troubles.unanswered.count(now_ns));
+    fn extra_timeout(&self, path: PeerPath, now_ns: u64) -> u8 {
+        let failures = self.failures.get(&path);
+        let breaks = failures.map_or(0, |failures| failures.unanswered.count(now_ns));
         breaks.min(MOST_EXTRA_TIMEOUT)
     }
 
     /// Records a failed work request: counts it, and marks the link as suspected if the peer may be gone.
-    pub(super) fn judge(
+    pub(super) fn record_failure(
         &mut self,
-        line: PeerPath,
+        path: PeerPath,
         status: WorkStatus,
         now_ns: u64,
-        sides: &mut PeerTable,
+        peers: &mut PeerTable,
         counts: &NetCounts,
     ) {
-        self.count_failure(line, status, now_ns);
+        self.count_failure(path, status, now_ns);
         match status {
             WorkStatus::Flushed => {}
             // Its device has answered.
             WorkStatus::NotReady => counts.not_ready.add(1),
             _ => {
-                if let Some(link) = sides.link(line) {
+                if let Some(link) = peers.link(path) {
                     link.is_suspected = true;
                 }
             }
@@ -294,40 +294,40 @@ impl ReliablePairs {
     }
 
     /// Counts the failure of a queue pair, if its status is one of the two that are counted.
-    fn count_failure(&mut self, line: PeerPath, status: WorkStatus, now_ns: u64) {
-        let troubles = &mut self.troubles;
+    fn count_failure(&mut self, path: PeerPath, status: WorkStatus, now_ns: u64) {
+        let failures = &mut self.failures;
         match status {
-            WorkStatus::NotReady => troubles.entry(line).or_default().not_ready.record(now_ns),
+            WorkStatus::NotReady => failures.entry(path).or_default().not_ready.record(now_ns),
             WorkStatus::RetryExceeded => {
-                troubles.entry(line).or_default().unanswered.record(now_ns)
+                failures.entry(path).or_default().unanswered.record(now_ns)
             }
             _ => {}
         }
     }
 
     /// Number of recent breaks because the peer had no receive buffer.
-    pub(super) fn not_ready(&self, line: PeerPath, now_ns: u64) -> u8 {
-        let troubles = self.troubles.get(&line);
-        troubles.map_or(0, |it| it.not_ready.count(now_ns))
+    pub(super) fn not_ready(&self, path: PeerPath, now_ns: u64) -> u8 {
+        let failures = self.failures.get(&path);
+        failures.map_or(0, |it| it.not_ready.count(now_ns))
     }
 
     /// The path whose connected queue pair was least recently used.
-    pub(super) fn least_recently_used(&self, sides: &PeerTable) -> Option<PeerPath> {
+    pub(super) fn least_recently_used(&self, peers: &PeerTable) -> Option<PeerPath> {
         let is_joined = |pair: &&ReliablePair| {
-            let side = sides.get(pair.line.peer);
-            let link = side.and_then(|side| side.link(pair.line.rail));
+            let side = peers.get(pair.path.peer);
+            let link = side.and_then(|side| side.link(pair.path.rail));
             link.is_some_and(|link| matches!(link.connection.state(), CarrierState::Joined { .. }))
         };
         let pairs = self
             .iter()
             .filter(|pair| is_joined(pair) && pair.is_whole());
-        pairs.min_by_key(|pair| pair.used_at).map(|pair| pair.line)
+        pairs.min_by_key(|pair| pair.used_at).map(|pair| pair.path)
     }
 
     /// Whether a queue pair of this path is broken and not yet destroyed.
-    pub(super) fn is_any_closing(&self, line: PeerPath) -> bool {
+    pub(super) fn is_any_closing(&self, path: PeerPath) -> bool {
         self.iter()
-            .any(|pair| pair.line == line && !pair.is_whole())
+            .any(|pair| pair.path == path && !pair.is_whole())
     }
 
     /// Posts a note over a queue pair. `false`: the send queue is full.
@@ -344,7 +344,7 @@ impl ReliablePairs {
         let Some(pair) = self.get_mut(index) else {
             return false;
         };
-        let at = pair.line.at();
+        let at = pair.path.at();
         let rail = &mut rails[at];
         let inline_bytes = rail.port.facts().inline_bytes as usize;
         let body = sends.body(slot, at, NOTE_BYTES, inline_bytes);
@@ -362,7 +362,7 @@ impl ReliablePairs {
         let Some(pair) = self.get_mut(index) else {
             return true;
         };
-        pair.post_mark(index, &mut rails[pair.line.at()], NOTHING, None)
+        pair.post_mark(index, &mut rails[pair.path.at()], NOTHING, None)
     }
 
     /// Breaks a queue pair, counts it, and owes the peer an acknowledgement: the last one may have been lost with it.
@@ -370,17 +370,17 @@ impl ReliablePairs {
         &mut self,
         index: u32,
         rails: &mut Rails<P>,
-        sides: &mut PeerTable,
+        peers: &mut PeerTable,
         counts: &NetCounts,
     ) {
-        if let Some(line) = self.break_quietly(index, rails, sides) {
+        if let Some(path) = self.break_quietly(index, rails, peers) {
             counts.broken.add(1);
-            let side = sides.of(line.peer);
-            if let Some(link) = side.link_mut(line.rail) {
+            let side = peers.of(path.peer);
+            if let Some(link) = side.link_mut(path.rail) {
                 link.breaks = link.breaks.saturating_add(1);
             }
             side.session.owe_anyway();
-            sides.list_owing(line.peer);
+            peers.list_owing(path.peer);
         }
     }
 
@@ -389,33 +389,33 @@ impl ReliablePairs {
         &mut self,
         index: u32,
         rails: &mut Rails<P>,
-        sides: &mut PeerTable,
+        peers: &mut PeerTable,
     ) -> Option<PeerPath> {
         let pair = self.get_mut(index).filter(|pair| pair.is_whole())?;
         pair.life = PairHealth::Broken { marked: false };
-        let line = pair.line;
-        rails[line.at()].port.fail(pair.end);
-        let side = sides.of(line.peer);
+        let path = pair.path;
+        rails[path.at()].port.fail(pair.end);
+        let side = peers.of(path.peer);
         side.waits_for_last = true;
         side.session.broke(pair.made);
-        if let Some(link) = side.link_mut(line.rail)
+        if let Some(link) = side.link_mut(path.rail)
             && link.connection.end() == Some(index)
         {
             link.connection.apart();
         }
-        sides.list_leaving(line.peer);
-        Some(line)
+        peers.list_leaving(path.peer);
+        Some(path)
     }
 
     /// Advances the broken queue pairs of a peer and destroys those that are done (P1). `true`: some are left.
-    pub(super) fn bury<P: VerbsPort>(&mut self, peer: u32, rails: &mut Rails<P>) -> bool {
+    pub(super) fn reap<P: VerbsPort>(&mut self, peer: u32, rails: &mut Rails<P>) -> bool {
         let mut left = false;
         for index in self.places() {
-            let is_broken = |pair: &&mut ReliablePair| pair.line.peer == peer && !pair.is_whole();
+            let is_broken = |pair: &&mut ReliablePair| pair.path.peer == peer && !pair.is_whole();
             let Some(pair) = self.get_mut(index).filter(is_broken) else {
                 continue;
             };
-            let rail = &mut rails[pair.line.at()];
+            let rail = &mut rails[pair.path.at()];
             if pair.has_gone(index, rail) {
                 self.destroy(index, rails);
             } else {
@@ -429,7 +429,7 @@ impl ReliablePairs {
     pub(super) fn destroy<P: VerbsPort>(&mut self, index: u32, rails: &mut Rails<P>) {
         let place = self.all.get_mut(index as usize);
         if let Some(pair) = place.and_then(Option::take) {
-            let rail = &mut rails[pair.line.at()];
+            let rail = &mut rails[pair.path.at()];
             rail.numbers.remove(&pair.end.number);
             rail.port.destroy(pair.end);
         }
@@ -440,20 +440,20 @@ impl ReliablePairs {
         &mut self,
         index: u32,
         rails: &mut Rails<P>,
-        sides: &mut PeerTable,
+        peers: &mut PeerTable,
     ) -> PostedRequests {
         let pair = self.get_mut(index);
-        let ledger = pair.map(|pair| mem::take(&mut pair.ledger));
-        self.break_quietly(index, rails, sides);
+        let requests = pair.map(|pair| mem::take(&mut pair.requests));
+        self.break_quietly(index, rails, peers);
         // After this the device touches no memory for it.
         self.destroy(index, rails);
-        ledger.unwrap_or_default()
+        requests.unwrap_or_default()
     }
 
     /// Breaks and destroys all.
     pub(super) fn retire<P: VerbsPort>(&mut self, rails: &mut Rails<P>) {
         for pair in self.all.iter_mut().filter_map(Option::take) {
-            let port = &mut rails[pair.line.at()].port;
+            let port = &mut rails[pair.path.at()].port;
             port.fail(pair.end);
             port.destroy(pair.end);
         }
@@ -469,24 +469,24 @@ impl ReliablePairs {
 
     fn is_late(&mut self, index: u32, now_ns: u64) -> bool {
         let pair = self.get_mut(index).filter(|pair| pair.is_whole());
-        pair.is_some_and(|pair| pair.watch.is_late(&pair.ledger, pair.timeout_exp, now_ns))
+        pair.is_some_and(|pair| pair.watch.is_late(&pair.requests, pair.timeout_exp, now_ns))
     }
 
     /// How many times in a row the same packet was the oldest unacknowledged one ([`AckStall`]).
-    pub(super) fn check_ack_stall(&mut self, index: u32, sides: &PeerTable) -> u8 {
+    pub(super) fn check_ack_stall(&mut self, index: u32, peers: &PeerTable) -> u8 {
         let Some(pair) = self.get_mut(index) else {
             return 0;
         };
-        let side = sides.get(pair.line.peer);
+        let side = peers.get(pair.path.peer);
         let side = side.filter(|side| side.pair_for_sends() == Some(index));
         pair.ack_stall
             .look(side.and_then(|side| side.session.awaits_word()))
     }
 
     /// Whether any peer with a queue pair owes an acknowledgement.
-    pub(super) fn is_any_ack_pending(&self, sides: &PeerTable) -> bool {
+    pub(super) fn is_any_ack_pending(&self, peers: &PeerTable) -> bool {
         self.iter().any(|pair| {
-            let side = sides.get(pair.line.peer);
+            let side = peers.get(pair.path.peer);
             side.is_some_and(|side| side.session.awaits_word().is_some())
         })
     }
@@ -518,41 +518,41 @@ mod tests {
     use super::super::rails::one_rail;
     use super::*;
 
-    const LINE: PeerPath = PeerPath { peer: 1, rail: 0 };
+    const PATH: PeerPath = PeerPath { peer: 1, rail: 0 };
     const OTHER: PeerPath = PeerPath { peer: 2, rail: 0 };
 
     fn make(
         pairs: &mut ReliablePairs,
-        line: PeerPath,
+        path: PeerPath,
         rails: &mut Rails<FakePort>,
         poll: u64,
     ) -> u32 {
         let limits = NetLimits::DEFAULT;
-        let made = pairs.make(line, &mut rails[line.at()], &limits, (5, poll));
+        let made = pairs.make(path, &mut rails[path.at()], &limits, (5, poll));
         made.unwrap()
     }
 
     #[test]
     fn a_broken_pair_goes_after_polls_that_find_nothing_and_its_place_is_used_again() {
-        let (mut pairs, mut rails, mut sides) = (
+        let (mut pairs, mut rails, mut peers) = (
             ReliablePairs::default(),
             one_rail(),
             PeerTable::new(0, 3, 7),
         );
-        let index = make(&mut pairs, LINE, &mut rails, 0);
-        assert_eq!((rails.pairs(), pairs.line(index)), (1, Some(LINE)));
-        let broke = pairs.break_quietly(index, &mut rails, &mut sides);
-        assert_eq!(broke, Some(LINE));
-        assert!(sides.of(1).waits_for_last && sides.is_any_leaving());
-        let again = pairs.break_quietly(index, &mut rails, &mut sides);
+        let index = make(&mut pairs, PATH, &mut rails, 0);
+        assert_eq!((rails.pairs(), pairs.path(index)), (1, Some(PATH)));
+        let broke = pairs.break_quietly(index, &mut rails, &mut peers);
+        assert_eq!(broke, Some(PATH));
+        assert!(peers.of(1).waits_for_last && peers.is_any_leaving());
+        let again = pairs.break_quietly(index, &mut rails, &mut peers);
         assert_eq!(again, None, "it is broken once");
-        assert!(!pairs.bury(2, &mut rails), "another peer's");
-        let mut tries = 0;
-        while pairs.bury(1, &mut rails) {
-            tries += 1;
+        assert!(!pairs.reap(2, &mut rails), "another peer's");
+        let mut attempts = 0;
+        while pairs.reap(1, &mut rails) {
+            attempts += 1;
         }
-        assert_eq!(tries, u32::from(SILENT_POLLS) + 1);
-        assert_eq!((rails.pairs(), pairs.line(index)), (0, None));
+        assert_eq!(attempts, u32::from(SILENT_POLLS) + 1);
+        assert_eq!((rails.pairs(), pairs.path(index)), (0, None));
         assert_eq!(make(&mut pairs, OTHER, &mut rails, 0), index);
         assert_eq!(pairs.get(index).map(|pair| pair.made), Some(2));
     }
@@ -561,36 +561,36 @@ mod tests {
     fn what_breaks_in_vain_gets_more_patience_up_to_a_limit() {
         let mut pairs = ReliablePairs::default();
         for breaks in 0..=MOST_EXTRA_TIMEOUT + 2 {
-            assert_eq!(pairs.extra_timeout(LINE, 9), breaks.min(MOST_EXTRA_TIMEOUT));
-            pairs.count_failure(LINE, WorkStatus::RetryExceeded, 9);
+            assert_eq!(pairs.extra_timeout(PATH, 9), breaks.min(MOST_EXTRA_TIMEOUT));
+            pairs.count_failure(PATH, WorkStatus::RetryExceeded, 9);
             pairs.count_failure(OTHER, WorkStatus::NotReady, 9);
             pairs.count_failure(OTHER, WorkStatus::Flushed, 9);
             assert_eq!(pairs.not_ready(OTHER, 9), breaks + 1);
         }
         assert_eq!(
-            (pairs.extra_timeout(OTHER, 9), pairs.not_ready(LINE, 9)),
+            (pairs.extra_timeout(OTHER, 9), pairs.not_ready(PATH, 9)),
             (0, 0)
         );
     }
 
     #[test]
     fn the_one_that_is_given_up_is_joined_and_whole() {
-        let (mut pairs, mut rails, mut sides) = (
+        let (mut pairs, mut rails, mut peers) = (
             ReliablePairs::default(),
             one_rail(),
             PeerTable::new(0, 3, 7),
         );
-        let first = make(&mut pairs, LINE, &mut rails, 1);
+        let first = make(&mut pairs, PATH, &mut rails, 1);
         let second = make(&mut pairs, OTHER, &mut rails, 2);
-        assert_eq!(pairs.least_recently_used(&sides), None, "none is joined");
-        for (line, index) in [(LINE, first), (OTHER, second)] {
-            sides.of(line.peer).main.connection.joined(index, true);
+        assert_eq!(pairs.least_recently_used(&peers), None, "none is joined");
+        for (path, index) in [(PATH, first), (OTHER, second)] {
+            peers.of(path.peer).main.connection.joined(index, true);
         }
-        assert_eq!(pairs.least_recently_used(&sides), Some(LINE));
+        assert_eq!(pairs.least_recently_used(&peers), Some(PATH));
         let counts = NetCounts::default();
-        pairs.break_pair(first, &mut rails, &mut sides, &counts);
-        pairs.break_pair(first, &mut rails, &mut sides, &counts);
-        assert_eq!((counts.broken.get(), sides.of(1).main.breaks), (1, 1));
-        assert_eq!(pairs.least_recently_used(&sides), Some(OTHER));
+        pairs.break_pair(first, &mut rails, &mut peers, &counts);
+        pairs.break_pair(first, &mut rails, &mut peers, &counts);
+        assert_eq!((counts.broken.get(), peers.of(1).main.breaks), (1, 1));
+        assert_eq!(pairs.least_recently_used(&peers), Some(OTHER));
     }
 }

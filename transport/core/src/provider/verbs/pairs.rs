@@ -25,13 +25,13 @@ use super::wire::{self, NOTE_BYTES, PairEnd, Say};
 impl<P: VerbsPort> VerbsLinks<P> {
     /// Requests a queue pair for a path, if one may be made now.
     #[cold]
-    pub(super) fn request_pair(&mut self, line: PeerPath) {
-        if self.destination_of(line).is_none() {
+    pub(super) fn request_pair(&mut self, path: PeerPath) {
+        if self.destination_of(path).is_none() {
             return;
         }
         let now_ns = self.schedule.now_ns;
-        let waits = self.sides.of(line.peer).waits_for_last;
-        let Some(link) = self.sides.link(line) else {
+        let waits = self.peers.of(path.peer).waits_for_last;
+        let Some(link) = self.peers.link(path) else {
             return;
         };
         if waits || !link.connection.may_ask(now_ns) {
@@ -39,27 +39,27 @@ impl<P: VerbsPort> VerbsLinks<P> {
         }
         if link.connection.is_vain() {
             link.connection.in_vain(now_ns);
-            return self.say(line, Say::Ack { asks: true });
+            return self.send_note(path, Say::Ack { asks: true });
         }
         let has_room = self.rails.has_room_for_pair(&self.limits);
         if !has_room {
             self.evict_one();
         }
         // The device has no more queue pairs: stay with datagrams for now.
-        let made = has_room.then(|| self.make_pair(line).ok()).flatten();
+        let made = has_room.then(|| self.make_pair(path).ok()).flatten();
         let Some(index) = made else {
-            if let Some(link) = self.sides.link(line) {
+            if let Some(link) = self.peers.link(path) {
                 link.connection.refused(now_ns + REFUSED_NS);
             }
-            return self.sides.arm(line.peer, self.schedule.now_ns);
+            return self.peers.arm(path.peer, self.schedule.now_ns);
         };
-        self.ask(line, index);
+        self.ask(path, index);
     }
 
-    fn make_pair(&mut self, line: PeerPath) -> Result<u32, CallError> {
+    fn make_pair(&mut self, path: PeerPath) -> Result<u32, CallError> {
         let now = (self.schedule.now_ns, self.schedule.polls());
-        let rail = &mut self.rails[line.at()];
-        self.pairs.make(line, rail, &self.limits, now)
+        let rail = &mut self.rails[path.at()];
+        self.pairs.make(path, rail, &self.limits, now)
     }
 
     /// Connects a queue pair to the peer's, with the peer's MTU; destroys it on failure.
@@ -83,8 +83,8 @@ impl<P: VerbsPort> VerbsLinks<P> {
     }
 
     /// Handles the peer's request for a queue pair.
-    pub(super) fn answer(&mut self, line: PeerPath, attempt: u32, theirs: PairEnd, again: bool) {
-        let Some(link) = self.sides.link(line) else {
+    pub(super) fn answer(&mut self, path: PeerPath, attempt: u32, theirs: PairEnd, again: bool) {
+        let Some(link) = self.peers.link(path) else {
             return;
         };
         let Some(address) = link.address else {
@@ -101,7 +101,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
                 self.break_pair(end)
             }
         }
-        let Some(most) = self.most_packet_bytes(line) else {
+        let Some(most) = self.most_packet_bytes(path) else {
             return;
         };
         let theirs = PairEnd {
@@ -113,33 +113,33 @@ impl<P: VerbsPort> VerbsLinks<P> {
             state,
             CarrierState::Asking { .. } | CarrierState::Answered { .. }
         );
-        let has_place = is_given_up || (again && self.pairs.is_any_closing(line));
+        let has_place = is_given_up || (again && self.pairs.is_any_closing(path));
         if !has_place && !self.rails.has_room_for_pair(&self.limits) {
             self.evict_one();
-            return self.refuse(line, attempt);
+            return self.refuse(path, attempt);
         }
-        let made = self.make_pair(line);
+        let made = self.make_pair(path);
         let Ok(index) = made.and_then(|index| self.connect(index, address, theirs)) else {
-            return self.refuse(line, attempt);
+            return self.refuse(path, attempt);
         };
         let now_ns = self.schedule.now_ns;
-        self.agree(line, theirs.packet_bytes, false);
-        if let Some(link) = self.sides.link(line) {
+        self.agree(path, theirs.packet_bytes, false);
+        if let Some(link) = self.peers.link(path) {
             link.connection.answered(attempt, index, now_ns);
-            self.resend_note(line);
+            self.resend_note(path);
         }
     }
 
-    fn refuse(&mut self, line: PeerPath, attempt: u32) {
-        if let Some(link) = self.sides.link(line) {
+    fn refuse(&mut self, path: PeerPath, attempt: u32) {
+        if let Some(link) = self.peers.link(path) {
             link.connection.refuse(attempt);
-            self.say(line, Say::Refuse { attempt });
+            self.send_note(path, Say::Refuse { attempt });
         }
     }
 
     /// Connects our end, after the peer has connected its own.
-    pub(super) fn join(&mut self, line: PeerPath, theirs: PairEnd) {
-        let Some(link) = self.sides.link(line) else {
+    pub(super) fn join(&mut self, path: PeerPath, theirs: PairEnd) {
+        let Some(link) = self.peers.link(path) else {
             return;
         };
         let (end, address, attempt) = (
@@ -155,66 +155,66 @@ impl<P: VerbsPort> VerbsLinks<P> {
             packet_bytes: theirs.packet_bytes.min(asked_bytes),
             ..theirs
         };
-        self.agree(line, theirs.packet_bytes, true);
+        self.agree(path, theirs.packet_bytes, true);
         if self.connect(index, address, theirs).is_err() {
-            return self.abandon(line);
+            return self.abandon(path);
         }
-        if let Some(link) = self.sides.link(line) {
+        if let Some(link) = self.peers.link(path) {
             link.connection.joined(index, true);
         }
-        self.say(line, Say::Ready { attempt });
-        self.queue_go_on(line.peer);
+        self.send_note(path, Say::Ready { attempt });
+        self.queue_go_on(path.peer);
     }
 
     /// Gives up an end that was made: the peer has no room for it, or ours cannot be connected.
-    pub(super) fn abandon(&mut self, line: PeerPath) {
+    pub(super) fn abandon(&mut self, path: PeerPath) {
         let now_ns = self.schedule.now_ns;
-        let end = self.sides.link(line).and_then(|link| link.connection.end());
+        let end = self.peers.link(path).and_then(|link| link.connection.end());
         if let Some(index) = end {
             self.pairs.destroy(index, &mut self.rails);
         }
-        if let Some(link) = self.sides.link(line) {
+        if let Some(link) = self.peers.link(path) {
             link.connection.refused(now_ns + REFUSED_NS);
         }
-        self.queue_go_on(line.peer);
-        self.sides.arm(line.peer, self.schedule.now_ns);
+        self.queue_go_on(path.peer);
+        self.peers.arm(path.peer, self.schedule.now_ns);
     }
 
     /// Gives up the least recently used queue pair.
     fn evict_one(&mut self) {
-        if let Some(line) = self.pairs.least_recently_used(&self.sides) {
+        if let Some(path) = self.pairs.least_recently_used(&self.peers) {
             self.counts.given_up.add(1);
-            self.sides.leave(line, false);
+            self.peers.leave(path, false);
         }
     }
 
     /// Advances queue pairs that are being closed.
     #[cold]
     pub(super) fn advance_leaving(&mut self) {
-        for peer in self.sides.take_leaving() {
-            self.sides.of(peer).listed_leaving = false;
-            let rails: Vec<u8> = self.sides.of(peer).links().map(|link| link.rail).collect();
+        for peer in self.peers.take_leaving() {
+            self.peers.of(peer).listed_leaving = false;
+            let rails: Vec<u8> = self.peers.of(peer).links().map(|link| link.rail).collect();
             let mut left = false;
             for rail in rails {
                 left |= self.advance_leaving_on(PeerPath { peer, rail });
             }
-            let is_any_broken = self.pairs.bury(peer, &mut self.rails);
-            if !is_any_broken && mem::take(&mut self.sides.of(peer).waits_for_last) {
+            let is_any_broken = self.pairs.reap(peer, &mut self.rails);
+            if !is_any_broken && mem::take(&mut self.peers.of(peer).waits_for_last) {
                 // Requests that waited for it may be posted again; no event announces that.
                 self.schedule.note_activity();
                 self.queue_go_on(peer);
             }
             left |= is_any_broken;
             if left {
-                self.sides.list_leaving(peer);
+                self.peers.list_leaving(peer);
             }
         }
     }
 
     /// Advances a queue pair that is given up: notifies the peer when all its requests have ended. `true`: not yet.
-    fn advance_leaving_on(&mut self, line: PeerPath) -> bool {
+    fn advance_leaving_on(&mut self, path: PeerPath) -> bool {
         let now_ns = self.schedule.now_ns;
-        let state = self.sides.link(line).map(|link| link.connection.state());
+        let state = self.peers.link(path).map(|link| link.connection.state());
         let Some(CarrierState::Leaving {
             end,
             said: false,
@@ -226,31 +226,31 @@ impl<P: VerbsPort> VerbsLinks<P> {
         let Some(pair) = self.pairs.get(end) else {
             return false;
         };
-        let side = self.sides.get(line.peer);
-        let under_way = side.is_some_and(|side| side.session.is_under_way(pair.made));
-        if !pair.ledger.is_empty() || under_way {
-            if pair.ledger.unsignaled() != 0 {
+        let side = self.peers.get(path.peer);
+        let in_flight = side.is_some_and(|side| side.session.is_under_way(pair.made));
+        if !pair.requests.is_empty() || in_flight {
+            if pair.requests.unsignaled() != 0 {
                 self.mark(end);
             }
             return true;
         }
         if heard {
-            self.send_gone(line);
-            self.take_apart(line);
-        } else if let Some(link) = self.sides.link(line) {
+            self.send_gone(path);
+            self.close_pair(path);
+        } else if let Some(link) = self.peers.link(path) {
             link.connection.said(end, now_ns);
-            self.resend_note(line);
+            self.resend_note(path);
         }
         false
     }
 
     /// Breaks a queue pair that neither end uses any more.
-    pub(super) fn take_apart(&mut self, line: PeerPath) {
-        let end = self.sides.link(line).and_then(|link| link.connection.end());
+    pub(super) fn close_pair(&mut self, path: PeerPath) {
+        let end = self.peers.link(path).and_then(|link| link.connection.end());
         if let Some(index) = end {
             self.break_quietly(index);
         }
-        self.queue_go_on(line.peer);
+        self.queue_go_on(path.peer);
     }
 
     /// Retires a work request that succeeded.
@@ -261,7 +261,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
                 if let Some(slot) = read {
                     self.sends.retired(slot);
                 }
-                if let Some(side) = self.sides.get_mut(peer) {
+                if let Some(side) = self.peers.get_mut(peer) {
                     side.mark_alive();
                     side.session.arrived(number, made);
                 }
@@ -281,10 +281,10 @@ impl<P: VerbsPort> VerbsLinks<P> {
     #[cold]
     pub(super) fn take_failed(&mut self, index: u32, number: u32, done: &PortCompletion) {
         while let Some(pair) = self.pairs.get_mut(index)
-            && let Some(posted) = pair.ledger.ended(number.wrapping_sub(1))
+            && let Some(posted) = pair.requests.ended(number.wrapping_sub(1))
         {
             let made = pair.made;
-            self.rails[pair.line.at()].posted -= 1;
+            self.rails[pair.path.at()].posted -= 1;
             match posted {
                 // It had no completion: that it did not fail does not prove it was carried out (W3).
                 PostedRequest::Part { work, bytes, .. } => {
@@ -298,12 +298,12 @@ impl<P: VerbsPort> VerbsLinks<P> {
         let Some(pair) = self.pairs.get_mut(index) else {
             return;
         };
-        let Some(posted) = pair.ledger.failed(number) else {
+        let Some(posted) = pair.requests.failed(number) else {
             return;
         };
-        let line = pair.line;
-        self.rails[line.at()].posted -= 1;
-        self.fail_pair(index, line, &posted, done);
+        let path = pair.path;
+        self.rails[path.at()].posted -= 1;
+        self.fail_pair(index, path, &posted, done);
         if let PostedRequest::Part { work, bytes, .. } = posted {
             self.part_is_back(work, bytes, done.status);
         }
@@ -314,29 +314,29 @@ impl<P: VerbsPort> VerbsLinks<P> {
     fn fail_pair(
         &mut self,
         index: u32,
-        line: PeerPath,
+        path: PeerPath,
         posted: &PostedRequest,
         done: &PortCompletion,
     ) {
         let done = &PortCompletion {
-            status: self.what_it_says(line, done.status),
+            status: self.peer_status(path, done.status),
             ..*done
         };
-        let (now_ns, sides) = (self.schedule.now_ns, &mut self.sides);
+        let (now_ns, peers) = (self.schedule.now_ns, &mut self.peers);
         self.pairs
-            .judge(line, done.status, now_ns, sides, &self.counts);
-        self.complain_of(index, posted, done);
+            .record_failure(path, done.status, now_ns, peers, &self.counts);
+        self.warn_of_failure(index, posted, done);
         self.break_pair(index);
-        self.detour_if_joined(line, done.status);
+        self.detour_if_joined(path, done.status);
     }
 
     /// The status as it concerns the peer. A user-space port answers only while its process makes calls: exhausted
     /// retries mean no more than a missing receive buffer at an adapter, and do not mark the peer as suspected.
-    fn what_it_says(&self, line: PeerPath, status: WorkStatus) -> WorkStatus {
+    fn peer_status(&self, path: PeerPath, status: WorkStatus) -> WorkStatus {
         let link = self
-            .sides
-            .get(line.peer)
-            .and_then(|side| side.link(line.rail));
+            .peers
+            .get(path.peer)
+            .and_then(|side| side.link(path.rail));
         let address = link.and_then(|link| link.address);
         let is_program = address.is_some_and(|address| address.is_program());
         match status {
@@ -346,15 +346,15 @@ impl<P: VerbsPort> VerbsLinks<P> {
     }
 
     /// Reports a failure, unless it is a flush or was reported often.
-    fn complain_of(&mut self, index: u32, posted: &PostedRequest, done: &PortCompletion) {
+    fn warn_of_failure(&mut self, index: u32, posted: &PostedRequest, done: &PortCompletion) {
         let Some(pair) = self.pairs.get(index) else {
             return;
         };
-        let line = pair.line;
+        let path = pair.path;
         let often = match done.status {
             // A process that computes returns no buffers; worth a report only when that lasts.
             WorkStatus::NotReady => {
-                self.pairs.not_ready(line, self.schedule.now_ns) != TOLD_NOT_READY
+                self.pairs.not_ready(path, self.schedule.now_ns) != REPORTED_NOT_READY
             }
             // Most queue pairs recover, and where many break they break for one reason.
             _ => !(self.counts.broken.get() + 1).is_power_of_two(),
@@ -362,27 +362,27 @@ impl<P: VerbsPort> VerbsLinks<P> {
         if !pair.is_whole() || done.status == WorkStatus::Flushed || often {
             return;
         }
-        let what = match posted {
+        let subject = match posted {
             PostedRequest::Part { bytes, .. } => format!("a transfer of {bytes} bytes"),
             PostedRequest::Packet { .. } | PostedRequest::Mark { .. } => "a message".to_owned(),
         };
-        let Some(ends) = self.ends_of(line) else {
+        let Some(ends) = self.ends_of(path) else {
             return;
         };
-        let words = error_text::of_failure(&what, done.status, done.vendor, &ends);
-        self.notices.complain(words);
+        let message = error_text::of_failure(&subject, done.status, done.vendor, &ends);
+        self.notices.warn(message);
     }
 
     /// The two ends of a path, for error messages.
-    pub(super) fn ends_of(&self, line: PeerPath) -> Option<PairEnds<'_>> {
-        let side = self.sides.get(line.peer)?;
-        let link = side.link(line.rail);
+    pub(super) fn ends_of(&self, path: PeerPath) -> Option<PairEnds<'_>> {
+        let side = self.peers.get(path.peer)?;
+        let link = side.link(path.rail);
         Some(PairEnds {
             rank: self.me,
             host: self.hosts.here(),
-            facts: self.rails[line.at()].port.facts(),
-            peer: line.peer,
-            is_of_another_job: self.sides.known().is_of_another_job(line.peer),
+            facts: self.rails[path.at()].port.facts(),
+            peer: path.peer,
+            is_of_another_job: self.peers.known().is_of_another_job(path.peer),
             peer_host: self.hosts.name(side.host),
             address: link.and_then(|link| link.address.as_ref()),
         })
@@ -390,27 +390,27 @@ impl<P: VerbsPort> VerbsLinks<P> {
 
     /// Breaks a queue pair; another is requested, if there is work for it, after its last work request has come back.
     pub(super) fn break_pair(&mut self, index: u32) {
-        let (rails, sides) = (&mut self.rails, &mut self.sides);
-        self.pairs.break_pair(index, rails, sides, &self.counts);
+        let (rails, peers) = (&mut self.rails, &mut self.peers);
+        self.pairs.break_pair(index, rails, peers, &self.counts);
     }
 
     /// Breaks a queue pair without counting it.
     pub(super) fn break_quietly(&mut self, index: u32) {
-        let (rails, sides) = (&mut self.rails, &mut self.sides);
-        self.pairs.break_quietly(index, rails, sides);
+        let (rails, peers) = (&mut self.rails, &mut self.peers);
+        self.pairs.break_quietly(index, rails, peers);
     }
 
     /// Treats the oldest signaled request, whose completion never came, as failed.
     #[cold]
     pub(super) fn forget(&mut self, index: u32) {
-        let Some((line, posted)) = self.pairs.get(index).and_then(ReliablePair::awaited) else {
+        let Some((path, posted)) = self.pairs.get(index).and_then(ReliablePair::awaited) else {
             return;
         };
         let done = PortCompletion {
             status: WorkStatus::Forgotten,
             ..PortCompletion::default()
         };
-        self.fail_pair(index, line, &posted, &done);
+        self.fail_pair(index, path, &posted, &done);
     }
 
     /// Checks all peers for missing acknowledgements, if a check is due ([`AckStall`](session::AckStall)).
@@ -419,14 +419,14 @@ impl<P: VerbsPort> VerbsLinks<P> {
             return;
         }
         for index in self.pairs.places() {
-            match self.pairs.check_ack_stall(index, &self.sides) {
+            match self.pairs.check_ack_stall(index, &self.peers) {
                 0 => {}
                 1 => {
                     self.mark(index);
                 }
                 _ => {
-                    if let Some(line) = self.pairs.line(index) {
-                        self.try_device(line.peer);
+                    if let Some(path) = self.pairs.path(index) {
+                        self.try_device(path.peer);
                     }
                 }
             }
@@ -436,13 +436,13 @@ impl<P: VerbsPort> VerbsLinks<P> {
     /// Destroys the queue pairs of a lost rail, with or without completions; their requests are posted on other rails.
     pub(super) fn forget_pairs(&mut self, rail: usize, is_gone: bool) {
         for index in self.pairs.places() {
-            let line = self.pairs.line(index);
-            if line.is_none_or(|line| line.at() != rail) {
+            let path = self.pairs.path(index);
+            if path.is_none_or(|path| path.at() != rail) {
                 continue;
             }
-            let (rails, sides) = (&mut self.rails, &mut self.sides);
-            let mut ledger = self.pairs.forget(index, rails, sides);
-            while let Some(posted) = ledger.oldest() {
+            let (rails, peers) = (&mut self.rails, &mut self.peers);
+            let mut requests = self.pairs.forget(index, rails, peers);
+            while let Some(posted) = requests.oldest() {
                 self.rails[rail].posted -= 1;
                 if let PostedRequest::Part { work, bytes, .. } = posted {
                     self.part_is_back(work, bytes, WorkStatus::Flushed);
@@ -458,106 +458,106 @@ impl<P: VerbsPort> VerbsLinks<P> {
 
     /// Handles an arrived note. Over a reliable queue pair only acknowledgements are valid.
     #[inline(never)]
-    pub(super) fn hear(&mut self, line: PeerPath, ack: Ack, say: Say, by_datagram: bool) {
+    pub(super) fn take_note(&mut self, path: PeerPath, ack: Ack, say: Say, by_datagram: bool) {
         self.schedule.now_ns = self.rails.clock();
-        let peer = line.peer;
+        let peer = path.peer;
         let now_ns = self.schedule.now_ns;
         let sends = &mut self.sends;
-        let Some(side) = self.sides.get_mut(peer) else {
+        let Some(side) = self.peers.get_mut(peer) else {
             return;
         };
         side.mark_alive();
-        side.last_rail = line.rail;
+        side.last_rail = path.rail;
         side.session
             .acknowledge(ack, now_ns, |slot| sends.release(slot));
-        let mut link = side.link_mut(line.rail);
+        let mut link = side.link_mut(path.rail);
         let last_rail = link.as_mut().filter(|_| by_datagram);
-        let is_back = last_rail.is_some_and(|link| link.heard(now_ns));
+        let is_back = last_rail.is_some_and(|link| link.mark_received(now_ns));
         if let Say::Ack { asks } = say {
             if let Some(link) = link.filter(|_| !by_datagram) {
                 link.connection.was_used();
             }
             if asks {
                 side.session.owe_anyway();
-                self.sides.list_owing(peer);
+                self.peers.list_owing(peer);
             }
         } else if link.is_some() && by_datagram {
-            let is_first = self.sides.known().with(peer).is_first;
-            if let Some(link) = self.sides.link(line) {
+            let is_first = self.peers.known().with(peer).is_first;
+            if let Some(link) = self.peers.link(path) {
                 let todo = link.connection.hear(say, is_first);
-                self.carry_out(line, say, todo);
+                self.carry_out(path, say, todo);
             }
         }
         if is_back {
-            self.sides.arm(peer, now_ns);
+            self.peers.arm(peer, now_ns);
         }
-        if self.sides.of(peer).session.has_unsent() {
-            self.sides.list_unsent(peer);
+        if self.peers.of(peer).session.has_unsent() {
+            self.peers.list_unsent(peer);
         }
     }
 
-    fn carry_out(&mut self, line: PeerPath, say: Say, todo: Do<PairEnd>) {
+    fn carry_out(&mut self, path: PeerPath, say: Say, todo: Do<PairEnd>) {
         match todo {
             Do::Nothing => {}
             Do::Answer { end, again } => {
                 if let Say::Connect { attempt, .. } = say {
-                    self.answer(line, attempt, end, again);
+                    self.answer(path, attempt, end, again);
                 }
             }
-            Do::AnswerAgain => self.resend_note(line),
-            Do::Join { end } => self.join(line, end),
+            Do::AnswerAgain => self.resend_note(path),
+            Do::Join { end } => self.join(path, end),
             Do::ReadyAgain => {
-                if let Some(link) = self.sides.link(line) {
+                if let Some(link) = self.peers.link(path) {
                     let attempt = link.connection.attempt();
-                    self.say(line, Say::Ready { attempt });
+                    self.send_note(path, Say::Ready { attempt });
                 }
             }
             Do::Use => {
-                if let Some(link) = self.sides.link(line) {
+                if let Some(link) = self.peers.link(path) {
                     link.connection.was_used();
                 }
-                self.queue_go_on(line.peer);
+                self.queue_go_on(path.peer);
             }
             Do::Abandon => {
-                if let Some(link) = self.sides.link(line) {
-                    link.path.refused();
+                if let Some(link) = self.peers.link(path) {
+                    link.path_mtu.refused();
                 }
-                self.abandon(line);
+                self.abandon(path);
             }
-            Do::Leave => self.sides.leave(line, true),
+            Do::Leave => self.peers.leave(path, true),
             Do::TakeApart { asked } => {
                 if asked {
-                    self.send_gone(line);
+                    self.send_gone(path);
                 }
-                self.take_apart(line);
+                self.close_pair(path);
             }
-            Do::GoneAgain => self.send_gone(line),
+            Do::GoneAgain => self.send_gone(path),
         }
     }
 
-    pub(super) fn send_gone(&mut self, line: PeerPath) {
-        if let Some(link) = self.sides.link(line) {
+    pub(super) fn send_gone(&mut self, path: PeerPath) {
+        if let Some(link) = self.peers.link(path) {
             let attempt = link.connection.attempt();
             let done = true;
-            self.say(line, Say::GiveUp { attempt, done });
+            self.send_note(path, Say::GiveUp { attempt, done });
         }
     }
 
     /// Repeats a note that had no answer; an answer to a request is repeated a limited number of times only.
-    pub(super) fn resend_or_give_up(&mut self, line: PeerPath, overdue: Overdue) {
-        let state = self.sides.link(line).map(|link| link.connection.state());
+    pub(super) fn resend_or_give_up(&mut self, path: PeerPath, overdue: Overdue) {
+        let state = self.peers.link(path).map(|link| link.connection.state());
         match state {
             Some(CarrierState::Answered { end, .. }) if overdue.tries > MOST_ANSWERS => {
                 self.break_quietly(end);
             }
-            _ if self.detour_if_silent(line, overdue.tries) => {}
-            _ => self.resend_with_echo(line, overdue.tries),
+            _ if self.detour_if_silent(path, overdue.tries) => {}
+            _ => self.resend_with_echo(path, overdue.tries),
         }
     }
 
     /// Sends the note of the present state again.
-    pub(super) fn resend_note(&mut self, line: PeerPath) {
-        let Some(link) = self.sides.link(line) else {
+    pub(super) fn resend_note(&mut self, path: PeerPath) {
+        let Some(link) = self.peers.link(path) else {
             return;
         };
         let (attempt, again) = (link.connection.attempt(), link.breaks != 0);
@@ -583,34 +583,34 @@ impl<P: VerbsPort> VerbsLinks<P> {
             },
             CarrierState::Leaving { .. } | CarrierState::Apart => return,
         };
-        self.say(line, say);
+        self.send_note(path, say);
     }
 
     /// Sends a note. If there is no room for it, it is lost, as on the wire.
-    pub(super) fn say(&mut self, line: PeerPath, say: Say) {
-        let Some(to) = self.destination_of(line) else {
+    pub(super) fn send_note(&mut self, path: PeerPath, say: Say) {
+        let Some(to) = self.destination_of(path) else {
             return;
         };
-        let side = self.sides.of(line.peer);
+        let side = self.peers.of(path.peer);
         let (source, ack) = (side.known_as, side.session.tell());
-        let rail = &self.rails[line.at()];
+        let rail = &self.rails[path.at()];
         if rail.has_moved {
             let note = wire::moved(source, rail.address());
             let note = (&note, NOTE_BYTES);
-            self.rails.send_note(line.rail, to, note, &mut self.sends);
+            self.rails.send_note(path.rail, to, note, &mut self.sends);
         }
-        let bytes = self.note_bytes(line, &say);
+        let bytes = self.note_bytes(path, &say);
         let note = (&wire::note(source, ack, say), bytes);
-        self.rails.send_note(line.rail, to, note, &mut self.sends);
-        self.sides.arm(line.peer, self.schedule.now_ns);
+        self.rails.send_note(path.rail, to, note, &mut self.sends);
+        self.peers.arm(path.peer, self.schedule.now_ns);
     }
 
     /// Requests an acknowledgement over a reliable queue pair; its completion also ends all requests before it.
     pub(super) fn mark(&mut self, index: u32) -> bool {
-        let Some(line) = self.pairs.line(index) else {
+        let Some(path) = self.pairs.path(index) else {
             return false;
         };
-        let side = self.sides.of(line.peer);
+        let side = self.peers.of(path.peer);
         let (source, ack) = (side.known_as, side.session.tell());
         let note = wire::note(source, ack, Say::Ack { asks: true });
         let (sends, rails) = (&mut self.sends, &mut self.rails);
@@ -620,21 +620,21 @@ impl<P: VerbsPort> VerbsLinks<P> {
     /// Sends owed acknowledgements to peers that no packet has acknowledged meanwhile.
     #[cold]
     pub(super) fn send_owed_acks(&mut self) {
-        for peer in self.sides.take_owing() {
-            let side = self.sides.of(peer);
+        for peer in self.peers.take_owing() {
+            let side = self.peers.of(peer);
             side.listed_owing = false;
             let joined = side.pair_for_sends().is_some();
             if side.session.take_owing(joined) {
                 // The main path may be broken by now.
                 let rail = side.last_rail;
-                self.say(PeerPath { peer, rail }, Say::Ack { asks: false });
+                self.send_note(PeerPath { peer, rail }, Say::Ack { asks: false });
             }
         }
     }
 
     /// Posts a zero-byte write behind a read that ended last on its queue pair: its completion proves the read.
     #[inline(never)]
-    pub(super) fn prove(&mut self, index: u32) {
+    pub(super) fn post_proof(&mut self, index: u32) {
         if !self.pairs.post_nothing(index, &mut self.rails) {
             self.break_pair(index);
         }
@@ -643,19 +643,19 @@ impl<P: VerbsPort> VerbsLinks<P> {
     /// Writes zero bytes to a peer: its device answers even while the process computes; without an answer the queue
     /// pair breaks.
     pub(super) fn try_device(&mut self, peer: u32) {
-        let side = self.sides.of(peer);
-        let line = side.line(peer);
+        let side = self.peers.of(peer);
+        let path = side.path(peer);
         let Some(index) = side.pair_for_sends() else {
-            return self.request_pair(line);
+            return self.request_pair(path);
         };
-        if self.rails[line.at()].posted < MOST_POSTED {
+        if self.rails[path.at()].posted < MOST_POSTED {
             self.pairs.post_nothing(index, &mut self.rails);
         }
     }
 }
 
 /// Number of breaks in a row for lack of a receive buffer that is reported.
-const TOLD_NOT_READY: u8 = 3;
+const REPORTED_NOT_READY: u8 = 3;
 /// Delay before the next request after the peer or the device has refused a queue pair.
 const REFUSED_NS: u64 = 100_000_000;
 

@@ -154,7 +154,7 @@ impl VerbsPeer {
 
     /// Its main path; `peer` is its number.
     #[inline(always)]
-    pub(super) fn line(&self, peer: u32) -> PeerPath {
+    pub(super) fn path(&self, peer: u32) -> PeerPath {
         let rail = self.main.rail;
         PeerPath { peer, rail }
     }

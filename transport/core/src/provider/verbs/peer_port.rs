@@ -6,7 +6,7 @@
 use session::{CarrierState, Connection};
 
 use super::address::{LinkLayer, PortAddress};
-use super::path::Path;
+use super::path_mtu::PathMtuProbe;
 use super::port::AddressHandle;
 
 /// A port of a peer, as reached over one rail of this process.
@@ -22,7 +22,7 @@ pub(super) struct PeerPort {
     /// The queue pair, by its index in [`ReliablePairs`](super::pair::ReliablePairs).
     pub(super) connection: Connection<u32>,
     /// The path MTU.
-    pub(super) path: Path,
+    pub(super) path_mtu: PathMtuProbe,
     /// Reads and writes to be posted, oldest first.
     pub(super) waiting: Vec<u32>,
     /// Breaks of its queue pair since the last packet over it.
@@ -40,7 +40,7 @@ impl PeerPort {
             handle: None,
             handle_after_ns: 0,
             connection: Connection::new(),
-            path: Path::default(),
+            path_mtu: PathMtuProbe::default(),
             waiting: Vec::new(),
             breaks: 0,
             is_suspected: false,
@@ -54,9 +54,9 @@ impl PeerPort {
 
     /// Records that a datagram of the peer arrived on this link. `true`: an echo was awaited since the peer seemed not
     /// to poll; the request is repeated soon.
-    pub(super) fn heard(&mut self, now_ns: u64) -> bool {
+    pub(super) fn mark_received(&mut self, now_ns: u64) -> bool {
         self.connection.heard();
-        let is_back = self.path.shows_life() && self.is_asking();
+        let is_back = self.path_mtu.shows_life() && self.is_asking();
         if is_back {
             self.connection.hasten(now_ns);
         }
@@ -66,7 +66,7 @@ impl PeerPort {
     /// MTU to that port, as far as known; `None`: its address is unknown.
     pub(super) fn packet_bytes(&self) -> Option<u32> {
         let port = self.address.map(|address| address.packet_bytes);
-        port.map(|bytes| self.path.limit(bytes))
+        port.map(|bytes| self.path_mtu.limit(bytes))
     }
 }
 

@@ -68,7 +68,7 @@ impl PeerTable {
     }
 
     /// Their numbers.
-    pub(super) fn peers(&self) -> impl Iterator<Item = u32> + use<> {
+    pub(super) fn numbers(&self) -> impl Iterator<Item = u32> + use<> {
         (0..).take(self.all.len())
     }
 
@@ -76,7 +76,7 @@ impl PeerTable {
     #[inline(always)]
     pub(super) fn of(&mut self, peer: u32) -> &mut VerbsPeer {
         let (first, known) = (self.first_packet, &self.known);
-        self.all[peer as usize].get_or_insert_with(|| new_side(first, known, peer))
+        self.all[peer as usize].get_or_insert_with(|| new_peer(first, known, peer))
     }
 
     /// The state of a peer, if it has any.
@@ -105,13 +105,13 @@ impl PeerTable {
 
     /// The link of a path; `None`: the rail does not lead to the peer.
     #[inline(always)]
-    pub(super) fn link(&mut self, line: PeerPath) -> Option<&mut PeerPort> {
-        self.of(line.peer).link_mut(line.rail)
+    pub(super) fn link(&mut self, path: PeerPath) -> Option<&mut PeerPort> {
+        self.of(path.peer).link_mut(path.rail)
     }
 
     /// Whether this is a peer's main path.
-    pub(super) fn is_main(&mut self, line: PeerPath) -> bool {
-        self.of(line.peer).main.rail == line.rail
+    pub(super) fn is_main(&mut self, path: PeerPath) -> bool {
+        self.of(path.peer).main.rail == path.rail
     }
 
     /// The rail for a work with these keys: that of the peer's main link if there is a key for it. `None`: no link has
@@ -136,9 +136,9 @@ impl PeerTable {
     }
 
     /// The peer's rail at the far end of a path.
-    pub(super) fn rail_there(&self, line: PeerPath) -> u8 {
-        let side = self.get(line.peer);
-        let link = side.and_then(|side| side.link(line.rail));
+    pub(super) fn rail_there(&self, path: PeerPath) -> u8 {
+        let side = self.get(path.peer);
+        let link = side.and_then(|side| side.link(path.rail));
         link.map_or(0, |link| link.theirs)
     }
 
@@ -191,12 +191,12 @@ impl PeerTable {
     }
 
     /// Stops sending over a path's queue pair. `heard`: the peer has stopped too.
-    pub(super) fn leave(&mut self, line: PeerPath, heard: bool) {
-        if let Some(link) = self.link(line)
+    pub(super) fn leave(&mut self, path: PeerPath, heard: bool) {
+        if let Some(link) = self.link(path)
             && let Some(index) = link.connection.end()
         {
             link.connection.leave(index, heard);
-            self.list_leaving(line.peer);
+            self.list_leaving(path.peer);
         }
     }
 
@@ -222,7 +222,7 @@ impl PeerTable {
 
     /// Lists all peers that are owed an acknowledgement of even one packet.
     pub(super) fn owe_all(&mut self) {
-        for peer in self.peers() {
+        for peer in self.numbers() {
             let owes = |side: &&mut VerbsPeer| side.session.owed() != 0 && !side.is_lost();
             if let Some(side) = self.get_mut(peer).filter(owes) {
                 side.session.owe_anyway();
@@ -289,16 +289,16 @@ impl PeerTable {
     /// Sets the address of a path; drops the address handle if the address has changed.
     pub(super) fn set_address<P: VerbsPort>(
         &mut self,
-        line: PeerPath,
+        path: PeerPath,
         address: Option<PortAddress>,
         rails: &mut Rails<P>,
     ) {
-        if let Some(link) = self.link(line)
+        if let Some(link) = self.link(path)
             && link.address != address
         {
             link.address = address;
             let handle = link.handle.take();
-            rails[line.at()].retire_handle(handle);
+            rails[path.at()].retire_handle(handle);
         }
     }
 
@@ -306,8 +306,8 @@ impl PeerTable {
     /// needed.
     pub(super) fn drop_handles<P: VerbsPort>(&mut self, at: usize, rails: &mut Rails<P>) {
         let of_rail = |link: &&mut PeerPort| usize::from(link.rail) == at;
-        let sides = self.all.iter_mut().flatten();
-        let links = sides.flat_map(|side| side.links_mut());
+        let peers = self.all.iter_mut().flatten();
+        let links = peers.flat_map(|side| side.links_mut());
         for link in links.filter(of_rail) {
             rails[at].retire_handle(link.handle.take());
         }
@@ -325,7 +325,7 @@ impl PeerTable {
 }
 
 #[cold]
-fn new_side(first_packet: u32, known: &PeerIdentities, peer: u32) -> Box<VerbsPeer> {
+fn new_peer(first_packet: u32, known: &PeerIdentities, peer: u32) -> Box<VerbsPeer> {
     Box::new(VerbsPeer::new(first_packet, known.with(peer).known_as))
 }
 
@@ -335,50 +335,50 @@ mod tests {
 
     #[test]
     fn a_peer_is_on_a_list_once() {
-        let mut sides = PeerTable::new(0, 4, 7);
-        assert!(sides.is_calm());
+        let mut peers = PeerTable::new(0, 4, 7);
+        assert!(peers.is_calm());
         for peer in [2, 1, 2] {
-            sides.list_unsent(peer);
-            sides.list_owing(peer);
+            peers.list_unsent(peer);
+            peers.list_owing(peer);
         }
-        assert!(!sides.is_calm() && sides.is_any_unsent() && !sides.is_any_leaving());
-        assert_eq!(sides.take_unsent(), [2, 1]);
-        sides.list_unsent(2);
-        assert_eq!(sides.take_unsent(), [2], "it may be listed again");
-        assert_eq!(sides.take_owing(), [2, 1]);
-        sides.list_owing(2);
-        assert!(!sides.is_any_owing(), "not before it is told");
-        sides.of(2).listed_owing = false;
-        sides.list_owing(2);
-        assert!(sides.is_any_owing());
+        assert!(!peers.is_calm() && peers.is_any_unsent() && !peers.is_any_leaving());
+        assert_eq!(peers.take_unsent(), [2, 1]);
+        peers.list_unsent(2);
+        assert_eq!(peers.take_unsent(), [2], "it may be listed again");
+        assert_eq!(peers.take_owing(), [2, 1]);
+        peers.list_owing(2);
+        assert!(!peers.is_any_owing(), "not before it is told");
+        peers.of(2).listed_owing = false;
+        peers.list_owing(2);
+        assert!(peers.is_any_owing());
     }
 
     #[test]
     fn who_is_no_peer_is_not_found() {
-        let mut sides = PeerTable::new(0, 2, 7);
-        assert!(sides.find(1).is_none() && sides.find(2).is_none());
-        sides.of(1).packets = 7;
-        assert_eq!(sides.find_mut(1).map(|side| side.packets), Some(7));
-        assert!(sides.find_mut(u32::MAX).is_none());
-        assert!(sides.peers().eq(0..2));
+        let mut peers = PeerTable::new(0, 2, 7);
+        assert!(peers.find(1).is_none() && peers.find(2).is_none());
+        peers.of(1).packets = 7;
+        assert_eq!(peers.find_mut(1).map(|side| side.packets), Some(7));
+        assert!(peers.find_mut(u32::MAX).is_none());
+        assert!(peers.numbers().eq(0..2));
     }
 
     #[test]
     fn timers_run_out_in_their_order_and_only_the_earliest_of_a_peer_is_set() {
-        let mut sides = PeerTable::new(0, 3, 7);
-        sides.arm(0, 5);
-        assert_eq!(sides.deadline_ns(), None, "nothing of it has a deadline");
+        let mut peers = PeerTable::new(0, 3, 7);
+        peers.arm(0, 5);
+        assert_eq!(peers.deadline_ns(), None, "nothing of it has a deadline");
         for (peer, until_ns) in [(1, 900), (2, 300)] {
-            sides.of(peer).main.handle_after_ns = until_ns;
-            sides.await_pair(peer, 5);
-            sides.arm(peer, 6);
+            peers.of(peer).main.handle_after_ns = until_ns;
+            peers.await_pair(peer, 5);
+            peers.arm(peer, 6);
         }
-        assert_eq!(sides.deadline_ns(), Some(300));
-        assert_eq!(sides.next_due(299), None);
+        assert_eq!(peers.deadline_ns(), Some(300));
+        assert_eq!(peers.next_due(299), None);
         assert_eq!(
-            (sides.next_due(900), sides.next_due(900)),
+            (peers.next_due(900), peers.next_due(900)),
             (Some(2), Some(1))
         );
-        assert_eq!(sides.next_due(u64::MAX), None);
+        assert_eq!(peers.next_due(u64::MAX), None);
     }
 }

@@ -16,18 +16,18 @@ use crate::Peer;
 impl<P: VerbsPort> VerbsLinks<P> {
     /// Destination of datagrams for a peer; `None`: its address is not known yet (it is requested then), or no address
     /// handle can be made.
-    pub(super) fn destination_of(&mut self, line: PeerPath) -> Option<DatagramDestination> {
+    pub(super) fn destination_of(&mut self, path: PeerPath) -> Option<DatagramDestination> {
         if self.rails.is_all_lost() {
-            self.lose_with_all(line);
+            self.lose_with_all(path);
             return None;
         }
         let now_ns = self.schedule.now_ns;
-        let key = self.sides.known().with(line.peer).key;
-        let side = self.sides.of(line.peer);
-        let link = side.link_mut(line.rail)?;
+        let key = self.peers.known().with(path.peer).key;
+        let side = self.peers.of(path.peer);
+        let link = side.link_mut(path.rail)?;
         let Some(address) = link.address else {
             if side.ask_address() {
-                self.unresolved.want(line.peer);
+                self.unresolved.want(path.peer);
             }
             return None;
         };
@@ -39,31 +39,31 @@ impl<P: VerbsPort> VerbsLinks<P> {
                 key,
             });
         }
-        if self.rails[line.at()].lost.is_some() {
-            if self.sides.is_main(line) && !self.leave_for_ever(line.peer) {
-                self.lose_with_all(line);
+        if self.rails[path.at()].lost.is_some() {
+            if self.peers.is_main(path) && !self.leave_for_ever(path.peer) {
+                self.lose_with_all(path);
             }
             return None;
         }
-        let link = self.sides.link(line)?;
+        let link = self.peers.link(path)?;
         if now_ns < link.handle_after_ns {
             return None;
         }
-        let mut opened = self.rails[line.at()].port.create_address_handle(&address);
-        if opened.is_err() && self.find_port_again(line.at()) {
+        let mut opened = self.rails[path.at()].port.create_address_handle(&address);
+        if opened.is_err() && self.find_port_again(path.at()) {
             // The port's new address was sent to the peers, which may have made the handle.
-            if let Some(handle) = self.sides.link(line)?.handle {
+            if let Some(handle) = self.peers.link(path)?.handle {
                 return Some(DatagramDestination {
                     handle,
                     number,
                     key,
                 });
             }
-            opened = self.rails[line.at()].port.create_address_handle(&address);
+            opened = self.rails[path.at()].port.create_address_handle(&address);
         }
         match opened {
             Ok(handle) => {
-                self.sides.link(line)?.handle = Some(handle);
+                self.peers.link(path)?.handle = Some(handle);
                 Some(DatagramDestination {
                     handle,
                     number,
@@ -71,7 +71,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
                 })
             }
             Err(error) => {
-                self.handle_failed(line, error);
+                self.handle_failed(path, error);
                 None
             }
         }
@@ -79,20 +79,20 @@ impl<P: VerbsPort> VerbsLinks<P> {
 
     /// No address handle could be created: the port may be down for a while.
     #[cold]
-    fn handle_failed(&mut self, line: PeerPath, error: CallError) {
+    fn handle_failed(&mut self, path: PeerPath, error: CallError) {
         let (now_ns, silence_ns) = (self.schedule.now_ns, self.limits.silence_ns);
-        let peer = line.peer;
-        if let Some(link) = self.sides.link(line) {
+        let peer = path.peer;
+        if let Some(link) = self.peers.link(path) {
             link.handle_after_ns = now_ns + HANDLE_RETRY_NS;
         }
-        if !self.sides.is_main(line) || self.detour(peer, None) {
+        if !self.peers.is_main(path) || self.detour(peer, None) {
             return;
         }
-        let side = self.sides.of(peer);
+        let side = self.peers.of(peer);
         if side.still_silent(now_ns) > silence_ns {
             return self.lose(peer, &format!("there is no way to its address: {error}"));
         }
-        self.sides.arm(peer, self.schedule.now_ns);
+        self.peers.arm(peer, self.schedule.now_ns);
     }
 
     /// Why a peer with this record cannot be reached, as far as the addresses show; `None`: it may be reachable. Both
@@ -124,7 +124,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
             return false;
         }
         let host = self.hosts.number(&String::from_utf8_lossy(host));
-        let is_first = self.sides.known().with(peer.0).is_first;
+        let is_first = self.peers.known().with(peer.0).is_first;
         let table = pair_up(self.rails.published(), &addresses, is_first);
         let links: Vec<PeerPort> = table
             .iter()
@@ -132,7 +132,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
                 PeerPort::new(*ours, *theirs, Some(addresses[usize::from(*theirs)]))
             })
             .collect();
-        let side = self.sides.of(peer.0);
+        let side = self.peers.of(peer.0);
         side.host = host;
         if side.main.address.is_none() {
             // Traffic over a link that does not work detects that by itself.
@@ -143,11 +143,11 @@ impl<P: VerbsPort> VerbsLinks<P> {
         } else {
             for link in links {
                 let (peer, rail) = (peer.0, link.rail);
-                let line = PeerPath { peer, rail };
-                self.sides.set_address(line, link.address, &mut self.rails);
+                let path = PeerPath { peer, rail };
+                self.peers.set_address(path, link.address, &mut self.rails);
             }
         }
-        if let Some(more) = &mut self.sides.of(peer.0).more {
+        if let Some(more) = &mut self.peers.of(peer.0).more {
             more.rates_mbps
                 .iter_mut()
                 .zip(rates)
@@ -158,10 +158,10 @@ impl<P: VerbsPort> VerbsLinks<P> {
 
     /// Records a peer's new address on a path.
     #[cold]
-    pub(super) fn follow(&mut self, line: PeerPath, address: PortAddress) {
-        let side = self.sides.of(line.peer);
+    pub(super) fn follow(&mut self, path: PeerPath, address: PortAddress) {
+        let side = self.peers.of(path.peer);
         side.mark_alive();
-        let Some(link) = side.link_mut(line.rail) else {
+        let Some(link) = side.link_mut(path.rail) else {
             return;
         };
         // The number of the datagram queue pair does not change; otherwise the note is not from this peer.
@@ -174,17 +174,17 @@ impl<P: VerbsPort> VerbsLinks<P> {
         link.address = Some(address);
         link.handle_after_ns = 0;
         let (handle, end) = (link.handle.take(), link.connection.usable());
-        self.rails[line.at()].retire_handle(handle);
+        self.rails[path.at()].retire_handle(handle);
         if let Some(index) = end {
             self.break_pair(index);
         }
-        self.queue_go_on(line.peer);
+        self.queue_go_on(path.peer);
     }
 
     /// A timer of a peer has expired. `true`: packets are to be sent again.
     pub(super) fn time_is_over(&mut self, peer: u32) -> bool {
         let now_ns = self.schedule.now_ns;
-        let side = self.sides.of(peer);
+        let side = self.peers.of(peer);
         if !side.timer_ended(now_ns) {
             return false;
         }
@@ -214,10 +214,10 @@ impl<P: VerbsPort> VerbsLinks<P> {
             self.detour_if_stuck(peer);
             self.counts.overdue.add(1);
         }
-        if self.sides.of(peer).still_wants_room() {
+        if self.peers.of(peer).still_wants_room() {
             self.ask_for_ack(peer);
         }
-        self.sides.arm(peer, self.schedule.now_ns);
+        self.peers.arm(peer, self.schedule.now_ns);
         again
     }
 
@@ -226,17 +226,17 @@ impl<P: VerbsPort> VerbsLinks<P> {
     pub(super) fn ask_for_ack(&mut self, peer: u32) {
         self.schedule.now_ns = self.rails.clock();
         let now_ns = self.schedule.now_ns;
-        let side = self.sides.of(peer);
+        let side = self.peers.of(peer);
         if side.ask_for_room(now_ns) {
-            let line = side.line(peer);
-            self.say(line, Say::Ack { asks: true });
+            let path = side.path(peer);
+            self.send_note(path, Say::Ack { asks: true });
         }
-        self.sides.arm(peer, self.schedule.now_ns);
+        self.peers.arm(peer, self.schedule.now_ns);
     }
 
     /// Gives a peer up: releases its buffers, breaks its queue pairs.
     pub(super) fn lose(&mut self, peer: u32, why: &str) {
-        let side = self.sides.of(peer);
+        let side = self.peers.of(peer);
         if !side.lose(why) {
             return;
         }
@@ -245,7 +245,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
             .filter_map(|link| link.connection.end())
             .collect();
         let (sends, rails) = (&mut self.sends, &mut self.rails);
-        let side = self.sides.get_mut(peer);
+        let side = self.peers.get_mut(peer);
         if let Some(side) = side {
             side.session.forget(
                 |slot| sends.release(slot),
@@ -262,14 +262,14 @@ impl<P: VerbsPort> VerbsLinks<P> {
     }
 
     /// Whether a queue pair for the peer is being made, or could be.
-    pub(super) fn may_get_pair(&mut self, line: PeerPath) -> bool {
-        self.request_pair(line);
-        let waits = self.sides.of(line.peer).waits_for_last;
+    pub(super) fn may_get_pair(&mut self, path: PeerPath) -> bool {
+        self.request_pair(path);
+        let waits = self.peers.of(path.peer).waits_for_last;
         let hopes =
             |link: &mut PeerPort| link.connection.is_alive() || link.address.is_none() || waits;
-        let hopes = self.sides.link(line).is_some_and(hopes);
+        let hopes = self.peers.link(path).is_some_and(hopes);
         if hopes {
-            self.sides.await_pair(line.peer, self.schedule.now_ns);
+            self.peers.await_pair(path.peer, self.schedule.now_ns);
         }
         hopes
     }
@@ -279,7 +279,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
     pub(super) fn detour(&mut self, peer: u32, to: Option<u8>) -> bool {
         let (rails, now_ns) = (&self.rails, self.schedule.now_ns);
         let is_wanted = |link: &PeerPort| to.is_none_or(|rail| rail == link.rail);
-        let side = self.sides.get(peer);
+        let side = self.peers.get(peer);
         let place =
             side.and_then(|side| side.best_other(|it| rails.may_use(it, now_ns) && is_wanted(it)));
         self.take_detour(peer, place)
@@ -291,7 +291,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
             return true;
         }
         let is_there = |link: &PeerPort| self.rails[usize::from(link.rail)].lost.is_none();
-        let side = self.sides.get(peer);
+        let side = self.peers.get(peer);
         let place = side.and_then(|side| side.best_other(is_there));
         self.take_detour(peer, place)
     }
@@ -300,7 +300,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
     fn take_detour(&mut self, peer: u32, place: Option<usize>) -> bool {
         let Some(place) = place else { return false };
         let now_ns = self.schedule.now_ns;
-        let Some(state) = self.sides.of(peer).swap_main(place, now_ns) else {
+        let Some(state) = self.peers.of(peer).swap_main(place, now_ns) else {
             return false;
         };
         self.counts.detours.add(1);
@@ -321,7 +321,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
     /// The peer has not acknowledged anything for some time.
     pub(super) fn detour_if_stuck(&mut self, peer: u32) {
         let now_ns = self.schedule.now_ns;
-        let side = self.sides.of(peer);
+        let side = self.peers.of(peer);
         let more = side.more.as_ref();
         if more.is_none_or(|more| now_ns < more.moves_after_ns) {
             return;
@@ -337,50 +337,50 @@ impl<P: VerbsPort> VerbsLinks<P> {
     }
 
     /// Nobody has answered on this line for some time. `true`: it is left alone.
-    pub(super) fn detour_if_silent(&mut self, line: PeerPath, tries: u8) -> bool {
-        if tries < MANY_TRIES {
+    pub(super) fn detour_if_silent(&mut self, path: PeerPath, attempts: u8) -> bool {
+        if attempts < MANY_TRIES {
             return false;
         }
         let now_ns = self.schedule.now_ns;
-        let side = self.sides.of(line.peer);
+        let side = self.peers.of(path.peer);
         let Some(more) = &side.more else { return false };
-        if side.main.rail != line.rail {
+        if side.main.rail != path.rail {
             let asks = |link: &mut PeerPort| {
                 matches!(link.connection.state(), CarrierState::Asking { .. })
             };
-            let is_vain = self.sides.link(line).is_some_and(asks);
+            let is_vain = self.peers.link(path).is_some_and(asks);
             if is_vain {
-                self.abandon(line);
+                self.abandon(path);
             }
-            if let Some(link) = self.sides.link(line).filter(|_| is_vain) {
+            if let Some(link) = self.peers.link(path).filter(|_| is_vain) {
                 link.connection.in_vain(now_ns);
             }
             return is_vain;
         }
-        now_ns >= more.moves_after_ns && self.detour(line.peer, None)
+        now_ns >= more.moves_after_ns && self.detour(path.peer, None)
     }
 
     /// A work request has failed and broken its queue pair: moves to another rail that is connected, if the path is the
     /// cause.
-    pub(super) fn detour_if_joined(&mut self, line: PeerPath, status: WorkStatus) {
+    pub(super) fn detour_if_joined(&mut self, path: PeerPath, status: WorkStatus) {
         let is_path_error = matches!(
             status,
             WorkStatus::RetryExceeded | WorkStatus::Forgotten | WorkStatus::Other(_)
         );
-        let side = self.sides.of(line.peer);
+        let side = self.peers.of(path.peer);
         let mut others = side.others().iter();
         if is_path_error
-            && side.main.rail == line.rail
+            && side.main.rail == path.rail
             && others.any(|link| link.connection.usable().is_some())
         {
-            self.detour(line.peer, None);
+            self.detour(path.peer, None);
         }
     }
 
     /// A rail is down: moves its traffic to other rails, where there are any.
     pub(super) fn leave_rail(&mut self, rail: u8) {
-        for peer in self.sides.peers() {
-            let Some(side) = self.sides.get(peer).filter(|side| !side.is_lost()) else {
+        for peer in self.peers.numbers() {
+            let Some(side) = self.peers.get(peer).filter(|side| !side.is_lost()) else {
                 continue;
             };
             let (rails, now_ns) = (&self.rails, self.schedule.now_ns);

@@ -6,7 +6,7 @@ use session::Slot;
 
 use super::NetLimits;
 use super::memory::RegisteredBlock;
-use super::path::{MORE_BYTES, MOST_NOTE_BYTES};
+use super::path_mtu::{MORE_BYTES, MOST_NOTE_BYTES};
 use super::port::{CallError, GRH_BYTES, Receives, RegionAccess, Sge, VerbsPort, WorkBody};
 use super::posted::PostedRequest;
 use super::rail::{RAIL_SHIFT, Rail};

@@ -103,16 +103,16 @@ impl PostedRequests {
     /// for [`ended`](Self::ended), and whether a request must be posted behind `number`: it is an unreliable read, and
     /// no later completion is pending to prove it.
     #[inline(always)]
-    pub(super) fn told(&mut self, number: u32) -> (u32, bool) {
+    pub(super) fn completed(&mut self, number: u32) -> (u32, bool) {
         let far = number.wrapping_sub(self.first) as usize;
         match self.posted.get(far) {
-            Some(PostedRequest::Part { unproven: true, .. }) => self.doubt(number, far),
+            Some(PostedRequest::Part { unproven: true, .. }) => self.withhold(number, far),
             _ => (number, false),
         }
     }
 
     #[inline(never)]
-    fn doubt(&mut self, number: u32, far: usize) -> (u32, bool) {
+    fn withhold(&mut self, number: u32, far: usize) -> (u32, bool) {
         let behind = u32::try_from(self.posted.len() - far - 1).unwrap_or(u32::MAX);
         let is_last = self.unsignaled >= behind;
         if is_last {
@@ -172,44 +172,48 @@ mod tests {
             number: 7,
             read: None,
         };
-        let mut ledger = PostedRequests::default();
+        let mut requests = PostedRequests::default();
         for work in 0..2 {
-            ledger.push(part(work, true), true);
+            requests.push(part(work, true), true);
         }
-        ledger.push(PACKET, false);
-        assert!(ledger.has_unproven());
-        assert_eq!(ledger.told(0), (u32::MAX, false), "another is behind it");
-        assert_eq!(ledger.ended(u32::MAX), None);
-        assert_eq!(ledger.told(1), (0, true), "nothing asks behind it");
-        assert_eq!(ledger.ended(0), Some(part(0, true)));
-        assert_eq!(ledger.ended(0), None);
-        assert_eq!(ledger.unsignaled(), 2, "the part and the packet");
-        assert_eq!(ledger.awaited(), None);
-        ledger.push(PostedRequest::Mark { read: None }, true);
-        assert_eq!(ledger.awaited(), Some(part(1, true)));
-        assert_eq!(ledger.told(3), (3, false), "a mark is believed");
-        let ended: Vec<_> = std::iter::from_fn(|| ledger.ended(3)).collect();
+        requests.push(PACKET, false);
+        assert!(requests.has_unproven());
+        assert_eq!(
+            requests.completed(0),
+            (u32::MAX, false),
+            "another is behind it"
+        );
+        assert_eq!(requests.ended(u32::MAX), None);
+        assert_eq!(requests.completed(1), (0, true), "nothing asks behind it");
+        assert_eq!(requests.ended(0), Some(part(0, true)));
+        assert_eq!(requests.ended(0), None);
+        assert_eq!(requests.unsignaled(), 2, "the part and the packet");
+        assert_eq!(requests.awaited(), None);
+        requests.push(PostedRequest::Mark { read: None }, true);
+        assert_eq!(requests.awaited(), Some(part(1, true)));
+        assert_eq!(requests.completed(3), (3, false), "a mark is believed");
+        let ended: Vec<_> = std::iter::from_fn(|| requests.ended(3)).collect();
         assert_eq!(ended[..2], [part(1, true), PACKET]);
-        assert!(ledger.is_empty() && !ledger.has_unproven());
+        assert!(requests.is_empty() && !requests.has_unproven());
     }
 
     #[test]
     fn one_completion_ends_all_before_it() {
-        let mut ledger = PostedRequests::default();
+        let mut requests = PostedRequests::default();
         for work in 0..4 {
-            ledger.push(part(work, false), work == 2);
+            requests.push(part(work, false), work == 2);
         }
-        assert_eq!((ledger.next(), ledger.unsignaled()), (4, 1));
+        assert_eq!((requests.next(), requests.unsignaled()), (4, 1));
         let mut ended = Vec::new();
-        while let Some(posted) = ledger.ended(2) {
+        while let Some(posted) = requests.ended(2) {
             ended.push(posted);
         }
         assert_eq!(ended.len(), 3);
-        assert_eq!(ledger.len(), 1);
-        assert_eq!(ledger.ended(2), None, "once");
-        assert_eq!(ledger.ended(77), None, "never posted");
-        assert_eq!(ledger.failed(3), Some(part(3, false)));
-        assert!(ledger.is_empty());
-        assert_eq!(ledger.unsignaled(), 0);
+        assert_eq!(requests.len(), 1);
+        assert_eq!(requests.ended(2), None, "once");
+        assert_eq!(requests.ended(77), None, "never posted");
+        assert_eq!(requests.failed(3), Some(part(3, false)));
+        assert!(requests.is_empty());
+        assert_eq!(requests.unsignaled(), 0);
     }
 }

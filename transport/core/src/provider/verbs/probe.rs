@@ -1,36 +1,36 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Exchange of the messages of path MTU discovery while a queue pair is made: requests and answers padded to the MTU,
-//! and echoes where no answer comes. [`Path`](super::path::Path) decides what follows from them.
+//! and echoes where no answer comes. [`PathMtuProbe`](super::path_mtu::PathMtuProbe) decides what follows from them.
 
 use session::CarrierState;
 
 use super::error_text;
 use super::links::VerbsLinks;
-use super::path::{Miss, filled_bytes};
+use super::path_mtu::{Miss, filled_bytes};
 use super::port::VerbsPort;
 use super::rail::PeerPath;
 use super::wire::{self, NOTE_BYTES, Say};
 
 impl<P: VerbsPort> VerbsLinks<P> {
     /// Largest MTU of a queue pair, as far as its two ports allow; `None`: the peer's address is unknown.
-    pub(super) fn most_packet_bytes(&mut self, line: PeerPath) -> Option<u32> {
-        let ours = self.rails[line.at()].packet_bytes();
-        let theirs = self.sides.link(line)?.address?.packet_bytes;
+    pub(super) fn most_packet_bytes(&mut self, path: PeerPath) -> Option<u32> {
+        let ours = self.rails[path.at()].packet_bytes();
+        let theirs = self.peers.link(path)?.address?.packet_bytes;
         Some(ours.min(theirs))
     }
 
     /// Requests a queue pair for a local end, with the path MTU found before, if any was.
-    pub(super) fn ask(&mut self, line: PeerPath, end: u32) {
+    pub(super) fn ask(&mut self, path: PeerPath, end: u32) {
         let now_ns = self.schedule.now_ns;
-        let most = self.most_packet_bytes(line);
-        if let (Some(link), Some(most)) = (self.sides.link(line), most) {
-            let again = link.path.begin(most, now_ns);
-            let wants_echo = again && link.path.may_shrink();
+        let most = self.most_packet_bytes(path);
+        if let (Some(link), Some(most)) = (self.peers.link(path), most) {
+            let again = link.path_mtu.begin(most, now_ns);
+            let wants_echo = again && link.path_mtu.may_shrink();
             link.connection.ask(end, now_ns);
             let has_room = self.has_for_long_note();
-            self.resend_note(line);
+            self.resend_note(path);
             if wants_echo && has_room {
-                self.request_echo(line, false);
+                self.request_echo(path, false);
             }
         }
     }
@@ -43,58 +43,58 @@ impl<P: VerbsPort> VerbsLinks<P> {
 
     /// Repeats the last note, which had no answer. A request is followed by an echo, and after some tries an echo is
     /// sent alone: a peer that computes does not find many long notes to process.
-    pub(super) fn resend_with_echo(&mut self, line: PeerPath, tries: u8) {
-        let Some(link) = self.sides.link(line) else {
+    pub(super) fn resend_with_echo(&mut self, path: PeerPath, attempts: u8) {
+        let Some(link) = self.peers.link(path) else {
             return;
         };
-        let wants_echo = link.is_asking() && link.path.may_shrink();
-        let alone = wants_echo && tries > LONG_ASKS;
+        let wants_echo = link.is_asking() && link.path_mtu.may_shrink();
+        let alone = wants_echo && attempts > LONG_ASKS;
         let has_room = alone || self.has_for_long_note();
         if !alone {
-            self.resend_note(line);
+            self.resend_note(path);
         }
         if wants_echo && has_room {
-            self.request_echo(line, alone);
+            self.request_echo(path, alone);
         }
     }
 
-    fn request_echo(&mut self, line: PeerPath, alone: bool) {
-        let Some(link) = self.sides.link(line) else {
+    fn request_echo(&mut self, path: PeerPath, alone: bool) {
+        let Some(link) = self.peers.link(path) else {
             return;
         };
-        link.path.awaits_echo(alone);
+        link.path_mtu.awaits_echo(alone);
         let attempt = link.connection.attempt();
-        self.send_echo(line, attempt, true);
+        self.send_echo(path, attempt, true);
     }
 
-    fn send_echo(&mut self, line: PeerPath, attempt: u32, asks: bool) {
-        let Some(to) = self.destination_of(line) else {
+    fn send_echo(&mut self, path: PeerPath, attempt: u32, asks: bool) {
+        let Some(to) = self.destination_of(path) else {
             return;
         };
-        let source = self.sides.of(line.peer).known_as;
+        let source = self.peers.of(path.peer).known_as;
         let note = wire::echo(source, attempt, asks);
         let sends = &mut self.sends;
         self.rails
-            .send_note(line.rail, to, (&note, NOTE_BYTES), sends);
-        self.sides.arm(line.peer, self.schedule.now_ns);
+            .send_note(path.rail, to, (&note, NOTE_BYTES), sends);
+        self.peers.arm(path.peer, self.schedule.now_ns);
     }
 
     /// Handles an echo: a request to send it back, or a reply.
     #[inline(never)]
-    pub(super) fn take_echo(&mut self, line: PeerPath, attempt: u32, asks: bool) {
+    pub(super) fn take_echo(&mut self, path: PeerPath, attempt: u32, asks: bool) {
         self.schedule.now_ns = self.rails.clock();
         let now_ns = self.schedule.now_ns;
         let has_room = self.has_for_long_note();
-        let Some(side) = self.sides.get_mut(line.peer) else {
+        let Some(side) = self.peers.get_mut(path.peer) else {
             return;
         };
         side.mark_alive();
-        side.last_rail = line.rail;
-        let link = side.link_mut(line.rail);
-        if link.is_some_and(|link| link.heard(now_ns)) {
-            self.sides.arm(line.peer, now_ns);
+        side.last_rail = path.rail;
+        let link = side.link_mut(path.rail);
+        if link.is_some_and(|link| link.mark_received(now_ns)) {
+            self.peers.arm(path.peer, now_ns);
         }
-        let Some(link) = self.sides.link(line) else {
+        let Some(link) = self.peers.link(path) else {
             return;
         };
         if asks {
@@ -103,7 +103,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
             let newest = link.connection.attempt();
             let is_old = is_newer(newest, attempt);
             if has_room && !(is_old && link.is_asking()) {
-                self.send_echo(line, if is_old { newest } else { attempt }, false);
+                self.send_echo(path, if is_old { newest } else { attempt }, false);
             }
             return;
         }
@@ -115,58 +115,58 @@ impl<P: VerbsPort> VerbsLinks<P> {
             // There were later attempts, unknown to this process.
             link.connection.refuse(attempt);
             link.connection.ask(end, now_ns);
-            return self.resend_with_echo(line, 0);
+            return self.resend_with_echo(path, 0);
         }
         if attempt != newest {
             return;
         }
-        match link.path.echo(now_ns) {
+        match link.path_mtu.echo(now_ns) {
             Miss::Late => {}
             Miss::Again { after_ns } => {
                 link.connection.hasten(now_ns + after_ns);
-                self.sides.arm(line.peer, now_ns);
+                self.peers.arm(path.peer, now_ns);
             }
             Miss::Less => {
                 // A new attempt: the peer may have connected an end with the larger MTU already.
                 link.connection.ask(end, now_ns);
-                self.resend_with_echo(line, 0);
+                self.resend_with_echo(path, 0);
             }
         }
     }
 
     /// Records the MTU of a queue pair; `asked`: this process has requested it.
-    pub(super) fn agree(&mut self, line: PeerPath, packet_bytes: u32, asked: bool) {
+    pub(super) fn agree(&mut self, path: PeerPath, packet_bytes: u32, asked: bool) {
         let now_ns = self.schedule.now_ns;
-        let most = self.most_packet_bytes(line);
-        let (Some(link), Some(most)) = (self.sides.link(line), most) else {
+        let most = self.most_packet_bytes(path);
+        let (Some(link), Some(most)) = (self.peers.link(path), most) else {
             return;
         };
-        let is_news = asked && packet_bytes < most && link.path.is_doubted();
-        link.path.agree(packet_bytes, most, now_ns);
-        if is_news {
+        let is_new = asked && packet_bytes < most && link.path_mtu.is_doubted();
+        link.path_mtu.agree(packet_bytes, most, now_ns);
+        if is_new {
             self.counts.narrow.add(1);
-            self.report_path_mtu(line, packet_bytes, most);
+            self.report_path_mtu(path, packet_bytes, most);
         }
     }
 
     /// Reports once that the path MTU is below that of both ports.
     #[cold]
-    fn report_path_mtu(&mut self, line: PeerPath, packet_bytes: u32, most: u32) {
-        let Some(ends) = self.ends_of(line) else {
+    fn report_path_mtu(&mut self, path: PeerPath, packet_bytes: u32, most: u32) {
+        let Some(ends) = self.ends_of(path) else {
             return;
         };
-        let words = error_text::of_narrow_path(packet_bytes, most, &ends);
-        self.notices.remark_on_path(words);
+        let message = error_text::of_narrow_path(packet_bytes, most, &ends);
+        self.notices.remark_on_path(message);
     }
 
     /// Length of a note on a path, in bytes: padded if it names a queue pair.
-    pub(super) fn note_bytes(&self, line: PeerPath, say: &Say) -> usize {
+    pub(super) fn note_bytes(&self, path: PeerPath, say: &Say) -> usize {
         let (Say::Connect { end, .. } | Say::Accept { end, .. }) = say else {
             return NOTE_BYTES;
         };
-        let ours = self.rails[line.at()].address();
-        let side = self.sides.get(line.peer);
-        let theirs = side.and_then(|side| side.link(line.rail)?.address);
+        let ours = self.rails[path.at()].address();
+        let side = self.peers.get(path.peer);
+        let theirs = side.and_then(|side| side.link(path.rail)?.address);
         theirs.map_or(NOTE_BYTES, |theirs| {
             filled_bytes(end.packet_bytes, &ours, &theirs)
         })
@@ -233,14 +233,14 @@ mod tests {
     #[test]
     fn an_ask_that_is_older_than_what_the_peer_knows_of_costs_no_size() {
         let (net, mut both) = two();
-        let line = PeerPath { peer: 0, rail: 0 };
+        let path = PeerPath { peer: 0, rail: 0 };
         // It has requested that often, and no request arrived.
-        let link = both[1].streams.links.sides.link(line).unwrap();
+        let link = both[1].streams.links.peers.link(path).unwrap();
         link.connection.refuse(9);
         both[0].post_send(Peer(1), HEAD, &[5; 40]).unwrap();
         until_joined(&net, &mut both);
-        let line = PeerPath { peer: 1, rail: 0 };
-        let link = both[0].streams.links.sides.link(line).unwrap();
+        let path = PeerPath { peer: 1, rail: 0 };
+        let link = both[0].streams.links.peers.link(path).unwrap();
         assert_eq!(link.connection.attempt(), 10);
         assert_eq!(link.packet_bytes(), Some(4096));
         assert_eq!(both[0].counts().narrow.get(), 0);
@@ -251,15 +251,15 @@ mod tests {
         let (net, mut both) = two();
         both[0].post_send(Peer(1), HEAD, &[5; 40]).unwrap();
         let mut completions = Completions::new();
-        let line = PeerPath { peer: 1, rail: 0 };
+        let path = PeerPath { peer: 1, rail: 0 };
         // It computes: after some requests there are echoes alone, at growing intervals.
         while net.now_ns() < 1_000_000_000 {
             both[0].poll(&mut completions);
             net.advance_until(net.now_ns() + 1_000_000);
         }
         let links = &mut both[0].streams.links;
-        links.take_echo(line, 0, true);
-        let link = links.sides.link(line).unwrap();
+        links.take_echo(path, 0, true);
+        let link = links.peers.link(path).unwrap();
         let soon_ns = net.now_ns() + 2_000_000;
         assert!(
             link.connection

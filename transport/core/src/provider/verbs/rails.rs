@@ -44,7 +44,7 @@ pub(super) struct Opened<P: VerbsPort> {
     pub(super) rails: Rails<P>,
     pub(super) sends: SendPool,
     /// Warnings for the user.
-    pub(super) words: Vec<String>,
+    pub(super) warnings: Vec<String>,
 }
 
 impl<P: VerbsPort> Deref for Rails<P> {
@@ -313,14 +313,14 @@ pub(super) fn open_all<P: VerbsPort>(
     limits: &NetLimits,
 ) -> Result<Opened<P>, CallError> {
     let mut rails: Vec<Rail<P>> = Vec::new();
-    let mut words = Vec::new();
+    let mut warnings = Vec::new();
     for port in ports.into_iter().take(MOST_RAILS) {
         let facts = port.facts().clone();
         let at = u8::try_from(rails.len()).unwrap_or(u8::MAX);
         match Rail::open(at, port, limits) {
             Ok(rail) => rails.push(rail),
             Err(error) if rails.is_empty() => return Err(error),
-            Err(error) => words.push(left_out(&error, &facts)),
+            Err(error) => warnings.push(left_out(&error, &facts)),
         }
     }
     loop {
@@ -330,13 +330,13 @@ pub(super) fn open_all<P: VerbsPort>(
             return Ok(Opened {
                 rails,
                 sends,
-                words,
+                warnings,
             });
         };
         sends.retire(&mut rails);
         match rails.pop().filter(|_| !rails.is_empty()) {
             Some(mut last) => {
-                words.push(left_out(&error, last.port.facts()));
+                warnings.push(left_out(&error, last.port.facts()));
                 last.receives.retire(&mut last.port);
             }
             None => return Err(error),

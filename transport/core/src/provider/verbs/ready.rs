@@ -41,7 +41,7 @@ impl Ready {
 
     /// Appends a completion to the caller's array, or queues it if the array is full.
     #[inline(always)]
-    pub(super) fn tell(&mut self, completion: Completion, completions: &mut Completions) {
+    pub(super) fn deliver(&mut self, completion: Completion, completions: &mut Completions) {
         if completions.is_full() {
             self.completions.push_back(completion);
         } else {
@@ -142,7 +142,7 @@ mod tests {
         let (mut ready, mut completions) = (Ready::new(), Completions::new());
         let most = u32::try_from(Completions::CAPACITY).unwrap();
         for peer in 0..=most {
-            ready.tell(lost(peer), &mut completions);
+            ready.deliver(lost(peer), &mut completions);
         }
         assert!(completions.is_full());
         assert_eq!(told(&mut ready), [most]);

@@ -232,7 +232,7 @@ impl RegionRegistry {
         if let Some(lease) = work.lease.as_mut().filter(|_| is_done) {
             self.arrivals.copy_to(&bounce, lease);
         }
-        if work.under_way == 0 {
+        if work.in_flight == 0 {
             self.arrivals.give_back(bounce);
         }
     }

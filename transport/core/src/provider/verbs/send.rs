@@ -19,7 +19,7 @@ use crate::{Full, Head};
 impl<P: VerbsPort> VerbsStreams<P> {
     /// Posts a send that does not take the fast path.
     pub(super) fn post(&mut self, to: u32, head: Head, body: &[u8]) -> Result<(), Full> {
-        let side = self.links.sides.of(to);
+        let side = self.links.peers.of(to);
         if side.is_lost() {
             // The caller has been notified; the packet will never be received.
             return Ok(());
@@ -29,7 +29,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
             self.links.ask_for_ack(to);
             return Err(Full);
         }
-        let side = self.links.sides.of(to);
+        let side = self.links.peers.of(to);
         side.packets = side.packets.saturating_add(1);
         let (begins, whole) = match side.pair_for_sends() {
             Some(_) => (true, true),
@@ -44,7 +44,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
             self.keep_parts(to, head, body)?;
         }
         if is_large {
-            self.links.sides.of(to).session.lend();
+            self.links.peers.of(to).session.lend();
         }
         self.links.counts.sends.add(1);
         self.flush(to);
@@ -55,7 +55,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
     /// `false`: nothing was done.
     #[inline(always)]
     pub(super) fn send_straight(&mut self, to: u32, head: Head, body: &[u8]) -> bool {
-        let Some(side) = self.links.sides.get_mut(to) else {
+        let Some(side) = self.links.peers.get_mut(to) else {
             return false;
         };
         let Some(index) = side.pair_for_more() else {
@@ -65,10 +65,10 @@ impl<P: VerbsPort> VerbsStreams<P> {
             return false;
         };
         let bytes = HEADER_BYTES + body.len();
-        let rail = &mut self.links.rails[pair.line.at()];
+        let rail = &mut self.links.rails[pair.path.at()];
         let facts = rail.port.facts();
         let (room, inline) = (facts.depth as usize, facts.inline_bytes as usize);
-        let is_full = pair.ledger.len() + self.links.limits.signal_every as usize >= room
+        let is_full = pair.requests.len() + self.links.limits.signal_every as usize >= room
             || rail.posted >= MOST_POSTED / 2
             || side.session.room() == 0;
         if is_full || bytes > inline {
@@ -87,8 +87,8 @@ impl<P: VerbsPort> VerbsStreams<P> {
             word: head.word,
         };
         let place = fill(&mut self.links.sends, slot, &packet, body);
-        let signaled = pair.ledger.unsignaled() + 1 >= self.links.limits.signal_every;
-        let work = name(index, pair.ledger.next());
+        let signaled = pair.requests.unsignaled() + 1 >= self.links.limits.signal_every;
+        let work = name(index, pair.requests.next());
         if !rail.port.post_inline(pair.end, work, place, signaled) {
             self.links.sends.release(slot);
             return false;
@@ -99,7 +99,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
             number: packet.number,
             read: None,
         };
-        pair.ledger.push(posted, signaled);
+        pair.requests.push(posted, signaled);
         pair.used_at = self.links.schedule.polls();
         rail.posted += 1;
         self.links.counts.packets.add(1);
@@ -115,7 +115,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
     #[inline(always)]
     pub(super) fn keep(&mut self, to: u32, head: Head, parts: u8, body: &[u8]) -> Result<(), Full> {
         let bytes = HEADER_BYTES + body.len();
-        let side = self.links.sides.get_mut(to).ok_or(Full)?;
+        let side = self.links.peers.get_mut(to).ok_or(Full)?;
         if side.session.room() == 0 {
             self.links.ask_for_ack(to);
             return Err(Full);
@@ -141,13 +141,13 @@ impl<P: VerbsPort> VerbsStreams<P> {
     /// Keeps a frame as several packets for datagrams; all or none.
     #[cold]
     fn keep_parts(&mut self, to: u32, head: Head, body: &[u8]) -> Result<(), Full> {
-        let line = self.links.sides.of(to).line(to);
-        if self.links.may_get_pair(line) {
+        let path = self.links.peers.of(to).path(to);
+        if self.links.may_get_pair(path) {
             // It goes over the queue pair that is being made.
             return Err(Full);
         }
         let datagram_bytes = self.links.rails.datagram_bytes();
-        let side = self.links.sides.of(to);
+        let side = self.links.peers.of(to);
         let part_bytes = datagram_bytes.min(side.datagram_bytes()) - HEADER_BYTES;
         let parts = body.len().div_ceil(part_bytes);
         if (side.session.room() as usize) < parts || !self.links.sends.has(part_bytes, parts) {
@@ -165,7 +165,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
     /// Sends the unsent packets of the peer's stream, as far as there is room.
     #[inline(always)]
     pub(super) fn flush(&mut self, peer: u32) {
-        while let Some(side) = self.links.sides.get_mut(peer)
+        while let Some(side) = self.links.peers.get_mut(peer)
             && let Some(due) = side.session.next_unsent()
         {
             // A packet that announces a write must not overtake it.
@@ -175,7 +175,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
                 None => self.send_datagram(peer, due),
             };
             if !sent {
-                return self.links.sides.list_unsent(peer);
+                return self.links.peers.list_unsent(peer);
             }
         }
     }
@@ -183,16 +183,16 @@ impl<P: VerbsPort> VerbsStreams<P> {
     #[inline(always)]
     fn send_over(&mut self, peer: u32, index: u32, due: Due) -> bool {
         let (Some(side), Some(pair)) = (
-            self.links.sides.get_mut(peer),
+            self.links.peers.get_mut(peer),
             self.links.pairs.get_mut(index),
         ) else {
             return false;
         };
-        let at = pair.line.at();
+        let at = pair.path.at();
         let rail = &mut self.links.rails[at];
         let inline_bytes = rail.port.facts().inline_bytes as usize;
         let depth = rail.port.facts().depth as usize;
-        if pair.ledger.len() >= depth || rail.posted >= MOST_POSTED {
+        if pair.requests.len() >= depth || rail.posted >= MOST_POSTED {
             return false;
         }
         let bytes = due.bytes as usize;
@@ -202,12 +202,12 @@ impl<P: VerbsPort> VerbsStreams<P> {
         // Unsignaled requests, of all queue pairs together, never fill the limit.
         let scarce = self.links.sends.is_scarce()
             || rail.posted >= MOST_POSTED / 2
-            || pair.ledger.len() + self.links.limits.signal_every as usize >= depth;
-        let signaled = scarce || pair.ledger.unsignaled() + 1 >= self.links.limits.signal_every;
+            || pair.requests.len() + self.links.limits.signal_every as usize >= depth;
+        let signaled = scarce || pair.requests.unsignaled() + 1 >= self.links.limits.signal_every;
         let body = self.links.sends.body(due.slot, at, bytes, inline_bytes);
         let read = matches!(body, WorkBody::Piece(_)).then_some(due.slot);
         let request = WorkRequest {
-            work: name(index, pair.ledger.next()),
+            work: name(index, pair.requests.next()),
             operation: WorkOpcode::Send,
             body,
             signaled,
@@ -220,7 +220,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
             number: due.number,
             read,
         };
-        pair.ledger.push(posted, signaled);
+        pair.requests.push(posted, signaled);
         pair.used_at = self.links.schedule.polls();
         rail.posted += 1;
         self.links.counts.packets.add(1);
@@ -235,8 +235,8 @@ impl<P: VerbsPort> VerbsStreams<P> {
     fn send_datagram(&mut self, peer: u32, due: Due) -> bool {
         let links = &mut self.links;
         let first = links.limits.datagrams_first;
-        let side = links.sides.of(peer);
-        let line = side.line(peer);
+        let side = links.peers.of(peer);
+        let path = side.path(peer);
         let is_too_long = due.bytes as usize > side.datagram_bytes();
         // Making a queue pair discovers the path MTU.
         let is_doubted = due.bytes > SURE_BYTES && side.session.timeouts() >= SOME_TIMEOUTS;
@@ -244,31 +244,31 @@ impl<P: VerbsPort> VerbsStreams<P> {
         let may_be = is_doubted && links.rails.has_room_for_pair(&links.limits);
         let wants_pair = side.packets > first || is_too_long || may_be;
         if wants_pair && !side.waits_for_last {
-            self.links.request_pair(line);
+            self.links.request_pair(path);
         }
         self.links.schedule.now_ns = self.links.rails.clock();
         let now_ns = self.links.schedule.now_ns;
-        let Some(to) = self.links.destination_of(line) else {
+        let Some(to) = self.links.destination_of(path) else {
             return false;
         };
-        let side = self.links.sides.of(peer);
+        let side = self.links.peers.of(peer);
         if due.bytes as usize > side.datagram_bytes() {
             return false;
         }
         if self.links.sends.is_still(due.slot) {
-            let ack = self.links.sides.of(peer).session.tell();
+            let ack = self.links.peers.of(peer).session.tell();
             stamp(&mut self.links.sends, due.slot, ack);
         }
         let packet = (due.slot, due.bytes as usize);
         let sends = &mut self.links.sends;
-        if !self.links.rails.post_datagram(line.rail, to, sends, packet) {
+        if !self.links.rails.post_datagram(path.rail, to, sends, packet) {
             return false;
         }
         self.links.counts.datagrams.add(1);
         let at = Moment::of(now_ns);
         let via = Via::Lossy { at };
-        self.links.sides.of(peer).session.sent(due.number, via);
-        self.links.sides.arm(peer, self.links.schedule.now_ns);
+        self.links.peers.of(peer).session.sent(due.number, via);
+        self.links.peers.arm(peer, self.links.schedule.now_ns);
         true
     }
 
@@ -310,22 +310,22 @@ impl<P: VerbsPort> VerbsStreams<P> {
         let Some(pair) = self.links.pairs.get_mut(index) else {
             return;
         };
-        let (number, lacks_proof) = pair.ledger.told(number);
+        let (number, needs_proof) = pair.requests.completed(number);
         while let Some(pair) = self.links.pairs.get_mut(index)
-            && let Some(posted) = pair.ledger.ended(number)
+            && let Some(posted) = pair.requests.ended(number)
         {
             let made = pair.made;
             self.links.rails[rail].posted -= 1;
             self.links.retire(posted, made);
         }
-        if lacks_proof {
-            self.links.prove(index);
+        if needs_proof {
+            self.links.post_proof(index);
         }
     }
 
     /// Sends the unsent packets of a peer's stream, as far as there is room; in lists where there is a queue pair.
     pub(super) fn flush_held(&mut self, peer: u32) {
-        while let Some(side) = self.links.sides.get(peer)
+        while let Some(side) = self.links.peers.get(peer)
             && side.session.unsent() > 1
             && (side.immediates == 0 || side.is_ready())
             && let Some(index) = side.pair_for_sends()
@@ -337,16 +337,16 @@ impl<P: VerbsPort> VerbsStreams<P> {
     /// Posts a list of packets to a queue pair. `false`: there is no room for more.
     fn send_chain(&mut self, peer: u32, index: u32) -> bool {
         let links = &mut self.links;
-        let (Some(side), Some(pair)) = (links.sides.get_mut(peer), links.pairs.get_mut(index))
+        let (Some(side), Some(pair)) = (links.peers.get_mut(peer), links.pairs.get_mut(index))
         else {
             return false;
         };
-        let at = pair.line.at();
+        let at = pair.path.at();
         let rail = &mut links.rails[at];
         let facts = rail.port.facts();
         let (depth, inline_bytes) = (facts.depth as usize, facts.inline_bytes as usize);
-        let room =
-            (depth.saturating_sub(pair.ledger.len())).min(MOST_POSTED.saturating_sub(rail.posted));
+        let room = (depth.saturating_sub(pair.requests.len()))
+            .min(MOST_POSTED.saturating_sub(rail.posted));
         let mut due = [Due::default(); MOST_IN_CHAIN];
         let count = side
             .session
@@ -358,18 +358,18 @@ impl<P: VerbsPort> VerbsStreams<P> {
         stamp_all(&mut links.sends, &mut side.session, due);
         let is_scarce = links.sends.is_scarce();
         let signal_every = links.limits.signal_every;
-        let mut unsignaled = pair.ledger.unsignaled();
+        let mut unsignaled = pair.requests.unsignaled();
         let mut requests = [EMPTY; MOST_IN_CHAIN];
         for (place, (request, one)) in requests.iter_mut().zip(due).enumerate() {
-            let (posted, under_way) = (rail.posted + place, pair.ledger.len() + place);
+            let (posted, in_flight) = (rail.posted + place, pair.requests.len() + place);
             let scarce = is_scarce
                 || posted >= MOST_POSTED / 2
-                || under_way + signal_every as usize >= depth;
+                || in_flight + signal_every as usize >= depth;
             let signaled = scarce || unsignaled + 1 >= signal_every;
             unsignaled = if signaled { 0 } else { unsignaled + 1 };
             let number = u32::try_from(place).unwrap_or(0);
             *request = WorkRequest {
-                work: name(index, pair.ledger.next().wrapping_add(number)),
+                work: name(index, pair.requests.next().wrapping_add(number)),
                 operation: WorkOpcode::Send,
                 body: links
                     .sends
@@ -382,7 +382,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
             requests.map(|request| (request.signaled, matches!(request.body, WorkBody::Piece(_))));
         for (one, (signaled, is_read)) in due[..taken].iter().zip(posted) {
             let (number, read) = (one.number, is_read.then_some(one.slot));
-            pair.ledger
+            pair.requests
                 .push(PostedRequest::Packet { peer, number, read }, signaled);
             if let Some(slot) = read {
                 links.sends.posted(slot);
@@ -411,17 +411,17 @@ impl<P: VerbsPort> VerbsStreams<P> {
     /// Sends one. `false`: there is no room.
     fn post_control_packet(&mut self, packet: &ControlPacket) -> bool {
         let to = packet.to;
-        if self.links.sides.of(to).is_lost() {
+        if self.links.peers.of(to).is_lost() {
             return true;
         }
         if self
             .keep(to, packet.head, BEGINS | ENDS, &packet.body)
             .is_err()
         {
-            self.links.sides.list_unsent(to);
+            self.links.peers.list_unsent(to);
             return false;
         }
-        let side = self.links.sides.of(to);
+        let side = self.links.peers.of(to);
         side.packets = side.packets.saturating_add(1);
         self.flush(to);
         true
@@ -434,10 +434,10 @@ impl<P: VerbsPort> VerbsStreams<P> {
             let Some(pair) = self.links.pairs.get(index).filter(|pair| pair.is_whole()) else {
                 continue;
             };
-            let peer = pair.line.peer;
-            if pair.ledger.unsignaled() != 0 {
+            let peer = pair.path.peer;
+            if pair.requests.unsignaled() != 0 {
                 self.links.mark(index);
-            } else if self.links.sides.of(peer).session.awaits_word().is_some() {
+            } else if self.links.peers.of(peer).session.awaits_word().is_some() {
                 self.links.ask_for_ack(peer);
             }
         }

@@ -36,6 +36,6 @@ impl<P: VerbsPort> VerbsStreams<P> {
     /// Whether nothing is pending: no completion, send or acknowledgement.
     #[inline(always)]
     pub(super) fn is_calm(&self) -> bool {
-        self.ready.is_empty() && self.links.sides.is_calm()
+        self.ready.is_empty() && self.links.peers.is_calm()
     }
 }

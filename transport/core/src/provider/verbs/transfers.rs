@@ -28,7 +28,7 @@ pub(super) struct VerbsTransfers {
     pub(super) works: Works,
     pub(super) registry: RegionRegistry,
     /// Remote keys that peers have sent for their other rails.
-    pub(super) told: PeerKeys,
+    pub(super) peer_keys: PeerKeys,
     /// Reads that peers carry out.
     pub(super) fetches: Fetches,
 }
@@ -38,13 +38,13 @@ impl VerbsTransfers {
         Self {
             works: Works::new(),
             registry: RegionRegistry::new(limits),
-            told: PeerKeys::default(),
+            peer_keys: PeerKeys::default(),
             fetches: Fetches::new(),
         }
     }
 
     /// Handles a link event.
-    pub(super) fn hear<P: VerbsPort>(
+    pub(super) fn handle_event<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
         event: VerbsLinkEvent,
@@ -69,7 +69,7 @@ impl VerbsTransfers {
 
     /// Ends everything to a lost peer.
     fn end_all_to<P: VerbsPort>(&mut self, streams: &mut VerbsStreams<P>, peer: u32) {
-        let links = streams.links.sides.of(peer).links();
+        let links = streams.links.peers.of(peer).links();
         let rails: Vec<u8> = links.map(|link| link.rail).collect();
         for rail in rails {
             self.fail_waiting(streams, PeerPath { peer, rail });
@@ -80,7 +80,7 @@ impl VerbsTransfers {
     }
 
     /// Whether any transfer is in flight, or any memory is exported to peers.
-    pub(super) fn is_any_under_way(&self) -> bool {
+    pub(super) fn is_any_in_flight(&self) -> bool {
         self.registry.is_any_lent() || !self.works.is_empty() || !self.fetches.is_empty()
     }
 
@@ -94,7 +94,7 @@ impl VerbsTransfers {
         let rails = &mut streams.links.rails;
         let owned = self.registry.owned.own(place, bytes, mapping, rails);
         if let Err(error) = &owned {
-            streams.links.complain_of_registration(error, bytes as u64);
+            streams.links.warn_of_registration(error, bytes as u64);
         }
         owned.is_ok()
     }

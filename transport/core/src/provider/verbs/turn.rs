@@ -16,7 +16,7 @@ impl<P: VerbsPort> Verbs<P> {
         self.streams.links.schedule.count();
         self.catch_up();
         self.streams.ready.hand_up(completions);
-        if self.streams.links.sides.is_any_owing() {
+        if self.streams.links.peers.is_any_owing() {
             self.streams.links.send_owed_acks();
         }
         let mut done = std::mem::take(&mut self.streams.links.rails.received);
@@ -42,10 +42,10 @@ impl<P: VerbsPort> Verbs<P> {
             self.streams.poll_sends();
         }
         self.settle();
-        if self.streams.links.sides.is_any_unsent() {
+        if self.streams.links.peers.is_any_unsent() {
             self.flush_all();
         }
-        if has_all && self.streams.links.sides.is_any_leaving() {
+        if has_all && self.streams.links.peers.is_any_leaving() {
             self.streams.links.advance_leaving();
             self.settle();
         }
@@ -66,7 +66,7 @@ impl<P: VerbsPort> Verbs<P> {
     #[inline(never)]
     fn settle_all(&mut self) {
         while let Some(event) = self.streams.links.link_events.pop_front() {
-            self.transfers.hear(&mut self.streams, event);
+            self.transfers.handle_event(&mut self.streams, event);
         }
     }
 
@@ -74,8 +74,8 @@ impl<P: VerbsPort> Verbs<P> {
     #[inline(always)]
     fn awaits_sends(&self, has_received: bool) -> bool {
         let is_urgent = !self.transfers.works.is_empty()
-            || self.streams.links.sides.is_any_unsent()
-            || self.streams.links.sides.is_any_leaving();
+            || self.streams.links.peers.is_any_unsent()
+            || self.streams.links.peers.is_any_leaving();
         (is_urgent && !has_received) || self.streams.links.sends.is_scarce()
     }
 
@@ -100,7 +100,7 @@ impl<P: VerbsPort> Verbs<P> {
 
     #[cold]
     fn flush_all(&mut self) {
-        for peer in self.streams.links.sides.take_unsent() {
+        for peer in self.streams.links.peers.take_unsent() {
             self.transfers.go_on(&mut self.streams, peer);
         }
         if !self.streams.control.is_empty() {
@@ -111,7 +111,7 @@ impl<P: VerbsPort> Verbs<P> {
     /// Reads the clock, and does what is due.
     fn check_clock(&mut self) {
         self.streams.links.schedule.now_ns = self.streams.links.rails.clock();
-        let next = self.streams.links.sides.deadline_ns();
+        let next = self.streams.links.peers.deadline_ns();
         if next.is_some_and(|deadline_ns| deadline_ns <= self.streams.links.schedule.now_ns) {
             self.streams.links.schedule.ask_events_soon();
         }
@@ -122,7 +122,7 @@ impl<P: VerbsPort> Verbs<P> {
         while let Some(peer) = self
             .streams
             .links
-            .sides
+            .peers
             .next_due(self.streams.links.schedule.now_ns)
         {
             self.streams.links.schedule.note_activity();
@@ -151,13 +151,13 @@ impl<P: VerbsPort> Verbs<P> {
     /// Whether all packets have been acknowledged, here and at the peers; requests the missing acknowledgements.
     pub(in crate::provider) fn is_quiet(&mut self) -> bool {
         self.catch_up();
-        self.streams.links.sides.owe_all();
-        let all = self.streams.links.sides.have_all_arrived();
+        self.streams.links.peers.owe_all();
+        let all = self.streams.links.peers.have_all_arrived();
         if !all {
             self.streams.request_completions();
             self.settle();
         }
-        all && self.streams.control.is_empty() && !self.streams.links.sides.is_any_owing()
+        all && self.streams.control.is_empty() && !self.streams.links.peers.is_any_owing()
     }
 
     /// A peer whose address is needed; each is returned once.
@@ -200,8 +200,8 @@ impl<P: VerbsPort> Verbs<P> {
         let has_activity = self.streams.links.schedule.take_activity();
         !has_activity
             && self.streams.ready.is_empty()
-            && !self.streams.links.sides.is_any_owing()
-            && !self.streams.links.sides.is_any_leaving()
+            && !self.streams.links.peers.is_any_owing()
+            && !self.streams.links.peers.is_any_leaving()
             && !self.streams.links.unresolved.is_any_wanted()
     }
 
@@ -216,10 +216,10 @@ impl<P: VerbsPort> Verbs<P> {
     /// Time to the next deadline; `None`: there is none.
     pub(super) fn until_due(&self) -> Option<Duration> {
         let links = &self.streams.links;
-        let awaits_word = links.pairs.is_any_ack_pending(&links.sides);
+        let awaits_word = links.pairs.is_any_ack_pending(&links.peers);
         let receivers_at_ns = awaits_word.then(|| links.schedule.receivers_at_ns());
         let deadlines = [
-            links.sides.deadline_ns(),
+            links.peers.deadline_ns(),
             self.transfers.fetches.tries_owners_at(),
             receivers_at_ns,
         ];

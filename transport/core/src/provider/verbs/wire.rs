@@ -47,7 +47,7 @@ use std::ops::RangeInclusive;
 use session::Ack;
 
 use super::address::PortAddress;
-use super::path::MORE_BYTES;
+use super::path_mtu::MORE_BYTES;
 use crate::Head;
 
 /// Length of a packet's header, in bytes.

@@ -66,11 +66,11 @@ pub(super) struct Work {
     pub(super) posted: u64,
     pub(super) ended: u64,
     /// Its outstanding work requests.
-    pub(super) under_way: u32,
+    pub(super) in_flight: u32,
     /// Some of its parts must be posted again.
     pub(super) again: bool,
     /// How often that happened since a part of it succeeded, while it was the oldest.
-    pub(super) tries: u8,
+    pub(super) attempts: u8,
     /// How often the parts of an unreliable read were halved.
     pub(super) halvings: u8,
     /// The last part was refused by the peer's device (W5).
@@ -142,9 +142,9 @@ impl Work {
             keys,
             posted: 0,
             ended: 0,
-            under_way: 0,
+            in_flight: 0,
             again: false,
-            tries: 0,
+            attempts: 0,
             halvings: 0,
             refused: false,
             outcome: WorkOutcome::Done,
@@ -178,7 +178,7 @@ impl Work {
     }
 
     /// Largest part of it, in bytes.
-    pub(super) fn most_in_part(&self, facts: &PortAttr, most: u64) -> u64 {
+    pub(super) fn most_part_bytes(&self, facts: &PortAttr, most: u64) -> u64 {
         facts.message_bytes.min(most).min(match self.kind {
             WorkKind::Read if facts.has_unreliable_reads => {
                 MOST_UNPROVEN_PART_BYTES >> self.halvings
@@ -217,8 +217,8 @@ impl VerbsTransfers {
             self.begin(streams, peer.0, lease, (key, offset), id, WorkKind::Write);
             return Ok(());
         };
-        let ready = streams.links.sides.of(peer.0).is_lost()
-            || self.is_ready_for_immediate(streams, peer.0);
+        let ready =
+            streams.links.peers.of(peer.0).is_lost() || self.can_post_immediate(streams, peer.0);
         if !ready {
             return Err(lease);
         }
@@ -234,7 +234,7 @@ impl VerbsTransfers {
             return Ok(());
         }
         // Kept before the write begins, sent behind it: nothing else is posted between.
-        let number = streams.links.sides.of(peer.0).session.next();
+        let number = streams.links.peers.of(peer.0).session.next();
         if end.is_some() {
             if streams.keep(peer.0, head, BEGINS | ENDS, &[]).is_err() {
                 return Err(lease);
@@ -248,7 +248,7 @@ impl VerbsTransfers {
         let work = match self.prepare(streams, work) {
             Ok(work) => work,
             Err(work) => {
-                self.end_unbegun(streams, work);
+                self.end_unposted(streams, work);
                 return Ok(());
             }
         };
@@ -256,7 +256,7 @@ impl VerbsTransfers {
             streams.links.rails.deregister_of(&work);
             return work.lease.map_or(Ok(()), Err);
         }
-        streams.links.sides.of(peer.0).immediates += 1;
+        streams.links.peers.of(peer.0).immediates += 1;
         let immediate = Some(number);
         self.start(streams, Work { immediate, ..work });
         self.go_on(streams, peer.0);
@@ -264,20 +264,20 @@ impl VerbsTransfers {
     }
 
     /// Whether a write and its packet can be posted now, with nothing before them.
-    fn is_ready_for_immediate<P: VerbsPort>(
+    fn can_post_immediate<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
         peer: u32,
     ) -> bool {
-        let side = streams.links.sides.of(peer);
+        let side = streams.links.peers.of(peer);
         let joined = side.pair_for_sends().is_some();
         let idle = side.main.waiting.is_empty() && !side.session.has_unsent();
         if !joined {
-            let line = side.line(peer);
-            streams.links.request_pair(line);
+            let path = side.path(peer);
+            streams.links.request_pair(path);
             streams
                 .links
-                .sides
+                .peers
                 .await_pair(peer, streams.links.schedule.now_ns);
         }
         joined && idle
@@ -312,7 +312,7 @@ impl VerbsTransfers {
         };
         match self.prepare(streams, work) {
             Ok(work) => self.start(streams, work),
-            Err(work) => self.end_unbegun(streams, work),
+            Err(work) => self.end_unposted(streams, work),
         }
     }
 
@@ -329,8 +329,8 @@ impl VerbsTransfers {
         let serial = self.works.next_serial();
         let there = key.address.wrapping_add(offset);
         let is_large = key.bytes >= streams.links.limits.striped_bytes;
-        let may_have_more = is_large && streams.links.sides.of(peer).more.is_some();
-        let keys = self.told.keys_to(peer, key, may_have_more);
+        let may_have_more = is_large && streams.links.peers.of(peer).more.is_some();
+        let keys = self.peer_keys.keys_to(peer, key, may_have_more);
         Work {
             id,
             base: lease.address(),
@@ -353,7 +353,7 @@ impl VerbsTransfers {
     ) -> Result<Work, Work> {
         let Some(rail) = streams
             .links
-            .sides
+            .peers
             .rail_for(work.peer, &work.keys, &streams.links.rails)
         else {
             return Err(work);
@@ -367,7 +367,7 @@ impl VerbsTransfers {
             Ok(registered) => work.registered = Some(registered),
             Err(error) => {
                 if work.errand.is_none() {
-                    streams.links.complain_of_registration(&error, work.bytes);
+                    streams.links.warn_of_registration(&error, work.bytes);
                 }
                 return Err(work);
             }
@@ -375,15 +375,15 @@ impl VerbsTransfers {
         Ok(work)
     }
 
-    fn end_unbegun<P: VerbsPort>(&mut self, streams: &mut VerbsStreams<P>, mut work: Work) {
+    fn end_unposted<P: VerbsPort>(&mut self, streams: &mut VerbsStreams<P>, mut work: Work) {
         self.registry.copy_out_read(&mut work, false);
         self.report_end(streams, work, WorkOutcome::Unreachable);
     }
 
     /// Queues a work behind those that wait for its rail, and posts what can be posted.
     pub(super) fn start<P: VerbsPort>(&mut self, streams: &mut VerbsStreams<P>, work: Work) {
-        let line = self.works.start(work, &mut streams.links.sides);
-        self.push_works(streams, line);
+        let path = self.works.start(work, &mut streams.links.peers);
+        self.push_works(streams, path);
     }
 
     /// The outcome of a work that ends without being posted; `None`: it must be posted.
@@ -395,7 +395,7 @@ impl VerbsTransfers {
         (key, offset): (RemoteKey, u64),
         kind: WorkKind,
     ) -> Option<WorkOutcome> {
-        let side = streams.links.sides.of(peer);
+        let side = streams.links.peers.of(peer);
         let known_as = side.known_as;
         if side.is_lost() {
             return Some(WorkOutcome::Unreachable);
@@ -428,10 +428,10 @@ impl VerbsTransfers {
         streams: &mut VerbsStreams<P>,
         peer: u32,
     ) {
-        let line = streams.links.sides.of(peer).line(peer);
-        self.push_works(streams, line);
-        for place in 0..streams.links.sides.of(peer).others().len() {
-            let link = streams.links.sides.of(peer).others().get(place);
+        let path = streams.links.peers.of(peer).path(peer);
+        self.push_works(streams, path);
+        for place in 0..streams.links.peers.of(peer).others().len() {
+            let link = streams.links.peers.of(peer).others().get(place);
             if let Some(rail) = link.map(|link| link.rail) {
                 self.push_works(streams, PeerPath { peer, rail });
             }
@@ -442,19 +442,22 @@ impl VerbsTransfers {
     pub(super) fn push_works<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
-        line: PeerPath,
+        path: PeerPath,
     ) {
-        while let Some(link) = streams.links.sides.link(line)
+        while let Some(link) = streams.links.peers.link(path)
             && let Some(index) = link.waiting.first().copied()
         {
             let pair = link.connection.usable();
-            if self.works.is_told(index, &streams.links.sides) {
+            if self
+                .works
+                .is_announcement_acked(index, &streams.links.peers)
+            {
                 self.finish(streams, index);
                 continue;
             }
-            let waits = streams.links.sides.of(line.peer).waits_for_last;
+            let waits = streams.links.peers.of(path.peer).waits_for_last;
             let Some(pair) = pair.filter(|_| !waits) else {
-                return self.wait_for_pair(streams, line);
+                return self.wait_for_pair(streams, path);
             };
             let (registry, rails) = (&mut self.registry, &mut streams.links.rails);
             match self.works.ensure_registered(index, registry, rails) {
@@ -463,26 +466,26 @@ impl VerbsTransfers {
                     self.finish(streams, index);
                     continue;
                 }
-                Some(true) | None => return streams.links.sides.list_unsent(line.peer),
+                Some(true) | None => return streams.links.peers.list_unsent(path.peer),
             }
-            if let Some(link) = streams.links.sides.link(line) {
+            if let Some(link) = streams.links.peers.link(path) {
                 link.waiting.retain(|waiting| *waiting != index);
             }
         }
     }
 
     /// Works need a queue pair. Where the peer refuses one, they move to another link or fail.
-    fn wait_for_pair<P: VerbsPort>(&mut self, streams: &mut VerbsStreams<P>, line: PeerPath) {
-        let hopes = streams.links.may_get_pair(line);
+    fn wait_for_pair<P: VerbsPort>(&mut self, streams: &mut VerbsStreams<P>, path: PeerPath) {
+        let hopes = streams.links.may_get_pair(path);
         // Where another link has just become the main one, all that waits moves there soon.
-        if !hopes && !streams.links.is_to_rebind(line.peer) {
-            self.move_waiting(streams, line);
+        if !hopes && !streams.links.is_to_rebind(path.peer) {
+            self.move_waiting(streams, path);
         }
-        if !hopes && !streams.links.is_to_rebind(line.peer) {
-            self.fail_waiting(streams, line);
+        if !hopes && !streams.links.is_to_rebind(path.peer) {
+            self.fail_waiting(streams, path);
         }
-        if streams.links.sides.of(line.peer).has_waiting() {
-            streams.links.sides.list_unsent(line.peer);
+        if streams.links.peers.of(path.peer).has_waiting() {
+            streams.links.peers.list_unsent(path.peer);
         }
     }
 
@@ -496,12 +499,12 @@ impl VerbsTransfers {
         let Some(pair) = streams.links.pairs.get_mut(pair_index) else {
             return true;
         };
-        let line = pair.line;
+        let path = pair.path;
         let route = WorkPath {
             index: pair_index,
             pair,
-            rail: &mut streams.links.rails[line.at()],
-            theirs: streams.links.sides.rail_there(line),
+            rail: &mut streams.links.rails[path.at()],
+            theirs: streams.links.peers.rail_there(path),
             part_bytes: streams.links.limits.part_bytes,
             poll: streams.links.schedule.polls(),
         };
@@ -533,19 +536,19 @@ impl VerbsTransfers {
         status: WorkStatus,
     ) {
         self.works
-            .part_failed(index, bytes, status, &streams.links.sides);
+            .part_failed(index, bytes, status, &streams.links.peers);
         self.settle(streams, index);
     }
 
     /// Ends a work whose parts have all ended, or queues it again in its place.
     #[inline(never)]
     fn settle<P: VerbsPort>(&mut self, streams: &mut VerbsStreams<P>, index: u32) {
-        match self.works.settle(index, &streams.links.sides) {
-            Settled::Goes => {}
-            Settled::Over => self.finish(streams, index),
+        match self.works.settle(index, &streams.links.peers) {
+            Settled::InFlight => {}
+            Settled::Ended => self.finish(streams, index),
             Settled::Again => {
                 if self.bind_again(streams, index) {
-                    self.works.put_back(index, &mut streams.links.sides);
+                    self.works.put_back(index, &mut streams.links.peers);
                 }
             }
         }
@@ -553,7 +556,7 @@ impl VerbsTransfers {
 
     /// Ends a work (W1).
     pub(super) fn finish<P: VerbsPort>(&mut self, streams: &mut VerbsStreams<P>, index: u32) {
-        let Some(mut work) = self.works.take(index, &mut streams.links.sides) else {
+        let Some(mut work) = self.works.take(index, &mut streams.links.peers) else {
             return;
         };
         streams.links.rails.deregister_of(&work);
@@ -600,11 +603,11 @@ impl VerbsTransfers {
             }
             // Memory that stays registered is out of reach only when the device is gone; that of a bounce buffer is our
             // own.
-            if work.region().is_none() && work.bounce.is_none() && work.under_way != 0 && !is_gone {
+            if work.region().is_none() && work.bounce.is_none() && work.in_flight != 0 && !is_gone {
                 continue;
             }
             work.outcome = match work.kind {
-                WorkKind::Atomic(_) if work.under_way != 0 => WorkOutcome::Unknown,
+                WorkKind::Atomic(_) if work.in_flight != 0 => WorkOutcome::Unknown,
                 _ => WorkOutcome::Unreachable,
             };
             self.finish(streams, index);
@@ -616,19 +619,19 @@ impl VerbsTransfers {
     pub(super) fn fail_waiting<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
-        line: PeerPath,
+        path: PeerPath,
     ) {
-        let is_lost = streams.links.sides.of(line.peer).is_lost();
+        let is_lost = streams.links.peers.of(path.peer).is_lost();
         let waiting = streams
             .links
-            .sides
-            .link(line)
+            .peers
+            .link(path)
             .map(|link| link.waiting.clone());
         for index in waiting.unwrap_or_default() {
             let Some(work) = self.works.get_mut(index) else {
                 continue;
             };
-            if work.under_way == 0 && (is_lost || work.immediate.is_none()) {
+            if work.in_flight == 0 && (is_lost || work.immediate.is_none()) {
                 work.outcome = WorkOutcome::Unreachable;
                 self.finish(streams, index);
             }
@@ -647,7 +650,7 @@ impl VerbsTransfers {
         work: Work,
     ) -> Result<(), Work> {
         let is_large = work.bytes >= streams.links.limits.striped_bytes;
-        let has_more = !streams.links.sides.of(work.peer).others().is_empty();
+        let has_more = !streams.links.peers.of(work.peer).others().is_empty();
         if !is_large || !has_more || matches!(work.kind, WorkKind::Atomic(_)) {
             return Err(work);
         }
@@ -679,7 +682,7 @@ impl VerbsTransfers {
         work: &Work,
     ) -> Vec<(u8, u64)> {
         let peer = work.peer;
-        let side = streams.links.sides.of(peer);
+        let side = streams.links.peers.of(peer);
         let Some(more) = &side.more else {
             return Vec::new();
         };
@@ -719,8 +722,8 @@ impl VerbsTransfers {
         streams: &mut VerbsStreams<P>,
         index: u32,
     ) -> bool {
-        let (sides, rails) = (&mut streams.links.sides, &mut streams.links.rails);
-        let is_bound = self.works.bind_again(index, sides, rails);
+        let (peers, rails) = (&mut streams.links.peers, &mut streams.links.rails);
+        let is_bound = self.works.bind_again(index, peers, rails);
         if !is_bound {
             self.finish(streams, index);
         }
@@ -732,30 +735,31 @@ impl VerbsTransfers {
     pub(super) fn move_waiting<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
-        line: PeerPath,
+        path: PeerPath,
     ) {
-        let links = self.links_instead(streams, line);
+        let links = self.links_instead(streams, path);
         let waiting = streams
             .links
-            .sides
-            .link(line)
+            .peers
+            .link(path)
             .map(|link| mem::take(&mut link.waiting));
         for index in waiting.unwrap_or_default() {
             if let Some(work) = self.works.get_mut(index) {
                 // Two devices are not atomic toward each other; and no work moves back and forth without limit.
-                let may_move = !matches!(work.kind, WorkKind::Atomic(_)) && work.tries < MOST_TRIES;
+                let may_move =
+                    !matches!(work.kind, WorkKind::Atomic(_)) && work.attempts < MOST_TRIES;
                 let has_key = |(_, theirs): &&(u8, u8)| work.keys[usize::from(*theirs)] != 0;
                 let to = links.iter().find(has_key).filter(|_| may_move).copied();
                 if let Some((rail, _)) = to {
-                    work.tries += 1;
-                    let (sides, rails) = (&mut streams.links.sides, &mut streams.links.rails);
-                    self.works.bind(index, rail, sides, rails);
+                    work.attempts += 1;
+                    let (peers, rails) = (&mut streams.links.peers, &mut streams.links.rails);
+                    self.works.bind(index, rail, peers, rails);
                 }
             }
-            self.works.put_back(index, &mut streams.links.sides);
+            self.works.put_back(index, &mut streams.links.peers);
         }
         for (rail, _) in links {
-            let peer = line.peer;
+            let peer = path.peer;
             self.push_works(streams, PeerPath { peer, rail });
         }
     }
@@ -764,14 +768,14 @@ impl VerbsTransfers {
     fn links_instead<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
-        line: PeerPath,
+        path: PeerPath,
     ) -> Vec<(u8, u8)> {
         // One that was connected before is requested again.
         let is_tried = |link: &&PeerPort| link.connection.is_alive() || link.breaks != 0;
         let mut tried: Vec<&PeerPort> = streams
             .links
-            .sides
-            .of(line.peer)
+            .peers
+            .of(path.peer)
             .links()
             .filter(is_tried)
             .collect();
@@ -783,9 +787,9 @@ impl VerbsTransfers {
         rails.retain(|(rail, _)| {
             let other = PeerPath {
                 rail: *rail,
-                ..line
+                ..path
             };
-            other != line
+            other != path
                 && streams.links.rails[other.at()].serves()
                 && streams.links.may_get_pair(other)
         });
@@ -794,14 +798,14 @@ impl VerbsTransfers {
 
     /// Posts what waits for a peer: works, then packets (P2).
     pub(super) fn go_on<P: VerbsPort>(&mut self, streams: &mut VerbsStreams<P>, peer: u32) {
-        let side = streams.links.sides.of(peer);
+        let side = streams.links.peers.of(peer);
         if side.is_lost() {
             return;
         }
         if side.has_waiting() {
             self.push_all_works(streams, peer);
         }
-        let side = streams.links.sides.of(peer);
+        let side = streams.links.peers.of(peer);
         if side.main.waiting.is_empty() || side.pair_for_sends().is_none() {
             streams.flush_held(peer);
         }
@@ -813,16 +817,16 @@ impl VerbsTransfers {
         streams: &mut VerbsStreams<P>,
         peer: u32,
     ) {
-        let links = streams.links.sides.of(peer).links_mut();
+        let links = streams.links.peers.of(peer).links_mut();
         let waiting: Vec<u32> = links
             .flat_map(|link| mem::take(&mut link.waiting))
             .collect();
         for index in waiting {
             if self.bind_again(streams, index) {
-                self.works.put_back(index, &mut streams.links.sides);
+                self.works.put_back(index, &mut streams.links.peers);
             }
         }
-        self.works.count_strays(peer, &mut streams.links.sides);
+        self.works.count_strays(peer, &mut streams.links.peers);
     }
 }
 

@@ -55,9 +55,9 @@ pub(super) enum Pushed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Settled {
     /// Other parts are in flight, or may be posted.
-    Goes,
+    InFlight,
     /// It has ended, with its `outcome`.
-    Over,
+    Ended,
     /// Its failed parts are to be posted again.
     Again,
 }
@@ -101,26 +101,26 @@ impl Works {
     }
 
     /// Queues a work behind those that wait for its rail; returns its path.
-    pub(super) fn start(&mut self, work: Work, sides: &mut PeerTable) -> PeerPath {
+    pub(super) fn start(&mut self, work: Work, peers: &mut PeerTable) -> PeerPath {
         let (peer, rail) = (work.peer, work.rail);
-        let is_told = work.immediate.is_some();
+        let is_announced = work.immediate.is_some();
         let index = self.place(work);
-        let line = PeerPath { peer, rail };
-        if let Some(link) = sides.link(line) {
+        let path = PeerPath { peer, rail };
+        if let Some(link) = peers.link(path) {
             link.waiting.push(index);
         }
-        if is_told {
-            self.count_strays(peer, sides);
+        if is_announced {
+            self.count_strays(peer, peers);
         }
-        line
+        path
     }
 
     /// Queues a work again, in its old position.
-    pub(super) fn put_back(&mut self, index: u32, sides: &mut PeerTable) {
+    pub(super) fn put_back(&mut self, index: u32, peers: &mut PeerTable) {
         let Some(work) = self.all.get(index) else {
             return;
         };
-        let link = sides.get_mut(work.peer);
+        let link = peers.get_mut(work.peer);
         let Some(link) = link.and_then(|side| side.link_mut(work.rail)) else {
             return;
         };
@@ -136,17 +136,17 @@ impl Works {
     }
 
     /// Removes a work that has ended, from its queue too.
-    pub(super) fn take(&mut self, index: u32, sides: &mut PeerTable) -> Option<Work> {
+    pub(super) fn take(&mut self, index: u32, peers: &mut PeerTable) -> Option<Work> {
         let work = self.all.remove(index)?;
-        let is_told = work.immediate.is_some();
-        if let Some(side) = sides.get_mut(work.peer) {
+        let is_announced = work.immediate.is_some();
+        if let Some(side) = peers.get_mut(work.peer) {
             if let Some(link) = side.link_mut(work.rail) {
                 link.waiting.retain(|waiting| *waiting != index);
             }
-            side.immediates -= u32::from(is_told);
+            side.immediates -= u32::from(is_announced);
         }
-        if is_told {
-            self.count_strays(work.peer, sides);
+        if is_announced {
+            self.count_strays(work.peer, peers);
         }
         Some(work)
     }
@@ -162,22 +162,22 @@ impl Works {
     pub(super) fn bind_again<P: VerbsPort>(
         &mut self,
         index: u32,
-        sides: &mut PeerTable,
+        peers: &mut PeerTable,
         rails: &mut Rails<P>,
     ) -> bool {
         let Some(work) = self.all.get(index) else {
             return false;
         };
         let rail = work.rail;
-        let is_told = work.immediate.is_some();
-        let Some(best) = sides.rail_for(work.peer, &work.keys, rails) else {
-            if !is_told {
+        let is_announced = work.immediate.is_some();
+        let Some(best) = peers.rail_for(work.peer, &work.keys, rails) else {
+            if !is_announced {
                 self.give_up(index);
             }
-            return is_told;
+            return is_announced;
         };
         if best != rail {
-            self.bind(index, best, sides, rails);
+            self.bind(index, best, peers, rails);
         }
         true
     }
@@ -187,17 +187,17 @@ impl Works {
         &mut self,
         index: u32,
         rail: u8,
-        sides: &mut PeerTable,
+        peers: &mut PeerTable,
         rails: &mut Rails<P>,
     ) {
         let Some(work) = self.all.get_mut(index) else {
             return;
         };
-        let (peer, is_told) = (work.peer, work.immediate.is_some());
+        let (peer, is_announced) = (work.peer, work.immediate.is_some());
         rails.deregister_of(work);
         (work.rail, work.registered) = (rail, None);
-        if is_told {
-            self.count_strays(peer, sides);
+        if is_announced {
+            self.count_strays(peer, peers);
         }
     }
 
@@ -282,18 +282,19 @@ impl Works {
         let depth = facts.depth as usize;
         let all = work.bytes;
         let unproven = work.kind == WorkKind::Read && facts.has_unreliable_reads;
-        let most = work.most_in_part(facts, route.part_bytes);
+        let most = work.most_part_bytes(facts, route.part_bytes);
         while work.posted < all {
             // Otherwise a later request proves it.
-            let alone = unproven && !pair.ledger.has_unproven();
+            let alone = unproven && !pair.requests.has_unproven();
             let requests = 1 + usize::from(alone);
-            let full = pair.ledger.len() + requests > depth || rail.posted + requests > MOST_POSTED;
+            let full =
+                pair.requests.len() + requests > depth || rail.posted + requests > MOST_POSTED;
             if full || (unproven && self.unproven_bytes >= MOST_UNPROVEN_BYTES) {
                 return Pushed::Full;
             }
             let bytes = u32::try_from((all - work.posted).min(most)).unwrap_or(0);
             let (operation, piece) = work.part(bytes, route.theirs);
-            let next = pair.ledger.next();
+            let next = pair.requests.next();
             let request = WorkRequest {
                 work: name(route.index, next),
                 operation,
@@ -315,11 +316,11 @@ impl Works {
                 bytes,
                 unproven,
             };
-            pair.ledger.push(posted, !alone);
+            pair.requests.push(posted, !alone);
             pair.used_at = route.poll;
             rail.posted += taken;
             work.posted += u64::from(bytes);
-            work.under_way += 1;
+            work.in_flight += 1;
             if unproven {
                 self.unproven_bytes += u64::from(bytes);
             }
@@ -327,7 +328,7 @@ impl Works {
                 return Pushed::Unproved;
             }
             if alone {
-                pair.ledger.push(PostedRequest::Mark { read: None }, true);
+                pair.requests.push(PostedRequest::Mark { read: None }, true);
             }
         }
         Pushed::All
@@ -337,9 +338,9 @@ impl Works {
     pub(super) fn part_ended(&mut self, index: u32, bytes: u32) {
         self.subtract_unproven(index, bytes);
         if let Some(work) = self.all.get_mut(index) {
-            work.under_way -= 1;
+            work.in_flight -= 1;
             work.ended += u64::from(bytes);
-            (work.tries, work.refused) = (0, false);
+            (work.attempts, work.refused) = (0, false);
             work.halvings = work.halvings.saturating_sub(1);
         }
     }
@@ -350,14 +351,14 @@ impl Works {
         index: u32,
         bytes: u32,
         status: WorkStatus,
-        sides: &PeerTable,
+        peers: &PeerTable,
     ) {
         self.subtract_unproven(index, bytes);
-        let has_other = status == WorkStatus::RemoteAccess && self.drop_key(index, sides);
+        let has_other = status == WorkStatus::RemoteAccess && self.drop_key(index, peers);
         let Some(work) = self.all.get_mut(index) else {
             return;
         };
-        work.under_way -= 1;
+        work.in_flight -= 1;
         let is_atomic = matches!(work.kind, WorkKind::Atomic(_));
         match status {
             _ if has_other => work.again = true,
@@ -383,12 +384,12 @@ impl Works {
 
     /// The peer's device refused the key for a work's rail, which may be outdated. `true`: there is a key for another
     /// rail.
-    fn drop_key(&mut self, index: u32, sides: &PeerTable) -> bool {
+    fn drop_key(&mut self, index: u32, peers: &PeerTable) -> bool {
         let work = self.all.get_mut(index);
         let Some(work) = work.filter(|work| !matches!(work.kind, WorkKind::Atomic(_))) else {
             return false;
         };
-        let link = sides.get(work.peer).and_then(|side| side.link(work.rail));
+        let link = peers.get(work.peer).and_then(|side| side.link(work.rail));
         let Some(link) = link else { return false };
         let mut keys: Keys = work.keys;
         keys[usize::from(link.theirs)] = 0;
@@ -408,35 +409,35 @@ impl Works {
     }
 
     /// Decides whether a work has ended, or is to be posted again, after one of its parts has ended.
-    pub(super) fn settle(&mut self, index: u32, sides: &PeerTable) -> Settled {
+    pub(super) fn settle(&mut self, index: u32, peers: &PeerTable) -> Settled {
         let Some(work) = self.all.get(index) else {
-            return Settled::Goes;
+            return Settled::InFlight;
         };
         let bad = work.outcome != WorkOutcome::Done;
         let all = work.posted == work.bytes;
-        let lost = sides.get(work.peer).is_none_or(|side| side.is_lost());
+        let lost = peers.get(work.peer).is_none_or(|side| side.is_lost());
         // Nothing more is posted for a peer that is lost.
-        if work.under_way != 0 || !(all || bad || work.again || lost) {
-            return Settled::Goes;
+        if work.in_flight != 0 || !(all || bad || work.again || lost) {
+            return Settled::InFlight;
         }
-        let (again, told) = (work.again, self.is_told(index, sides));
+        let (again, told) = (work.again, self.is_announcement_acked(index, peers));
         let counts = again && self.is_oldest(work);
         let Some(work) = self.all.get_mut(index) else {
-            return Settled::Goes;
+            return Settled::InFlight;
         };
-        work.tries = work.tries.saturating_add(counts.into());
+        work.attempts = work.attempts.saturating_add(counts.into());
         work.halvings = MOST_HALVINGS.min(work.halvings + u8::from(again));
-        if again && work.tries > MOST_TRIES && work.immediate.is_none() {
+        if again && work.attempts > MOST_TRIES && work.immediate.is_none() {
             // Some devices do not report that this request is the one that breaks the queue pair.
             work.outcome = WorkOutcome::Unreachable;
-            return Settled::Over;
+            return Settled::Ended;
         }
         if bad || told || (all && !again) {
-            return Settled::Over;
+            return Settled::Ended;
         }
         if lost {
             work.outcome = WorkOutcome::Unreachable;
-            return Settled::Over;
+            return Settled::Ended;
         }
         (work.again, work.posted) = (false, work.ended);
         Settled::Again
@@ -452,19 +453,19 @@ impl Works {
     }
 
     /// Whether the peer has acknowledged the packet that announces a write: then the write has completed.
-    pub(super) fn is_told(&self, index: u32, sides: &PeerTable) -> bool {
+    pub(super) fn is_announcement_acked(&self, index: u32, peers: &PeerTable) -> bool {
         let work = self.all.get(index);
         let Some((work, number)) = work.and_then(|work| Some((work, work.immediate?))) else {
             return false;
         };
-        let side = sides.get(work.peer);
+        let side = peers.get(work.peer);
         // The stream of a lost peer is not kept, and shows nothing.
         side.is_some_and(|side| !side.is_lost() && !side.session.is_kept(number))
     }
 
     /// Counts announced writes that do not go over the peer's main link.
-    pub(super) fn count_strays(&mut self, peer: u32, sides: &mut PeerTable) {
-        let side = sides.of(peer);
+    pub(super) fn count_strays(&mut self, peer: u32, peers: &mut PeerTable) {
+        let side = peers.of(peer);
         let main = side.main.rail;
         let is_stray =
             |work: &&Work| work.peer == peer && work.immediate.is_some() && work.rail != main;
@@ -494,86 +495,86 @@ const MOST_UNPROVEN_BYTES: u64 = 2 << 20;
 mod tests {
     use super::*;
 
-    const LINE: PeerPath = PeerPath { peer: 1, rail: 0 };
+    const PATH: PeerPath = PeerPath { peer: 1, rail: 0 };
 
     /// A work of 100 bytes on rail 0.
     fn work(works: &mut Works, kind: WorkKind) -> Work {
         Work {
             bytes: 100,
-            ..Work::new(LINE.peer, works.next_serial(), kind, 0, [1, 0, 0, 0])
+            ..Work::new(PATH.peer, works.next_serial(), kind, 0, [1, 0, 0, 0])
         }
     }
 
     /// A work whose bytes are all in flight, in one part.
-    fn under_way(works: &mut Works, kind: WorkKind) -> u32 {
+    fn in_flight(works: &mut Works, kind: WorkKind) -> u32 {
         let work = Work {
             posted: 100,
-            under_way: 1,
+            in_flight: 1,
             ..work(works, kind)
         };
         works.place(work)
     }
 
-    fn fail(works: &mut Works, index: u32, status: WorkStatus, sides: &PeerTable) -> Settled {
-        works.part_failed(index, 100, status, sides);
-        works.settle(index, sides)
+    fn fail(works: &mut Works, index: u32, status: WorkStatus, peers: &PeerTable) -> Settled {
+        works.part_failed(index, 100, status, peers);
+        works.settle(index, peers)
     }
 
     #[test]
     fn what_ends_well_is_over_with_its_last_part() {
-        let (mut works, sides) = (Works::new(), PeerTable::new(0, 2, 7));
-        let index = under_way(&mut works, WorkKind::Read);
+        let (mut works, peers) = (Works::new(), PeerTable::new(0, 2, 7));
+        let index = in_flight(&mut works, WorkKind::Read);
         let work = works.get_mut(index).unwrap();
-        work.under_way = 2;
+        work.in_flight = 2;
         works.part_ended(index, 60);
-        assert_eq!(works.settle(index, &sides), Settled::Goes);
+        assert_eq!(works.settle(index, &peers), Settled::InFlight);
         works.part_ended(index, 40);
-        assert_eq!(works.settle(index, &sides), Settled::Over);
+        assert_eq!(works.settle(index, &peers), Settled::Ended);
         let work = works.get_mut(index).unwrap();
         assert_eq!((work.outcome, work.ended), (WorkOutcome::Done, 100));
     }
 
     #[test]
     fn what_was_flushed_goes_again_in_its_old_place() {
-        let (mut works, mut sides) = (Works::new(), PeerTable::new(0, 2, 7));
-        let first = under_way(&mut works, WorkKind::Write);
+        let (mut works, mut peers) = (Works::new(), PeerTable::new(0, 2, 7));
+        let first = in_flight(&mut works, WorkKind::Write);
         let second = work(&mut works, WorkKind::Write);
-        assert_eq!(works.start(second, &mut sides), LINE);
+        assert_eq!(works.start(second, &mut peers), PATH);
         assert_eq!(
-            fail(&mut works, first, WorkStatus::Flushed, &sides),
+            fail(&mut works, first, WorkStatus::Flushed, &peers),
             Settled::Again
         );
-        works.put_back(first, &mut sides);
-        works.put_back(first, &mut sides);
-        assert_eq!(sides.of(1).main.waiting, [first, first + 1]);
-        assert!(works.take(first, &mut sides).is_some());
-        assert_eq!(sides.of(1).main.waiting, [first + 1]);
+        works.put_back(first, &mut peers);
+        works.put_back(first, &mut peers);
+        assert_eq!(peers.of(1).main.waiting, [first, first + 1]);
+        assert!(works.take(first, &mut peers).is_some());
+        assert_eq!(peers.of(1).main.waiting, [first + 1]);
         assert_eq!(works.len(), 1);
     }
 
     #[test]
     fn a_refusal_is_believed_when_it_comes_twice_in_a_row() {
-        let (mut works, mut sides) = (Works::new(), PeerTable::new(0, 2, 7));
-        sides.of(1);
-        let index = under_way(&mut works, WorkKind::Read);
+        let (mut works, mut peers) = (Works::new(), PeerTable::new(0, 2, 7));
+        peers.of(1);
+        let index = in_flight(&mut works, WorkKind::Read);
         let refused = WorkStatus::RemoteAccess;
-        assert_eq!(fail(&mut works, index, refused, &sides), Settled::Again);
+        assert_eq!(fail(&mut works, index, refused, &peers), Settled::Again);
         let again = works.get_mut(index).unwrap();
-        (again.under_way, again.posted) = (1, 100);
-        assert_eq!(fail(&mut works, index, refused, &sides), Settled::Over);
+        (again.in_flight, again.posted) = (1, 100);
+        assert_eq!(fail(&mut works, index, refused, &peers), Settled::Ended);
         let work = works.get_mut(index).unwrap();
         assert_eq!(work.outcome, WorkOutcome::BadKey);
     }
 
     #[test]
     fn an_atomic_operation_is_not_tried_again() {
-        let (mut works, mut sides) = (Works::new(), PeerTable::new(0, 2, 7));
-        sides.of(1);
+        let (mut works, mut peers) = (Works::new(), PeerTable::new(0, 2, 7));
+        peers.of(1);
         let add = WorkKind::Atomic(crate::Atomic::FetchAdd { add: 1 });
-        let index = under_way(&mut works, add);
+        let index = in_flight(&mut works, add);
         assert_eq!(
-            fail(&mut works, index, WorkStatus::Flushed, &sides),
-            Settled::Over
+            fail(&mut works, index, WorkStatus::Flushed, &peers),
+            Settled::Ended
         );
         let work = works.get_mut(index).unwrap();
         assert_eq!(work.outcome, WorkOutcome::Unknown);
@@ -581,25 +582,25 @@ mod tests {
 
     #[test]
     fn only_the_oldest_of_a_line_runs_out_of_tries() {
-        let (mut works, mut sides) = (Works::new(), PeerTable::new(0, 2, 7));
-        sides.of(1);
-        let indices = [0; 2].map(|_| under_way(&mut works, WorkKind::Write));
-        let mut last = Settled::Goes;
+        let (mut works, mut peers) = (Works::new(), PeerTable::new(0, 2, 7));
+        peers.of(1);
+        let indices = [0; 2].map(|_| in_flight(&mut works, WorkKind::Write));
+        let mut last = Settled::InFlight;
         for _ in 0..=MOST_TRIES {
             for index in indices {
                 let work = works.get_mut(index).unwrap();
-                (work.under_way, work.posted) = (1, 100);
+                (work.in_flight, work.posted) = (1, 100);
             }
             assert_eq!(
-                fail(&mut works, indices[1], WorkStatus::Flushed, &sides),
+                fail(&mut works, indices[1], WorkStatus::Flushed, &peers),
                 Settled::Again
             );
-            last = fail(&mut works, indices[0], WorkStatus::Flushed, &sides);
+            last = fail(&mut works, indices[0], WorkStatus::Flushed, &peers);
         }
-        assert_eq!(last, Settled::Over);
+        assert_eq!(last, Settled::Ended);
         let [first, second] = indices.map(|index| {
             let work = works.get_mut(index).unwrap();
-            (work.outcome, work.tries, work.halvings)
+            (work.outcome, work.attempts, work.halvings)
         });
         assert_eq!(
             first,

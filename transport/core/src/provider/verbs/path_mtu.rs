@@ -25,19 +25,19 @@ use super::address::PortAddress;
 
 /// The MTU to one port of a peer. Four bytes, since every link has one, and a process may have thousands of peers.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Path {
+pub(super) struct PathMtuProbe {
     /// Packet size as a power of two, as far as known; 0: never requested.
     power: u8,
     /// Misses in a row.
     misses: u8,
-    asked: PathQuery,
+    asked: PathMtuRequest,
     /// The [`minute`] since which the MTU is below that of both ports; 0: it is not.
     less_since: u8,
 }
 
 /// The last unanswered request of a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum PathQuery {
+enum PathMtuRequest {
     /// No request.
     #[default]
     Nothing,
@@ -60,7 +60,7 @@ pub(super) enum Miss {
     Less,
 }
 
-impl Path {
+impl PathMtuProbe {
     /// MTU of the path, at most that of a port.
     #[inline]
     pub(super) fn limit(&self, port_bytes: u32) -> u32 {
@@ -80,17 +80,17 @@ impl Path {
             (self.power, self.less_since) = (most, 0);
         }
         self.power = self.power.min(most);
-        let is_same = asked != PathQuery::Nothing && self.power == before;
+        let is_same = asked != PathMtuRequest::Nothing && self.power == before;
         if !is_same {
             self.misses = 0;
         }
-        self.asked = PathQuery::Pair;
+        self.asked = PathMtuRequest::Pair;
         is_same
     }
 
     /// The peer has refused a queue pair.
     pub(super) fn refused(&mut self) {
-        (self.misses, self.asked) = (0, PathQuery::Nothing);
+        (self.misses, self.asked) = (0, PathMtuRequest::Nothing);
     }
 
     /// A queue pair uses packets of `bytes` bytes, between ports with an MTU of `most`.
@@ -103,7 +103,7 @@ impl Path {
             self.less_since = minute(now_ns);
         }
         self.power = power;
-        (self.misses, self.asked) = (0, PathQuery::Nothing);
+        (self.misses, self.asked) = (0, PathMtuRequest::Nothing);
     }
 
     /// Whether an echo can lead to a smaller size than the one just requested.
@@ -119,26 +119,26 @@ impl Path {
     /// An echo was requested; `alone`: without a request for a queue pair before it.
     pub(super) fn awaits_echo(&mut self, alone: bool) {
         self.asked = match alone {
-            true => PathQuery::Life,
-            false => PathQuery::PairAndEcho,
+            true => PathMtuRequest::Life,
+            false => PathMtuRequest::PairAndEcho,
         };
     }
 
     /// A packet of the peer has arrived. `true`: an echo alone was awaited, since the peer seemed not to poll.
     pub(super) fn shows_life(&mut self) -> bool {
-        let awaited = self.asked == PathQuery::Life;
+        let awaited = self.asked == PathMtuRequest::Life;
         if awaited {
-            self.asked = PathQuery::Pair;
+            self.asked = PathMtuRequest::Pair;
         }
         awaited
     }
 
     /// An echo has arrived without an answer to the request.
     pub(super) fn echo(&mut self, now_ns: u64) -> Miss {
-        if self.asked != PathQuery::PairAndEcho || !self.may_shrink() {
+        if self.asked != PathMtuRequest::PairAndEcho || !self.may_shrink() {
             return Miss::Late;
         }
-        self.asked = PathQuery::Pair;
+        self.asked = PathMtuRequest::Pair;
         self.misses += 1;
         if self.misses < MOST_MISSES {
             let after_ns = FIRST_PAUSE_NS << (self.misses - 1);
@@ -192,7 +192,7 @@ const MINUTE_NS: u64 = 60_000_000_000;
 /// Minutes after which the counter wraps around.
 const MINUTES: u64 = 255;
 
-const _: () = assert!(size_of::<Path>() == 4);
+const _: () = assert!(size_of::<PathMtuProbe>() == 4);
 
 #[cfg(test)]
 mod tests {
@@ -202,7 +202,7 @@ mod tests {
     const KNOWN_NS: u64 = KNOWN_MINUTES * MINUTE_NS;
 
     /// Records misses until the size is given up; returns how many.
-    fn give_up(path: &mut Path, now_ns: u64) -> u32 {
+    fn give_up(path: &mut PathMtuProbe, now_ns: u64) -> u32 {
         for count in 1..=10 {
             path.awaits_echo(false);
             if path.echo(now_ns) == Miss::Less {
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn nothing_is_known_before_somebody_asks() {
-        let mut path = Path::default();
+        let mut path = PathMtuProbe::default();
         assert_eq!(path.limit(4096), 4096);
         path.begin(2048, 5);
         assert_eq!((path.limit(4096), path.is_doubted()), (2048, false));
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_size_is_given_up_after_some_misses_and_the_least_never() {
-        let mut path = Path::default();
+        let mut path = PathMtuProbe::default();
         path.begin(1024, 5);
         assert_eq!(give_up(&mut path, 7), 4);
         assert_eq!(path.limit(4096), 512);
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn the_pauses_grow_and_an_echo_counts_once() {
-        let mut path = Path::default();
+        let mut path = PathMtuProbe::default();
         path.begin(4096, 5);
         assert_eq!(path.echo(6), Miss::Late, "nobody has asked for it");
         for after_ns in [5_000_000, 10_000_000, 20_000_000] {
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn what_was_found_is_kept_for_a_while() {
-        let mut path = Path::default();
+        let mut path = PathMtuProbe::default();
         path.begin(4096, 5);
         give_up(&mut path, 10);
         path.agree(2048, 4096, 20);
@@ -274,7 +274,7 @@ mod tests {
     #[test]
     fn minutes_are_counted_in_rounds() {
         for began in [0, 1, 254, 255, 256, 1000] {
-            let mut path = Path::default();
+            let mut path = PathMtuProbe::default();
             path.begin(4096, began * MINUTE_NS);
             path.agree(1024, 4096, began * MINUTE_NS);
             for (later, known) in [(0, true), (9, true), (10, false), (254, false)] {
@@ -287,7 +287,7 @@ mod tests {
 
     #[test]
     fn a_port_that_carries_less_now_is_no_finding() {
-        let mut path = Path::default();
+        let mut path = PathMtuProbe::default();
         path.begin(4096, 5);
         path.agree(4096, 4096, 6);
         path.begin(512, 7);
