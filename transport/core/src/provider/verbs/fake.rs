@@ -30,7 +30,7 @@ mod queue;
 mod requester;
 mod responder;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -84,11 +84,8 @@ fn a_port_that_goes_down_and_comes_back_serves_again() {
     link_up();
     a.wait_event(PortEvent::PortUp);
     // Some of the buffers may have come back once more.
-    while a
-        .device
-        .poll(CqKind::Receives, &mut [PortCompletion::default()])
-        != 0
-    {}
+    let mut one = [PortCompletion::default()];
+    while a.device.poll(CqKind::Receives, &mut one) != 0 {}
     assert!(a.device.repair.is_none());
     a.post_buffers(Receives::Datagrams, 3);
     a.device.destroy_address_handle(handle);

@@ -4,12 +4,13 @@
 use std::net::Ipv6Addr;
 
 use super::super::super::NetTerms;
+use super::super::super::fake::tests::block::{inline, request};
 use super::super::super::port::{
     CallError, CqKind, DatagramDestination, GRH_BYTES, PortEvent, Receives, RegionAccess, Sge,
     VerbsPort, WorkBody, WorkOpcode, WorkStatus,
 };
 use super::super::Udp;
-use super::side::{BLOCK, Q_KEY, Side, end, inline, join, joined, remote, request, until_done};
+use super::side::{BLOCK, Q_KEY, Side, end, join, joined, remote, until_done};
 
 fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at * 7 % 251) as u8).collect()

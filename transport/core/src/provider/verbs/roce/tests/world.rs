@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Some processes with the whole provider, which poll in turn: over UDP within this host, and over a carrier with faults.
 
+use super::super::super::fake::tests::block::Block;
 use super::super::{PacketFaults, PacketNet};
-use super::side::{Block, lent};
+use super::side::{BLOCK, lent};
 use crate::{
     Completion, Completions, Config, Fabric, Head, NetLimits, NetTerms, NetworkSettings, Peer,
     Providers, RemoteKey, TcpTerms, WorkId, WorkOutcome,
@@ -169,7 +170,7 @@ impl World {
 
     /// One reads and writes `bytes` bytes of another's memory.
     pub(super) fn move_data(&mut self, [one, other]: [u32; 2], bytes: usize) {
-        let (here, there) = (Block::new(), Block::new());
+        let (here, there) = (Block::new(BLOCK), Block::new(BLOCK));
         let content: Vec<u8> = (0..bytes).map(|at| (at * 11 % 253) as u8).collect();
         there.put(0, &content);
         let key: RemoteKey =
@@ -254,7 +255,7 @@ fn who_computes_and_answers_nobody_for_minutes_loses_nothing() {
     const BYTES: usize = 100_000;
     let mut world = World::over(PacketFaults::default());
     world.chat(20);
-    let (here, there) = (Block::new(), Block::new());
+    let (here, there) = (Block::new(BLOCK), Block::new(BLOCK));
     there.put(0, &[5; BYTES]);
     let key = world.all[2].export(Peer(0), there.address(), BYTES as u64);
     world.computes = Some(2);
