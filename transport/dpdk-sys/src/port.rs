@@ -4,7 +4,7 @@
 //! # Safety
 //! - `raw` is a port of the plug-in, open until `drop`; the plug-in gives each port to one owner, and calls for it are
 //!   never concurrent: all take `&mut self`.
-//! - The frames in `leaving` and `came` are buffers that the plug-in gave and has not taken back; each is in one of the
+//! - The frames in `leaving` and `received` are buffers that the plug-in gave and has not taken back; each is in one of the
 //!   two. Their memory stays until the port is closed, after all were given back; `room` bytes of a frame from `data`
 //!   on may be read and written.
 //! - A buffer that a driver has taken (`send`) is not accessed any more.
@@ -29,7 +29,7 @@ pub struct DpdkPort {
     /// Outgoing frames: the filled ones first, then empty ones.
     leaving: Vec<RawFrame>,
     filled: usize,
-    came: Vec<RawFrame>,
+    received: Vec<RawFrame>,
     loans: Loans,
 }
 
@@ -89,7 +89,7 @@ impl DpdkPort {
             facts,
             leaving: Vec::with_capacity(2 * BURST as usize),
             filled: 0,
-            came: Vec::with_capacity(BURST as usize),
+            received: Vec::with_capacity(BURST as usize),
             loans: Loans::default(),
         })
     }
@@ -174,18 +174,18 @@ impl DpdkPort {
 
     /// Receives a burst of frames; returns how many. Those of the last burst are given back.
     pub fn receive(&mut self) -> usize {
-        give_back(self.plugin, &mut self.came);
-        self.came.resize(BURST as usize, RawFrame::NONE);
+        give_back(self.plugin, &mut self.received);
+        self.received.resize(BURST as usize, RawFrame::NONE);
         // SAFETY: an open port, and room for the frames.
-        let count = unsafe { (self.plugin.receive)(self.raw, self.came.as_mut_ptr(), BURST) };
-        self.came.truncate(count as usize);
-        self.came.len()
+        let count = unsafe { (self.plugin.receive)(self.raw, self.received.as_mut_ptr(), BURST) };
+        self.received.truncate(count as usize);
+        self.received.len()
     }
 
     /// A frame of the last burst.
     #[must_use]
     pub fn received(&self, index: usize) -> Option<&[u8]> {
-        let frame = self.came.get(index)?;
+        let frame = self.received.get(index)?;
         // SAFETY: a buffer of this port whose first bytes a driver has filled; only `receive` gives it back, which
         // takes `&mut`.
         Some(unsafe { slice::from_raw_parts(frame.data, frame.bytes as usize) })
@@ -208,7 +208,7 @@ impl Drop for DpdkPort {
         for loan in self.loans.names() {
             self.take_back(loan);
         }
-        give_back(self.plugin, &mut self.came);
+        give_back(self.plugin, &mut self.received);
         give_back(self.plugin, &mut self.leaving);
         // SAFETY: an open port, which is not used any more.
         unsafe { (self.plugin.close)(self.raw) };

@@ -176,7 +176,7 @@ impl PluginLibrary {
         // SAFETY: a C string. Loading runs the library's initializers, as linking with it would.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         match handle.is_null() {
-            true => Err(format!("the plug-in cannot be loaded: {}", linker_says())),
+            true => Err(format!("the plug-in cannot be loaded: {}", dl_error())),
             false => Ok(Self(handle)),
         }
     }
@@ -196,7 +196,7 @@ impl PluginLibrary {
 }
 
 /// The dynamic linker's last error message.
-fn linker_says() -> String {
+fn dl_error() -> String {
     // SAFETY: no arguments; the result is null or a string that is valid until the next call in this thread.
     let words = unsafe { libc::dlerror() };
     if words.is_null() {

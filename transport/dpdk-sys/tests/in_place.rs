@@ -189,10 +189,10 @@ fn it_is_not_copied_and_a_change_on_the_way_shows_in_the_checksum() {
     ));
     one.flush();
     let after = block.fill(2);
-    let came = pull(&mut other).expect("a frame");
-    assert!(came[..1024] == after);
-    assert!(came[1024..] == sealed(&before, 0)[1024..]);
-    assert!(came != sealed(&after, 0));
+    let received = pull(&mut other).expect("a frame");
+    assert!(received[..1024] == after);
+    assert!(received[1024..] == sealed(&before, 0)[1024..]);
+    assert!(received != sealed(&after, 0));
 }
 
 #[test]
@@ -246,13 +246,13 @@ fn memory_comes_back_when_nobody_has_a_frame_with_it() {
     let begun = Instant::now();
     let late = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(20));
-        let came = pull(&mut other);
-        (came, other)
+        let received = pull(&mut other);
+        (received, other)
     });
     one.take_back(loan);
     assert!(begun.elapsed() >= Duration::from_millis(20));
-    let (came, _other) = late.join().expect("it ends");
-    assert!(came == Some(sealed(&bytes, 0)));
+    let (received, _other) = late.join().expect("it ends");
+    assert!(received == Some(sealed(&bytes, 0)));
 }
 
 /// A device that keeps frames is restarted, and works again.
@@ -290,10 +290,10 @@ fn memory_that_does_not_come_back_ends_the_process() {
             .args(["--ignored", "--exact", "--nocapture", NAME])
             .env(NAME, "1");
         let done = again.output().expect("it starts");
-        let said = String::from_utf8_lossy(&done.stderr);
+        let stderr = String::from_utf8_lossy(&done.stderr);
         assert!(
-            !done.status.success() && said.contains("does not give memory back"),
-            "{said}"
+            !done.status.success() && stderr.contains("does not give memory back"),
+            "{stderr}"
         );
         return;
     }
@@ -335,12 +335,12 @@ fn a_port_that_is_closed_gives_all_back() {
     ));
     let closed = std::thread::spawn(move || drop(one));
     let begun = Instant::now();
-    let came = loop {
+    let received = loop {
         match pull(&mut other) {
-            Some(came) => break came,
+            Some(received) => break received,
             None => assert!(begun.elapsed() < Duration::from_secs(5)),
         }
     };
-    assert!(came == sealed(&bytes, 0));
+    assert!(received == sealed(&bytes, 0));
     closed.join().expect("it ends");
 }

@@ -134,7 +134,7 @@ impl VerbsLibrary {
         // SAFETY: a C string. Loading runs the library's initializers, as linking with it would.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         match handle.is_null() {
-            true => Err(LoadError::NoLibrary(linker_says())),
+            true => Err(LoadError::NoLibrary(dl_error())),
             false => Ok(Self(handle)),
         }
     }
@@ -151,14 +151,14 @@ impl VerbsLibrary {
 }
 
 /// The dynamic linker's last error message.
-fn linker_says() -> String {
+fn dl_error() -> String {
     // SAFETY: no arguments; the result is null or a string that is valid until the next call in this thread.
-    let words = unsafe { libc::dlerror() };
-    if words.is_null() {
+    let message = unsafe { libc::dlerror() };
+    if message.is_null() {
         return "no reason given".into();
     }
     // SAFETY: not null, a C string, and there is no call in between.
-    unsafe { CStr::from_ptr(words) }
+    unsafe { CStr::from_ptr(message) }
         .to_string_lossy()
         .into_owned()
 }
@@ -172,10 +172,10 @@ mod tests {
         let Err(error) = VerbsLibrary::open(c"libno-such-thing.so.1") else {
             panic!("it is there");
         };
-        let words = error.to_string();
+        let message = error.to_string();
         assert!(
-            words.contains("libno-such-thing.so.1") && words.contains("ibverbs-providers"),
-            "{words}"
+            message.contains("libno-such-thing.so.1") && message.contains("ibverbs-providers"),
+            "{message}"
         );
     }
 

@@ -330,7 +330,7 @@ pub struct ibv_send_wr {
     pub send_flags: c_uint,
     /// In network byte order.
     pub imm_data: u32,
-    pub wr: ibv_send_wr_way,
+    pub wr: ibv_send_wr_op,
     /// The part for types of queue pairs that are not used here; zero.
     pub others: [u64; 7],
 }
@@ -338,15 +338,15 @@ pub struct ibv_send_wr {
 /// The part of a send work request that depends on its opcode.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub union ibv_send_wr_way {
+pub union ibv_send_wr_op {
     pub rdma: ibv_send_wr_rdma,
     pub atomic: ibv_send_wr_atomic,
     pub ud: ibv_send_wr_ud,
 }
 
-impl core::fmt::Debug for ibv_send_wr_way {
+impl core::fmt::Debug for ibv_send_wr_op {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str("ibv_send_wr_way")
+        f.write_str("ibv_send_wr_op")
     }
 }
 

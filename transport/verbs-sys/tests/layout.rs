@@ -96,10 +96,10 @@ fn requests() -> Vec<Line> {
     whole!(lines, ibv_send_wr: wr_id next sg_list num_sge opcode send_flags imm_data wr);
     let others = offset_of!(ibv_send_wr, others) as u64;
     lines.push(("offsetof(struct ibv_send_wr, qp_type)".into(), others));
-    let way = offset_of!(ibv_send_wr, wr) as u64;
+    let op = offset_of!(ibv_send_wr, wr) as u64;
     let mut inside = |name: &str, offset: usize| {
         let name = format!("offsetof(struct ibv_send_wr, wr.{name})");
-        lines.push((name, way + offset as u64));
+        lines.push((name, op + offset as u64));
     };
     inside(
         "rdma.remote_addr",
@@ -185,11 +185,11 @@ fn the_file_is_what_the_installed_header_says() {
         .arg(&binary)
         .status();
     assert!(compiler.expect("a C compiler").success());
-    let said = Command::new(&binary)
+    let printed = Command::new(&binary)
         .output()
         .expect("it was just made")
         .stdout;
-    let (header, file) = (String::from_utf8_lossy(&said), file());
+    let (header, file) = (String::from_utf8_lossy(&printed), file());
     assert!(
         header == file,
         "header (-), layout.txt (+):\n{}",

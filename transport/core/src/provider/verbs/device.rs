@@ -62,7 +62,7 @@ use super::port::{
 use super::slab::Slab;
 use crate::wait;
 use datagrams::Repair;
-use list::Surveyor;
+use list::PortQuery;
 pub(crate) use list::{DiscoveredDevice, DiscoveredPort, list};
 pub(super) use make::watch;
 use make::{Devices, QueuePairInitAttr};
@@ -168,16 +168,16 @@ impl VerbsDevice {
             error,
         };
         let context = devices.open(at).map_err(failed)?;
-        let surveyor = Surveyor::new(verbs, &context, name, terms).map_err(failed)?;
-        if !surveyor.ports().any(|found| found == port) {
+        let query = PortQuery::new(verbs, &context, name, terms).map_err(failed)?;
+        if !query.ports().any(|found| found == port) {
             return Err(OpenError::NoPort {
                 device: name.into(),
                 port,
-                count: surveyor.ports().count(),
+                count: query.ports().count(),
             });
         }
         let interfaces = gid::interfaces().unwrap_or_default();
-        let found = surveyor.look(port, &interfaces, route_toward(toward), None);
+        let found = query.query(port, &interfaces, route_toward(toward), None);
         let found = found.map_err(failed)?;
         if let Some(why) = found.unfit {
             return Err(OpenError::Unfit {
@@ -277,8 +277,8 @@ impl VerbsPort for VerbsDevice {
         let interfaces = gid::interfaces().unwrap_or_default();
         let route = route_toward(self.toward);
         let device = self.facts.device.clone();
-        let surveyor = Surveyor::new(self.verbs, &self.context, &device, &self.facts.terms)?;
-        let found = surveyor.look(self.facts.port, &interfaces, route, None)?;
+        let query = PortQuery::new(self.verbs, &self.context, &device, &self.facts.terms)?;
+        let found = query.query(self.facts.port, &interfaces, route, None)?;
         update(&mut self.facts, &found);
         Ok(())
     }

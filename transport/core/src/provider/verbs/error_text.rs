@@ -86,13 +86,13 @@ impl std::error::Error for OpenError {}
 impl DiscoveredPort {
     /// Why the port cannot be used; for lack of a usable GID, the reason for each of them.
     pub(super) fn unfit_text(&self, why: Unfit) -> String {
-        let mut words = why.to_string();
+        let mut message = why.to_string();
         let gids = self.gids.all.iter().enumerate();
         for (at, candidate) in gids.filter(|_| why == Unfit::NoGid) {
             let gid = gid::to_text(candidate.entry.gid);
-            words.push_str(&format!("; {gid} is {}", self.gids.why(at)));
+            message.push_str(&format!("; {gid} is {}", self.gids.why(at)));
         }
-        words
+        message
     }
 }
 
@@ -203,13 +203,13 @@ pub(crate) fn of_registration(
     memory: LockedMemory,
 ) -> String {
     let port = format!("{}:{}", facts.device, facts.port);
-    let told = format!("{port} cannot register {bytes} bytes of memory");
+    let failure = format!("{port} cannot register {bytes} bytes of memory");
     match remedy_of(memory, bytes).filter(|_| error.errno == libc::ENOMEM) {
         Some(remedy) => {
             let system = io::Error::from_raw_os_error(error.errno);
-            format!("{told}: {} failed: {system}; {remedy}", error.call)
+            format!("{failure}: {} failed: {system}; {remedy}", error.call)
         }
-        None => format!("{told}: {error}"),
+        None => format!("{failure}: {error}"),
     }
 }
 
@@ -303,7 +303,7 @@ pub(crate) fn of_failure(
     ends: &PairEnds<'_>,
 ) -> String {
     let (here, there) = (ends.here(), ends.there());
-    let (said, cause) = status_text(status);
+    let (meaning, cause) = status_text(status);
     let remedy = match status {
         WorkStatus::RetryExceeded => format!(
             "; {}; is the process still there, are the cable and the switch's lossless class in order?",
@@ -320,7 +320,7 @@ pub(crate) fn of_failure(
         0 => String::new(),
         vendor => format!(", vendor's error {vendor:#x}"),
     };
-    format!("{what} from {here} to {there} failed: {said} ({cause}{vendor}){remedy}")
+    format!("{what} from {here} to {there} failed: {meaning} ({cause}{vendor}){remedy}")
 }
 
 /// Message for a path MTU of `found` bytes where both ports support `most`.
@@ -349,7 +349,7 @@ pub(crate) fn of_narrow_path(found: u32, most: u32, ends: &PairEnds<'_>) -> Stri
 
 /// The meaning of a status, and rdma-core's name for it.
 fn status_text(status: WorkStatus) -> (&'static str, String) {
-    let (said, name) = match status {
+    let (meaning, name) = match status {
         WorkStatus::Success => ("it has not", "success"),
         WorkStatus::Flushed => (
             "its queue pair had broken before",
@@ -385,16 +385,16 @@ fn status_text(status: WorkStatus) -> (&'static str, String) {
             "no completion",
         ),
         WorkStatus::Other(number) => {
-            let said = match number {
+            let meaning = match number {
                 2 => "this side's device could not do it",
                 7 => "the other side's answer makes no sense",
                 19 => "the device has failed",
                 _ => "for a reason that this library does not know",
             };
-            return (said, format!("status {number}"));
+            return (meaning, format!("status {number}"));
         }
     };
-    (said, name.into())
+    (meaning, name.into())
 }
 
 /// Message for an asynchronous event of a port.
@@ -500,14 +500,14 @@ mod tests {
             address: Some(&infiniband),
             ..ends
         };
-        let words = of_narrow_path(1024, 4096, &ends);
-        assert!(words.contains(" and LID 12, though"), "{words}");
-        assert!(words.contains("`ibtracert`"), "{words}");
+        let message = of_narrow_path(1024, 4096, &ends);
+        assert!(message.contains(" and LID 12, though"), "{message}");
+        assert!(message.contains("`ibtracert`"), "{message}");
     }
 
     #[test]
     fn a_failure_names_both_ends_the_port_and_what_to_try() {
-        let words = failure(
+        let message = failure(
             WorkStatus::RetryExceeded,
             0x81,
             &facts(),
@@ -520,7 +520,7 @@ mod tests {
             "`ping 10.0.0.2`",
             "`rmpi-info --net --peer 10.0.0.2`",
         ] {
-            assert!(words.contains(part), "{words}\nlacks: {part}");
+            assert!(message.contains(part), "{message}\nlacks: {part}");
         }
     }
 
@@ -529,28 +529,28 @@ mod tests {
         let mut facts = facts();
         facts.link = LinkLayer::Infiniband;
         facts.lid = 11;
-        let words = failure(
+        let message = failure(
             WorkStatus::RetryExceeded,
             0,
             &facts,
             Some(&address(LinkLayer::Infiniband)),
         );
         assert!(
-            words.contains("InfiniBand, LID 11") && words.contains("ibping -L 12"),
-            "{words}"
+            message.contains("InfiniBand, LID 11") && message.contains("ibping -L 12"),
+            "{message}"
         );
-        let words = failure(WorkStatus::RemoteAccess, 0, &facts, None);
+        let message = failure(WorkStatus::RemoteAccess, 0, &facts, None);
         assert!(
-            words.contains("to rank 5 failed: the other side does not allow it"),
-            "{words}"
+            message.contains("to rank 5 failed: the other side does not allow it"),
+            "{message}"
         );
-        assert!(words.ends_with("(remote access error)"), "{words}");
+        assert!(message.ends_with("(remote access error)"), "{message}");
     }
 
     #[test]
     fn a_status_without_a_name_has_its_number() {
-        let words = failure(WorkStatus::Other(99), 0, &facts(), None);
-        assert!(words.contains("(status 99)"), "{words}");
+        let message = failure(WorkStatus::Other(99), 0, &facts(), None);
+        assert!(message.contains("(status 99)"), "{message}");
     }
 
     #[test]
@@ -562,19 +562,19 @@ mod tests {
             call: "ibv_reg_mr",
             errno: libc::ENOMEM,
         };
-        let words = of_registration(&error, &facts(), 1 << 20, memory);
+        let message = of_registration(&error, &facts(), 1 << 20, memory);
         for part in [
             "mlx5_0:1 cannot register 1048576 bytes",
             "may lock 8192 KiB",
             "at least 9024 KiB are needed",
             "ulimit -l unlimited",
         ] {
-            assert!(words.contains(part), "{words}\nlacks: {part}");
+            assert!(message.contains(part), "{message}\nlacks: {part}");
         }
         let unlimited = LockedMemory::read("Max locked memory unlimited unlimited bytes\n", "", "");
         assert_eq!(remedy_of(unlimited, u64::MAX), None);
-        let words = of_registration(&error, &facts(), 1 << 20, unlimited);
-        assert!(words.contains("ibv_reg_mr failed: "), "{words}");
+        let message = of_registration(&error, &facts(), 1 << 20, unlimited);
+        assert!(message.contains("ibv_reg_mr failed: "), "{message}");
     }
 
     #[test]
@@ -596,24 +596,27 @@ mod tests {
             ("ibv_create_qp", libc::ENOMEM, "ulimit -l"),
             ("ibv_alloc_pd", libc::EIO, "taken away"),
         ] {
-            let words = CallError { call, errno }.to_string();
-            assert!(words.starts_with(&format!("{call} failed: ")), "{words}");
-            assert!(words.contains(part), "{words}");
+            let message = CallError { call, errno }.to_string();
+            assert!(
+                message.starts_with(&format!("{call} failed: ")),
+                "{message}"
+            );
+            assert!(message.contains(part), "{message}");
         }
-        let words = CallError {
+        let message = CallError {
             call: "ibv_alloc_pd",
             errno: libc::EBUSY,
         };
-        assert!(!words.to_string().contains(';'), "{words}");
+        assert!(!message.to_string().contains(';'), "{message}");
     }
 
     #[test]
     fn a_missing_device_or_port_is_told_with_those_that_are_there() {
         let found = vec!["mlx5_0".into(), "mlx5_1".into()];
         let device = "mlx5_9".into();
-        let words = OpenError::NoDevice { device, found }.to_string();
+        let message = OpenError::NoDevice { device, found }.to_string();
         assert_eq!(
-            words,
+            message,
             "there is no device mlx5_9: this host has mlx5_0, mlx5_1"
         );
         let none = OpenError::NoDevice {
@@ -644,8 +647,8 @@ mod tests {
 
     #[test]
     fn an_event_names_the_port_and_the_queue_pair() {
-        let words = of_event(PortEvent::QueuePairLost(0x1f), &facts());
-        assert_eq!(words, "queue pair 0x1f of mlx5_0:1 has broken");
+        let message = of_event(PortEvent::QueuePairLost(0x1f), &facts());
+        assert_eq!(message, "queue pair 0x1f of mlx5_0:1 has broken");
         assert!(of_event(PortEvent::PortDown, &facts()).contains("mlx5_0:1 has gone down"));
     }
 }

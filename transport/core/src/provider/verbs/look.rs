@@ -277,12 +277,12 @@ mod tests {
             call,
             errno: libc::ENOMEM,
         };
-        let words = cannot_open(&failed("ibv_reg_mr"), &facts);
+        let message = cannot_open(&failed("ibv_reg_mr"), &facts);
         let (first, _) = registered_bytes(&NetLimits::default(), 1);
-        assert!(words.contains(&format!("mlx5_0:1 cannot register {first} bytes")));
-        assert!(words.contains("ulimit -l"), "{words}");
-        let words = cannot_open(&failed("mmap"), &facts);
-        assert!(words.starts_with("mmap failed: "), "{words}");
+        assert!(message.contains(&format!("mlx5_0:1 cannot register {first} bytes")));
+        assert!(message.contains("ulimit -l"), "{message}");
+        let message = cannot_open(&failed("mmap"), &facts);
+        assert!(message.starts_with("mmap failed: "), "{message}");
     }
 
     #[test]

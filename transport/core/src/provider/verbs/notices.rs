@@ -106,10 +106,10 @@ mod tests {
         for number in 1..=MOST_WARNINGS {
             notices.warn(number.to_string());
         }
-        let mut told = Vec::new();
-        told.extend(std::iter::from_fn(|| notices.next_complaint()));
-        assert_eq!(told.len(), MOST_WARNINGS);
-        assert_eq!((&*told[0], &*told[MOST_WARNINGS - 1]), ("0", "15"));
+        let mut texts = Vec::new();
+        texts.extend(std::iter::from_fn(|| notices.next_complaint()));
+        assert_eq!(texts.len(), MOST_WARNINGS);
+        assert_eq!((&*texts[0], &*texts[MOST_WARNINGS - 1]), ("0", "15"));
         assert!(notices.is_empty());
     }
 
@@ -130,7 +130,7 @@ mod tests {
             notices.note_change(change(number));
         }
         assert!(!notices.is_empty());
-        let told = std::iter::from_fn(|| notices.next_change());
-        assert!(told.map(|change| change.serving).eq(1..=64));
+        let texts = std::iter::from_fn(|| notices.next_change());
+        assert!(texts.map(|change| change.serving).eq(1..=64));
     }
 }

@@ -217,12 +217,12 @@ impl ReliablePairs {
         if index == self.all.len() {
             self.all.push(None);
         }
-        let chance = now_ns.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+        let random = now_ns.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
         self.all[index] = Some(ReliablePair {
             path,
             made: self.numbers.next(),
             end,
-            first: u32::try_from(chance).unwrap_or(0) & NUMBER_MASK,
+            first: u32::try_from(random).unwrap_or(0) & NUMBER_MASK,
             requests: PostedRequests::default(),
             used_at: poll,
             ack_stall: AckStall::default(),

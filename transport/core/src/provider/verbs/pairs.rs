@@ -53,7 +53,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
             }
             return self.peers.arm(path.peer, self.schedule.now_ns);
         };
-        self.ask(path, index);
+        self.request_connection(path, index);
     }
 
     fn make_pair(&mut self, path: PeerPath) -> Result<u32, CallError> {

@@ -298,7 +298,7 @@ impl VerbsPeer {
     }
 
     /// Whether to request its address now; `true` once.
-    pub(super) fn ask_address(&mut self) -> bool {
+    pub(super) fn request_address(&mut self) -> bool {
         !std::mem::replace(&mut self.asked, true)
     }
 
@@ -314,7 +314,7 @@ impl VerbsPeer {
     }
 
     /// A send waits for an acknowledgement, which may have been lost. `true`: request one now.
-    pub(super) fn ask_for_room(&mut self, now_ns: u64) -> bool {
+    pub(super) fn request_room(&mut self, now_ns: u64) -> bool {
         self.questions.ask(now_ns)
     }
 

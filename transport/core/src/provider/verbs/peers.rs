@@ -26,7 +26,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         let side = self.peers.of(path.peer);
         let link = side.link_mut(path.rail)?;
         let Some(address) = link.address else {
-            if side.ask_address() {
+            if side.request_address() {
                 self.unresolved.want(path.peer);
             }
             return None;
@@ -215,7 +215,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
             self.counts.overdue.add(1);
         }
         if self.peers.of(peer).still_wants_room() {
-            self.ask_for_ack(peer);
+            self.request_ack(peer);
         }
         self.peers.arm(peer, self.schedule.now_ns);
         again
@@ -223,11 +223,11 @@ impl<P: VerbsPort> VerbsLinks<P> {
 
     /// A send waits for an acknowledgement, which may have been lost: requests one.
     #[cold]
-    pub(super) fn ask_for_ack(&mut self, peer: u32) {
+    pub(super) fn request_ack(&mut self, peer: u32) {
         self.schedule.now_ns = self.rails.clock();
         let now_ns = self.schedule.now_ns;
         let side = self.peers.of(peer);
-        if side.ask_for_room(now_ns) {
+        if side.request_room(now_ns) {
             let path = side.path(peer);
             self.send_note(path, Say::Ack { asks: true });
         }

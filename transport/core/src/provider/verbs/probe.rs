@@ -20,7 +20,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
     }
 
     /// Requests a queue pair for a local end, with the path MTU found before, if any was.
-    pub(super) fn ask(&mut self, path: PeerPath, end: u32) {
+    pub(super) fn request_connection(&mut self, path: PeerPath, end: u32) {
         let now_ns = self.schedule.now_ns;
         let most = self.most_packet_bytes(path);
         if let (Some(link), Some(most)) = (self.peers.link(path), most) {

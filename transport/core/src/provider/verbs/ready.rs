@@ -112,7 +112,7 @@ mod tests {
     }
 
     /// The peers in the completions of the next poll.
-    fn told(ready: &mut Ready) -> Vec<u32> {
+    fn next_peers(ready: &mut Ready) -> Vec<u32> {
         let mut completions = Completions::new();
         ready.hand_up(&mut completions);
         let peer = |completion| match completion {
@@ -133,7 +133,7 @@ mod tests {
         let mut later = Completions::new();
         later.push(lost(9));
         ready.push_all(&mut later);
-        assert_eq!(told(&mut ready), [1, 2, 7, 9]);
+        assert_eq!(next_peers(&mut ready), [1, 2, 7, 9]);
         assert!(ready.is_empty());
     }
 
@@ -145,7 +145,7 @@ mod tests {
             ready.deliver(lost(peer), &mut completions);
         }
         assert!(completions.is_full());
-        assert_eq!(told(&mut ready), [most]);
+        assert_eq!(next_peers(&mut ready), [most]);
     }
 
     #[test]

@@ -76,12 +76,12 @@ impl Schedule {
     }
 
     /// Makes the check for asynchronous events due at the next reading of the clock.
-    pub(super) fn ask_events_now(&mut self) {
+    pub(super) fn check_events_now(&mut self) {
         self.events_at_ns = 0;
     }
 
     /// The same, at most once a millisecond: after a timeout a port's address may have changed.
-    pub(super) fn ask_events_soon(&mut self) {
+    pub(super) fn check_events_soon(&mut self) {
         let soon = self.events_were_ns + EVENTS_AT_MOST_EVERY_NS;
         self.events_at_ns = self.events_at_ns.min(soon);
     }
@@ -154,13 +154,13 @@ mod tests {
     fn ports_are_asked_at_once_then_now_and_then_and_sooner_on_request() {
         let mut schedule = Schedule::new(5);
         assert!(schedule.are_events_due() && !schedule.are_events_due());
-        schedule.ask_events_soon();
+        schedule.check_events_soon();
         assert!(!schedule.are_events_due(), "they were just asked");
         schedule.now_ns += EVENTS_AT_MOST_EVERY_NS;
         assert!(schedule.are_events_due() && !schedule.are_events_due());
         schedule.now_ns += EVENTS_EVERY_NS - 1;
         assert!(!schedule.are_events_due());
-        schedule.ask_events_now();
+        schedule.check_events_now();
         assert!(schedule.are_events_due());
     }
 

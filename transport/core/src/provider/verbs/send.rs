@@ -26,7 +26,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
         }
         let is_large = body.len() > ring::SLOT_BODY_BYTES;
         if is_large && !side.session.may_lend() {
-            self.links.ask_for_ack(to);
+            self.links.request_ack(to);
             return Err(Full);
         }
         let side = self.links.peers.of(to);
@@ -117,7 +117,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
         let bytes = HEADER_BYTES + body.len();
         let side = self.links.peers.get_mut(to).ok_or(Full)?;
         if side.session.room() == 0 {
-            self.links.ask_for_ack(to);
+            self.links.request_ack(to);
             return Err(Full);
         }
         let Some(slot) = self.links.sends.take(&mut self.links.rails, bytes) else {
@@ -438,7 +438,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
             if pair.requests.unsignaled() != 0 {
                 self.links.mark(index);
             } else if self.links.peers.of(peer).session.awaits_word().is_some() {
-                self.links.ask_for_ack(peer);
+                self.links.request_ack(peer);
             }
         }
         self.poll_sends();
@@ -484,7 +484,7 @@ pub(super) fn stamp(sends: &mut SendPool, slot: Slot, ack: Ack) {
     if let Some(header) = header.first_chunk_mut() {
         wire::write_ack(ack, header);
         if asks {
-            wire::ask(header);
+            wire::request_ack(header);
         }
     }
 }

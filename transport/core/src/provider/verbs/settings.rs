@@ -93,10 +93,10 @@ impl NetworkSettings {
 
     /// Whether this host has DPDK ports for the job. If a file is named, hosts that have the file do.
     pub(in crate::provider) fn has_dpdk_ports(&self) -> bool {
-        let said = self.dpdk.trim();
-        match said.starts_with('/') {
-            true => std::path::Path::new(said).exists(),
-            false => !said.is_empty(),
+        let dpdk = self.dpdk.trim();
+        match dpdk.starts_with('/') {
+            true => std::path::Path::new(dpdk).exists(),
+            false => !dpdk.is_empty(),
         }
     }
 

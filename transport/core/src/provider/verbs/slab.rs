@@ -19,14 +19,14 @@ impl<T> Slab<T> {
     }
 
     /// Inserts a value; returns its number.
-    pub(super) fn insert(&mut self, thing: T) -> u32 {
+    pub(super) fn insert(&mut self, value: T) -> u32 {
         self.count += 1;
         let Some(number) = self.free.pop() else {
             let number = u32::try_from(self.places.len()).expect("fewer things than numbers");
-            self.places.push(Some(thing));
+            self.places.push(Some(value));
             return number;
         };
-        self.places[number as usize] = Some(thing);
+        self.places[number as usize] = Some(value);
         number
     }
 
@@ -51,10 +51,10 @@ impl<T> Slab<T> {
 
     /// Removes a value.
     pub(super) fn remove(&mut self, number: u32) -> Option<T> {
-        let thing = self.places.get_mut(number as usize)?.take()?;
+        let value = self.places.get_mut(number as usize)?.take()?;
         self.free.push(number);
         self.count -= 1;
-        Some(thing)
+        Some(value)
     }
 
     /// All values, lowest number first.
@@ -86,7 +86,7 @@ mod tests {
         assert_eq!((slab.get(a), slab.get(b)), (None, Some(&'b')));
         assert_eq!(slab.insert('c'), a);
         assert_eq!(
-            slab.iter_mut().map(|thing| *thing).collect::<String>(),
+            slab.iter_mut().map(|value| *value).collect::<String>(),
             "cb"
         );
     }

@@ -30,12 +30,12 @@ impl<P: VerbsPort> Verbs<P> {
             }
             let room = Completions::CAPACITY - completions.len();
             let port = &mut self.streams.links.rails[rail].port;
-            let heard = port.poll(CqKind::Receives, &mut done[..room]);
-            if heard != 0 {
-                self.take_all_received(rail, &done[..heard], completions);
+            let received = port.poll(CqKind::Receives, &mut done[..room]);
+            if received != 0 {
+                self.take_all_received(rail, &done[..received], completions);
             }
-            has_received |= heard != 0;
-            has_all &= heard < room;
+            has_received |= received != 0;
+            has_all &= received < room;
         }
         self.streams.links.rails.received = done;
         if self.streams.links.schedule.is_turn(SENDS_EVERY) || self.awaits_sends(has_received) {
@@ -113,7 +113,7 @@ impl<P: VerbsPort> Verbs<P> {
         self.streams.links.schedule.now_ns = self.streams.links.rails.clock();
         let next = self.streams.links.peers.deadline_ns();
         if next.is_some_and(|deadline_ns| deadline_ns <= self.streams.links.schedule.now_ns) {
-            self.streams.links.schedule.ask_events_soon();
+            self.streams.links.schedule.check_events_soon();
         }
         if self.streams.links.schedule.are_events_due() {
             self.take_all_events();
@@ -233,7 +233,7 @@ impl<P: VerbsPort> Verbs<P> {
     pub(in crate::provider) fn wake(&mut self) {
         self.streams.links.rails.ack_events();
         // An asynchronous event may have woken the process.
-        self.streams.links.schedule.ask_events_now();
+        self.streams.links.schedule.check_events_now();
         self.check_clock();
         self.settle();
     }

@@ -141,7 +141,7 @@ pub(super) fn write_ack(ack: Ack, to: &mut [u8; HEADER_BYTES]) {
 }
 
 /// Sets the request for an acknowledgement in a written packet.
-pub(super) fn ask(to: &mut [u8; HEADER_BYTES]) {
+pub(super) fn request_ack(to: &mut [u8; HEADER_BYTES]) {
     to[32] |= ASKS;
 }
 
@@ -367,7 +367,7 @@ mod tests {
             read(&bytes),
             Some(WireMessage::Packet(StreamPacket { ack, ..packet }))
         );
-        ask(&mut bytes);
+        request_ack(&mut bytes);
         let parts = BEGINS | ENDS | ASKS;
         let asking = StreamPacket {
             ack,

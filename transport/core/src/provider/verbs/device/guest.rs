@@ -238,14 +238,14 @@ fn what_is_not_there_is_told_with_what_is() {
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
 fn datagrams_tell_their_sender_and_need_the_key() {
     let (mut a, mut b) = two_ports();
-    let mut stranger = GuestPort::open("rxe1", Q_KEY + 1);
+    let mut other_job = GuestPort::open("rxe1", Q_KEY + 1);
     b.post_buffers(Receives::Datagrams, 4);
-    stranger.post_buffers(Receives::Datagrams, 4);
+    other_job.post_buffers(Receives::Datagrams, 4);
     let number = a.device.datagram_number();
     let handle = a.device.create_address_handle(&b.address()).unwrap();
     let to = b.device.datagram_number();
     a.block.write(0, b"from memory");
-    let wrong = stranger.device.datagram_number();
+    let wrong = other_job.device.datagram_number();
     let body = WorkBody::Inline(b"wrong key");
     a.device
         .post_datagram(mailbox(handle, wrong), 0, body, false)
@@ -273,7 +273,7 @@ fn datagrams_tell_their_sender_and_need_the_key() {
         assert_eq!(body, wanted);
     }
     assert_eq!(
-        stranger
+        other_job
             .device
             .poll(CqKind::Receives, &mut [PortCompletion::default()]),
         0
@@ -500,13 +500,13 @@ fn a_sign_comes_with_the_first_completion_after_arming() {
 
 /// Waits up to `timeout_ms`.
 fn is_readable(descriptor: RawFd, timeout_ms: i32) -> bool {
-    let mut asked = libc::pollfd {
+    let mut request = libc::pollfd {
         fd: descriptor,
         events: libc::POLLIN,
         revents: 0,
     };
     // SAFETY: one structure, and its count.
-    unsafe { libc::poll(&raw mut asked, 1, timeout_ms) == 1 }
+    unsafe { libc::poll(&raw mut request, 1, timeout_ms) == 1 }
 }
 
 #[test]

@@ -51,22 +51,22 @@ pub(crate) fn list(route: HostRoute, terms: &NetTerms) -> Result<Vec<DiscoveredD
     let verbs = VerbsFunctions::load().map_err(OpenError::NoLibrary)?;
     let devices = Devices::list(verbs).map_err(OpenError::NoList)?;
     let interfaces = gid::interfaces().unwrap_or_default();
-    let look = |(at, name): (usize, String)| {
+    let query = |(at, name): (usize, String)| {
         let ports = devices.open(at).and_then(|context| {
-            let surveyor = Surveyor::new(verbs, &context, &name, terms)?;
-            surveyor
+            let query = PortQuery::new(verbs, &context, &name, terms)?;
+            query
                 .ports()
-                .map(|port| surveyor.look(port, &interfaces, route, None))
+                .map(|port| query.query(port, &interfaces, route, None))
                 .collect()
         });
         DiscoveredDevice { name, ports }
     };
-    Ok(devices.names().into_iter().enumerate().map(look).collect())
+    Ok(devices.names().into_iter().enumerate().map(query).collect())
 }
 
 /// Queries the ports of one device.
 #[derive(Debug)]
-pub(super) struct Surveyor<'a> {
+pub(super) struct PortQuery<'a> {
     verbs: &'static VerbsFunctions,
     context: &'a VerbsObject<ibv_context>,
     device: &'a str,
@@ -78,7 +78,7 @@ pub(super) struct Surveyor<'a> {
     terms: NetTerms,
 }
 
-impl<'a> Surveyor<'a> {
+impl<'a> PortQuery<'a> {
     pub(super) fn new(
         verbs: &'static VerbsFunctions,
         context: &'a VerbsObject<ibv_context>,
@@ -110,7 +110,7 @@ impl<'a> Surveyor<'a> {
     }
 
     /// Queries a port. `keep`: the GID that was published to peers.
-    pub(super) fn look(
+    pub(super) fn query(
         &self,
         port: u8,
         interfaces: &[HostInterface],

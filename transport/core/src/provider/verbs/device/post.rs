@@ -13,7 +13,7 @@ use std::ptr;
 use verbs_sys::{
     IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD,
     IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_SEND, ibv_ah, ibv_recv_wr, ibv_send_wr,
-    ibv_send_wr_atomic, ibv_send_wr_rdma, ibv_send_wr_ud, ibv_send_wr_way, ibv_sge, inline,
+    ibv_send_wr_atomic, ibv_send_wr_op, ibv_send_wr_rdma, ibv_send_wr_ud, ibv_sge, inline,
 };
 
 use super::super::port::{
@@ -208,7 +208,7 @@ impl VerbsDevice {
             opcode: IBV_WR_SEND,
             send_flags: flags,
             imm_data: 0,
-            wr: ibv_send_wr_way {
+            wr: ibv_send_wr_op {
                 ud: ibv_send_wr_ud {
                     ah: handle,
                     remote_qpn: number,
@@ -367,11 +367,11 @@ fn opcode(operation: WorkOpcode) -> u32 {
 
 /// The part of a request that depends on its opcode.
 #[inline(always)]
-fn handle(operation: WorkOpcode) -> ibv_send_wr_way {
-    let rdma = |remote_addr, rkey| ibv_send_wr_way {
+fn handle(operation: WorkOpcode) -> ibv_send_wr_op {
+    let rdma = |remote_addr, rkey| ibv_send_wr_op {
         rdma: ibv_send_wr_rdma { remote_addr, rkey },
     };
-    let atomic = |remote_addr, rkey, compare_add, swap| ibv_send_wr_way {
+    let atomic = |remote_addr, rkey, compare_add, swap| ibv_send_wr_op {
         atomic: ibv_send_wr_atomic {
             remote_addr,
             compare_add,

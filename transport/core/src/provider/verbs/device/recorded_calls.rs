@@ -399,21 +399,21 @@ fn a_port_without_what_is_set_says_what_it_lacks() {
         };
         open(&limits).map(drop).unwrap_err().to_string()
     };
-    let words = why(NetTerms {
+    let message = why(NetTerms {
         partition: 0x9999,
         ..NetTerms::DEFAULT
     });
     assert!(
-        words.contains("0x9999") && words.contains("RMPI_NET_PARTITION"),
-        "{words}"
+        message.contains("0x9999") && message.contains("RMPI_NET_PARTITION"),
+        "{message}"
     );
-    let words = why(NetTerms {
+    let message = why(NetTerms {
         gids: GidPlaces::of([2].into_iter()),
         ..NetTerms::DEFAULT
     });
     assert!(
-        words.contains("RMPI_NET_GID_INDEX does not name"),
-        "{words}"
+        message.contains("RMPI_NET_GID_INDEX does not name"),
+        "{message}"
     );
 }
 

@@ -56,7 +56,7 @@ impl FakeNetState {
                         self.carry_out(serial, packet.psn, packets, operation, &bytes, wanted)
                     }
                     FakePsnOrder::Again => self.repeat(serial, packet.psn, operation, wanted),
-                    FakePsnOrder::Ahead => return self.ask(serial),
+                    FakePsnOrder::Ahead => return self.send_nak(serial),
                     FakePsnOrder::Stray => return,
                 };
                 if let Some(reply) = reply {
@@ -194,7 +194,7 @@ impl FakeNetState {
     }
 
     /// Sends one NAK for missing packets.
-    fn ask(&mut self, serial: u32) {
+    fn send_nak(&mut self, serial: u32) {
         let Some(pair) = self.pairs.get_mut(&serial) else {
             return;
         };

@@ -13,14 +13,14 @@ pub(super) const LINKS: u16 = 18;
 pub(super) const ADDRESSES: u16 = 22;
 
 /// A dump request for `LINKS` or `ADDRESSES`.
-pub(super) fn ask_for_all(kind: u16) -> Vec<u8> {
+pub(super) fn dump_request(kind: u16) -> Vec<u8> {
     const DUMP: u16 = 0x300;
     // Any address family; zeros for the rest of the longer of the two bodies.
     message(kind, DUMP, &[0; 16])
 }
 
 /// A request for the route to an address.
-pub(super) fn ask_for_route(to: IpAddr) -> Vec<u8> {
+pub(super) fn route_request(to: IpAddr) -> Vec<u8> {
     const ROUTE: u16 = 26;
     let (family, address) = match to {
         IpAddr::V4(address) => (AF_INET, address.octets().to_vec()),
@@ -202,12 +202,12 @@ mod tests {
         bytes
     }
 
-    fn told(kind: u16, parts: &[&[u8]]) -> Vec<u8> {
+    fn reply_message(kind: u16, parts: &[&[u8]]) -> Vec<u8> {
         message(kind, 0, &parts.concat())
     }
 
     fn link_message(index: u32, flags: u32, name: &[u8]) -> Vec<u8> {
-        told(
+        reply_message(
             16,
             &[
                 &[0; 4],
@@ -226,7 +226,7 @@ mod tests {
         bytes.extend(link_message(2, 0x1, b"eth0\0"));
         let head =
             |family: u8, index: u32| [&[family, 24, 0, 0], &index.to_ne_bytes()[..]].concat();
-        let mut more = told(
+        let mut more = reply_message(
             20,
             &[
                 &head(2, 2),
@@ -234,9 +234,12 @@ mod tests {
                 &attribute(2, &[10, 0, 0, 1]),
             ],
         );
-        more.extend(told(20, &[&head(10, 2), &attribute(1, &[1; 16])]));
-        more.extend(told(20, &[&head(2, 1), &attribute(2, &[127, 0, 0, 1])]));
-        more.extend(told(3, &[&[0; 4]]));
+        more.extend(reply_message(20, &[&head(10, 2), &attribute(1, &[1; 16])]));
+        more.extend(reply_message(
+            20,
+            &[&head(2, 1), &attribute(2, &[127, 0, 0, 1])],
+        ));
+        more.extend(reply_message(3, &[&[0; 4]]));
         assert_eq!(answers(&more).last(), Some(&NetlinkReply::End));
         let found = interfaces(&answers(&bytes), &answers(&more));
         let names: Vec<_> = found.iter().map(|one| (&*one.name, one.is_up)).collect();
@@ -256,30 +259,30 @@ mod tests {
                 attribute(1, &[10, 0, 0, 1]),
                 attribute(4, &7u32.to_ne_bytes()),
             ];
-            answers(&told(24, &[&body, &attributes.concat()]))
+            answers(&reply_message(24, &[&body, &attributes.concat()]))
         };
         assert_eq!(route(1), [NetlinkReply::Route(HostRoute::Through(7))]);
         assert_eq!(route(2), [NetlinkReply::Route(HostRoute::Here)]);
         assert_eq!(route(7), [NetlinkReply::Route(HostRoute::Nowhere)]);
-        let refused = told(2, &[&(-101i32).to_ne_bytes(), &[0; 16]]);
+        let refused = reply_message(2, &[&(-101i32).to_ne_bytes(), &[0; 16]]);
         assert_eq!(answers(&refused), [NetlinkReply::Error(101)]);
     }
 
     #[test]
     fn a_question_says_how_long_it_is() {
-        for question in [
-            ask_for_all(LINKS),
-            ask_for_route([10, 0, 0, 1].into()),
-            ask_for_route([1u8; 16].into()),
+        for message in [
+            dump_request(LINKS),
+            route_request([10, 0, 0, 1].into()),
+            route_request([1u8; 16].into()),
         ] {
             assert_eq!(
-                word(&question, 0).map(|told| told as usize),
-                Some(question.len())
+                word(&message, 0).map(|reply_message| reply_message as usize),
+                Some(message.len())
             );
         }
-        let question = ask_for_route([10, 0, 0, 1].into());
-        assert_eq!(question[16..18], [2, 32]);
-        assert_eq!(value(&question[28..], RTA_DST), Some(&[10, 0, 0, 1][..]));
+        let message = route_request([10, 0, 0, 1].into());
+        assert_eq!(message[16..18], [2, 32]);
+        assert_eq!(value(&message[28..], RTA_DST), Some(&[10, 0, 0, 1][..]));
     }
 
     #[test]

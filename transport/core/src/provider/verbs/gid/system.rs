@@ -16,14 +16,14 @@ use super::{HostInterface, HostRoute};
 /// All network interfaces, with their addresses.
 pub(in super::super) fn interfaces() -> io::Result<Vec<HostInterface>> {
     let mut kernel = NetlinkSocket::open()?;
-    let links = kernel.ask(&netlink::ask_for_all(netlink::LINKS))?;
-    let addresses = kernel.ask(&netlink::ask_for_all(netlink::ADDRESSES))?;
+    let links = kernel.request(&netlink::dump_request(netlink::LINKS))?;
+    let addresses = kernel.request(&netlink::dump_request(netlink::ADDRESSES))?;
     Ok(netlink::interfaces(&links, &addresses))
 }
 
 /// The route of packets to an address.
 pub(in super::super) fn route_to(peer: IpAddr) -> io::Result<HostRoute> {
-    let answers = NetlinkSocket::open()?.ask(&netlink::ask_for_route(peer))?;
+    let answers = NetlinkSocket::open()?.request(&netlink::route_request(peer))?;
     let found = answers.into_iter().find_map(|answer| match answer {
         NetlinkReply::Route(route) => Some(route),
         _ => None,
@@ -48,14 +48,14 @@ impl NetlinkSocket {
     }
 
     /// Sends a request and reads its whole reply, which the kernel has ready at once.
-    fn ask(&mut self, question: &[u8]) -> io::Result<Vec<NetlinkReply>> {
+    fn request(&mut self, message: &[u8]) -> io::Result<Vec<NetlinkReply>> {
         const UNREACHABLE: [i32; 4] = [
             libc::ENETUNREACH,
             libc::EHOSTUNREACH,
             libc::EACCES,
             libc::EINVAL,
         ];
-        self.0.write_all(question)?;
+        self.0.write_all(message)?;
         let mut all = Vec::new();
         let mut piece = vec![0; 64 << 10];
         loop {

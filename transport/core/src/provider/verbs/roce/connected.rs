@@ -120,7 +120,7 @@ fn open(local: SocketAddr, to: SocketAddr) -> io::Result<(UdpSocket, SocketAddr)
     socket.set_nonblocking(true)?;
     system::forbid_fragments(&socket, local.ip())?;
     socket.connect(to)?;
-    system::ask_for_room(&socket, super::udp::WANTED_ROOM_BYTES);
+    system::set_buffers(&socket, super::udp::WANTED_ROOM_BYTES);
     let from = socket.local_addr()?;
     Ok((socket, from))
 }

@@ -162,10 +162,10 @@ pub(crate) fn configured(text: &str) -> Result<String, String> {
     let ports: Result<Vec<_>, _> = ports.iter().map(|port| DpdkConfig::parse(port)).collect();
     let ports = ports.map_err(|why| format!("RMPI_DPDK: {why}"))?;
     dpdk_sys::available()?;
-    let words = ports
+    let message = ports
         .iter()
         .map(|port| format!("{} ({})", port.address, port.device));
-    Ok(words.collect::<Vec<_>>().join(", "))
+    Ok(message.collect::<Vec<_>>().join(", "))
 }
 
 fn address_of(text: &str) -> Result<IpAddr, String> {
@@ -215,21 +215,21 @@ mod tests {
         );
         assert_eq!(second.route.gateway, "10.9.0.254".parse().ok());
         let in_place = |text: &str| DpdkConfig::of_local_rank(text, 0).unwrap().in_place;
-        for (words, expected) in [
+        for (message, expected) in [
             ("", InPlace::IfFaster),
             (" in-place=yes", InPlace::IfPossible),
             (" in-place=no", InPlace::Never),
         ] {
-            assert_eq!(in_place(&format!("10.9.0.1 net_memif0{words}")), expected);
+            assert_eq!(in_place(&format!("10.9.0.1 net_memif0{message}")), expected);
         }
         let six = DpdkConfig::of_local_rank("fd00::1/64 net_memif0 gateway=fd00::ff", 0).unwrap();
         assert_eq!(
             (six.address, six.route.prefix_bits),
             ("fd00::1".parse().unwrap(), 64)
         );
-        let words = DpdkConfig::of_local_rank(text, 2).unwrap_err();
+        let message = DpdkConfig::of_local_rank(text, 2).unwrap_err();
         assert_eq!(
-            words,
+            message,
             "RMPI_DPDK has 2 ports, and this is rank 2 of its host, from 0 on: expected a port for each"
         );
     }
@@ -245,17 +245,17 @@ mod tests {
         let port = DpdkConfig::of_local_rank(path.to_str().unwrap(), 1);
         std::fs::remove_file(&path).unwrap();
         assert_eq!(port.unwrap().device, "net_memif1");
-        let words = DpdkConfig::of_local_rank(path.to_str().unwrap(), 1).unwrap_err();
+        let message = DpdkConfig::of_local_rank(path.to_str().unwrap(), 1).unwrap_err();
         assert!(
-            words.ends_with("which cannot be read: no such file or directory"),
-            "{words}"
+            message.ends_with("which cannot be read: no such file or directory"),
+            "{message}"
         );
     }
 
     #[test]
     fn what_is_wrong_is_said_with_what_was_expected() {
-        let words = |text: &str| DpdkConfig::of_local_rank(text, 0).unwrap_err();
-        assert!(words(" ").starts_with("RMPI_DPDK is not set, expected ports as in"));
+        let message = |text: &str| DpdkConfig::of_local_rank(text, 0).unwrap_err();
+        assert!(message(" ").starts_with("RMPI_DPDK is not set, expected ports as in"));
         for (text, why) in [
             (
                 "eth0 net_memif0",
@@ -286,7 +286,7 @@ mod tests {
                 "big, expected mtu=BYTES, gateway=ADDRESS, in-place=yes or no, or huge",
             ),
         ] {
-            assert_eq!(words(text), format!("RMPI_DPDK: \"{text}\": {why}"));
+            assert_eq!(message(text), format!("RMPI_DPDK: \"{text}\": {why}"));
         }
     }
 }

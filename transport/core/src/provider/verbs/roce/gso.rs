@@ -7,7 +7,7 @@
 use std::net::SocketAddr;
 
 use super::carrier::PACKET_BYTES;
-use super::system::{NOBODY, OutgoingBatch};
+use super::system::{NO_ADDRESS, OutgoingBatch};
 
 /// Batches to be sent, in order.
 #[derive(Debug)]
@@ -126,7 +126,7 @@ impl GsoQueue {
 
 impl GsoBatch {
     const EMPTY: Self = Self {
-        to: NOBODY,
+        to: NO_ADDRESS,
         packet_bytes: 0,
         bytes: 0,
         packets: 0,

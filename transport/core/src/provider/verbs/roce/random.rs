@@ -33,10 +33,10 @@ mod tests {
 
     #[test]
     fn numbers_are_in_their_range_and_not_the_last() {
-        let mut chance = RandomPool::default();
+        let mut random = RandomPool::default();
         let mut last = 0;
         for _ in 0..200 {
-            let number = chance.other_than(last, 2);
+            let number = random.other_than(last, 2);
             assert!((1..=2).contains(&number) && number != last);
             last = number;
         }

@@ -35,7 +35,7 @@ use crate::mr::{change_word, to_usize};
 pub(super) struct RoceRegions {
     places: Vec<RegionSlot>,
     free: Vec<usize>,
-    chance: RandomPool,
+    random: RandomPool,
 }
 
 /// A slot of the table of regions.
@@ -94,8 +94,8 @@ impl RoceRegions {
             self.places.push(RegionSlot { key: 0, held: None });
         }
         let place = self.places.get_mut(index)?;
-        let chance = self.chance.other_than(place.key >> INDEX_BITS, MOST_CHANCE);
-        place.key = chance << INDEX_BITS | u32::try_from(index).unwrap_or(0);
+        let random = self.random.other_than(place.key >> INDEX_BITS, MOST_RANDOM);
+        place.key = random << INDEX_BITS | u32::try_from(index).unwrap_or(0);
         place.held = Some(RoceRegion {
             base,
             bytes: bytes as u64,
@@ -263,7 +263,7 @@ const INDEX_BITS: u32 = 16;
 /// Most regions.
 const MOST_REGIONS: usize = 1 << INDEX_BITS;
 /// Largest value of the other bits; they are never zero.
-const MOST_CHANCE: u32 = (1 << (32 - INDEX_BITS)) - 1;
+const MOST_RANDOM: u32 = (1 << (32 - INDEX_BITS)) - 1;
 
 #[cfg(test)]
 mod tests {

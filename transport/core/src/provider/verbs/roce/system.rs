@@ -29,7 +29,7 @@ pub(super) struct UdpBatch {
 }
 
 /// An address that no peer has.
-pub(super) const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+pub(super) const NO_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 /// Most batches sent by one call.
 const SENT_AT_ONCE: usize = 16;
 /// Most batches received by one call. Responses are sent after all of these were handled: with 16, both ends had to
@@ -134,7 +134,7 @@ pub(super) fn receive_burst<const MOST: usize>(
         *came = UdpBatch {
             bytes,
             packet_bytes: controls[index].segment_bytes(length).unwrap_or(bytes),
-            from: from.unwrap_or(NOBODY),
+            from: from.unwrap_or(NO_ADDRESS),
         };
     }
     Ok(count)
@@ -192,11 +192,11 @@ impl ControlMessage {
     /// Length of each of the coalesced datagrams in a message, if there are several. `length`: valid bytes of control
     /// messages.
     fn segment_bytes(&self, length: usize) -> Option<usize> {
-        let is_said = length >= GRO_LENGTH && self.length >= GRO_LENGTH;
+        let is_valid = length >= GRO_LENGTH && self.length >= GRO_LENGTH;
         let is_it = self.level == libc::SOL_UDP && self.kind == UDP_GRO;
         let [a, b, c, d, ..] = self.value;
         let bytes = usize::try_from(i32::from_ne_bytes([a, b, c, d])).ok()?;
-        (is_said && is_it && bytes != 0).then_some(bytes)
+        (is_valid && is_it && bytes != 0).then_some(bytes)
     }
 }
 
@@ -325,24 +325,24 @@ pub(super) fn forbid_fragments(socket: &UdpSocket, address: IpAddr) -> io::Resul
 pub(super) fn link_bytes(address: IpAddr, interface: &str) -> Option<usize> {
     let socket = UdpSocket::bind((address, 0)).ok()?;
     // SAFETY: numbers, bytes and addresses, for all of which zeros are values.
-    let mut asked: libc::ifreq = unsafe { std::mem::zeroed() };
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     // The name stays terminated by a zero.
-    let room = asked.ifr_name.len() - 1;
-    for (place, byte) in asked.ifr_name[..room].iter_mut().zip(interface.bytes()) {
+    let room = request.ifr_name.len() - 1;
+    for (place, byte) in request.ifr_name[..room].iter_mut().zip(interface.bytes()) {
         *place = byte.cast_signed();
     }
-    let (descriptor, place) = (socket.as_raw_fd(), &raw mut asked);
+    let (descriptor, place) = (socket.as_raw_fd(), &raw mut request);
     // SAFETY: a request with a name that ends with zero; the call writes the number into it.
     if unsafe { libc::ioctl(descriptor, libc::SIOCGIFMTU, place) } < 0 {
         return None;
     }
     // SAFETY: what this call writes.
-    usize::try_from(unsafe { asked.ifr_ifru.ifru_mtu }).ok()
+    usize::try_from(unsafe { request.ifr_ifru.ifru_mtu }).ok()
 }
 
 /// Requests socket buffers of `bytes` in each direction, beyond the system's limit if this user may; returns the size
 /// of the receive buffer.
-pub(super) fn ask_for_room(socket: &UdpSocket, bytes: libc::c_int) -> usize {
+pub(super) fn set_buffers(socket: &UdpSocket, bytes: libc::c_int) -> usize {
     for (forced, plain) in [
         (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF),
         (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF),

@@ -15,7 +15,7 @@ use super::claim::PortClaim;
 use super::connected::ConnectedSockets;
 use super::gso::GsoQueue;
 use super::recv_mode::{RecvHistory, RecvMode};
-use super::system::{self, NOBODY, OutgoingBatch, RECEIVED_AT_ONCE, UdpBatch};
+use super::system::{self, NO_ADDRESS, OutgoingBatch, RECEIVED_AT_ONCE, UdpBatch};
 use crate::wait;
 
 /// A socket, and the buffers of its bursts.
@@ -70,11 +70,11 @@ impl Udp {
         if local.is_ipv6() {
             system::take_unchecked(&socket)?;
         }
-        let waiting_bytes = system::ask_for_room(&socket, WANTED_ROOM_BYTES);
+        let waiting_bytes = system::set_buffers(&socket, WANTED_ROOM_BYTES);
         let nothing = UdpBatch {
             bytes: 0,
             packet_bytes: 0,
-            from: NOBODY,
+            from: NO_ADDRESS,
         };
         Ok(Self {
             local,

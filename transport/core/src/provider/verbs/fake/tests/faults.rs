@@ -254,8 +254,8 @@ fn a_process_off_its_processor_neither_posts_nor_polls_while_its_device_works() 
     }
     assert_eq!(net.now_ns(), 1_000_000);
     assert_eq!(other.arrived().len(), 1);
-    let told = [PortEvent::PortDown, PortEvent::PortUp, PortEvent::PortUp];
-    assert_eq!(other.events(), told);
+    let status = [PortEvent::PortDown, PortEvent::PortUp, PortEvent::PortUp];
+    assert_eq!(other.events(), status);
     assert_eq!(one.ends(), [(2, WorkStatus::Success)]);
 }
 

@@ -41,7 +41,7 @@ impl Talk {
         self.give_buffers();
         self.post_some();
         run_to(&self.net, self.net.now_ns() + 5_000);
-        self.look();
+        self.poll();
     }
 
     fn give_buffers(&mut self) {
@@ -73,7 +73,7 @@ impl Talk {
         self.posted += self.sides[0].port.post(here, &requests) as u64;
     }
 
-    fn look(&mut self) {
+    fn poll(&mut self) {
         let ends = self.sides[0].ends();
         let failed = ends
             .iter()
@@ -104,7 +104,7 @@ impl Talk {
         while !(self.net.is_running(0) && self.net.is_running(1)) {
             self.net.advance_until(self.net.now_ns() + 1_000);
         }
-        self.look();
+        self.poll();
         for (side, pair) in self.sides.iter_mut().zip(pairs) {
             side.port.destroy(pair);
         }

@@ -58,10 +58,10 @@ fn a_pair_is_joined_once_and_to_somebody() {
         one.port.connect(fresh, &too_large).map_err(errno),
         fails(libc::EINVAL)
     );
-    let mut nobody = to;
-    nobody.address.gid[15] = 99;
+    let mut unused = to;
+    unused.address.gid[15] = 99;
     assert_eq!(
-        one.port.connect(fresh, &nobody).map_err(errno),
+        one.port.connect(fresh, &unused).map_err(errno),
         fails(libc::EHOSTUNREACH)
     );
     assert_eq!(one.port.connect(fresh, &to).map_err(errno), Ok(()));

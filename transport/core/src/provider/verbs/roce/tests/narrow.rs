@@ -37,12 +37,12 @@ impl World {
     }
 
     /// Asserts that there were messages about this size, and about no other.
-    fn assert_told(&self, found: u32) {
+    fn assert_reported(&self, found: u32) {
         let expected = format!("those of {found} bytes do");
-        assert!(!self.words.is_empty());
-        for words in &self.words {
-            assert!(words.contains(&expected), "{words}");
-            assert!(words.starts_with("packets of 4096 bytes do not arrive"));
+        assert!(!self.messages.is_empty());
+        for messages in &self.messages {
+            assert!(messages.contains(&expected), "{messages}");
+            assert!(messages.starts_with("packets of 4096 bytes do not arrive"));
         }
     }
 }
@@ -67,7 +67,7 @@ fn packets_become_as_short_as_the_network_wants() {
             world.move_data([0, 1], bytes);
             world.move_data([2, 0], bytes);
         }
-        world.assert_told(found);
+        world.assert_reported(found);
         let broken = world.all.iter().map(|one| one.net_stats().broken);
         assert_eq!(broken.sum::<u64>(), 0, "{most_bytes}");
         assert!(world.now_ms() < 600, "{most_bytes}: {} ms", world.now_ms());
@@ -83,7 +83,7 @@ fn what_the_network_carries_is_used() {
     let mut world = jumbo(faults, 2);
     world.chat(20);
     world.move_data([0, 1], 100_000);
-    assert_eq!(world.words, [""; 0]);
+    assert_eq!(world.messages, [""; 0]);
     assert!(world.now_ms() < 20, "nothing had to be said twice");
 }
 
@@ -100,7 +100,7 @@ fn one_narrow_direction_is_enough() {
         for pair in [[0, 1], [1, 0]] {
             world.move_data(pair, 50_000);
         }
-        world.assert_told(1024);
+        world.assert_reported(1024);
     }
 }
 
@@ -141,13 +141,13 @@ fn two_who_ask_at_once_agree() {
         world.send(0, 1, &[1; 3000]);
         world.send(1, 0, &[2; 3000]);
         world.until("both", |world| {
-            world.heard[0][1].len() == 1 && world.heard[1][0].len() == 1
+            world.received[0][1].len() == 1 && world.received[1][0].len() == 1
         });
-        assert_eq!(world.heard[0][1], [[2; 3000]]);
-        assert_eq!(world.heard[1][0], [[1; 3000]]);
+        assert_eq!(world.received[0][1], [[2; 3000]]);
+        assert_eq!(world.received[1][0], [[1; 3000]]);
         world.move_data([0, 1], 50_000);
         world.move_data([1, 0], 50_000);
-        world.assert_told(1024);
+        world.assert_reported(1024);
     }
 }
 
@@ -159,9 +159,9 @@ fn a_long_packet_among_the_first_ones_arrives() {
     };
     let mut world = jumbo(faults, 1000);
     world.send(0, 1, &[7; 1800]);
-    world.until("it", |world| !world.heard[1][0].is_empty());
+    world.until("it", |world| !world.received[1][0].is_empty());
     assert!(world.now_ms() < 500, "{} ms", world.now_ms());
-    world.assert_told(1024);
+    world.assert_reported(1024);
 }
 
 #[test]
@@ -194,10 +194,10 @@ fn a_peer_that_computes_costs_no_size() {
         world.net.as_ref().unwrap().pass(5_000_000);
     }
     world.computes = None;
-    world.until("it", |world| !world.heard[1][0].is_empty());
+    world.until("it", |world| !world.received[1][0].is_empty());
     world.move_data([0, 1], 50_000);
     assert_eq!(world.narrow_and_joined().0, 0);
-    assert_eq!(world.words, [""; 0]);
+    assert_eq!(world.messages, [""; 0]);
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn a_network_that_becomes_narrow_costs_a_queue_pair() {
         world.turn();
         world.net.as_ref().unwrap().pass(2_000_000);
     }
-    world.until("it", |world| world.heard[1][0].len() == 1);
-    assert_eq!(world.heard[1][0], [[9; 6000]]);
+    world.until("it", |world| world.received[1][0].len() == 1);
+    assert_eq!(world.received[1][0], [[9; 6000]]);
     assert!(world.narrow_and_joined().0 > 0);
 }
