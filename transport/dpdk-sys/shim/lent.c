@@ -26,7 +26,7 @@ enum {
     // Room of the latter: padding and a checksum.
     TAIL_BYTES = 8,
     // How long a device may take to free sent frames, in milliseconds.
-    PATIENCE = 50,
+    RECLAIM_MS = 50,
     // Number and length of frames that push others through the device.
     FILLERS = 32,
     FILLER_BYTES = 60,
@@ -71,7 +71,7 @@ int rmpi_port_should_send_in_place(const struct rmpi_dpdk_port *port)
 }
 
 // The count never drops to 0: the memory's own reference is kept.
-static void never(void *address, void *argument)
+static void keep_memory(void *address, void *argument)
 {
     (void)address, (void)argument;
 }
@@ -119,7 +119,7 @@ struct rmpi_dpdk_memory *rmpi_dpdk_lend(struct rmpi_dpdk_port *port, void *base,
     if (!memory)
         return NULL;
     *memory = (struct rmpi_dpdk_memory){.base = base, .bytes = bytes};
-    memory->shared.free_cb = never;
+    memory->shared.free_cb = keep_memory;
     rte_mbuf_ext_refcnt_set(&memory->shared, 1);
     if (rmpi_port_is_on_bus(port) && map(port, memory)) {
         free(memory);
@@ -193,9 +193,9 @@ static void push_through(struct rmpi_dpdk_port *port)
 }
 
 // Makes the device free sent frames. Drivers free them while sending, and many at a time.
-static void ask_back(struct rmpi_dpdk_port *port, struct rmpi_dpdk_memory *memory)
+static void reclaim_sent(struct rmpi_dpdk_port *port, struct rmpi_dpdk_memory *memory)
 {
-    uint64_t begun = rte_get_timer_cycles(), most = rte_get_timer_hz() / 1000 * PATIENCE;
+    uint64_t begun = rte_get_timer_cycles(), most = rte_get_timer_hz() / 1000 * RECLAIM_MS;
     while (!is_back(memory) && port->is_started && rte_get_timer_cycles() - begun < most) {
         lock(port);
         rte_eth_tx_done_cleanup(port->id, 0, 0);
@@ -210,7 +210,7 @@ static void ask_back(struct rmpi_dpdk_port *port, struct rmpi_dpdk_memory *memor
 
 // Stops the device and sets up its send queue again, which frees all buffers of the old one; then restarts it. 0, or
 // -1: it does not work any more.
-static int begin_anew(struct rmpi_dpdk_port *port, struct rmpi_dpdk_memory *memory)
+static int restart(struct rmpi_dpdk_port *port, struct rmpi_dpdk_memory *memory)
 {
     lock(port);
     rte_eth_dev_stop(port->id);
@@ -226,10 +226,10 @@ int rmpi_dpdk_forget(struct rmpi_dpdk_port *port, struct rmpi_dpdk_memory *memor
     if (!is_back(memory))
         copy_into(memory, unsent, count);
     if (!is_back(memory))
-        ask_back(port, memory);
+        reclaim_sent(port, memory);
     // A device that keeps the memory could still read it; one that does not restart would leave the program waiting
     // without a message.
-    if (!is_back(memory) && begin_anew(port, memory))
+    if (!is_back(memory) && restart(port, memory))
         return -1;
     unmap(port, memory);
     free(memory);

@@ -42,13 +42,13 @@ uint32_t rmpi_dpdk_abi(void)
 }
 
 // DPDK's log since the beginning of a call that may fail: none of it goes to the program's output.
-static char said[2048];
+static char dpdk_log[2048];
 static FILE *sink;
 
-static void listen_anew(void)
+static void reset_log(void)
 {
     if (!sink) {
-        sink = fmemopen(said, sizeof said, "w");
+        sink = fmemopen(dpdk_log, sizeof dpdk_log, "w");
         if (sink)
             setvbuf(sink, NULL, _IONBF, 0);
     }
@@ -56,15 +56,15 @@ static void listen_anew(void)
         rewind(sink);
         rte_openlog_stream(sink);
     }
-    memset(said, 0, sizeof said);
+    memset(dpdk_log, 0, sizeof dpdk_log);
 }
 
 // Returns -1, with a message: what failed, and the first line of DPDK's log, or the text of the error.
 static int failed(char *why, size_t why_bytes, const char *what, int error)
 {
-    int first = (int)strcspn(said, "\n");
+    int first = (int)strcspn(dpdk_log, "\n");
     if (first)
-        snprintf(why, why_bytes, "%s: %.*s", what, first, said);
+        snprintf(why, why_bytes, "%s: %.*s", what, first, dpdk_log);
     else
         snprintf(why, why_bytes, error ? "%s: %s" : "%s", what, rte_strerror(error < 0 ? -error : error));
     return -1;
@@ -73,7 +73,7 @@ static int failed(char *why, size_t why_bytes, const char *what, int error)
 int rmpi_dpdk_start(int count, const char *const *words, char *why, size_t why_bytes)
 {
     static int was_tried;
-    listen_anew();
+    reset_log();
     if (was_tried++ || count < 0 || count > MOST_WORDS)
         return failed(why, why_bytes, "it is in use in this process already", 0);
 #ifdef RMPI_XDP
@@ -222,7 +222,7 @@ static int probe(const char *device)
     int error = 0;
     for (unsigned i = 0; i < OPEN_TRIES; i++) {
         salt = i * 0x2a51u * (unsigned)__real_getpid() & 0x7fff;
-        listen_anew();
+        reset_log();
         error = rte_dev_probe(device);
         if (!error || error == -EEXIST || !strstr(device, "af_packet"))
             break;
@@ -295,7 +295,7 @@ int rmpi_port_begin(struct rmpi_dpdk_port *port)
 }
 
 // Checks the link now and then while nothing arrives: it may be down, or may have changed.
-static void look(struct rmpi_dpdk_port *port)
+static void check_link(struct rmpi_dpdk_port *port)
 {
     struct rte_eth_link link = {0};
     if (port->calls++ % (port->is_up ? UP_CALLS : DOWN_CALLS) || rte_eth_link_get_nowait(port->id, &link))
@@ -312,7 +312,7 @@ static void look(struct rmpi_dpdk_port *port)
     }
 }
 
-static void learn(const struct rmpi_dpdk_port *port, struct rmpi_dpdk_facts *facts)
+static void read_facts(const struct rmpi_dpdk_port *port, struct rmpi_dpdk_facts *facts)
 {
     struct rte_ether_addr mac;
     memset(facts, 0, sizeof *facts);
@@ -389,7 +389,7 @@ static void free_pool(struct rte_mempool *pool)
 }
 
 // Releases a port, so that the same device can be opened again.
-static void give_up(struct rmpi_dpdk_port *port)
+static void release_port(struct rmpi_dpdk_port *port)
 {
     lock(port);
     rte_eth_dev_stop(port->id);
@@ -436,7 +436,7 @@ static const char *open_port(struct rmpi_dpdk_port *port, uint32_t frame_bytes, 
 
 static int open_locked(const char *device, uint32_t frame_bytes, uint16_t mtu, int in_place, struct rmpi_dpdk_port **opened, char *why, size_t why_bytes)
 {
-    listen_anew();
+    reset_log();
     uint16_t id;
     int error = find(device, &id);
     if (error || id >= RTE_MAX_ETHPORTS)
@@ -452,7 +452,7 @@ static int open_locked(const char *device, uint32_t frame_bytes, uint16_t mtu, i
     const char *what = open_port(port, frame_bytes, mtu, in_place, &error);
     if (what) {
         failed(why, why_bytes, what, error);
-        give_up(port);
+        release_port(port);
         return -1;
     }
     port->is_open = 1;
@@ -466,7 +466,7 @@ int rmpi_dpdk_open(const char *device, uint32_t frame_bytes, uint16_t mtu, int i
     pthread_mutex_lock(&opening);
     int result = open_locked(device, frame_bytes, mtu, in_place, opened, why, why_bytes);
     if (!result)
-        learn(*opened, facts);
+        read_facts(*opened, facts);
     pthread_mutex_unlock(&opening);
     return result;
 }
@@ -474,11 +474,11 @@ int rmpi_dpdk_open(const char *device, uint32_t frame_bytes, uint16_t mtu, int i
 void rmpi_dpdk_close(struct rmpi_dpdk_port *port)
 {
     pthread_mutex_lock(&opening);
-    give_up(port);
+    release_port(port);
     pthread_mutex_unlock(&opening);
 }
 
-static void show(struct rmpi_dpdk_frame *frame, struct rte_mbuf *buffer)
+static void describe(struct rmpi_dpdk_frame *frame, struct rte_mbuf *buffer)
 {
     frame->buffer = buffer;
     frame->data = rte_pktmbuf_mtod(buffer, uint8_t *);
@@ -493,7 +493,7 @@ uint32_t rmpi_dpdk_take(struct rmpi_dpdk_port *port, struct rmpi_dpdk_frame *fra
     if (rte_pktmbuf_alloc_bulk(port->pool, buffers, count))
         return 0;
     for (uint32_t i = 0; i < count; i++)
-        show(&frames[i], buffers[i]);
+        describe(&frames[i], buffers[i]);
     return count;
 }
 
@@ -528,7 +528,7 @@ uint32_t rmpi_dpdk_receive(struct rmpi_dpdk_port *port, struct rmpi_dpdk_frame *
     lock(port);
     uint16_t came = port->is_started ? rte_eth_rx_burst(port->id, 0, buffers, (uint16_t)count) : 0;
     if (came == 0)
-        look(port);
+        check_link(port);
     unlock(port);
     uint32_t taken = 0;
     for (uint16_t i = 0; i < came; i++) {
@@ -536,7 +536,7 @@ uint32_t rmpi_dpdk_receive(struct rmpi_dpdk_port *port, struct rmpi_dpdk_frame *
         if (buffers[i]->nb_segs > 1 && rte_pktmbuf_linearize(buffers[i]))
             rte_pktmbuf_free(buffers[i]);
         else
-            show(&frames[taken++], buffers[i]);
+            describe(&frames[taken++], buffers[i]);
     }
     return taken;
 }

@@ -42,7 +42,7 @@ impl NetlinkSocket {
         if raw < 0 {
             return Err(io::Error::last_os_error());
         }
-        // A descriptor that was just created, and has no other owner.
+        // SAFETY: a descriptor that was just created, and has no other owner.
         let owned = unsafe { OwnedFd::from_raw_fd(raw) };
         Ok(Self(File::from(owned)))
     }
