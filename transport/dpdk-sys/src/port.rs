@@ -4,9 +4,9 @@
 //! # Safety
 //! - `raw` is a port of the plug-in, open until `drop`; the plug-in gives each port to one owner, and calls for it are
 //!   never concurrent: all take `&mut self`.
-//! - The frames in `leaving` and `received` are buffers that the plug-in gave and has not taken back; each is in one of the
-//!   two. Their memory stays until the port is closed, after all were given back; `room` bytes of a frame from `data`
-//!   on may be read and written.
+//! - The frames in `leaving` and `received` are buffers that the plug-in gave and has not taken back; each is in one
+//!   of the two. Their memory stays until the port is closed, after all were given back; `room` bytes of a frame from
+//!   `data` on may be read and written.
 //! - A buffer that a driver has taken (`send`) is not accessed any more.
 //! - Lent memory (`lent.rs`) is taken back while the port is open, at the latest by `drop`; the filled frames in
 //!   `leaving` are all unsent ones that refer to it.

@@ -59,7 +59,7 @@ pub(super) enum VerbsLinkEvent {
     },
     /// The links to a peer have changed, or another one is the main link.
     Rebind { peer: u32 },
-    /// What waits for a peer may be posted.
+    /// Waiting works and packets for a peer may be posted.
     GoOn { peer: u32 },
     /// A peer was given up.
     Lost { peer: u32 },

@@ -103,7 +103,8 @@ impl RegisteredBlock {
 
     /// Copies what a device has written at its start to a lease.
     pub(super) fn copy_to(&self, lease: &mut Lease) {
-        // SAFETY: `bytes` bytes are mapped at the base, and they are not borrowed; a lease of the program's is elsewhere.
+        // SAFETY: `bytes` bytes are mapped at the base, and they are not borrowed; a lease of the program's is
+        // elsewhere.
         unsafe { lease.fill_in_pieces(self.base, self.bytes) };
     }
 
@@ -157,8 +158,8 @@ impl RegisteredBlock {
         );
         // SAFETY: inside the block, as was just checked.
         let start = unsafe { self.base.add(at) };
-        // SAFETY: mapped and initialised (zero at first); the block is borrowed, so this process does not write to it, and devices only
-        // read it.
+        // SAFETY: mapped and initialised (zero at first); the block is borrowed, so this process does not write to it,
+        // and devices only read it.
         unsafe { std::slice::from_raw_parts(start.as_ptr(), bytes) }
     }
 
@@ -181,7 +182,7 @@ impl RegisteredBlock {
 impl Drop for RegisteredBlock {
     fn drop(&mut self) {
         if self.regions.iter().all(Option::is_none) {
-            // SAFETY: mapped by `new`, and every device that knew it has forgotten it.
+            // SAFETY: mapped by `new`, and deregistered on every device.
             unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
         }
     }
@@ -234,9 +235,9 @@ pub(super) fn register_owned<P: VerbsPort>(
     place: NonNull<u8>,
     bytes: usize,
 ) -> Result<Region, CallError> {
-    // SAFETY: memory of an arena, which is never unmapped, or of a `SharedMapping`, which is unmapped after `deregister`
-    // (`owned.rs`). The program allows the device to access what it leases or exports of it; the rest is accessed only
-    // by a peer that exceeds the range of its key: this changes bytes that are shared memory anyway.
+    // SAFETY: memory of an arena, which is never unmapped, or of a `SharedMapping`, which is unmapped after
+    // `deregister` (`owned.rs`). The program allows the device to access what it leases or exports of it; the rest is
+    // accessed only by a peer that exceeds the range of its key: this changes bytes that are shared memory anyway.
     unsafe { port.register(place, bytes, RegionAccess::Full) }
 }
 

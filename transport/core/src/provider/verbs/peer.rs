@@ -164,7 +164,7 @@ impl VerbsPeer {
         self.more.as_ref().map_or(&[], |more| &more.links)
     }
 
-    /// The same, to change them.
+    /// The same, mutable.
     pub(super) fn others_mut(&mut self) -> &mut [PeerPort] {
         self.more.as_mut().map_or(&mut [], |more| &mut more.links)
     }
@@ -174,7 +174,7 @@ impl VerbsPeer {
         std::iter::once(&self.main).chain(self.others())
     }
 
-    /// The same, to change them.
+    /// The same, mutable.
     pub(super) fn links_mut(&mut self) -> impl Iterator<Item = &mut PeerPort> {
         let others = self
             .more
@@ -192,7 +192,7 @@ impl VerbsPeer {
         self.others().iter().find(|link| link.rail == rail)
     }
 
-    /// The same, to change it.
+    /// The same, mutable.
     #[inline(always)]
     pub(super) fn link_mut(&mut self, rail: u8) -> Option<&mut PeerPort> {
         if self.main.rail == rail {

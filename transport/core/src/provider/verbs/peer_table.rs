@@ -85,7 +85,7 @@ impl PeerTable {
         self.all[peer as usize].as_deref()
     }
 
-    /// The same, to change it.
+    /// The same, mutable.
     #[inline(always)]
     pub(super) fn get_mut(&mut self, peer: u32) -> Option<&mut VerbsPeer> {
         self.all[peer as usize].as_deref_mut()
@@ -97,7 +97,7 @@ impl PeerTable {
         self.all.get(source as usize)?.as_deref()
     }
 
-    /// The same, to change it.
+    /// The same, mutable.
     #[inline(always)]
     pub(super) fn find_mut(&mut self, source: u32) -> Option<&mut VerbsPeer> {
         self.all.get_mut(source as usize)?.as_deref_mut()

@@ -318,7 +318,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         true
     }
 
-    /// The peer has not acknowledged anything for some time.
+    /// Moves a peer to another rail if it has not acknowledged packets for some time.
     pub(super) fn detour_if_stuck(&mut self, peer: u32) {
         let now_ns = self.schedule.now_ns;
         let side = self.peers.of(peer);
@@ -328,7 +328,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         }
         let timeouts = side.session.timeouts();
         if side.last_rail != side.main.rail && timeouts >= SOME_TIMEOUTS {
-            // Whatever the reason is, the peer has found a better one.
+            // The peer uses another rail, for whatever reason.
             let to = Some(side.last_rail);
             self.detour(peer, to);
         } else if timeouts >= MANY_TIMEOUTS {
@@ -336,7 +336,8 @@ impl<P: VerbsPort> VerbsLinks<P> {
         }
     }
 
-    /// Nobody has answered on this line for some time. `true`: it is left alone.
+    /// Handles a note that had no answer for some time: moves to another rail, or abandons the path. `true`: the note
+    /// must not be sent again.
     pub(super) fn detour_if_silent(&mut self, path: PeerPath, attempts: u8) -> bool {
         if attempts < MANY_TRIES {
             return false;

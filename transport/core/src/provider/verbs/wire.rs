@@ -35,8 +35,8 @@
 //! |     20 |    12 | next, beyond | as above, when the note is sent |
 //!
 //! A note that names a queue pair is padded with zeros: it is at least as long as the MTU of that queue pair, so that
-//! it arrives where its packets do (`path_mtu.rs`). An *echo* ([`ECHO`]) has the same first 12 bytes and then zeros: the
-//! receiver of one that requests it sends it back.
+//! it arrives where its packets do (`path_mtu.rs`). An *echo* ([`ECHO`]) has the same first 12 bytes and then zeros:
+//! the receiver of one that requests it sends it back.
 //!
 //! A note [`MOVED`] has an address record (`address.rs`) from offset 8 on instead: the new address of its sender.
 //!

@@ -6,9 +6,10 @@
 //! - W2: requests in flight on a queue pair that broke are posted again, in their old order. A read or write that was
 //!   already carried out is carried out twice then, with the same bytes; but a write whose immediate has arrived is
 //!   not, since its target may be in use again.
-//! - W3: where reads are unreliable (`PortAttr::has_unreliable_reads`), a read has ended when a request posted behind it has: a
-//!   false success breaks the queue pair, so no request behind it succeeds. A single read gets a zero-byte write right
-//!   behind it. Several reads prove each other, and the last of them gets its zero-byte write when it has completed.
+//! - W3: where reads are unreliable (`PortAttr::has_unreliable_reads`), a read has ended when a request posted behind
+//!   it has: a false success breaks the queue pair, so no request behind it succeeds. A single read gets a zero-byte
+//!   write right behind it. Several reads prove each other, and the last of them gets its zero-byte write when it has
+//!   completed.
 //! - W4: an atomic operation in flight on a queue pair that broke is not posted again; its outcome is
 //!   [`WorkOutcome::Unknown`].
 //! - W5: a remote access error counts only when it is reported twice in a row. With packet loss, a device may request a

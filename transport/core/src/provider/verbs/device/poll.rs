@@ -234,7 +234,7 @@ impl VerbsDevice {
             // SAFETY: it is live (module head), and its number does not change.
             return Some(PortEvent::QueuePairLost(unsafe { (*pair).qp_num }));
         }
-        // SAFETY: every kind of element is as good as a number here, and the whole was set before the call.
+        // SAFETY: any bytes are a valid integer, and the whole union was initialised before the call.
         let port = unsafe { event.element.port_num };
         let other = is_of_port(kind) && port != c_int::from(self.facts.port);
         (!other).then(|| event_of(kind))

@@ -86,7 +86,8 @@ impl VerbsDevice {
             others: [0; 7],
         };
         let mut bad = ptr::null_mut();
-        // SAFETY: a live queue pair; a list of one, whose entry and inline body are valid for the call; D2 for the rest.
+        // SAFETY: a live queue pair; a list of one, whose entry and inline body are valid for the call; D2 for the
+        // rest.
         let answer = unsafe { inline::post_send(found.as_ptr(), &raw mut posted, &mut bad) };
         answer == 0
     }

@@ -171,7 +171,7 @@ functions! {
                 gid_type: IBV_GID_TYPE_ROCE_V2,
                 ndev_ifindex: 0,
             };
-            // SAFETY: the caller's array has more places, by the assertion.
+            // SAFETY: the caller's array has at least three entries, by the assertion.
             let place = unsafe { entries.add(at) };
             // SAFETY: as above.
             unsafe { place.write(entry) };

@@ -133,8 +133,8 @@ impl VerbsPort for FakePort {
         };
         let adapter = net.port(self.index);
         adapter.stats.registered += 1;
-        // SAFETY: the caller's guarantee lasts until `deregister` has returned, which removes the region; if it is never
-        // called, and the port is dropped or its process killed, all regions are cleared.
+        // SAFETY: the caller's guarantee lasts until `deregister` has returned, which removes the region; if it is
+        // never called, and the port is dropped or its process killed, all regions are cleared.
         unsafe { adapter.regions.add(base, bytes, access, region) };
         self.counts.add(bytes as u64);
         Ok(region)

@@ -171,7 +171,7 @@ impl FakeNetState {
     }
 }
 
-/// What the device does with the requests of its own process.
+/// Processing of local requests by the device.
 impl FakeNetState {
     fn leave_later(&mut self, serial: u32, after: u64) {
         let time = self.now + after;

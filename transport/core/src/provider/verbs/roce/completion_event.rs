@@ -20,7 +20,7 @@ pub(super) struct CompletionEvent {
     for_room: bool,
 }
 
-/// What wakes a sleeping process, besides packets.
+/// Conditions that wake a sleeping process, besides packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WakeConditions {
     /// The next deadline, which may be in the past.

@@ -56,12 +56,12 @@ impl<C: Carrier> VerbsPort for RocePort<C> {
             return Err(failed("ibv_reg_mr", libc::EINVAL));
         }
         let regions = &mut self.queues.regions;
-        // SAFETY: the caller's guarantee lasts until `deregister` has returned, which removes the region, or the port was
-        // dropped, and the table with it.
+        // SAFETY: the caller's guarantee lasts until `deregister` has returned, which removes the region, or the port
+        // was dropped, and the table with it.
         let key = unsafe { regions.add(base, bytes, access) };
         let key = key.ok_or_else(|| failed("ibv_reg_mr", libc::ENOMEM))?;
-        // SAFETY: the same guarantee, which lasts until `deregister` has returned, which takes the loan (recorded with the
-        // region) back from the carrier, or until the port was dropped, and the carrier with it.
+        // SAFETY: the same guarantee, which lasts until `deregister` has returned, which takes the loan (recorded with
+        // the region) back from the carrier, or until the port was dropped, and the carrier with it.
         let lent = unsafe { LentMemory::new(base, bytes) };
         if let Some(loan) = self.carrier.lend(lent) {
             regions.lend(key, loan);

@@ -23,8 +23,8 @@ pub(super) struct RecvHistory {
     coalesces: bool,
     /// Successful calls in a row: several mean that more packets have arrived than one call takes.
     hits: u32,
-    /// Share of packets that arrived together with others, from 0 to [`MOST_CROWDING`]. An occasional acknowledgement right
-    /// behind a packet does not count as a crowd.
+    /// Share of packets that arrived together with others, from 0 to [`MOST_CROWDING`]. An occasional acknowledgement
+    /// right behind a packet does not count as a crowd.
     crowding: u32,
     /// Coalescing was disabled, but batches may remain until this many calls have found nothing.
     settling: u32,

@@ -32,7 +32,7 @@ pub(super) struct SharedSocket {
 /// Joins the group that shares the port. This process has local rank `rank` of `job`, from 0 on.
 ///
 /// # Errors
-/// What prevents it; the message continues a sentence after a colon.
+/// Returns the reason; the message continues a sentence after a colon.
 pub(super) fn join(address: IpAddr, rank: u32, job: u64) -> Result<SharedSocket, String> {
     let at = SocketAddr::new(address, PORT);
     if rank > u8::MAX.into() {

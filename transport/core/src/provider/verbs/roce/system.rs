@@ -356,7 +356,7 @@ pub(super) fn set_buffers(socket: &UdpSocket, bytes: libc::c_int) -> usize {
     let mut length = size_of_value(&value);
     let (level, name) = (libc::SOL_SOCKET, libc::SO_RCVBUF);
     let place = (&raw mut value).cast();
-    // SAFETY: writes at most `length` bytes to the first place, and their number to the second.
+    // SAFETY: writes at most `length` bytes to the value, and their number to `length`.
     unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, place, &raw mut length) };
     usize::try_from(value).unwrap_or(0)
 }

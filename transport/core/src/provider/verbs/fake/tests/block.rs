@@ -2,7 +2,8 @@
 //! Memory and work requests for tests of ports, here and of the user-space RoCE port.
 //!
 //! # Safety
-//! A [`Block`] is never borrowed: it is only read and written by copies. Its owner drops the port that can access it first.
+//! A [`Block`] is never borrowed: it is only read and written by copies. Its owner drops the port that can access it
+//! first.
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;

@@ -2,7 +2,8 @@
 //! A process with a port and a block of memory.
 //!
 //! # Safety
-//! A [`Block`] is never borrowed: it is only read and written by copies. [`Side`] drops the port that can access it first.
+//! A [`Block`] is never borrowed: it is only read and written by copies. [`Side`] drops the port that can access it
+//! first.
 #![allow(unsafe_code)]
 
 use super::super::super::port::{

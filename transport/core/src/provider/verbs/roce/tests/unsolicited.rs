@@ -87,7 +87,8 @@ fn packets_with_the_wrong_number_partition_or_order_change_nothing() {
 
 #[test]
 fn a_guessed_key_reaches_nothing_and_breaks_the_queue_pair() {
-    // With all numbers of a queue pair an attacker can break it, as on every fabric, but not access memory without a key.
+    // With all numbers of a queue pair an attacker can break it, as on every fabric, but not access memory without a
+    // key.
     let (mut sides, [_, there]) = joined();
     let (socket, to) = (socket(), place(&sides[1]));
     let from = socket.local_addr().unwrap();

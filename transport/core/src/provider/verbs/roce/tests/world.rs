@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Some processes with the whole provider, which poll in turn: over UDP within this host, and over a carrier with faults.
+//! Some processes with the whole provider, which poll in turn: over UDP within this host, and over a carrier with
+//! faults.
 
 use super::super::super::fake::tests::block::Block;
 use super::super::{PacketFaults, PacketNet};
