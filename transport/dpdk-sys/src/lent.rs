@@ -2,7 +2,7 @@
 //! Memory that is lent to a port, to be sent from in place.
 //!
 //! # Safety
-//! - **L1**: a [`LentMemory`] is memory that stays mapped until the port has returned it, and whose owner allows a
+//! - **L1**: a [`InPlaceMemory`] is memory that stays mapped until the port has returned it, and whose owner allows a
 //!   device to read it. Its creator guarantees that; it is passed on by value, once.
 //! - **L2**: the plug-in holds the memory in [`Loans`], under the handle there, until `forget` has confirmed that no
 //!   device reads it any more. If it cannot confirm that, the process is aborted: the memory must not be reused.
@@ -15,7 +15,7 @@ use crate::table::{Plugin, RawFrame};
 
 /// Memory of the program that a device may read.
 #[derive(Debug)]
-pub struct LentMemory {
+pub struct InPlaceMemory {
     base: NonNull<u8>,
     bytes: usize,
 }
@@ -43,12 +43,12 @@ pub(crate) struct Loans {
 
 #[derive(Debug)]
 struct LentRegion {
-    lent: LentMemory,
+    lent: InPlaceMemory,
     /// The plug-in's handle.
     raw: *mut c_void,
 }
 
-impl LentMemory {
+impl InPlaceMemory {
     /// # Safety
     /// The memory stays mapped until [`DpdkPort::take_back`](crate::DpdkPort::take_back) of it has returned or the port
     /// that it was lent to was dropped, and until then its owner allows it to be read. A port that refuses it keeps no
@@ -68,7 +68,7 @@ impl Loans {
         &mut self,
         plugin: &Plugin,
         port: *mut c_void,
-        lent: LentMemory,
+        lent: InPlaceMemory,
     ) -> Option<Loan> {
         // SAFETY: an open port, and memory as of L1, which `take_back` returns.
         let raw = unsafe { (plugin.lend)(port, lent.base.as_ptr().cast(), lent.bytes) };

@@ -27,7 +27,7 @@ mod lent;
 mod port;
 mod table;
 
-pub use lent::{LentMemory, LentPart, Loan};
+pub use lent::{InPlaceMemory, LentPart, Loan};
 pub use port::{DpdkPort, InPlace};
 pub use start::{FrameMemory, available, is_on_bus, start};
 pub use table::DpdkPortAttr;

@@ -16,7 +16,7 @@ use core::ffi::{c_int, c_void};
 use core::slice;
 use std::ffi::CString;
 
-use crate::lent::{LentMemory, LentPart, Loan, Loans};
+use crate::lent::{InPlaceMemory, LentPart, Loan, Loans};
 use crate::start::{ReasonBuffer, started};
 use crate::table::{DpdkPortAttr, Plugin, RawFrame};
 
@@ -122,7 +122,7 @@ impl DpdkPort {
     }
 
     /// Lends memory to the device; `None`: it cannot send from there, and payloads are copied.
-    pub fn lend(&mut self, lent: LentMemory) -> Option<Loan> {
+    pub fn lend(&mut self, lent: InPlaceMemory) -> Option<Loan> {
         // SAFETY: an open port.
         unsafe { self.loans.lend(self.plugin, self.raw, lent) }
     }

@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use dpdk_sys::{DpdkPort, FrameMemory, InPlace, LentMemory, LentPart, Loan, start};
+use dpdk_sys::{DpdkPort, FrameMemory, InPlace, InPlaceMemory, LentPart, Loan, start};
 
 /// The bytes in front of the lent part.
 const HEAD: [u8; 60] = [0x5a; 60];
@@ -44,7 +44,7 @@ impl Block {
 
     fn lend(&self, port: &mut DpdkPort) -> Loan {
         // SAFETY: it stays mapped for ever, and may be read.
-        let lent = unsafe { LentMemory::new(self.base, self.bytes) };
+        let lent = unsafe { InPlaceMemory::new(self.base, self.bytes) };
         port.lend(lent).expect("a software ring takes memory")
     }
 }

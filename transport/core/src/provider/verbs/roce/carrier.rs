@@ -6,7 +6,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
-use dpdk_sys::{LentMemory, Loan};
+use dpdk_sys::{InPlaceMemory, Loan};
 use roce::format::{Headers, ICRC_BYTES, NetworkHeaders, PAYLOAD_BYTES_MAX, PORT};
 use roce::link::FramePayload;
 
@@ -45,7 +45,7 @@ pub(crate) trait Carrier: fmt::Debug + Send {
     fn push(&mut self, bytes: usize, to: SocketAddr);
 
     /// Lets the carrier send from memory without a copy; `None`: it copies all packets, or those from this memory.
-    fn lend(&mut self, _: LentMemory) -> Option<Loan> {
+    fn lend(&mut self, _: InPlaceMemory) -> Option<Loan> {
         None
     }
 

@@ -7,7 +7,7 @@
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
-use dpdk_sys::{DpdkPort, LentMemory, Loan};
+use dpdk_sys::{DpdkPort, InPlaceMemory, Loan};
 use roce::format::{NetworkHeaders, PORT};
 use roce::link::{EthernetLink, FramePayload, HEAD_BYTES_MAX, Mac};
 
@@ -159,7 +159,7 @@ impl Carrier for Dpdk {
         self.has_kept |= self.link.has_kept();
     }
 
-    fn lend(&mut self, lent: LentMemory) -> Option<Loan> {
+    fn lend(&mut self, lent: InPlaceMemory) -> Option<Loan> {
         self.port.lend(lent)
     }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use roce::link::FramePayload;
 
-use dpdk_sys::{LentMemory, Loan};
+use dpdk_sys::{InPlaceMemory, Loan};
 
 use super::carrier::{Carrier, PACKET_BYTES, assumed};
 use crate::provider::sim::SimRandom;
@@ -202,7 +202,7 @@ impl Carrier for Faulty {
     }
 
     /// Accepts all memory, and then copies the payload, as a carrier may at any time.
-    fn lend(&mut self, _: LentMemory) -> Option<Loan> {
+    fn lend(&mut self, _: InPlaceMemory) -> Option<Loan> {
         Some(Loan(0))
     }
 

@@ -11,7 +11,7 @@ use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use dpdk_sys::LentMemory;
+use dpdk_sys::InPlaceMemory;
 use roce::{Config, Datagram, Psn};
 
 use super::super::address::PortAddress;
@@ -62,7 +62,7 @@ impl<C: Carrier> VerbsPort for RocePort<C> {
         let key = key.ok_or_else(|| failed("ibv_reg_mr", libc::ENOMEM))?;
         // SAFETY: the same guarantee, which lasts until `deregister` has returned, which takes the loan (recorded with
         // the region) back from the carrier, or until the port was dropped, and the carrier with it.
-        let lent = unsafe { LentMemory::new(base, bytes) };
+        let lent = unsafe { InPlaceMemory::new(base, bytes) };
         if let Some(loan) = self.carrier.lend(lent) {
             regions.lend(key, loan);
         }
