@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The CRC-32 of Ethernet over memory that is not copied for it. Rust may make no reference to memory that the program can change meanwhile; this reads
-// it as a device does, and whatever it finds there is a checksum of something.
+// The CRC-32 of Ethernet over memory that is not copied. Rust must not create references to memory that the program may
+// change meanwhile; this code reads it as a device does, and any result is a checksum of something.
 //
-// 64 bytes at a time are folded by products without carries: V. Gopal et al., "Fast CRC Computation for Generic Polynomials Using
-// PCLMULQDQ Instruction", Intel 2009, whose names the constants have.
+// 64 bytes at a time are folded by carry-less multiplication: V. Gopal et al., "Fast CRC Computation for Generic
+// Polynomials Using PCLMULQDQ Instruction", Intel 2009, whose constants are used under their names.
 #include "port.h"
 
 #if defined(__x86_64__)
@@ -33,7 +33,7 @@ FOLDING static __m128i fold(__m128i lane, __m128i by, __m128i next)
     return _mm_xor_si128(_mm_xor_si128(low, high), next);
 }
 
-// The register that 128 bits leave.
+// Reduces 128 bits to the CRC register.
 FOLDING static uint32_t reduce(__m128i lane)
 {
     const __m128i k3k4 = _mm_set_epi64x(0x0ccaa009e, 0x1751997d0);
@@ -47,7 +47,7 @@ FOLDING static uint32_t reduce(__m128i lane)
     return (uint32_t)_mm_extract_epi32(_mm_xor_si128(rest, quotient), 1);
 }
 
-// The register behind `bytes`, which are at least FOLDED, and a multiple of LANE.
+// The CRC register after `bytes`, which are at least FOLDED, and a multiple of LANE.
 FOLDING static uint32_t folded(uint32_t crc, const uint8_t *from, size_t bytes)
 {
     const __m128i k1k2 = _mm_set_epi64x(0x1c6e41596, 0x154442bd4);
@@ -91,7 +91,7 @@ static size_t fold_first(uint32_t *crc, const uint8_t *from, size_t bytes)
 
 #endif
 
-// As zlib's crc32: goes on from the checksum of what stands before.
+// As zlib's crc32: continues from the checksum of the bytes before.
 uint32_t rmpi_crc(uint32_t crc, const uint8_t *from, size_t bytes)
 {
     crc = ~crc;

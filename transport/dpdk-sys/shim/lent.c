@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Memory of the program that is lent to a device: what is sent from there is not copied into a frame. A frame is three buffers then: the headers,
-// one without bytes of its own that leads to the memory, and what stands behind that.
+// Memory of the program that is lent to a device: a payload in it is not copied into a frame. Such a frame consists of
+// three buffers: the headers, an indirect one that refers to the memory, and the rest behind it.
 //
-// Each buffer that leads to memory counts there (`shared`), until whoever has the buffer gives it back: the device, or the library for a
-// frame that was not sent. So L1: while the count is above 1, a device may read the memory, and otherwise none does. Memory is taken
-// back (rmpi_dpdk_forget) when the count is 1.
-// Mapping for a device has been there since release 19.05, and counted as an experiment until 24.
+// Each buffer that refers to the memory holds a reference (`shared`), until its owner frees it: the device, or the
+// library for a frame that was not sent. So L1: while the count is above 1, a device may read the memory, and otherwise
+// none does. Memory is returned (rmpi_dpdk_forget) when the count is 1.
+// DMA mapping exists since release 19.05, and was marked experimental until 24.
 #define ALLOW_EXPERIMENTAL_API
 #define _GNU_SOURCE
 #include "port.h"
@@ -21,27 +21,27 @@
 #include <rte_memory.h>
 
 enum {
-    // A part that leads to memory, and one that stands behind it.
+    // A buffer that refers to memory, and one behind it.
     PARTS = 2,
-    // Room of the latter: a pad and a checksum.
+    // Room of the latter: padding and a checksum.
     TAIL_BYTES = 8,
-    // How long a device may take to give back what it has sent, in milliseconds.
-    PATIENCE = 50,
-    // Frames that push others through the device, and their length.
+    // How long a device may take to free sent frames, in milliseconds.
+    RECLAIM_MS = 50,
+    // Number and length of frames that push others through the device.
     FILLERS = 32,
     FILLER_BYTES = 60,
 };
 
 struct rmpi_dpdk_memory {
-    // 1, and one more for each buffer that leads here.
+    // 1, plus 1 for each buffer that refers to it.
     struct rte_mbuf_ext_shared_info shared;
-    // What the device can reach: of memory for a device on a bus, the whole pages.
+    // The range that the device can access: for a PCI device, the whole pages in it.
     uint8_t *base;
     size_t bytes;
     int is_mapped;
 };
 
-// By the address of its name, as start.rs knows one: virtual devices have names of several forms.
+// By the PCI address in its name, as in start.rs: names of virtual devices have several forms.
 int rmpi_port_is_on_bus(const struct rmpi_dpdk_port *port)
 {
     return memchr(port->device, ':', strcspn(port->device, ",")) != NULL;
@@ -52,10 +52,12 @@ int rmpi_port_can_send_in_place(const struct rmpi_dpdk_port *port, const struct 
     uint16_t most = info->tx_desc_lim.nb_mtu_seg_max;
     if (!(info->tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS) || (most && most < 1 + PARTS) || !rmpi_crc_is_fast())
         return 0;
-    // Physical addresses of the program's pages are not known, and may change. Behind an IOMMU the device takes virtual ones.
+    // Physical addresses of the program's pages are unknown, and may change. With an IOMMU the device takes virtual
+    // addresses.
     if (rmpi_port_is_on_bus(port))
         return rte_eal_iova_mode() == RTE_IOVA_VA;
-    // These copy frames, wherever they are, or hand them on within the process. One that shares DPDK's own memory with another process cannot show it any other.
+    // These copy frames from any memory, or pass them on within the process. A device that shares DPDK's own memory
+    // with another process cannot share any other.
     static const char *const COPYING[] = {"net_af_packet", "net_memif", "net_tap", "net_ring"};
     for (size_t i = 0; i < RTE_DIM(COPYING); i++)
         if (!strncmp(port->device, COPYING[i], strlen(COPYING[i])))
@@ -68,8 +70,8 @@ int rmpi_port_should_send_in_place(const struct rmpi_dpdk_port *port)
     return rmpi_port_is_on_bus(port);
 }
 
-// The count never falls to 0: the memory's own is not given up.
-static void never(void *address, void *argument)
+// The count never drops to 0: the memory's own reference is kept.
+static void keep_memory(void *address, void *argument)
 {
     (void)address, (void)argument;
 }
@@ -79,7 +81,7 @@ static int is_back(struct rmpi_dpdk_memory *memory)
     return rte_mbuf_ext_refcnt_read(&memory->shared) == 1;
 }
 
-// Tells the IOMMU of whole pages. Those at the ends may be other memory's too, and are not told.
+// Maps whole pages in the IOMMU. The pages at the ends may be partly other memory, and are not mapped.
 static int map(const struct rmpi_dpdk_port *port, struct rmpi_dpdk_memory *memory)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -117,7 +119,7 @@ struct rmpi_dpdk_memory *rmpi_dpdk_lend(struct rmpi_dpdk_port *port, void *base,
     if (!memory)
         return NULL;
     *memory = (struct rmpi_dpdk_memory){.base = base, .bytes = bytes};
-    memory->shared.free_cb = never;
+    memory->shared.free_cb = keep_memory;
     rte_mbuf_ext_refcnt_set(&memory->shared, 1);
     if (rmpi_port_is_on_bus(port) && map(port, memory)) {
         free(memory);
@@ -154,14 +156,14 @@ int rmpi_dpdk_attach(struct rmpi_dpdk_port *port, struct rmpi_dpdk_frame *frame,
     return 0;
 }
 
-// Frames that were not sent carry copies from now on.
+// Replaces references in unsent frames by copies.
 static void copy_into(struct rmpi_dpdk_memory *memory, struct rmpi_dpdk_frame *frames, uint32_t count)
 {
     for (uint32_t i = 0; i < count && !is_back(memory); i++) {
         struct rte_mbuf *head = frames[i].buffer;
         if (!head->next || !RTE_MBUF_HAS_EXTBUF(head->next) || head->next->shinfo != &memory->shared)
             continue;
-        // A frame has room for all; without it the frame would be lost on the way.
+        // A frame has room for everything; if not, the frame is lost as on the network.
         if (rte_pktmbuf_linearize(head)) {
             rte_pktmbuf_free(head->next);
             head->next = NULL;
@@ -171,7 +173,7 @@ static void copy_into(struct rmpi_dpdk_memory *memory, struct rmpi_dpdk_frame *f
     }
 }
 
-// Frames to itself of a type that nobody knows: those before them leave the device, whenever its driver looks for what has left.
+// Sends frames of an unused type to the port itself, so that the driver completes those before them.
 static void push_through(struct rmpi_dpdk_port *port)
 {
     struct rte_mbuf *fillers[FILLERS];
@@ -190,10 +192,10 @@ static void push_through(struct rmpi_dpdk_port *port)
     rte_pktmbuf_free_bulk(fillers + sent, (unsigned)(FILLERS - sent));
 }
 
-// Makes the device give back what it has sent. Drivers look for that when they send, and then of many frames at once.
-static void ask_back(struct rmpi_dpdk_port *port, struct rmpi_dpdk_memory *memory)
+// Makes the device free sent frames. Drivers free them while sending, and many at a time.
+static void reclaim_sent(struct rmpi_dpdk_port *port, struct rmpi_dpdk_memory *memory)
 {
-    uint64_t begun = rte_get_timer_cycles(), most = rte_get_timer_hz() / 1000 * PATIENCE;
+    uint64_t begun = rte_get_timer_cycles(), most = rte_get_timer_hz() / 1000 * RECLAIM_MS;
     while (!is_back(memory) && port->is_started && rte_get_timer_cycles() - begun < most) {
         lock(port);
         rte_eth_tx_done_cleanup(port->id, 0, 0);
@@ -206,8 +208,9 @@ static void ask_back(struct rmpi_dpdk_port *port, struct rmpi_dpdk_memory *memor
     }
 }
 
-// A device that is stopped sends nothing, and one whose queue is made anew has none of the buffers of the old one. 0, or -1: it cannot go on.
-static int begin_anew(struct rmpi_dpdk_port *port, struct rmpi_dpdk_memory *memory)
+// Stops the device and sets up its send queue again, which frees all buffers of the old one; then restarts it. 0, or
+// -1: it does not work any more.
+static int restart(struct rmpi_dpdk_port *port, struct rmpi_dpdk_memory *memory)
 {
     lock(port);
     rte_eth_dev_stop(port->id);
@@ -223,9 +226,10 @@ int rmpi_dpdk_forget(struct rmpi_dpdk_port *port, struct rmpi_dpdk_memory *memor
     if (!is_back(memory))
         copy_into(memory, unsent, count);
     if (!is_back(memory))
-        ask_back(port, memory);
-    // A device that keeps it could still read it; one that does not start again would leave the program waiting without a word.
-    if (!is_back(memory) && begin_anew(port, memory))
+        reclaim_sent(port, memory);
+    // A device that keeps the memory could still read it; one that does not restart would leave the program waiting
+    // without a message.
+    if (!is_back(memory) && restart(port, memory))
         return -1;
     unmap(port, memory);
     free(memory);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Two ports of one process that send to each other by two software rings, for tests: `net_ring_pair_NAME_0` and `net_ring_pair_NAME_1`. Buffers are handed
-// on by reference, so what is lent is with the receiver as it would be with a card.
+// Two ports of one process that send to each other through two software rings, for tests: `net_ring_pair_NAME_0` and
+// `net_ring_pair_NAME_1`. Buffers are passed on by reference, so lent memory is referenced by the receiver as by a
+// network card.
 #define _GNU_SOURCE
 #include "port.h"
 
@@ -13,10 +14,10 @@
 
 enum { PLACES = 512 };
 
-// The driver puts this in front of the name of a port that is made of rings.
+// The prefix that the driver puts in front of the name of a port made of rings.
 static const char DRIVER[] = "net_ring_";
 
-// Which end it is, or -1 if it is none.
+// The end of the pair, or -1 if the device is none.
 static int end_of(const char *device)
 {
     size_t length = strlen(device);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The functions of rmpi_dpdk.h over the system's DPDK, 22.11 or later. `cargo xtask install` builds it where `pkg-config libdpdk` finds
-// that, linked statically against the drivers that it names.
+// The functions of rmpi_dpdk.h over the system's DPDK, 22.11 or later. `cargo xtask install` builds it where
+// `pkg-config libdpdk` finds DPDK, linked statically with the drivers that are listed there.
 #define _GNU_SOURCE
 #include "port.h"
 
@@ -27,11 +27,11 @@ enum {
     OPEN_TRIES = 4,
     XDP_ROOM = 3584,
     XDP_KEPT = 4096,
-    // Calls that take nothing between two looks at a link that is down.
+    // Calls that receive nothing between two checks of a link that is down.
     DOWN_CALLS = 256,
-    // The same of one that was up.
+    // The same for a link that was up.
     UP_CALLS = 16384,
-    // Milliseconds between two tries to connect, at first; then twice as long.
+    // Milliseconds between two attempts to connect, at first; doubled each time.
     CONNECT_PAUSE = 20,
     CONNECT_PAUSE_MAX = 1000,
 };
@@ -41,14 +41,14 @@ uint32_t rmpi_dpdk_abi(void)
     return RMPI_DPDK_ABI;
 }
 
-// What DPDK says, since the beginning of a call that may fail: none of it goes to the program's output.
-static char said[2048];
+// DPDK's log since the beginning of a call that may fail: none of it goes to the program's output.
+static char dpdk_log[2048];
 static FILE *sink;
 
-static void listen_anew(void)
+static void reset_log(void)
 {
     if (!sink) {
-        sink = fmemopen(said, sizeof said, "w");
+        sink = fmemopen(dpdk_log, sizeof dpdk_log, "w");
         if (sink)
             setvbuf(sink, NULL, _IONBF, 0);
     }
@@ -56,15 +56,15 @@ static void listen_anew(void)
         rewind(sink);
         rte_openlog_stream(sink);
     }
-    memset(said, 0, sizeof said);
+    memset(dpdk_log, 0, sizeof dpdk_log);
 }
 
-// -1, with the reason: what failed, and what DPDK said of it first, or what the number of the error means.
+// Returns -1, with a message: what failed, and the first line of DPDK's log, or the text of the error.
 static int failed(char *why, size_t why_bytes, const char *what, int error)
 {
-    int first = (int)strcspn(said, "\n");
+    int first = (int)strcspn(dpdk_log, "\n");
     if (first)
-        snprintf(why, why_bytes, "%s: %.*s", what, first, said);
+        snprintf(why, why_bytes, "%s: %.*s", what, first, dpdk_log);
     else
         snprintf(why, why_bytes, error ? "%s: %s" : "%s", what, rte_strerror(error < 0 ? -error : error));
     return -1;
@@ -73,7 +73,7 @@ static int failed(char *why, size_t why_bytes, const char *what, int error)
 int rmpi_dpdk_start(int count, const char *const *words, char *why, size_t why_bytes)
 {
     static int was_tried;
-    listen_anew();
+    reset_log();
     if (was_tried++ || count < 0 || count > MOST_WORDS)
         return failed(why, why_bytes, "it is in use in this process already", 0);
 #ifdef RMPI_XDP
@@ -95,8 +95,9 @@ int rmpi_dpdk_start(int count, const char *const *words, char *why, size_t why_b
     return 0;
 }
 
-// The driver of packet sockets names its group of sockets after the process and the interface, in 16 bits, so that two processes can
-// collide. Where that happened the next try counts on another number. The linker puts this in the place of getpid in the plug-in alone.
+// The packet socket driver names its fanout group after the process id and the interface, in 16 bits, so that two
+// processes can collide. After a collision the next attempt uses another number. The linker replaces getpid in the
+// plug-in by this function.
 static unsigned salt;
 pid_t __real_getpid(void);
 pid_t __wrap_getpid(void);
@@ -105,9 +106,9 @@ pid_t __wrap_getpid(void)
     return __real_getpid() ^ (pid_t)salt;
 }
 
-// DPDK's own thread calls drivers when something happens, and the driver of memif takes memory apart then that a burst may be using. So
-// these calls, and the bursts of such a port, meet behind a lock. The linker puts these functions in the place of those that drivers
-// call to be called.
+// DPDK's own thread calls drivers on events, and the memif driver frees memory then that a burst may be using. So these
+// calls, and the bursts of such a port, are serialized by a lock. The linker replaces the functions with which drivers
+// register for events by these.
 pthread_mutex_t rmpi_drivers = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 
 struct watcher {
@@ -133,7 +134,7 @@ static void run_watcher(void *argument)
 {
     struct watcher *watcher = argument;
     pthread_mutex_lock(&rmpi_drivers);
-    // It may have waited for the lock while the driver lost interest.
+    // The driver may have unregistered while it waited for the lock.
     if (!watcher->is_over)
         watcher->run(watcher->argument);
     pthread_mutex_unlock(&rmpi_drivers);
@@ -221,7 +222,7 @@ static int probe(const char *device)
     int error = 0;
     for (unsigned i = 0; i < OPEN_TRIES; i++) {
         salt = i * 0x2a51u * (unsigned)__real_getpid() & 0x7fff;
-        listen_anew();
+        reset_log();
         error = rte_dev_probe(device);
         if (!error || error == -EEXIST || !strstr(device, "af_packet"))
             break;
@@ -230,7 +231,7 @@ static int probe(const char *device)
     return error;
 }
 
-// The number of the port of a device; a device that the start has found is there already.
+// The port id of a device; PCI devices were probed at the start already.
 static int find(const char *device, uint16_t *id)
 {
     char name[RTE_ETH_NAME_MAX_LEN];
@@ -247,20 +248,20 @@ static int find(const char *device, uint16_t *id)
 
 int rmpi_port_set_up_sends(struct rmpi_dpdk_port *port)
 {
-    // -1, any, where nobody knows.
+    // -1 (any) if the socket is unknown.
     return rte_eth_tx_queue_setup(port->id, 0, port->sends, (unsigned)rte_eth_dev_socket_id(port->id), NULL);
 }
 
 static int set_up(struct rmpi_dpdk_port *port, const struct rte_eth_dev_info *info, uint16_t mtu)
 {
     struct rte_eth_conf conf = {0};
-    // What is lent is not of the pool, and comes back with others: drivers have to look at each buffer.
+    // Lent memory is not of the pool, and comes back mixed with others: drivers must check each buffer.
     uint64_t wanted = port->in_place ? RTE_ETH_TX_OFFLOAD_MULTI_SEGS : RTE_ETH_TX_OFFLOAD_MBUF_FAST_FREE;
     conf.txmode.offloads = info->tx_offload_capa & wanted;
     int error = rte_eth_dev_configure(port->id, 1, 1, &conf);
     if (!error && mtu) {
         error = rte_eth_dev_set_mtu(port->id, mtu);
-        // Drivers without one take what the interface behind them takes.
+        // Drivers without a configurable MTU use that of the interface behind them.
         error = error == -ENOTSUP ? 0 : error;
     }
     port->sends = SENDS;
@@ -281,7 +282,8 @@ int rmpi_port_begin(struct rmpi_dpdk_port *port)
     lock(port);
     int error = rte_eth_dev_start(port->id);
     port->is_started = !error;
-    // Who asks for an address of IPv6 asks a group. Devices that cannot choose hear groups in any case, or are told outside.
+    // IPv6 neighbour discovery uses multicast. Devices that cannot select it receive multicast anyway, or are
+    // configured elsewhere.
     if (!error)
         rte_eth_allmulticast_enable(port->id);
     port->is_up = 0;
@@ -292,8 +294,8 @@ int rmpi_port_begin(struct rmpi_dpdk_port *port)
     return port->connects ? 0 : error;
 }
 
-// Looks at the link now and then while nothing comes: it may be down, or another than it was.
-static void look(struct rmpi_dpdk_port *port)
+// Checks the link now and then while nothing arrives: it may be down, or may have changed.
+static void check_link(struct rmpi_dpdk_port *port)
 {
     struct rte_eth_link link = {0};
     if (port->calls++ % (port->is_up ? UP_CALLS : DOWN_CALLS) || rte_eth_link_get_nowait(port->id, &link))
@@ -310,7 +312,7 @@ static void look(struct rmpi_dpdk_port *port)
     }
 }
 
-static void learn(const struct rmpi_dpdk_port *port, struct rmpi_dpdk_facts *facts)
+static void read_facts(const struct rmpi_dpdk_port *port, struct rmpi_dpdk_facts *facts)
 {
     struct rte_ether_addr mac;
     memset(facts, 0, sizeof *facts);
@@ -321,8 +323,8 @@ static void learn(const struct rmpi_dpdk_port *port, struct rmpi_dpdk_facts *fac
     facts->in_place = (uint32_t)port->in_place;
 }
 
-// The ports that are open, and all memifs that ever were. Such a device is stopped when its port is closed, and stays: of one that is
-// removed, the driver forgets to take back what it has asked DPDK's own thread to watch, which ends the process when it finds that.
+// The open ports, and all memifs ever opened. A memif is stopped when its port is closed, and kept: when it is removed,
+// its driver does not unregister a descriptor from DPDK's own thread, which aborts the process when it finds that.
 static struct rmpi_dpdk_port *ports[RTE_MAX_ETHPORTS];
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
 
@@ -340,13 +342,13 @@ static struct rmpi_dpdk_port *port_of(uint16_t id, const char *device)
         return NULL;
     }
     port->is_shared = !strncmp(device, "net_memif", 9);
-    // Whoever does not say that it is the server, or the master in older words, is the client.
+    // The default role is client; the server was called master in older releases.
     port->connects = port->is_shared && !strstr(device, "role=server") && !strstr(device, "role=master");
     return ports[id] = port;
 }
 
-// Calls for one port never meet, but a driver's own thread may have buffers too. A stack gives what was given back last, which is still
-// in the cache.
+// Calls for one port are never concurrent, but a driver's own thread may use buffers too. A stack returns the buffers
+// freed last, which are still in the cache.
 struct rte_mempool *rmpi_port_make_pool(const char *what, uint16_t id, uint32_t count, uint32_t room)
 {
     char name[RTE_MEMPOOL_NAMESIZE];
@@ -356,17 +358,18 @@ struct rte_mempool *rmpi_port_make_pool(const char *what, uint16_t id, uint32_t 
     return rte_pktmbuf_pool_create_by_ops(name, count, 0, 0, (uint16_t)room, SOCKET_ID_ANY, "stack");
 }
 
-// The pools of a port. 0, or DPDK's error.
+// Creates the pools of a port. 0, or DPDK's error.
 static int make_pools(struct rmpi_dpdk_port *port, uint32_t frame_bytes)
 {
-    // What an opening that failed has left.
+    // Left behind by a failed opening.
     rte_mempool_free(port->pool);
     rte_mempool_free(port->parts);
     port->parts = NULL;
     uint32_t room = RTE_MAX((uint32_t)RTE_MBUF_DEFAULT_DATAROOM, RTE_ALIGN_CEIL(frame_bytes, 64u));
     uint32_t count = RECEIVES + SENDS + SPARE - 1;
     if (!strncmp(port->device, "net_af_xdp", 10)) {
-        // Its socket has the pool for memory, in which no buffer is longer than a page, and keeps so many of them for what comes.
+        // An AF_XDP socket uses the pool as its memory, in which no buffer is longer than a page, and reserves many of
+        // them for receiving.
         room = RTE_MIN(room, (uint32_t)XDP_ROOM);
         count += XDP_KEPT;
     }
@@ -378,15 +381,15 @@ static int make_pools(struct rmpi_dpdk_port *port, uint32_t frame_bytes)
     return port->in_place && !port->parts ? rte_errno : 0;
 }
 
-// One of which the other end of a pair still has buffers stays.
+// A pool of which the other end of a pair still has buffers is kept.
 static void free_pool(struct rte_mempool *pool)
 {
     if (!pool || rte_mempool_full(pool))
         rte_mempool_free(pool);
 }
 
-// Gives back what a port has, so that the same device can be opened again.
-static void give_up(struct rmpi_dpdk_port *port)
+// Releases a port, so that the same device can be opened again.
+static void release_port(struct rmpi_dpdk_port *port)
 {
     lock(port);
     rte_eth_dev_stop(port->id);
@@ -408,7 +411,7 @@ static void give_up(struct rmpi_dpdk_port *port)
     free(port);
 }
 
-// What fails, if anything does.
+// Returns what failed, or NULL.
 static const char *open_port(struct rmpi_dpdk_port *port, uint32_t frame_bytes, uint16_t mtu, int in_place, int *error)
 {
     struct rte_eth_dev_info info;
@@ -433,7 +436,7 @@ static const char *open_port(struct rmpi_dpdk_port *port, uint32_t frame_bytes, 
 
 static int open_locked(const char *device, uint32_t frame_bytes, uint16_t mtu, int in_place, struct rmpi_dpdk_port **opened, char *why, size_t why_bytes)
 {
-    listen_anew();
+    reset_log();
     uint16_t id;
     int error = find(device, &id);
     if (error || id >= RTE_MAX_ETHPORTS)
@@ -449,7 +452,7 @@ static int open_locked(const char *device, uint32_t frame_bytes, uint16_t mtu, i
     const char *what = open_port(port, frame_bytes, mtu, in_place, &error);
     if (what) {
         failed(why, why_bytes, what, error);
-        give_up(port);
+        release_port(port);
         return -1;
     }
     port->is_open = 1;
@@ -463,7 +466,7 @@ int rmpi_dpdk_open(const char *device, uint32_t frame_bytes, uint16_t mtu, int i
     pthread_mutex_lock(&opening);
     int result = open_locked(device, frame_bytes, mtu, in_place, opened, why, why_bytes);
     if (!result)
-        learn(*opened, facts);
+        read_facts(*opened, facts);
     pthread_mutex_unlock(&opening);
     return result;
 }
@@ -471,11 +474,11 @@ int rmpi_dpdk_open(const char *device, uint32_t frame_bytes, uint16_t mtu, int i
 void rmpi_dpdk_close(struct rmpi_dpdk_port *port)
 {
     pthread_mutex_lock(&opening);
-    give_up(port);
+    release_port(port);
     pthread_mutex_unlock(&opening);
 }
 
-static void show(struct rmpi_dpdk_frame *frame, struct rte_mbuf *buffer)
+static void describe(struct rmpi_dpdk_frame *frame, struct rte_mbuf *buffer)
 {
     frame->buffer = buffer;
     frame->data = rte_pktmbuf_mtod(buffer, uint8_t *);
@@ -490,7 +493,7 @@ uint32_t rmpi_dpdk_take(struct rmpi_dpdk_port *port, struct rmpi_dpdk_frame *fra
     if (rte_pktmbuf_alloc_bulk(port->pool, buffers, count))
         return 0;
     for (uint32_t i = 0; i < count; i++)
-        show(&frames[i], buffers[i]);
+        describe(&frames[i], buffers[i]);
     return count;
 }
 
@@ -506,7 +509,7 @@ uint32_t rmpi_dpdk_send(struct rmpi_dpdk_port *port, struct rmpi_dpdk_frame *fra
     count = RTE_MIN(count, (uint32_t)BURST);
     for (uint32_t i = 0; i < count; i++) {
         buffers[i] = frames[i].buffer;
-        // Of others that is known since they got their parts.
+        // Chained frames have their lengths already.
         if (buffers[i]->nb_segs == 1) {
             rte_pktmbuf_data_len(buffers[i]) = (uint16_t)frames[i].bytes;
             rte_pktmbuf_pkt_len(buffers[i]) = frames[i].bytes;
@@ -525,15 +528,15 @@ uint32_t rmpi_dpdk_receive(struct rmpi_dpdk_port *port, struct rmpi_dpdk_frame *
     lock(port);
     uint16_t came = port->is_started ? rte_eth_rx_burst(port->id, 0, buffers, (uint16_t)count) : 0;
     if (came == 0)
-        look(port);
+        check_link(port);
     unlock(port);
     uint32_t taken = 0;
     for (uint16_t i = 0; i < came; i++) {
-        // One that does not fit into a buffer is no packet of ours.
+        // A frame that does not fit into a buffer is none of ours.
         if (buffers[i]->nb_segs > 1 && rte_pktmbuf_linearize(buffers[i]))
             rte_pktmbuf_free(buffers[i]);
         else
-            show(&frames[taken++], buffers[i]);
+            describe(&frames[taken++], buffers[i]);
     }
     return taken;
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory that is lent to a port.
+//! Memory that is lent to a port, to be sent from in place.
 //!
 //! # Safety
-//! - **L1**: a [`LentMemory`] is memory that stays mapped until the port that has it has given it back, and whoever holds the memory
-//!   expects that a device reads it. Whoever makes one promises that; it is handed on as a value, once.
-//! - **L2**: what is in [`Loans`] is memory that the plug-in has, with the name it has there, until `forget` of it has said that no device
-//!   reads it any more. If it cannot say so the process ends: nobody may have the memory back.
+//! - **L1**: a [`InPlaceMemory`] is memory that stays mapped until the port has returned it, and whose owner allows a
+//!   device to read it. Its creator guarantees that; it is passed on by value, once.
+//! - **L2**: the plug-in holds the memory in [`Loans`], under the handle there, until `forget` has confirmed that no
+//!   device reads it any more. If it cannot confirm that, the process is aborted: the memory must not be reused.
 #![allow(unsafe_code)]
 
 use core::ffi::c_void;
@@ -15,27 +15,27 @@ use crate::table::{Plugin, RawFrame};
 
 /// Memory of the program that a device may read.
 #[derive(Debug)]
-pub struct LentMemory {
+pub struct InPlaceMemory {
     base: NonNull<u8>,
     bytes: usize,
 }
 
-/// A port's name for memory that was lent to it.
+/// A port's handle of lent memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loan(pub usize);
 
 /// A part of lent memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LentPart {
-    /// Of which memory.
+    /// The memory.
     pub loan: Loan,
-    /// Where it begins there.
+    /// Offset in the memory, in bytes.
     pub offset: usize,
-    /// Its length.
+    /// Length in bytes.
     pub bytes: u32,
 }
 
-/// What a port has.
+/// The memory lent to a port.
 #[derive(Debug, Default)]
 pub(crate) struct Loans {
     all: Vec<Option<LentRegion>>,
@@ -43,16 +43,16 @@ pub(crate) struct Loans {
 
 #[derive(Debug)]
 struct LentRegion {
-    lent: LentMemory,
-    /// The plug-in's name for it.
+    lent: InPlaceMemory,
+    /// The plug-in's handle.
     raw: *mut c_void,
 }
 
-impl LentMemory {
+impl InPlaceMemory {
     /// # Safety
-    /// The memory stays mapped until [`DpdkPort::take_back`](crate::DpdkPort::take_back) of it has returned or the port that it was
-    /// lent to was dropped, and until then whoever holds it expects that it is read. A port that does not take it keeps nothing of
-    /// it.
+    /// The memory stays mapped until [`DpdkPort::take_back`](crate::DpdkPort::take_back) of it has returned or the port
+    /// that it was lent to was dropped, and until then its owner allows it to be read. A port that refuses it keeps no
+    /// reference to it.
     #[must_use]
     pub unsafe fn new(base: NonNull<u8>, bytes: usize) -> Self {
         Self { base, bytes }
@@ -60,7 +60,7 @@ impl LentMemory {
 }
 
 impl Loans {
-    /// Lends memory to a port of the plug-in; `None`: the device cannot send from there.
+    /// Lends memory to a port of the plug-in; `None`: the device cannot send from it.
     ///
     /// # Safety
     /// `port` is open.
@@ -68,9 +68,9 @@ impl Loans {
         &mut self,
         plugin: &Plugin,
         port: *mut c_void,
-        lent: LentMemory,
+        lent: InPlaceMemory,
     ) -> Option<Loan> {
-        // SAFETY: an open port, and memory as L1 has it, which `take_back` asks for.
+        // SAFETY: an open port, and memory as of L1, which `take_back` returns.
         let raw = unsafe { (plugin.lend)(port, lent.base.as_ptr().cast(), lent.bytes) };
         if raw.is_null() {
             return None;
@@ -84,10 +84,10 @@ impl Loans {
         Some(Loan(place))
     }
 
-    /// Takes it back.
+    /// Takes memory back.
     ///
     /// # Safety
-    /// `port` is the one that has it, and open; `unsent` are all frames that were attached to and not sent.
+    /// `port` is the one that has it, and open; `unsent` are all frames with attached memory that were not sent.
     pub(crate) unsafe fn take_back(
         &mut self,
         plugin: &Plugin,
@@ -99,7 +99,7 @@ impl Loans {
             return;
         };
         let count = u32::try_from(unsent.len()).unwrap_or(0);
-        // SAFETY: an open port, memory that it has (L2) and does not get again, and so many frames.
+        // SAFETY: an open port, memory that it has (L2) and that is removed here, and as many frames.
         let result = unsafe { (plugin.forget)(port, held.raw, unsent.as_mut_ptr(), count) };
         if result != 0 {
             // L2.
@@ -110,12 +110,12 @@ impl Loans {
         }
     }
 
-    /// What is lent now.
+    /// The handles of all lent memory.
     pub(crate) fn names(&self) -> impl Iterator<Item = Loan> + use<> {
         (0..self.all.len()).map(Loan)
     }
 
-    /// Where a part is, and the plug-in's name of the whole; `None`: it is not inside.
+    /// The address of a part, and the plug-in's handle of the memory; `None`: it is not inside.
     pub(crate) fn find(&self, part: &LentPart) -> Option<(*mut c_void, *const u8)> {
         let held = self.all.get(part.loan.0)?.as_ref()?;
         let end = part.offset.checked_add(usize::try_from(part.bytes).ok()?)?;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Starting DPDK in a process that is not its own.
+//! Starting DPDK inside another program.
 //!
 //! # Safety
-//! Strings and lengths are those that the function takes; it is called once.
+//! Strings and lengths are valid for the function; it is called once.
 #![allow(unsafe_code)]
 
 use core::ffi::{c_char, c_int};
@@ -14,31 +14,31 @@ use crate::table::Plugin;
 /// The kind of memory that frames are in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameMemory {
-    /// Ordinary pages, which nobody has to provide.
+    /// Ordinary pages, which need no reservation.
     Ordinary,
-    /// Huge pages, which the administrator has reserved; devices on a bus want them.
+    /// Huge pages, which the administrator has reserved; PCI devices need them.
     Huge,
 }
 
-/// Whether the plug-in is there and can be loaded.
+/// Whether the plug-in is installed and can be loaded.
 ///
 /// # Errors
-/// Why not, in words.
+/// Returns the reason.
 pub fn available() -> Result<(), String> {
     Plugin::load("").map(|_| ())
 }
 
-/// Starts DPDK in this process, once: later calls answer as the first did, whatever they ask for. `device` is what a port will be
-/// opened for, with its arguments: one on a bus is looked for at the start; others are made when a port is opened. It takes some
-/// 150 ms, of which DPDK measures the processor's clock for 100.
+/// Starts DPDK in this process, once: later calls return the result of the first one, whatever their arguments.
+/// `device` is the device of a port to be opened, with its arguments: PCI devices are probed at the start; others are
+/// created when a port is opened. It takes about 150 ms, 100 of which DPDK uses to measure the processor's clock.
 ///
 /// # Errors
-/// In words: the plug-in is missing, or what DPDK says.
+/// The plug-in is missing, or DPDK's message.
 pub fn start(memory: FrameMemory, device: &str) -> Result<(), String> {
     let start = || {
         let plugin = Plugin::load(device)?;
         let words = words(memory, is_on_bus(device).then_some(device), &allowed_cpus());
-        // It sets the affinity of the thread that calls it, and of those that are made by that.
+        // DPDK sets the affinity of the calling thread, which threads created by it inherit.
         let started = std::thread::Builder::new().spawn(move || call(plugin, &words));
         let started = started.map_err(|error| format!("no thread: {error}"))?;
         started
@@ -52,13 +52,13 @@ pub fn start(memory: FrameMemory, device: &str) -> Result<(), String> {
 /// The plug-in with which DPDK was started.
 ///
 /// # Errors
-/// Why it was not, in words.
+/// Returns why it was not started.
 pub(crate) fn started() -> Result<&'static Plugin, String> {
     let never = || Err("DPDK was not started".to_owned());
     STARTED.get().cloned().unwrap_or_else(never)
 }
 
-/// Whether a device is one on a bus, as `0000:3b:00.2`, and no virtual one.
+/// Whether a device is a PCI device, as `0000:3b:00.2`, not a virtual one.
 #[must_use]
 pub fn is_on_bus(device: &str) -> bool {
     let name = device.split(',').next().unwrap_or_default();
@@ -74,7 +74,7 @@ fn call(plugin: &Plugin, words: &[String]) -> Result<(), String> {
     let words = words.map_err(|error| error.to_string())?;
     let pointers: Vec<*const c_char> = words.iter().map(|word| word.as_ptr()).collect();
     let mut why = ReasonBuffer::default();
-    // SAFETY: so many strings of C, and room for the reason.
+    // SAFETY: as many C strings, and room for the message.
     let result = unsafe {
         (plugin.start)(
             c_int::try_from(pointers.len()).unwrap_or(0),
@@ -86,10 +86,10 @@ fn call(plugin: &Plugin, words: &[String]) -> Result<(), String> {
     why.result(result)
 }
 
-/// What a program of DPDK would be started with.
+/// The command-line arguments of DPDK (EAL).
 fn words(memory: FrameMemory, bus_device: Option<&str>, cpus: &str) -> Vec<String> {
     let mut words: Vec<String> = match memory {
-        // Address space alone, until it is touched.
+        // Only address space is reserved, until it is used.
         FrameMemory::Ordinary => vec![
             "--no-huge".into(),
             "-m".into(),
@@ -99,7 +99,8 @@ fn words(memory: FrameMemory, bus_device: Option<&str>, cpus: &str) -> Vec<Strin
         FrameMemory::Huge => vec!["--in-memory".into()],
     };
     words.extend(["--no-telemetry", "--log-level=*:error"].map(Into::into));
-    // One lcore, the caller's threads, wherever they may run: no thread is bound, none is made for work.
+    // One lcore, which stands for the caller's threads on any allowed CPU: no thread is bound, and no worker is
+    // created.
     words.push(format!("--lcores=0@({cpus})"));
     match bus_device {
         Some(device) => words.extend(["-a".to_owned(), device.to_owned()]),

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The functions of the plug-in, as `shim/rmpi_dpdk.h` has them.
+//! The functions of the plug-in, as in `shim/rmpi_dpdk.h`.
 //!
 //! # Safety
-//! A function is taken for the type that stands here. That is right because the plug-in is asked first which functions it has
-//! ([`ABI`]), and belongs to the installation of the program that opens it. It is never unloaded.
+//! A function is assumed to have the type declared here. That is right because the plug-in reports the version of its
+//! interface first ([`ABI`]), and belongs to the installation of the program that opens it. It is never unloaded.
 #![allow(unsafe_code)]
 
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -13,7 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// A frame, as the plug-in sees it.
+/// A frame, as the plug-in's structure.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RawFrame {
@@ -36,18 +36,18 @@ impl RawFrame {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DpdkPortAttr {
-    /// Its address on Ethernet.
+    /// Its MAC address.
     pub mac: [u8; 6],
-    /// Bytes that a frame carries behind the header of Ethernet, as the driver says.
+    /// MTU of the driver, in bytes.
     pub mtu: u16,
-    /// Frames that may wait to be taken.
+    /// Size of the receive queue, in frames.
     pub receives: u32,
     /// Not 0: memory can be lent to it.
     pub(crate) in_place: u32,
 }
 
 impl DpdkPortAttr {
-    /// Whether memory can be lent to it, from which it sends without a copy.
+    /// Whether it can send from lent memory without a copy.
     #[must_use]
     pub fn sends_in_place(&self) -> bool {
         self.in_place != 0
@@ -92,10 +92,10 @@ functions! {
 }
 
 impl Plugin {
-    /// The plug-in of this installation that has a device's driver. It is looked for once.
+    /// The plug-in of this installation with a device's driver. It is searched for once.
     ///
     /// # Errors
-    /// Says where it was looked for, or what the dynamic linker says.
+    /// Returns where it was searched for, or the dynamic linker's message.
     pub(crate) fn load(device: &str) -> Result<&'static Self, String> {
         static USUAL: OnceLock<Result<Plugin, String>> = OnceLock::new();
         static WITH_XDP: OnceLock<Result<Plugin, String>> = OnceLock::new();
@@ -119,7 +119,7 @@ impl Plugin {
         };
         let library = PluginLibrary::open(place)?;
         let abi = library.find("rmpi_dpdk_abi\0")?;
-        // SAFETY: this function has had this type in every plug-in.
+        // SAFETY: this function has this type in every version of the plug-in.
         let abi = unsafe { mem::transmute::<*mut c_void, extern "C" fn() -> u32>(abi) }();
         if abi != ABI {
             return Err(format!(
@@ -131,10 +131,10 @@ impl Plugin {
     }
 }
 
-/// Which functions there are.
+/// Version of the interface.
 const ABI: u32 = 2;
 
-/// Where the plug-in may be: beside the library that this code is in, or in the installation of the program.
+/// Where the plug-in may be: relative to the library that contains this code, or to the program.
 fn places(name: &str) -> Vec<PathBuf> {
     let file = own_file();
     let folders = file.iter().filter_map(|file| file.parent());
@@ -144,23 +144,23 @@ fn places(name: &str) -> Vec<PathBuf> {
 }
 
 const FILE: &str = "librmpi_dpdk.so";
-/// One that needs the library libxdp on each host.
+/// The one that needs the library libxdp on each host.
 const FILE_WITH_XDP: &str = "librmpi_dpdk_xdp.so";
 
 /// The file that this code was loaded from.
 fn own_file() -> Option<PathBuf> {
-    // SAFETY: all bytes zero are a value of this type.
+    // SAFETY: all bytes zero are a valid value of this type.
     let mut info: libc::Dl_info = unsafe { mem::zeroed() };
     let here = own_file as fn() -> Option<PathBuf> as *const c_void;
-    // SAFETY: an address of code, and a place for the answer.
+    // SAFETY: an address of code, and a place for the result.
     let found = unsafe { libc::dladdr(here, &raw mut info) };
     if found == 0 || info.dli_fname.is_null() {
         return None;
     }
-    // SAFETY: a string of C of the dynamic linker, which stays as long as this code does.
+    // SAFETY: a C string of the dynamic linker, which is valid as long as this code is loaded.
     let name = unsafe { CStr::from_ptr(info.dli_fname) };
     let path = Path::new(std::ffi::OsStr::from_bytes(name.to_bytes()));
-    // That of a program may be the word that it was started with.
+    // For the program itself it may be its `argv[0]`.
     match path.is_absolute() {
         true => std::fs::canonicalize(path).ok(),
         false => std::env::current_exe().ok(),
@@ -173,17 +173,17 @@ struct PluginLibrary(*mut c_void);
 impl PluginLibrary {
     fn open(path: &Path) -> Result<Self, String> {
         let name = CString::new(path.as_os_str().as_bytes()).map_err(|error| error.to_string())?;
-        // SAFETY: a string of C. Loading runs the library's own beginning, as linking with it would.
+        // SAFETY: a C string. Loading runs the library's initializers, as linking with it would.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         match handle.is_null() {
-            true => Err(format!("the plug-in cannot be loaded: {}", linker_says())),
+            true => Err(format!("the plug-in cannot be loaded: {}", dl_error())),
             false => Ok(Self(handle)),
         }
     }
 
-    /// `name`: with a zero byte at its end.
+    /// `name` ends with a zero byte.
     fn find(&self, name: &'static str) -> Result<*mut c_void, String> {
-        // SAFETY: the handle of a library that is loaded, and a string that ends with a zero byte.
+        // SAFETY: the handle of a loaded library, and a string that ends with a zero byte.
         let found = unsafe { libc::dlsym(self.0, name.as_ptr().cast()) };
         match found.is_null() {
             true => {
@@ -195,14 +195,14 @@ impl PluginLibrary {
     }
 }
 
-/// What went wrong last, in the dynamic linker's words.
-fn linker_says() -> String {
-    // SAFETY: no arguments; the answer is null or a string that stays until the next call in this thread.
+/// The dynamic linker's last error message.
+fn dl_error() -> String {
+    // SAFETY: no arguments; the result is null or a string that is valid until the next call in this thread.
     let words = unsafe { libc::dlerror() };
     if words.is_null() {
         return "no reason given".into();
     }
-    // SAFETY: not null, a string of C, and no call lies between.
+    // SAFETY: not null, a C string, and there is no call in between.
     unsafe { CStr::from_ptr(words) }
         .to_string_lossy()
         .into_owned()

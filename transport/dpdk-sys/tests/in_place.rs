@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory that is lent to a port, over devices that hand frames on by reference: two ports of this process on two software rings.
-//! They need the plug-in beside the program: `cargo xtask test hosts` puts it there.
+//! Lent memory, on devices that pass frames on by reference: two ports of this process on two software rings. The
+//! plug-in must be beside the program: `cargo xtask test hosts` puts it there.
 //!
 //! # Safety
-//! Memory that is lent is a leaked block, which stays for ever and is touched through its address alone.
+//! Lent memory is a leaked block, which is never freed and is accessed through its address only.
 #![allow(unsafe_code)]
 
 use std::process::Command;
@@ -11,9 +11,9 @@ use std::ptr::NonNull;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use dpdk_sys::{DpdkPort, FrameMemory, InPlace, LentMemory, LentPart, Loan, start};
+use dpdk_sys::{DpdkPort, FrameMemory, InPlace, InPlaceMemory, LentPart, Loan, start};
 
-/// Bytes in front of what is lent.
+/// The bytes in front of the lent part.
 const HEAD: [u8; 60] = [0x5a; 60];
 const FRAME_BYTES: usize = 4400;
 
@@ -37,19 +37,19 @@ impl Block {
         let bytes: Vec<u8> = (0..self.bytes)
             .map(|at| u8::try_from((at * 31 + at / 251) % 256).unwrap_or(0) ^ seed)
             .collect();
-        // SAFETY: a leaked block as long, and no reference to it.
+        // SAFETY: a leaked block of this length, without references to it.
         unsafe { self.base.as_ptr().copy_from(bytes.as_ptr(), self.bytes) };
         bytes
     }
 
     fn lend(&self, port: &mut DpdkPort) -> Loan {
-        // SAFETY: it stays mapped for ever, and everybody here expects that it is read.
-        let lent = unsafe { LentMemory::new(self.base, self.bytes) };
+        // SAFETY: it stays mapped for ever, and may be read.
+        let lent = unsafe { InPlaceMemory::new(self.base, self.bytes) };
         port.lend(lent).expect("a software ring takes memory")
     }
 }
 
-/// Starts DPDK, with huge pages if `RMPI_TEST_MEMORY` says so.
+/// Starts DPDK, with huge pages if `RMPI_TEST_MEMORY` is `huge`.
 fn begin() {
     let memory = match std::env::var("RMPI_TEST_MEMORY").as_deref() {
         Ok("huge") => FrameMemory::Huge,
@@ -68,14 +68,14 @@ fn ports(name: &str) -> [DpdkPort; 2] {
     [open(0), open(1)]
 }
 
-/// A frame with that part; whether it could be made.
+/// Queues a frame with that part; returns whether that was possible.
 fn push(port: &mut DpdkPort, part: LentPart, pad: u32) -> bool {
     let frame = port.buffer().expect("a buffer");
     frame[..HEAD.len()].copy_from_slice(&HEAD);
     port.attach(HEAD.len(), &part, pad, crc(0, &HEAD))
 }
 
-/// The next frame, without what is in front of the part.
+/// The next frame, without the bytes in front of the part.
 fn pull(port: &mut DpdkPort) -> Option<Vec<u8>> {
     (port.receive() != 0).then(|| {
         let frame = port.received(0).expect("a frame");
@@ -85,14 +85,14 @@ fn pull(port: &mut DpdkPort) -> Option<Vec<u8>> {
     })
 }
 
-/// As it is defined.
+/// The definition of CRC-32.
 fn crc(before: u32, bytes: &[u8]) -> u32 {
     let with_bit = |crc: u32, _| crc >> 1 ^ if crc & 1 != 0 { 0xedb8_8320 } else { 0 };
     let with_byte = |crc: u32, byte: &u8| (0..8).fold(crc ^ u32::from(*byte), with_bit);
     !bytes.iter().fold(!before, with_byte)
 }
 
-/// What follows the head of a frame with these bytes.
+/// The expected rest of a frame with these bytes.
 fn sealed(bytes: &[u8], pad: usize) -> Vec<u8> {
     let mut all = bytes.to_vec();
     all.resize(bytes.len() + pad, 0);
@@ -189,10 +189,10 @@ fn it_is_not_copied_and_a_change_on_the_way_shows_in_the_checksum() {
     ));
     one.flush();
     let after = block.fill(2);
-    let came = pull(&mut other).expect("a frame");
-    assert!(came[..1024] == after);
-    assert!(came[1024..] == sealed(&before, 0)[1024..]);
-    assert!(came != sealed(&after, 0));
+    let received = pull(&mut other).expect("a frame");
+    assert!(received[..1024] == after);
+    assert!(received[1024..] == sealed(&before, 0)[1024..]);
+    assert!(received != sealed(&after, 0));
 }
 
 #[test]
@@ -246,16 +246,16 @@ fn memory_comes_back_when_nobody_has_a_frame_with_it() {
     let begun = Instant::now();
     let late = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(20));
-        let came = pull(&mut other);
-        (came, other)
+        let received = pull(&mut other);
+        (received, other)
     });
     one.take_back(loan);
     assert!(begun.elapsed() >= Duration::from_millis(20));
-    let (came, _other) = late.join().expect("it ends");
-    assert!(came == Some(sealed(&bytes, 0)));
+    let (received, _other) = late.join().expect("it ends");
+    assert!(received == Some(sealed(&bytes, 0)));
 }
 
-/// A device that keeps frames is started anew, and goes on.
+/// A device that keeps frames is restarted, and works again.
 #[test]
 #[ignore = "needs DPDK: cargo xtask test hosts"]
 fn a_device_that_keeps_memory_is_stopped_and_started() {
@@ -278,7 +278,7 @@ fn a_device_that_keeps_memory_is_stopped_and_started() {
     assert!(pull(&mut other) == Some(sealed(&bytes, 0)));
 }
 
-/// The process ends that would have to leave its memory to a device.
+/// The process is aborted if a device would keep its memory.
 #[test]
 #[ignore = "needs DPDK: cargo xtask test hosts"]
 fn memory_that_does_not_come_back_ends_the_process() {
@@ -290,15 +290,15 @@ fn memory_that_does_not_come_back_ends_the_process() {
             .args(["--ignored", "--exact", "--nocapture", NAME])
             .env(NAME, "1");
         let done = again.output().expect("it starts");
-        let said = String::from_utf8_lossy(&done.stderr);
+        let stderr = String::from_utf8_lossy(&done.stderr);
         assert!(
-            !done.status.success() && said.contains("does not give memory back"),
-            "{said}"
+            !done.status.success() && stderr.contains("does not give memory back"),
+            "{stderr}"
         );
         return;
     }
     begin();
-    // This one sends to itself, and a stop does not empty it.
+    // This device sends to itself, and stopping does not empty it.
     let opened = DpdkPort::open("net_ring0", FRAME_BYTES, None, InPlace::IfPossible);
     let mut one = opened.expect("a ring opens");
     let loan = Block::new(1024).lend(&mut one);
@@ -315,7 +315,7 @@ fn memory_that_does_not_come_back_ends_the_process() {
     one.take_back(loan);
 }
 
-/// A port that is closed gives back what is lent to it.
+/// A closed port returns all lent memory.
 #[test]
 #[ignore = "needs DPDK: cargo xtask test hosts"]
 fn a_port_that_is_closed_gives_all_back() {
@@ -335,12 +335,12 @@ fn a_port_that_is_closed_gives_all_back() {
     ));
     let closed = std::thread::spawn(move || drop(one));
     let begun = Instant::now();
-    let came = loop {
+    let received = loop {
         match pull(&mut other) {
-            Some(came) => break came,
+            Some(received) => break received,
             None => assert!(begun.elapsed() < Duration::from_secs(5)),
         }
     };
-    assert!(came == sealed(&bytes, 0));
+    assert!(received == sealed(&bytes, 0));
     closed.join().expect("it ends");
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The functions of `libibverbs.so.1`, found by the dynamic linker when they are asked for.
+//! The functions of `libibverbs.so.1`, looked up by the dynamic linker on demand.
 //!
 //! # Safety
-//! - A function is taken for the type that stands here. That is right because rdma-core gives a new version to a symbol whose
-//!   type changes, and keeps the old one; `dlsym` answers the default version, 1.1 of those here since 2007.
-//! - The library is never unloaded, so a function stays one until the process ends.
+//! - A function is assumed to have the type declared here. That is right because rdma-core gives a new version to a
+//!   symbol whose type changes, and keeps the old one; `dlsym` returns the default version, which has been 1.1 for
+//!   these since 2007.
+//! - The library is never unloaded, so a function stays valid until the process ends.
 #![allow(unsafe_code)]
 
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -14,12 +15,12 @@ use std::sync::OnceLock;
 
 use crate::types::*;
 
-/// Why there are no functions.
+/// Why the functions are not available.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoadError {
-    /// The library is not there, or cannot be loaded: what the dynamic linker says.
+    /// The library is missing, or cannot be loaded: the dynamic linker's message.
     NoLibrary(String),
-    /// It is there, and too old: it lacks this function.
+    /// The library is too old: it lacks this function.
     NoFunction(&'static str),
 }
 
@@ -40,10 +41,10 @@ impl fmt::Display for LoadError {
 
 impl core::error::Error for LoadError {}
 
-/// The dynamic linker's name of the library.
+/// The soname of the library.
 const LIBRARY: &str = "libibverbs.so.1";
 
-/// Defines the table, and how it is filled.
+/// Defines the table, and the code that fills it.
 macro_rules! functions {
     ($($field:ident = $symbol:literal: fn($($argument:ty),*) $(-> $result:ty)?;)*) => {
         /// The functions, under their names without `ibv_`. All are as unsafe as they are in C.
@@ -114,10 +115,10 @@ functions! {
 }
 
 impl VerbsFunctions {
-    /// The functions of the library on this machine. It is looked for once.
+    /// The functions of the library on this machine. It is searched for once.
     ///
     /// # Errors
-    /// Says what is missing, and which package has it.
+    /// Returns what is missing, and which package contains it.
     pub fn load() -> Result<&'static Self, LoadError> {
         static FOUND: OnceLock<Result<VerbsFunctions, LoadError>> = OnceLock::new();
         let found = FOUND.get_or_init(|| Self::find(&VerbsLibrary::open(c"libibverbs.so.1")?));
@@ -130,17 +131,17 @@ struct VerbsLibrary(*mut c_void);
 
 impl VerbsLibrary {
     fn open(name: &CStr) -> Result<Self, LoadError> {
-        // SAFETY: a string of C. Loading runs the library's own beginning, as linking with it would.
+        // SAFETY: a C string. Loading runs the library's initializers, as linking with it would.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         match handle.is_null() {
-            true => Err(LoadError::NoLibrary(linker_says())),
+            true => Err(LoadError::NoLibrary(dl_error())),
             false => Ok(Self(handle)),
         }
     }
 
-    /// `name`: with a zero byte at its end.
+    /// `name` ends with a zero byte.
     fn find(&self, name: &'static str) -> Result<*mut c_void, LoadError> {
-        // SAFETY: the handle of a library that is loaded, and a string that ends with a zero byte.
+        // SAFETY: the handle of a loaded library, and a string that ends with a zero byte.
         let found = unsafe { libc::dlsym(self.0, name.as_ptr().cast()) };
         match found.is_null() {
             true => Err(LoadError::NoFunction(name.trim_end_matches('\0'))),
@@ -149,15 +150,15 @@ impl VerbsLibrary {
     }
 }
 
-/// What went wrong last, in the dynamic linker's words.
-fn linker_says() -> String {
-    // SAFETY: no arguments; the answer is null or a string that stays until the next call in this thread.
-    let words = unsafe { libc::dlerror() };
-    if words.is_null() {
+/// The dynamic linker's last error message.
+fn dl_error() -> String {
+    // SAFETY: no arguments; the result is null or a string that is valid until the next call in this thread.
+    let message = unsafe { libc::dlerror() };
+    if message.is_null() {
         return "no reason given".into();
     }
-    // SAFETY: not null, a string of C, and no call lies between.
-    unsafe { CStr::from_ptr(words) }
+    // SAFETY: not null, a C string, and there is no call in between.
+    unsafe { CStr::from_ptr(message) }
         .to_string_lossy()
         .into_owned()
 }
@@ -171,10 +172,10 @@ mod tests {
         let Err(error) = VerbsLibrary::open(c"libno-such-thing.so.1") else {
             panic!("it is there");
         };
-        let words = error.to_string();
+        let message = error.to_string();
         assert!(
-            words.contains("libno-such-thing.so.1") && words.contains("ibverbs-providers"),
-            "{words}"
+            message.contains("libno-such-thing.so.1") && message.contains("ibverbs-providers"),
+            "{message}"
         );
     }
 

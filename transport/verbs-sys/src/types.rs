@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The structures of `infiniband/verbs.h`. Enumerations are plain numbers here, since a library newer than this crate may
-//! answer values that it does not know.
+//! The structures of `infiniband/verbs.h`. Enumerations are plain integers here, since a library newer than this crate
+//! may return values unknown to it.
 //!
-//! Of objects that the library makes only the fields that are read here are named; they are reached by pointers alone, so it
-//! does not matter what lies behind those.
+//! Of objects that the library creates only the fields that are read here are declared; they are accessed by pointers
+//! only, so the rest does not matter.
 //!
 //! # Safety
-//! Nothing here is unsafe; what is done with these types is. That their layout is C's is tested (`tests/layout.rs`).
+//! This file has no unsafe code; the users of these types have. A test checks that their layout is that of C
+//! (`tests/layout.rs`).
 #![allow(
     missing_docs,
     reason = "the fields are rdma-core's; its manual pages describe them"
@@ -14,7 +15,7 @@
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
-/// Only ever behind a pointer.
+/// Used behind a pointer only.
 #[repr(C)]
 #[derive(Debug)]
 pub struct ibv_device {
@@ -32,7 +33,7 @@ pub struct ibv_context {
     // A mutex of the C library and more follow.
 }
 
-/// What the inline calls of the header go through. Of all others only the place counts.
+/// The functions that the inline calls of the header use. Of the others only the position matters.
 #[repr(C)]
 #[derive(Debug)]
 pub struct ibv_context_ops {
@@ -120,7 +121,7 @@ pub struct ibv_ah {
     pub handle: u32,
 }
 
-/// An address: of InfiniBand, or an IP address written as IPv6.
+/// A GID: of InfiniBand, or an IP address written as IPv6.
 #[repr(C, align(8))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ibv_gid {
@@ -182,7 +183,8 @@ pub struct ibv_device_attr {
     pub phys_port_cnt: u8,
 }
 
-/// What the function `ibv_query_port` of the library fills; the header's macro of that name may fill more behind it.
+/// The structure that the library's function `ibv_query_port` fills; the header's macro of that name may fill more
+/// behind it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ibv_port_attr {
@@ -328,23 +330,23 @@ pub struct ibv_send_wr {
     pub send_flags: c_uint,
     /// In network byte order.
     pub imm_data: u32,
-    pub wr: ibv_send_wr_way,
-    /// What queue pairs of kinds that are not used here have; zero.
+    pub wr: ibv_send_wr_op,
+    /// The part for types of queue pairs that are not used here; zero.
     pub others: [u64; 7],
 }
 
 /// The part of a send work request that depends on its opcode.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub union ibv_send_wr_way {
+pub union ibv_send_wr_op {
     pub rdma: ibv_send_wr_rdma,
     pub atomic: ibv_send_wr_atomic,
     pub ud: ibv_send_wr_ud,
 }
 
-impl core::fmt::Debug for ibv_send_wr_way {
+impl core::fmt::Debug for ibv_send_wr_op {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str("ibv_send_wr_way")
+        f.write_str("ibv_send_wr_op")
     }
 }
 
@@ -398,7 +400,7 @@ pub struct ibv_async_event {
     pub event_type: c_uint,
 }
 
-/// What an event is about; its type says which.
+/// The object that an event concerns; the event type selects the field.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union ibv_async_event_element {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The bindings against `layout.txt`, which has every size, offset and constant as a C compiler finds them in the header; and
-//! that file against the `infiniband/verbs.h` in the folder that `RMPI_VERBS_INCLUDE` names.
+//! Compares the bindings with `layout.txt`, which has every size, offset and constant as a C compiler computes them
+//! from the header; and that file with `infiniband/verbs.h` in the directory `RMPI_VERBS_INCLUDE`.
 
 use std::fmt::Write as _;
 use std::mem::offset_of;
@@ -9,10 +9,10 @@ use std::process::Command;
 
 use verbs_sys::*;
 
-/// One line of the file: what C calls it, and its value.
+/// One line of the file: the C expression, and its value.
 type Line = (String, u64);
 
-/// The lines of a structure.
+/// The offsets of a structure.
 macro_rules! structure {
     ($lines:ident, $type:ident: $($field:ident)*) => {
         $(
@@ -22,7 +22,7 @@ macro_rules! structure {
     };
 }
 
-/// The same, and its size.
+/// The offsets of a structure, and its size.
 macro_rules! whole {
     ($lines:ident, $type:ident: $($fields:tt)*) => {
         $lines.push((format!("sizeof(struct {})", stringify!($type)), size_of::<$type>() as u64));
@@ -46,7 +46,7 @@ fn bindings() -> Vec<Line> {
     lines
 }
 
-/// What the library makes: only the fields that are read.
+/// Objects created by the library: only the fields that are read.
 fn objects() -> Vec<Line> {
     let mut lines = Vec::new();
     structure!(lines, ibv_context: device ops cmd_fd async_fd num_comp_vectors);
@@ -61,7 +61,7 @@ fn objects() -> Vec<Line> {
     lines
 }
 
-/// What objects are made with, and what is asked about them.
+/// Structures to create objects with, and results of queries.
 fn attributes() -> Vec<Line> {
     let mut lines = Vec::new();
     whole!(lines, ibv_gid_entry: gid gid_index port_num gid_type ndev_ifindex);
@@ -88,7 +88,7 @@ fn attributes() -> Vec<Line> {
     lines
 }
 
-/// What is posted, and what comes back.
+/// Structures of requests and completions.
 fn requests() -> Vec<Line> {
     let mut lines = Vec::new();
     whole!(lines, ibv_sge: addr length lkey);
@@ -96,10 +96,10 @@ fn requests() -> Vec<Line> {
     whole!(lines, ibv_send_wr: wr_id next sg_list num_sge opcode send_flags imm_data wr);
     let others = offset_of!(ibv_send_wr, others) as u64;
     lines.push(("offsetof(struct ibv_send_wr, qp_type)".into(), others));
-    let way = offset_of!(ibv_send_wr, wr) as u64;
+    let op = offset_of!(ibv_send_wr, wr) as u64;
     let mut inside = |name: &str, offset: usize| {
         let name = format!("offsetof(struct ibv_send_wr, wr.{name})");
-        lines.push((name, way + offset as u64));
+        lines.push((name, op + offset as u64));
     };
     inside(
         "rdma.remote_addr",
@@ -185,11 +185,11 @@ fn the_file_is_what_the_installed_header_says() {
         .arg(&binary)
         .status();
     assert!(compiler.expect("a C compiler").success());
-    let said = Command::new(&binary)
+    let printed = Command::new(&binary)
         .output()
         .expect("it was just made")
         .stdout;
-    let (header, file) = (String::from_utf8_lossy(&said), file());
+    let (header, file) = (String::from_utf8_lossy(&printed), file());
     assert!(
         header == file,
         "header (-), layout.txt (+):\n{}",

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Provider `verbs`: InfiniBand and RoCE. Every peer has a stream of packets (crate `session`) that goes as datagrams at first
-//! and over a reliable queue pair after some packets; queue pairs break and are made again without losing or repeating anything.
-//! Large data are read and written by the device.
+//! Provider `verbs`: InfiniBand and RoCE. Every peer has a stream of packets (crate `session`), which starts as
+//! datagrams and moves to a reliable queue pair after some packets. Queue pairs break and are made again without losing
+//! or repeating a packet. Large messages are read and written by the device (RDMA).
 //!
-//! A port serves all peers (`rail.rs`): one queue of receive buffers, one pool of slots for sends, a bounded number of
-//! reliable queue pairs. So memory does not grow with the number of peers but for [`VerbsPeer`](peer::VerbsPeer), which exists from
-//! the first packet on.
+//! A port serves all peers (`rail.rs`): one shared receive queue, one pool of send buffers, and a bounded number of
+//! reliable queue pairs. So memory does not grow with the number of peers, except for one
+//! [`VerbsPeer`](peer::VerbsPeer) each, allocated at the first packet.
 //!
 //! # Layers
-//! [`Verbs`] is three things, each of which knows those before it:
+//! [`Verbs`] has three layers, each of which uses those before it:
 //!
-//! - [`VerbsLinks`](links::VerbsLinks): what carries packets. Ports ([`Rails`](rails::Rails)), what is kept for each peer
-//!   ([`PeerTable`](peer_table::PeerTable)), queue pairs ([`ReliablePairs`](pair::ReliablePairs)).
+//! - [`VerbsLinks`](links::VerbsLinks): the links that carry packets. Ports ([`Rails`](rails::Rails)), the state of
+//!   each peer
 //! - [`VerbsStreams`]: packets over links, kept and sent (`send.rs`).
-//! - [`VerbsTransfers`]: reads, writes, atomic operations and the memory for them ([`Works`](works::Works),
-//!   [`RegionRegistry`](registry::RegionRegistry), [`Fetches`](fetch::Fetches)).
+//! - [`VerbsStreams`]: streams of packets over links, with retransmission (`send.rs`).
+//! - [`VerbsTransfers`]: reads, writes, atomic operations and their registered memory ([`Works`](works::Works),
 //!
-//! What happens to links while they are used is told upwards as a value, a [`VerbsLinkEvent`](links::VerbsLinkEvent): a part of a
-//! work is back, a peer is lost. [`Verbs::settle`] hands all of them to `VerbsTransfers` before a call ends. Parts below have their
-//! own files, state and tests, and are handed the others that they need.
+//! Changes of a link are returned upwards as a value, a [`VerbsLinkEvent`](links::VerbsLinkEvent): a part of a work has
+//! ended, a peer is lost. [`Verbs::settle`] hands all of them to `VerbsTransfers` before a call returns. Lower layers
+//! have their own files, state and tests; they take the others that they need as arguments.
 
 mod address;
 mod arrive;
@@ -34,7 +34,6 @@ mod fetch;
 mod gid;
 mod hosts;
 mod keys;
-mod ledger;
 mod limits;
 mod links;
 mod look;
@@ -44,7 +43,7 @@ mod notices;
 mod owned;
 mod pair;
 mod pairs;
-mod path;
+mod path_mtu;
 mod peer;
 mod peer_identity;
 mod peer_port;
@@ -52,6 +51,7 @@ mod peer_table;
 mod peers;
 mod pools;
 mod port;
+mod posted;
 mod probe;
 mod rail;
 mod rails;
@@ -104,18 +104,18 @@ use streams::VerbsStreams;
 use transfers::VerbsTransfers;
 pub(super) use work::WorkKind;
 
-/// The network of a process. Its methods by kind, and within a kind in the order in which they are called:
+/// The network of a process. Its methods by group, and within a group in the order in which they are called:
 ///
-/// | kind | methods | file |
+/// | group | methods | file |
 /// |------|---------|------|
 /// | opening | `open_best` or `open_on`, which call `open`; `record` | `verbs.rs` |
-/// | addresses | `meet`; `wanted_address`, then perhaps `why_apart`, and `learn_address`, which calls `meet_strangers` | `turn.rs`, `verbs.rs`, `arrive.rs` |
+/// | addresses | `meet`; `wanted_address`, then perhaps `why_apart`, and `learn_address`, which calls `take_held_datagrams` | `turn.rs`, `verbs.rs`, `arrive.rs` |
 /// | sending | `caps`; `post_word` or `post_send` | `verbs.rs` |
 /// | memory | `export` or `offer`, `withdraw`; `allocate`, `own`, `disown`; `keep_registered` or `expose`, `keep_no_more` | `verbs.rs` |
 /// | one-sided | `post_work`, `post_write` | `verbs.rs` |
-/// | a turn | `poll`: `take_all_received`, `flush_all`, `look_at_clock`, `take_all_events`; `settle` | `turn.rs` |
-/// | what comes | `take_filled`: `take_packet`, then `deliver` or `assemble`, `hand_up`, `deliver_held`; later `copy_lent`, `release` | `arrive.rs` |
-/// | the fast path | `look`: `take_first`, then `take_word` or `take_other`; `catch_up` with what a word left, before anything else | `arrive.rs` |
+/// | a turn | `poll`: `take_all_received`, `flush_all`, `check_clock`, `take_all_events`; `settle` | `turn.rs` |
+/// | receiving | `take_filled`: `take_packet`, then `deliver` or `assemble`, `hand_up`, `deliver_held`; later `copy_lent`, `release` | `arrive.rs` |
+/// | the fast path | `look`: `take_first`, then `take_word` or `take_other`; `catch_up` with the deferred work of a word, before anything else | `arrive.rs` |
 /// | waiting | `prepare_sleep`, `fall_asleep` (`until_due`), `wake`; `needs_cores`, `wakes` | `turn.rs`, `verbs.rs` |
 /// | loss | `lose`, `why_lost`; `has_news`, `next_complaint`, `next_remark`, `next_port_change` | `verbs.rs`, `turn.rs` |
 /// | the end | `is_quiet`, `drop` | `turn.rs`, `verbs.rs` |
@@ -123,75 +123,77 @@ pub(super) use work::WorkKind;
 #[derive(Debug)]
 pub(super) struct Verbs<P: VerbsPort> {
     streams: VerbsStreams<P>,
-    moves: VerbsTransfers,
-    /// What the word that was handed up last has left to be done.
-    chore: Option<PendingWord>,
+    transfers: VerbsTransfers,
+    /// Work deferred by the word that was delivered last.
+    pending_word: Option<PendingWord>,
 }
 
-/// A port has gone down, or is back.
+/// A port went down or came back up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortChange {
-    /// Its number among those of this process, from 0.
+    /// Index among the ports of this process, from 0.
     pub rail: u32,
-    /// Its number on its device, from 1.
+    /// Port number on its device, from 1.
     pub port: u8,
-    /// Whether it is back.
+    /// Whether it is up now.
     pub is_up: bool,
-    /// How many ports of this process serve now.
+    /// Number of ports of this process that are up now.
     pub serving: u32,
 }
 
-/// What the network did so far; for tests and performance variables.
+/// Counters of the network, for tests and performance variables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NetStats {
     /// Packets that went as datagrams.
     pub datagrams: u64,
-    /// Of these, those whose time was over before they were acknowledged.
+    /// Datagrams whose acknowledgement timed out.
     pub overdue: u64,
     /// Packets that went over reliable queue pairs.
     pub packets: u64,
-    /// Reliable queue pairs that were joined.
+    /// Reliable queue pairs that were connected.
     pub joined: u64,
-    /// Of those that this process had asked for, the ones with shorter packets than both ports carry, since others do not arrive.
+    /// Queue pairs requested by this process that use a smaller MTU than both ports support, because longer packets do
+    /// not arrive.
     pub narrow: u64,
-    /// Of those that were joined, the ones that broke.
+    /// Connected queue pairs that broke.
     pub broken: u64,
-    /// Of those, the ones that broke because the peer had no buffers for too long.
+    /// Queue pairs that broke because the peer had no receive buffer for too long (RNR retries exceeded).
     pub not_ready: u64,
-    /// Reliable queue pairs that were given up for others.
+    /// Reliable queue pairs that were closed to make room for others.
     pub given_up: u64,
-    /// Connections that were made beside the first one with a peer, for large reads.
+    /// Further connections to a peer, beside the first, for large reads.
     pub rails: u64,
-    /// Packets that came twice.
+    /// Duplicate packets.
     pub twice: u64,
-    /// Bytes that the device read or wrote elsewhere on order of this process.
+    /// Bytes that the device read from or wrote to peers' memory for this process.
     pub moved_bytes: u64,
-    /// Reads and writes that were shared among several rails.
+    /// Reads and writes that were striped over several rails.
     pub striped: u64,
     /// Reads that their peers carried out as writes.
     pub fetched: u64,
-    /// Times that packets to a peer took another rail than before.
+    /// Times that the packets to a peer moved to another rail.
     pub detours: u64,
-    /// Regions of memory that were ever registered.
+    /// Memory regions ever registered.
     pub registered: u64,
-    /// Bytes that are registered now; of memory that several rails know, as often.
+    /// Bytes registered now; memory registered on several rails counts once per rail.
     pub registered_bytes: u64,
-    /// The most at any time.
+    /// High-water mark of `registered_bytes`.
     pub registered_most_bytes: u64,
-    /// Packets of RoCE that were sent again; of this and the next two, adapters tell nothing.
+    /// RoCE packets sent again. This counter and the next two count the user-space RoCE port only: adapters do not
+    /// report them.
     pub repeated: u64,
-    /// Times that no answer came in time.
+    /// Timeouts without an answer.
     pub timeouts: u64,
-    /// Times that less was sent at once, because of congestion or losses.
+    /// Times that the congestion window was cut, because of congestion or losses.
     pub window_cuts: u64,
-    /// Packets of RoCE whose payload the device has read where it is; adapters, which do so with all, are not counted.
+    /// RoCE packets whose payload was sent in place, without a copy; adapters, which never copy, are not counted.
     pub in_place: u64,
-    /// The bytes of these payloads.
+    /// Bytes of these payloads.
     pub in_place_bytes: u64,
 }
 
 impl<P: VerbsPort> Verbs<P> {
-    /// Takes ports, at least one and at most [`rail::MOST_RAILS`], for a job of `peers` processes.
+    /// Opens the provider on `ports`, 1 to [`rail::MOST_RAILS`], for a job of `peers` processes.
     pub(super) fn open(
         me: Peer,
         peers: u32,
@@ -200,20 +202,20 @@ impl<P: VerbsPort> Verbs<P> {
     ) -> Result<Self, CallError> {
         let mut verbs = Self {
             streams: VerbsStreams::open(me.0, peers, ports, limits)?,
-            moves: VerbsTransfers::new(&limits),
-            chore: None,
+            transfers: VerbsTransfers::new(&limits),
+            pending_word: None,
         };
         verbs.grant_bounces();
         Ok(verbs)
     }
 
-    /// Bounce buffers may take what a process on one rail has not reserved.
+    /// Gives bounce buffers the memory that a process on one rail has not reserved.
     fn grant_bounces(&mut self) {
         let left = MOST_MEMORY_BYTES.saturating_sub(self.most_bytes_on(1));
-        self.moves.registry.grant(left);
+        self.transfers.registry.grant(left);
     }
 
-    /// Where this process is found, for others: its address, and the name of its host for messages.
+    /// The address record of this process for others: its ports, and its host name for messages.
     pub(super) fn record(&self) -> Vec<u8> {
         self.streams
             .links
@@ -221,92 +223,92 @@ impl<P: VerbsPort> Verbs<P> {
             .record(self.streams.links.hosts.here())
     }
 
-    /// Memory that all of this takes now, and that it takes at most, in bytes, with as many peers as there are.
+    /// Memory in use now, and at most, in bytes, for the present number of peers.
     pub(super) fn memory(&self) -> (usize, usize) {
-        let (made, granted) = self.moves.registry.bounced_bytes();
+        let (made, granted) = self.transfers.registry.bounced_bytes();
         let now = size_of::<Self>() + self.streams.links.bytes() + made;
         let most = self.most_bytes_on(self.streams.links.rails.len()) + granted;
         (now, most)
     }
 
-    /// The most with so many rails, without bounce buffers.
+    /// Largest memory with `rails` rails, without bounce buffers, in bytes.
     fn most_bytes_on(&self, rails: usize) -> usize {
         let told = if rails > 1 { PeerKeys::MOST_BYTES } else { 0 };
         size_of::<Self>() + self.streams.links.most_bytes_on(rails) + told
     }
 
-    /// What is counted.
+    /// The counters of this provider.
     pub(super) fn counts(&self) -> &Arc<NetCounts> {
         &self.streams.links.counts
     }
 
-    /// Memory that stays registered until it is freed: zero, aligned to a page, shared with child processes. `None`: no more
-    /// can be mapped or registered.
+    /// Allocates memory that stays registered until it is freed: zeroed, page-aligned, shared with child processes.
+    /// `None`: it cannot be mapped or registered.
     pub(super) fn allocate(&mut self, bytes: usize) -> Option<NonNull<u8>> {
         let mapping = SharedMapping::new(bytes)?;
         let place = mapping.place();
         let memory = (place, bytes);
-        let owned = self.moves.own(&mut self.streams, memory, Some(mapping));
+        let owned = self.transfers.own(&mut self.streams, memory, Some(mapping));
         owned.then_some(place)
     }
 
-    /// Keeps memory registered that another provider has allocated, if that is possible.
+    /// Keeps memory registered that another provider has allocated, if possible.
     pub(super) fn own(&mut self, place: NonNull<u8>, bytes: usize) {
-        self.moves.own(&mut self.streams, (place, bytes), None);
+        self.transfers.own(&mut self.streams, (place, bytes), None);
     }
 
-    /// Forgets memory that is about to be freed. `true`: it was this provider's, and is freed.
+    /// Deregisters memory that is about to be freed. `true`: this provider had allocated it and has freed it.
     pub(super) fn disown(&mut self, place: NonNull<u8>) -> bool {
-        self.moves
+        self.transfers
             .registry
             .owned
             .disown(place, &mut self.streams.links.rails)
     }
 
-    /// Registers memory of the program's for many writes from there, where that saves anything.
+    /// Registers memory of the program for many writes from it, where that saves a registration.
     pub(super) fn keep_registered(&mut self, base: u64, bytes: u64) -> Option<LocalKey> {
-        self.moves
+        self.transfers
             .registry
             .owned
             .keep(base, bytes, &mut self.streams.links.rails)
     }
 
-    /// Registers memory of the program's for exports of parts of it to any peers.
+    /// Registers memory of the program for exports of parts of it to any peer.
     pub(super) fn expose(&mut self, base: u64, bytes: usize) -> Option<LocalKey> {
         let rails = &mut self.streams.links.rails;
-        self.moves.registry.owned.expose(base, bytes, rails)
+        self.transfers.registry.owned.expose(base, bytes, rails)
     }
 
-    /// Forgets what one of these has registered.
+    /// Deregisters the memory of one [`keep_registered`](Self::keep_registered) or [`expose`](Self::expose).
     pub(super) fn keep_no_more(&mut self, key: LocalKey) {
-        self.moves
+        self.transfers
             .registry
             .owned
             .keep_no_more(key, &mut self.streams.links.rails);
     }
 
-    /// Whether the kernel moves data of this process now, on a processor that this process may be keeping from it.
+    /// Whether the kernel moves data of this process now and may need a processor that this process occupies.
     pub(super) fn needs_cores(&self) -> bool {
-        self.moves.is_any_under_way() && self.streams.links.rails.is_any_in_software()
+        self.transfers.is_any_in_flight() && self.streams.links.rails.is_any_in_software()
     }
 
-    /// Whether what comes wakes a process that sleeps.
+    /// Whether an arriving packet wakes a process that sleeps.
     pub(super) fn wakes(&self) -> bool {
         self.streams.links.rails.all_wake()
     }
 
-    /// What can be done with a peer: what the device says that serves it first.
+    /// Capabilities toward a peer: those of the port that serves it first.
     pub(super) fn caps(&self, peer: Peer) -> Caps {
         let port = self.streams.links.port_to(peer.0);
         Caps {
             max_inline_bytes: ring::SLOT_BODY_BYTES,
             max_send_bytes: ring::layout::POOL_BUFFER_BYTES,
-            reads: self.moves.fetches.mover(port.facts()),
+            reads: self.transfers.fetches.mover(port.facts()),
             writes: Mover::Device,
             atomics: port.facts().atomics.then_some(Mover::Device),
             may_stream: false,
             maps: false,
-            wakes: port.sign().is_some(),
+            wakes: port.event_fd().is_some(),
         }
     }
 
@@ -328,7 +330,7 @@ impl<P: VerbsPort> Verbs<P> {
         posted
     }
 
-    /// Posts a send of the first `BYTES` bytes of a word where nothing stands in the way. `false`: nothing was done.
+    /// Posts a send of the first `BYTES` bytes of a word if it can go at once. `false`: nothing was posted.
     #[inline(never)]
     pub(super) fn post_word<const BYTES: usize>(
         &mut self,
@@ -340,27 +342,31 @@ impl<P: VerbsPort> Verbs<P> {
         self.streams.send_straight(to.0, head, &body[..BYTES])
     }
 
-    /// Lets `peer` reach memory.
+    /// Gives `peer` access to memory.
     pub(super) fn export(&mut self, peer: Peer, address: u64, bytes: u64) -> RemoteKey {
-        let key = self.moves.export(&mut self.streams, peer, address, bytes);
+        let key = self
+            .transfers
+            .export(&mut self.streams, peer, address, bytes);
         self.settle();
         key
     }
 
-    /// Lets `peer` read memory whose bytes do not change meanwhile.
+    /// Lets `peer` read memory whose contents do not change meanwhile.
     pub(super) fn offer(&mut self, peer: Peer, address: u64, bytes: u64) -> RemoteKey {
-        let key = self.moves.offer(&mut self.streams, peer, address, bytes);
+        let key = self
+            .transfers
+            .offer(&mut self.streams, peer, address, bytes);
         self.settle();
         key
     }
 
-    /// The end of [`export`](Self::export).
+    /// Ends [`export`](Self::export).
     pub(super) fn withdraw(&mut self, peer: Peer, key: RemoteKey) {
-        self.moves.withdraw(&mut self.streams, peer, key);
+        self.transfers.withdraw(&mut self.streams, peer, key);
         self.settle();
     }
 
-    /// Begins a read, or an atomic operation, which the device does if it can.
+    /// Begins a read or an atomic operation; the device carries it out if it can.
     pub(super) fn post_work(
         &mut self,
         peer: Peer,
@@ -370,12 +376,13 @@ impl<P: VerbsPort> Verbs<P> {
         id: WorkId,
     ) {
         let streams = &mut self.streams;
-        self.moves
+        self.transfers
             .begin(streams, peer.0, lease, (key, offset), id, kind);
         self.settle();
     }
 
-    /// Begins a write. With an immediate there must be room for the packet that carries it.
+    /// Begins a write. With an immediate there must be room for the packet that carries it; otherwise the lease is
+    /// returned.
     pub(super) fn post_write(
         &mut self,
         peer: Peer,
@@ -387,34 +394,35 @@ impl<P: VerbsPort> Verbs<P> {
     ) -> Result<(), Lease> {
         let streams = &mut self.streams;
         let posted = self
-            .moves
+            .transfers
             .post_write(streams, peer, lease, (key, offset), id, immediate);
         self.settle();
         posted
     }
 
-    /// Meets a process of another job, as a further peer.
+    /// Adds a process of another job as a further peer.
     pub(super) fn meet(&mut self, peer: Peer, far: ForeignPeer) {
-        self.streams.links.sides.meet(peer.0, far);
+        self.streams.links.peers.meet(peer.0, far);
         self.grant_bounces();
     }
 
-    /// Why a peer with this record cannot be reached, as far as that says: both sides find the same. `None`: it may be.
+    /// Why a peer with this record cannot be reached, as far as the record shows; both ends compute the same. `None`:
+    /// it may be reachable.
     pub(super) fn why_apart(&self, record: &[u8]) -> Option<String> {
         self.streams.links.why_apart(record)
     }
 
-    /// What the launcher says about a peer.
+    /// Records the address of a peer, from the launcher.
     pub(super) fn learn_address(&mut self, peer: Peer, record: &[u8]) {
         if self.streams.links.learn_address(peer, record) {
             self.settle();
-            self.meet_strangers(peer.0);
-            self.streams.links.may_go_on(peer.0);
+            self.take_held_datagrams(peer.0);
+            self.streams.links.queue_go_on(peer.0);
         }
         self.settle();
     }
 
-    /// Gives a peer up.
+    /// Gives up a peer.
     pub(super) fn lose(&mut self, peer: Peer, why: &str) {
         self.streams.links.lose(peer.0, why);
         self.settle();
@@ -422,7 +430,7 @@ impl<P: VerbsPort> Verbs<P> {
 
     /// Why a peer was given up.
     pub(super) fn why_lost(&self, peer: Peer) -> Option<&str> {
-        self.streams.links.sides.find(peer.0)?.why_lost()
+        self.streams.links.peers.find(peer.0)?.why_lost()
     }
 }
 
@@ -430,7 +438,7 @@ impl Verbs<VerbsDevice> {
     /// Opens the ports that suit a process.
     ///
     /// # Errors
-    /// Says what was found, why it cannot be used, and what to do.
+    /// Returns a message with the ports found, why they cannot be used, and the remedy.
     pub(super) fn open_best(
         me: Peer,
         peers: u32,
@@ -440,20 +448,20 @@ impl Verbs<VerbsDevice> {
         let facts = devices[0].facts().clone();
         let mut verbs = Self::open(me, peers, devices, network.limits)
             .map_err(|error| cannot_open(&error, &facts))?;
-        verbs.moves.fetches.meet_by(network.rendezvous);
+        verbs.transfers.fetches.set_rendezvous(network.rendezvous);
         for words in words {
-            verbs.streams.links.news.complain(words);
+            verbs.streams.links.notices.warn(words);
         }
         Ok(verbs)
     }
 }
 
 impl Verbs<RocePort<Udp>> {
-    /// Opens a port that is a program, over UDP, for a process at the address that its connections would have; `for_adapters`: where
-    /// the devices of other hosts reach it too.
+    /// Opens a user-space RoCE port over UDP, at the address that TCP connections of this process would use.
+    /// `for_adapters`: RDMA devices of other hosts connect to it too.
     ///
     /// # Errors
-    /// Says what cannot be had, and what to do.
+    /// Returns a message with what cannot be had, and the remedy.
     pub(super) fn open_over_udp(
         me: Peer,
         peers: u32,
@@ -464,17 +472,17 @@ impl Verbs<RocePort<Udp>> {
         let (port, why_not) = RocePort::open_best(&addresses, for_adapters, network)?;
         let mut verbs = Self::open_over(me, peers, port, network)?;
         if let Some(why) = why_not {
-            verbs.streams.links.news.complain(why);
+            verbs.streams.links.notices.warn(why);
         }
         Ok(verbs)
     }
 }
 
 impl Verbs<RocePort<Dpdk>> {
-    /// Opens a port that is a program, over the port of DPDK that is this process's.
+    /// Opens a user-space RoCE port over this process's DPDK port.
     ///
     /// # Errors
-    /// Says what is missing or cannot be had, and what to do.
+    /// Returns a message with what is missing or cannot be had, and the remedy.
     pub(super) fn open_over_dpdk(
         me: Peer,
         peers: u32,
@@ -486,18 +494,18 @@ impl Verbs<RocePort<Dpdk>> {
 }
 
 impl<P: VerbsPort> Verbs<P> {
-    /// Opens this one port.
+    /// Opens the provider on one port.
     fn open_over(me: Peer, peers: u32, port: P, network: &NetworkSettings) -> Result<Self, String> {
         let facts = port.facts().clone();
         let verbs = Self::open(me, peers, [port], network.limits);
         let mut verbs = verbs.map_err(|error| cannot_open(&error, &facts))?;
-        verbs.moves.fetches.meet_by(network.rendezvous);
+        verbs.transfers.fetches.set_rendezvous(network.rendezvous);
         Ok(verbs)
     }
 }
 
 impl Verbs<RocePort<Faulty>> {
-    /// Opens a port that is a program, on a network with faults.
+    /// Opens a user-space RoCE port on a network with injected faults.
     pub(super) fn open_over_faults(
         net: &PacketNet,
         me: Peer,
@@ -528,13 +536,14 @@ impl Verbs<FakePort> {
         };
         let ports = (0..rails).map(open);
         let mut verbs = Self::open(me, peers, ports, limits).expect("a fake has memory at first");
-        // The streams begin with this number, here and at all others.
+        // Every stream begins with this packet number, here and at all peers.
         let first_packet = net.config().first_packet;
-        verbs.streams.links.sides.number_from(first_packet);
+        verbs.streams.links.peers.number_from(first_packet);
         verbs
     }
 
-    /// The process sleeps in the time of the network, which somebody else lets pass, until a sign comes or something is due.
+    /// Sleeps in the simulated time of the network, which another thread advances, until a completion event or a
+    /// deadline.
     pub(super) fn fall_asleep_in_fake_time(&mut self, waits: &mut WaitSet) {
         let longest = waits.longest();
         let due = self.until_due().map_or(longest, |due| due.min(longest));
@@ -546,22 +555,22 @@ impl Verbs<FakePort> {
 }
 
 impl<P: VerbsPort> Drop for Verbs<P> {
-    /// Breaks what is there, forgets all memory, and lets the port go.
+    /// Breaks all queue pairs, deregisters all memory, and closes the ports.
     fn drop(&mut self) {
         self.streams
             .links
             .pairs
             .retire(&mut self.streams.links.rails);
-        self.moves.retire(&mut self.streams);
+        self.transfers.retire(&mut self.streams);
         self.streams.links.close();
-        self.moves
+        self.transfers
             .registry
             .retire_bounces(&mut self.streams.links.rails);
         self.streams.links.rails.retire();
     }
 }
 
-/// The name of a work request: which queue, and its number there.
+/// The `wr_id` of a work request: the queue's index and the request's number in that queue.
 #[inline(always)]
 fn name(index: u32, number: u32) -> u64 {
     u64::from(index) << 32 | u64::from(number)
@@ -576,17 +585,17 @@ fn parts_of(work: u64) -> (u32, u32) {
     ((work >> 32) as u32, work as u32)
 }
 
-/// The queue of datagrams, among those of the reliable queue pairs.
+/// Index that stands for the datagram queue pair; reliable queue pairs have the others.
 const DATAGRAMS: u32 = u32::MAX;
-/// So many work requests on all reliable queue pairs: each may need a completion.
+/// Most work requests on all reliable queue pairs of a rail; each may need a completion.
 const MOST_POSTED: usize = 640;
-/// The others that may need one in the same queue beside datagrams: a mark for each reliable queue pair.
+/// Further entries in the same completion queue, beside datagrams: one mark for each reliable queue pair.
 const MOST_OTHERS: usize = 128;
-/// Larger packets only go over reliable queue pairs.
+/// Larger packets go over reliable queue pairs only.
 const MOST_DATAGRAM_BYTES: usize = 2048;
-/// Memory of a process on one rail, however many peers it has.
+/// Memory of a process on one rail, in bytes, for any number of peers.
 const MOST_MEMORY_BYTES: usize = 8 << 20;
-/// What a device's library keeps for a completion, at most.
+/// Memory that a device's library uses for one completion, in bytes, at most.
 const COMPLETION_BYTES: usize = 64;
-/// Where nothing waits for them, completions of sends are taken every so many polls.
+/// Polls between two polls of the send completion queue while nothing waits for it.
 const SENDS_EVERY: u64 = 16;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where a process is found on the network: the record that is exchanged when a job starts, or when two processes first talk.
+//! The network address of a process: the record that is exchanged when a job starts, or when two processes first
+//! communicate.
 //!
 //! | offset | bytes | field | |
 //! |-------:|------:|-------|-|
 //! |      0 |     1 | form  | [`FORM`] |
 //! |      1 |     1 | count | of ports, at least one; more than [`MOST_RAILS`] are not read |
-//! |      2 | 28 each | ports | in the order of the process's rails: an address, and 4 bytes for its rate in Mb/s, little endian |
+//! |      2 | 28 each | ports | in the order of the process's rails: an address, and its rate in Mbit/s, 4 bytes, little-endian |
 //! |        |       | host  | its name, for messages |
 //!
 //! An address:
@@ -14,10 +15,10 @@
 //! |-------:|------:|-------|-|
 //! |      0 |     1 | version | [`VERSION`] |
 //! |      1 |     1 | link    | 1 InfiniBand, 2 Ethernet |
-//! |      2 |     2 | lid     | little endian; on Ethernet the UDP port, or 0 for an adapter, which has 4791 and knows no other |
-//! |      4 |     3 | number  | of the queue pair for datagrams, little endian |
-//! |      7 |     1 | packet  | bytes that a packet carries, as a power of two |
-//! |      8 |    16 | gid     | as the network writes it |
+//! |      2 |     2 | lid     | little-endian; on Ethernet the UDP port, or 0 for an adapter (always 4791) |
+//! |      4 |     3 | number  | of the datagram queue pair, little-endian |
+//! |      7 |     1 | packet  | MTU, as a power of two |
+//! |      8 |    16 | gid     | in network byte order |
 
 use super::rail::MOST_RAILS;
 
@@ -28,10 +29,10 @@ pub(crate) enum LinkLayer {
     Ethernet,
 }
 
-/// Where a port is found, and what it carries at most, in Mb/s; 0: nobody knows.
+/// The address of a port, and its rate in Mbit/s; 0: unknown.
 pub(super) type Rated = (PortAddress, u32);
 
-/// The record of a process with these ports.
+/// The address record of a process with these ports.
 pub(super) fn to_record(ports: &[Rated], host: &str) -> Vec<u8> {
     let count = u8::try_from(ports.len()).unwrap_or(u8::MAX);
     let mut record = vec![FORM, count];
@@ -43,7 +44,7 @@ pub(super) fn to_record(ports: &[Rated], host: &str) -> Vec<u8> {
     record
 }
 
-/// The ports and the host in a record; `None`: nobody of this version wrote it.
+/// The ports and the host in a record; `None`: it is not of this version.
 pub(super) fn from_record(record: &[u8]) -> Option<(Vec<Rated>, &[u8])> {
     let ([form, count], rest) = record.split_first_chunk()?;
     if *form != FORM || *count == 0 {
@@ -61,26 +62,26 @@ pub(super) fn from_record(record: &[u8]) -> Option<(Vec<Rated>, &[u8])> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PortAddress {
     pub(crate) link: LinkLayer,
-    /// On InfiniBand the port's number in its subnet. On Ethernet the UDP port to which packets go; 0: an adapter, which has that of
-    /// RoCE version 2, and sends to no other.
+    /// On InfiniBand the port's LID. On Ethernet the UDP port that receives packets; 0: an adapter, which receives on
+    /// the port of RoCE version 2 (4791), and sends to no other.
     pub(crate) lid: u16,
-    /// Number of the queue pair for datagrams.
+    /// Number of the datagram queue pair (QPN).
     pub(crate) number: u32,
-    /// Bytes that one packet carries there.
+    /// MTU of the port, in bytes.
     pub(crate) packet_bytes: u32,
     pub(crate) gid: [u8; 16],
 }
 
 impl PortAddress {
-    /// Bytes of a record.
+    /// Length of an address in a record.
     pub(crate) const BYTES: usize = 24;
 
-    /// Whether a program plays the adapter there, in the calls of its process.
+    /// Whether it is a user-space RoCE port, driven by the calls of its process.
     pub(super) fn is_program(&self) -> bool {
         self.link == LinkLayer::Ethernet && self.lid != 0
     }
 
-    /// Whether what one of two on Ethernet sends arrives at the port of the other.
+    /// Whether packets of each of two Ethernet ports arrive at the UDP port of the other.
     pub(super) fn may_reach(&self, other: &Self) -> bool {
         let is_for_adapters = |address: &Self| [0, roce::format::PORT].contains(&address.lid);
         (self.is_program() || is_for_adapters(other))
@@ -101,7 +102,7 @@ impl PortAddress {
         record
     }
 
-    /// Reads a record; `None` for one that nobody of this version wrote.
+    /// Parses an address; `None`: it is not of this version.
     pub(crate) fn from_bytes(record: &[u8]) -> Option<Self> {
         let record: &[u8; Self::BYTES] = record.try_into().ok()?;
         let link = match record[1] {
@@ -124,14 +125,14 @@ impl PortAddress {
 }
 
 const VERSION: u8 = 1;
-/// Older ones were 0x23, of processes whose notes had no sizes and whose buffers were too short for such, and before began with
-/// [`VERSION`].
+/// Earlier forms: 0x23, of processes whose notes had no MTU and whose buffers were too short for padded ones; before
+/// that records began with [`VERSION`].
 const FORM: u8 = 0x24;
-/// Bytes of a port in a record: its address and its rate.
+/// Length of a port in a record: its address and its rate.
 const PORT_BYTES: usize = PortAddress::BYTES + 4;
-/// Bytes of a host's name in a record.
+/// Longest host name in a record, in bytes.
 const MOST_HOST_BYTES: usize = 40;
-/// No record of a process is longer.
+/// Longest record, in bytes.
 pub(in crate::provider) const MOST_RECORD_BYTES: usize =
     2 + MOST_RAILS * PORT_BYTES + MOST_HOST_BYTES;
 

@@ -1,33 +1,38 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What arrives: packets go through their peer's session and come out as frames, in order.
+//! Arriving packets: they pass through their peer's session and are delivered as frames, in order.
 //!
-//! Messages of one word that come in order over their peer's queue pair are looked for one by one (`fast_receive.rs`), while nothing else
-//! is to be done.
+//! Messages of one word that arrive in order over their peer's queue pair are polled for one by one (`fast_receive.rs`)
+//! while there is nothing else to do.
 //!
-//! Everything here was written by somebody else. Who it is from is believed only if it came from the queue pair that this
-//! peer is known to have; lengths are those that the device counted.
+//! All input here is untrusted. A source is believed only if the packet came from the queue pair that this peer is
+//! known to have; lengths are those that the device reports.
 
 use session::{ACK_EVERY, PacketVerdict, Slot};
 
 use super::Verbs;
 use super::fast_receive::{FarLook, FarWord, PendingWord, WORD_BYTES};
 use super::pools::is_datagram;
-use super::port::{CqKind, Done, VerbsPort, WorkStatus};
-use super::rail::{RailPeer, rail_of};
+use super::port::{CqKind, PortCompletion, VerbsPort, WorkStatus};
+use super::rail::{PeerPath, rail_of};
 use super::ready::is_assembled;
 use super::wire::{self, ASKS, BEGINS, ENDS, HEADER_BYTES, StreamPacket, WireMessage};
 use crate::{Arrived, Completion, Completions, Head, Peer, RecvBuffer};
 
-/// Bytes of a packet whose body travels on inside the completion.
+/// Length of a packet whose body fits in a completion, in bytes.
 const SHORT_BYTES: usize = HEADER_BYTES + ring::SLOT_BODY_BYTES;
 
 impl<P: VerbsPort> Verbs<P> {
-    /// A receive has ended: what is in its buffer.
+    /// Handles a completed receive.
     #[inline(always)]
-    pub(super) fn take_filled(&mut self, buffer: Slot, done: &Done, completions: &mut Completions) {
+    pub(super) fn take_filled(
+        &mut self,
+        buffer: Slot,
+        done: &PortCompletion,
+        completions: &mut Completions,
+    ) {
         let receives = self.streams.links.rails.receives(buffer);
         if done.status != WorkStatus::Success {
-            // Its queue pair broke, which the other queue tells.
+            // Its queue pair broke; the send completion queue reports that.
             return self.streams.links.rails.give_back(buffer);
         }
         let mut start = [0; SHORT_BYTES];
@@ -40,7 +45,7 @@ impl<P: VerbsPort> Verbs<P> {
                 self.streams.links.rails.give_back(buffer);
                 self.streams
                     .links
-                    .hear(line(source, buffer), ack, say, is_datagram(buffer));
+                    .take_note(path(source, buffer), ack, say, is_datagram(buffer));
             }
             Some(WireMessage::Echo {
                 source,
@@ -50,20 +55,20 @@ impl<P: VerbsPort> Verbs<P> {
                 self.streams.links.rails.give_back(buffer);
                 self.streams
                     .links
-                    .hear_echo(line(source, buffer), attempt, asks);
+                    .take_echo(path(source, buffer), attempt, asks);
             }
             Some(WireMessage::Moved { source, address }) if self.is_from(source, done, buffer) => {
                 self.streams.links.rails.give_back(buffer);
-                self.streams.links.follow(line(source, buffer), address);
+                self.streams.links.follow(path(source, buffer), address);
             }
             Some(
                 WireMessage::Packet(StreamPacket { source, .. })
                 | WireMessage::Note { source, .. }
                 | WireMessage::Echo { source, .. },
-            ) if self.is_stranger(source, buffer) => {
+            ) if self.is_unresolved(source, buffer) => {
                 self.streams
                     .links
-                    .strangers
+                    .unresolved
                     .keep(source, buffer, done.source);
             }
             _ => {
@@ -73,42 +78,42 @@ impl<P: VerbsPort> Verbs<P> {
         }
     }
 
-    /// Whether what came in a buffer can be from this peer.
+    /// Whether the packet in a buffer can be from this peer.
     #[inline(always)]
-    fn is_from(&self, source: u32, done: &Done, buffer: Slot) -> bool {
+    fn is_from(&self, source: u32, done: &PortCompletion, buffer: Slot) -> bool {
         let links = &self.streams.links;
-        let (sides, rails) = (&links.sides, &links.rails);
-        links.pairs.is_from(source, done, buffer, sides, rails)
+        let (peers, rails) = (&links.peers, &links.rails);
+        links.pairs.is_from(source, done, buffer, peers, rails)
     }
 
-    /// Whether a datagram is from a peer whose address is asked for; there is room for some of those.
+    /// Whether to hold a datagram from a peer whose address has been requested; there is room for some of those.
     #[cold]
-    fn is_stranger(&mut self, source: u32, buffer: Slot) -> bool {
+    fn is_unresolved(&mut self, source: u32, buffer: Slot) -> bool {
         let links = &self.streams.links;
         if !is_datagram(buffer)
-            || !links.sides.known().may_be(source)
-            || links.strangers.is_elsewhere(source)
+            || !links.peers.known().may_be(source)
+            || links.unresolved.is_elsewhere(source)
         {
             return false;
         }
-        let side = self.streams.links.sides.of(source);
+        let side = self.streams.links.peers.of(source);
         if side.main.address.is_some() || side.is_lost() {
             return false;
         }
-        let line = side.line(source);
-        self.streams.links.way_to(line);
-        self.streams.links.strangers.has_room()
+        let path = side.path(source);
+        self.streams.links.destination_of(path);
+        self.streams.links.unresolved.has_room()
     }
 
-    /// The address of a peer is known now: what came from it before.
+    /// Handles the datagrams held for a peer, now that its address is known.
     #[cold]
-    pub(super) fn meet_strangers(&mut self, peer: u32) {
-        for (buffer, number) in self.streams.links.strangers.take(peer) {
-            // As if it came now; what it completes waits for the next poll.
+    pub(super) fn take_held_datagrams(&mut self, peer: u32) {
+        for (buffer, number) in self.streams.links.unresolved.take(peer) {
+            // As if they arrived now; their completions wait for the next poll.
             let mut completions = Completions::new();
-            let done = Done {
+            let done = PortCompletion {
                 source: number,
-                ..Done::default()
+                ..PortCompletion::default()
             };
             let mut start = [0; SHORT_BYTES];
             let receives = self.streams.links.rails.receives(buffer);
@@ -119,14 +124,16 @@ impl<P: VerbsPort> Verbs<P> {
                 }
                 Some(WireMessage::Note { ack, say, .. }) if self.is_from(peer, &done, buffer) => {
                     self.streams.links.rails.give_back(buffer);
-                    self.streams.links.hear(line(peer, buffer), ack, say, true);
+                    self.streams
+                        .links
+                        .take_note(path(peer, buffer), ack, say, true);
                 }
                 Some(WireMessage::Echo { attempt, asks, .. })
                     if self.is_from(peer, &done, buffer) =>
                 {
                     self.streams.links.rails.give_back(buffer);
-                    let line = line(peer, buffer);
-                    self.streams.links.hear_echo(line, attempt, asks);
+                    let path = path(peer, buffer);
+                    self.streams.links.take_echo(path, attempt, asks);
                 }
                 _ => {
                     self.streams.links.counts.refused.add(1);
@@ -137,9 +144,9 @@ impl<P: VerbsPort> Verbs<P> {
         }
     }
 
-    /// A peer is reached by another network for good: nothing is kept of who says to be it.
+    /// The peer is reached by another network from now on: drops the datagrams held for it, and refuses later ones.
     pub(in crate::provider) fn shut_out(&mut self, peer: Peer) {
-        for (buffer, _) in self.streams.links.strangers.shut_out(peer.0) {
+        for (buffer, _) in self.streams.links.unresolved.shut_out(peer.0) {
             self.streams.links.counts.refused.add(1);
             self.streams.links.rails.give_back(buffer);
         }
@@ -155,7 +162,7 @@ impl<P: VerbsPort> Verbs<P> {
     ) {
         let peer = packet.source;
         let links = &mut self.streams.links;
-        let Some(side) = links.sides.get_mut(peer) else {
+        let Some(side) = links.peers.get_mut(peer) else {
             return;
         };
         let by_datagram = is_datagram(buffer);
@@ -168,7 +175,8 @@ impl<P: VerbsPort> Verbs<P> {
             .acknowledge(packet.ack, links.schedule.now_ns, |slot| {
                 sends.release(slot)
             });
-        // What came too early must leave room for what it waits for. Reliable queue pairs do not send anything twice.
+        // Packets that came too early must leave room for the one that is missing. Reliable queue pairs send nothing
+        // twice.
         let receives = &links.rails[usize::from(rail_of(buffer))].receives;
         let can_wait = !by_datagram || receives.has_datagram_buffers();
         let verdict = side.session.accept(packet.number, buffer, can_wait);
@@ -179,10 +187,10 @@ impl<P: VerbsPort> Verbs<P> {
         }
         let misses_some = side.session.has_unsent();
         if owes {
-            links.sides.list_owing(peer);
+            links.peers.list_owing(peer);
         }
         if misses_some {
-            links.sides.list_unsent(peer);
+            links.peers.list_unsent(peer);
         }
         match verdict {
             PacketVerdict::Deliver => {
@@ -202,10 +210,10 @@ impl<P: VerbsPort> Verbs<P> {
         }
     }
 
-    /// Packets that were put aside until their turn came.
+    /// Delivers packets that came early and are next now.
     #[inline(always)]
     fn deliver_held(&mut self, peer: u32, completions: &mut Completions) {
-        while let Some(side) = self.streams.links.sides.get_mut(peer)
+        while let Some(side) = self.streams.links.peers.get_mut(peer)
             && let Some(buffer) = side.session.next_held()
         {
             let mut start = [0; SHORT_BYTES];
@@ -219,7 +227,7 @@ impl<P: VerbsPort> Verbs<P> {
         }
     }
 
-    /// Hands a packet up whose turn it is.
+    /// Delivers a packet that is next in its stream.
     #[inline(always)]
     fn deliver(
         &mut self,
@@ -263,7 +271,7 @@ impl<P: VerbsPort> Verbs<P> {
         self.hand_up(packet, words, RecvBuffer::Inline { bytes }, completions);
     }
 
-    /// A part of a frame.
+    /// Adds a part to a frame, and delivers it when it is complete.
     #[cold]
     fn assemble(
         &mut self,
@@ -279,7 +287,7 @@ impl<P: VerbsPort> Verbs<P> {
             .receives(buffer)
             .copy_out(buffer, HEADER_BYTES, &mut part);
         self.streams.links.rails.give_back(buffer);
-        let side = self.streams.links.sides.of(packet.source);
+        let side = self.streams.links.peers.of(packet.source);
         if packet.parts & BEGINS != 0 {
             side.building = Some(Vec::new());
         }
@@ -328,7 +336,7 @@ impl<P: VerbsPort> Verbs<P> {
                 Completion::Written { peer, immediate }
             }
             (FIRST_INTERNAL.., RecvBuffer::Inline { bytes }) => {
-                return self.moves.hear_internal(
+                return self.transfers.take_control(
                     &mut self.streams,
                     packet.source,
                     packet.head(),
@@ -347,10 +355,10 @@ impl<P: VerbsPort> Verbs<P> {
                 body,
             }),
         };
-        self.streams.ready.tell(completion, completions);
+        self.streams.ready.deliver(completion, completions);
     }
 
-    /// Copies the body of a frame that was lent.
+    /// Copies the body of a lent frame.
     pub(in crate::provider) fn copy_lent(
         &self,
         index: u32,
@@ -375,12 +383,12 @@ impl<P: VerbsPort> Verbs<P> {
         bytes
     }
 
-    /// Takes a frame of `peer` back that was lent.
+    /// Takes back a lent frame of `peer`.
     pub(in crate::provider) fn release(&mut self, peer: u32, index: u32) {
-        let side = self.streams.links.sides.of(peer);
+        let side = self.streams.links.peers.of(peer);
         if side.session.give_back() && !side.listed_owing {
-            side.session.force_ack();
-            self.streams.links.sides.list_owing(peer);
+            side.session.owe_anyway();
+            self.streams.links.peers.list_owing(peer);
         }
         if !is_assembled(index) {
             return self.streams.links.rails.give_back(index);
@@ -388,14 +396,14 @@ impl<P: VerbsPort> Verbs<P> {
         self.streams.ready.release(index);
     }
 
-    /// Looks whether a frame has come, and does nothing else.
+    /// Polls for one frame, and does nothing else.
     #[inline(always)]
     pub(in crate::provider) fn look(&mut self) -> FarLook {
         if self.streams.links.schedule.needs_poll() || !self.streams.is_calm() {
             return FarLook::Poll;
         }
         self.streams.links.schedule.count();
-        // The others are polled when it is time for a poll.
+        // The other rails are polled when a full poll is due.
         let rail = self.streams.links.rails.warm();
         match self.streams.links.rails[rail]
             .port
@@ -410,7 +418,7 @@ impl<P: VerbsPort> Verbs<P> {
     }
 
     #[inline(never)]
-    fn take_first(&mut self, rail: usize, done: &Done) -> FarLook {
+    fn take_first(&mut self, rail: usize, done: &PortCompletion) -> FarLook {
         self.catch_up();
         let Some(buffer) = self.streams.links.rails[rail]
             .receives
@@ -424,22 +432,22 @@ impl<P: VerbsPort> Verbs<P> {
         }
     }
 
-    /// Something special has come: the next poll tells of it.
+    /// Handles anything but a word; the next poll returns its completions.
     #[cold]
-    fn take_other(&mut self, rail: usize, buffer: Slot, done: &Done) -> FarLook {
+    fn take_other(&mut self, rail: usize, buffer: Slot, done: &PortCompletion) -> FarLook {
         let mut completions = Completions::new();
         self.take_filled(buffer, done, &mut completions);
         self.settle();
-        self.streams.ready.tell_first(&mut completions);
-        self.streams.links.schedule.stir();
+        self.streams.ready.put_first(&mut completions);
+        self.streams.links.schedule.note_activity();
         let rail = &mut self.streams.links.rails[rail];
-        rail.receives.tend(&mut rail.port);
+        rail.receives.replenish(&mut rail.port);
         FarLook::Poll
     }
 
-    /// Takes a message of one word in. `None`: it is something else, and nothing was done.
+    /// Accepts a message of one word. `None`: it is something else, and nothing was done.
     #[inline(always)]
-    fn take_word(&mut self, rail: usize, buffer: Slot, done: &Done) -> Option<FarWord> {
+    fn take_word(&mut self, rail: usize, buffer: Slot, done: &PortCompletion) -> Option<FarWord> {
         let is_word = done.bytes as usize == WORD_BYTES && done.status == WorkStatus::Success;
         if !is_word || is_datagram(buffer) {
             return None;
@@ -452,13 +460,13 @@ impl<P: VerbsPort> Verbs<P> {
         if packet.parts != BEGINS | ENDS || packet.kind >= FIRST_INTERNAL {
             return None;
         }
-        let side = self.streams.links.sides.find_mut(packet.source)?;
+        let side = self.streams.links.peers.find_mut(packet.source)?;
         let index = side.pair_on(rail_of(buffer))?;
         let pair = self.streams.links.pairs.get(index)?;
         if pair.end.number != done.number || !side.session.accept_next(packet.number) {
             return None;
         }
-        self.chore = Some(PendingWord {
+        self.pending_word = Some(PendingWord {
             peer: packet.source,
             buffer,
             ack: packet.ack,
@@ -473,19 +481,19 @@ impl<P: VerbsPort> Verbs<P> {
         })
     }
 
-    /// Does what the last word has left to be done.
+    /// Does the work deferred by the last word.
     #[inline(always)]
     pub(super) fn catch_up(&mut self) {
-        if let Some(chore) = self.chore.take() {
-            self.do_chore(chore);
+        if let Some(pending_word) = self.pending_word.take() {
+            self.finish_word(pending_word);
         }
     }
 
     #[inline(never)]
-    fn do_chore(&mut self, PendingWord { peer, buffer, ack }: PendingWord) {
-        self.streams.links.schedule.stir();
+    fn finish_word(&mut self, PendingWord { peer, buffer, ack }: PendingWord) {
+        self.streams.links.schedule.note_activity();
         let rail = rail_of(buffer);
-        if let Some(side) = self.streams.links.sides.get_mut(peer)
+        if let Some(side) = self.streams.links.peers.get_mut(peer)
             && !side.is_lost()
         {
             let sends = &mut self.streams.links.sends;
@@ -493,30 +501,30 @@ impl<P: VerbsPort> Verbs<P> {
                 .acknowledge(ack, self.streams.links.schedule.now_ns, |slot| {
                     sends.release(slot)
                 });
-            // Where to answer (`peers.rs`).
-            side.heard_on = rail;
-            if side.needs_care() {
-                self.streams.links.sides.care_for(peer);
+            // The rail for acknowledgements (`peers.rs`).
+            side.last_rail = rail;
+            if side.needs_follow_up() {
+                self.streams.links.peers.do_follow_up(peer);
             }
         }
         self.streams.links.rails.give_back(buffer);
         let rail = &mut self.streams.links.rails[usize::from(rail)];
-        rail.receives.tend(&mut rail.port);
+        rail.receives.replenish(&mut rail.port);
     }
 }
 
-/// The line that what is in a buffer came on.
-fn line(peer: u32, buffer: Slot) -> RailPeer {
+/// The path over which the packet in a buffer came.
+fn path(peer: u32, buffer: Slot) -> PeerPath {
     let rail = rail_of(buffer);
-    RailPeer { peer, rail }
+    PeerPath { peer, rail }
 }
 
-/// Frames of this kind and above are the provider's own.
+/// Kinds of frames from here on are internal to the provider.
 pub(super) const FIRST_INTERNAL: u8 = 128;
-/// "Your memory was written", with what the writer says about it.
+/// A write has completed in the receiver's memory; carries the immediate.
 pub(super) const IMMEDIATE: u8 = FIRST_INTERNAL;
-/// Keys to memory of the sender's (`keys.rs`).
+/// Keys to memory of the sender (`keys.rs`).
 pub(super) const KEYS: u8 = FIRST_INTERNAL + 1;
-/// "Write this to my memory", and that it is written, or why not (`fetch.rs`).
+/// A request to write to the sender's memory, and its reply (`fetch.rs`).
 pub(super) const FETCH: u8 = FIRST_INTERNAL + 2;
 pub(super) const FETCHED: u8 = FIRST_INTERNAL + 3;

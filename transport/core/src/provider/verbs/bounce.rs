@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Bounce buffers: memory of our own that stays registered, through which small data pass that lie in memory of the program's
-//! which is not registered. To copy them takes less time than to register memory and to forget it again.
+//! Bounce buffers: registered memory of our own, for small transfers from and to memory of the program that is not
+//! registered. Copying takes less time than registering and deregistering.
 //!
-//! - B1: a buffer into which a device may still write is nobody else's. It is free when all work requests of its read have
-//!   come back; where that is never told, since the port is lost, it stays away.
-//! - B2: the program's memory is written by this process, when the read has ended well. One that has not leaves it alone.
-//! - B3: a message is taken back when its peer has said that it reads no more, and is believed: a key that opened a buffer before
-//!   opens it for the next message too. Where that was not said, as by a peer that is lost, the buffer gets another key.
+//! - B1: a buffer into which a device may still write is not given to another read. It becomes free when all work
+//!   requests of its read have come back; if they never do, since the port is lost, it stays out of use.
+//! - B2: the program's memory is written by this process, after the read has succeeded. A failed read leaves it
+//!   unchanged.
+//! - B3: a buffer offered to a peer is free when the peer has reported that its read has ended: its key remains valid
+//!   for the next message in the buffer. Without that report, as from a lost peer, the buffer is registered again with
+//!   another key.
 
 use super::keys::Regions;
 use super::memory::RegisteredBlock;
@@ -14,31 +16,31 @@ use super::port::{RegionAccess, VerbsPort};
 use super::rail::Rail;
 use crate::Lease;
 
-/// Buffers for one direction. Each is made when it is needed for the first time, and registered by itself, with one rail.
+/// Buffers for one direction. Each is allocated when first needed, and registered by itself, on one rail.
 #[derive(Debug)]
 pub(super) struct Bounces {
     access: RegionAccess,
     each_bytes: usize,
-    /// So many there may be.
+    /// Most buffers.
     most: usize,
     buffers: Vec<BounceBuffer>,
     free: Vec<u32>,
 }
 
-/// A registered buffer, and the rail with which it is registered.
+/// A registered buffer, and the rail on which it is registered.
 #[derive(Debug)]
 struct BounceBuffer {
     block: RegisteredBlock,
-    /// The rail that knows it, or did.
+    /// The rail on which it is registered, or was last.
     rail: usize,
 }
 
-/// A buffer that was taken: its number.
+/// A buffer in use: its number.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Bounce(u32);
 
 impl Bounces {
-    /// None, for data of so many bytes at most.
+    /// A pool without buffers, for transfers of at most `data_bytes` bytes.
     pub(super) fn new(access: RegionAccess, data_bytes: u64) -> Self {
         let few = crate::mr::to_usize(data_bytes.min(MOST_COPIED_BYTES));
         Self {
@@ -50,24 +52,24 @@ impl Bounces {
         }
     }
 
-    /// As many as there is memory for may be made; those that there are stay.
+    /// Sets the limit to what fits into `bytes`; existing buffers stay.
     pub(super) fn grant(&mut self, bytes: usize) {
         let fitting = bytes.checked_div(self.each_bytes);
         let fitting = fitting.unwrap_or(0).min(MOST_BUFFERS);
         self.most = fitting.max(self.buffers.len());
     }
 
-    /// Bytes of as many as there may be.
+    /// Memory at the limit, in bytes.
     pub(super) fn most_bytes(&self) -> usize {
         self.most * self.each_bytes
     }
 
-    /// Bytes of those that there are.
+    /// Memory of the existing buffers, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.buffers.len() * self.each_bytes
     }
 
-    /// Takes one that a rail knows; `None`: all are in use, or no more memory may be locked.
+    /// Takes a buffer that is registered on a rail; `None`: all are in use, or no more memory may be locked.
     pub(super) fn take<P: VerbsPort>(&mut self, rails: &mut [Rail<P>], rail: u8) -> Option<Bounce> {
         let rail = usize::from(rail);
         let is_known = |number: &u32| {
@@ -79,7 +81,7 @@ impl Bounces {
         }
         let made = self.make().or_else(|| self.free.pop());
         let bounce = Bounce(made?);
-        self.introduce(bounce, rails, rail)
+        self.register_on(bounce, rails, rail)
     }
 
     #[cold]
@@ -93,9 +95,9 @@ impl Bounces {
         u32::try_from(number).ok()
     }
 
-    /// Makes one known to a rail, and to no other. What cannot be is free again.
+    /// Registers a buffer on a rail, and on no other. If that fails it becomes free again.
     #[cold]
-    fn introduce<P: VerbsPort>(
+    fn register_on<P: VerbsPort>(
         &mut self,
         bounce: Bounce,
         rails: &mut [Rail<P>],
@@ -115,45 +117,49 @@ impl Bounces {
         Some(bounce)
     }
 
-    /// Nobody reads or writes it any more.
+    /// Returns a buffer that is not accessed any more.
     pub(super) fn give_back(&mut self, bounce: Bounce) {
         self.free.push(bounce.0);
     }
 
-    /// The same of one that somebody may still read: it gets another key (B3).
+    /// Returns a buffer that a peer may still read: registers it with another key (B3).
     #[cold]
-    pub(super) fn give_back_anew<P: VerbsPort>(&mut self, bounce: Bounce, rails: &mut [Rail<P>]) {
+    pub(super) fn give_back_rekeyed<P: VerbsPort>(
+        &mut self,
+        bounce: Bounce,
+        rails: &mut [Rail<P>],
+    ) {
         let rail = self.buffers[bounce.0 as usize].rail;
-        if let Some(bounce) = self.introduce(bounce, rails, rail) {
+        if let Some(bounce) = self.register_on(bounce, rails, rail) {
             self.give_back(bounce);
         }
     }
 
-    /// Copies what is on loan into one.
+    /// Copies leased memory into a buffer.
     pub(super) fn fill(&mut self, bounce: &Bounce, address: u64, bytes: usize) {
         let buffer = &mut self.buffers[bounce.0 as usize];
         buffer.block.fill_from_lent(address, bytes);
     }
 
-    /// Fills a lease with what is in one.
+    /// Copies a buffer to a lease.
     pub(super) fn copy_to(&self, bounce: &Bounce, lease: &mut Lease) {
         self.buffers[bounce.0 as usize].block.copy_to(lease);
     }
 
-    /// Where one is, and how its rail knows it.
+    /// The address and the regions of a buffer.
     pub(super) fn place(&self, bounce: &Bounce) -> (u64, Regions) {
         let block = &self.buffers[bounce.0 as usize].block;
         (block.address(), block.regions())
     }
 
-    /// The same of the one that begins at an address.
+    /// The regions of the buffer at an address.
     pub(super) fn regions_at(&self, address: u64) -> Option<Regions> {
         let mut blocks = self.buffers.iter().map(|buffer| &buffer.block);
         let found = blocks.find(|block| block.address() == address);
         found.map(RegisteredBlock::regions)
     }
 
-    /// Takes all memory away from the ports.
+    /// Deregisters all buffers.
     pub(super) fn retire<P: VerbsPort>(&mut self, rails: &mut [Rail<P>]) {
         for mut buffer in self.buffers.drain(..) {
             let port = &mut rails[buffer.rail].port;
@@ -163,8 +169,8 @@ impl Bounces {
     }
 }
 
-/// Buffers of each direction at most; further data are registered as if they were large.
+/// Most buffers of each direction; further transfers register their memory as if they were large.
 const MOST_BUFFERS: usize = 16;
-/// More are not copied, whatever is set.
+/// Largest transfer that is copied, whatever the setting.
 pub(super) const MOST_COPIED_BYTES: u64 = 64 << 10;
 const PAGE_BYTES: usize = 4096;

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which ports a process uses: of those that serve, and that the user allows, some; the ranks of a node begin with different
-//! ones in turn.
+//! Which ports a process uses: some of those that are active and allowed by the user; the ranks of a node start with
+//! different ones in turn.
 
 use super::device::{DiscoveredDevice, DiscoveredPort, VerbsDevice, list};
 use super::gid::HostRoute;
 use super::rail::MOST_RAILS;
 use super::settings::NetworkSettings;
 
-/// Opens the ports that suit a process, at least one; and says of others why they could not be opened.
+/// Opens the ports for a process, at least one; returns also why others could not be opened.
 ///
 /// # Errors
-/// Says what was found, why it cannot be used, and what to do.
+/// Returns a message with the ports found, why they cannot be used, and the remedy.
 pub(super) fn open_best(
     network: &NetworkSettings,
 ) -> Result<(Vec<VerbsDevice>, Vec<String>), String> {
@@ -27,17 +27,17 @@ pub(super) fn open_best(
         return Err("there is no port".to_owned());
     };
     let mut devices = vec![first?];
-    let mut words = Vec::new();
+    let mut warnings = Vec::new();
     for device in opened {
         match device {
             Ok(device) => devices.push(device),
-            Err(why) => words.push(format!("goes on without a further port: {why}")),
+            Err(why) => warnings.push(format!("goes on without a further port: {why}")),
         }
     }
-    Ok((devices, words))
+    Ok((devices, warnings))
 }
 
-/// The ports for a process, the one that it uses most first. Others of its node begin with another.
+/// The ports for a process, the one that it uses most first. Other ranks of its node start with another.
 fn choose<'a>(
     found: &'a [DiscoveredDevice],
     network: &NetworkSettings,
@@ -60,32 +60,32 @@ fn choose<'a>(
             "this host has no InfiniBand or RoCE device (ibv_devices shows none)".to_owned(),
         );
     }
-    let mut words = String::from("none of its ports can be used:");
+    let mut warnings = String::from("none of its ports can be used:");
     for device in found {
         match &device.ports {
-            Err(error) => words.push_str(&format!(" {}: {error};", device.name)),
+            Err(error) => warnings.push_str(&format!(" {}: {error};", device.name)),
             Ok(ports) => {
                 for port in ports {
                     let why = match &port.unfit {
                         _ if !allowed(&port) => "is not in RMPI_NET_DEVICES".to_owned(),
-                        Some(why) => port.unfit_in_words(*why),
+                        Some(why) => port.unfit_text(*why),
                         None => continue,
                     };
-                    words.push_str(&format!(" {}:{} {why};", port.device, port.port));
+                    warnings.push_str(&format!(" {}:{} {why};", port.device, port.port));
                 }
             }
         }
     }
-    words.pop();
-    Err(words)
+    warnings.pop();
+    Err(warnings)
 }
 
-/// How many ports a process opens, of so many that there are for it.
+/// How many ports a process opens, of `fit` usable ones.
 pub(super) fn rails(wanted: u32, fit: usize) -> usize {
     (wanted as usize).clamp(1, MOST_RAILS).min(fit)
 }
 
-/// The ports that serve, of those that the list `devices` allows: the ranks of a node begin with different ones in turn.
+/// The usable ports, of those that the list `devices` allows.
 pub(super) fn fit<'a>(found: &'a [DiscoveredDevice], devices: &str) -> Vec<&'a DiscoveredPort> {
     let ports = found
         .iter()
@@ -95,7 +95,7 @@ pub(super) fn fit<'a>(found: &'a [DiscoveredDevice], devices: &str) -> Vec<&'a D
         .collect()
 }
 
-/// Whether a port is in the list `devices`, or there is none.
+/// Whether a port is in the list `devices`, or the list is empty.
 pub(super) fn is_allowed(port: &DiscoveredPort, devices: &str) -> bool {
     let mut names = devices
         .split(',')
@@ -200,14 +200,14 @@ mod tests {
         ports.truncate(1);
         ports[0].gids = GidChoice::make(table, HostRoute::Anywhere, None);
         ports[0].unfit = Some(Unfit::NoGid);
-        let words = choose(&[found], &NetworkSettings::default()).unwrap_err();
+        let warnings = choose(&[found], &NetworkSettings::default()).unwrap_err();
         assert!(
-            words.contains("; fe80::1 is not used: link-local"),
-            "{words}"
+            warnings.contains("; fe80::1 is not used: link-local"),
+            "{warnings}"
         );
         assert!(
-            words.contains("; ::ffff:10.0.0.1 is not used: eth0 is down or not running yet"),
-            "{words}"
+            warnings.contains("; ::ffff:10.0.0.1 is not used: eth0 is down or not running yet"),
+            "{warnings}"
         );
     }
 }

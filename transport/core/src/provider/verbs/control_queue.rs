@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets of the provider's own that have found no room as yet, oldest first.
+//! Control packets of the provider that wait for room, oldest first.
 
 use std::collections::VecDeque;
 
 use crate::Head;
 
-/// A packet of the provider's own, and its receiver.
+/// A control packet of the provider, and its receiver.
 #[derive(Debug)]
 pub(super) struct ControlPacket {
     pub(super) to: u32,
@@ -22,21 +22,21 @@ impl ControlQueue {
         self.0.is_empty()
     }
 
-    pub(super) fn push(&mut self, letter: ControlPacket) {
-        self.0.push_back(letter);
+    pub(super) fn push(&mut self, packet: ControlPacket) {
+        self.0.push_back(packet);
     }
 
-    /// How many wait for room to a peer.
+    /// Number of packets waiting for room to a peer.
     pub(super) fn count_to(&self, peer: u32) -> usize {
-        self.0.iter().filter(|letter| letter.to == peer).count()
+        self.0.iter().filter(|packet| packet.to == peer).count()
     }
 
-    /// Takes all, to try each; what finds no room is [put back](Self::put_back).
+    /// Takes all, to try each; those without room are [put back](Self::put_back).
     pub(super) fn take(&mut self) -> VecDeque<ControlPacket> {
         std::mem::take(&mut self.0)
     }
 
-    /// These have found no room: they come before what was written while they were tried.
+    /// Puts back packets that found no room, before those queued meanwhile.
     pub(super) fn put_back(&mut self, mut left: VecDeque<ControlPacket>) {
         left.append(&mut self.0);
         self.0 = left;
@@ -47,7 +47,7 @@ impl ControlQueue {
 mod tests {
     use super::*;
 
-    fn letter(to: u32, word: u64) -> ControlPacket {
+    fn packet(to: u32, word: u64) -> ControlPacket {
         let head = Head {
             kind: 200,
             len: 0,
@@ -58,23 +58,23 @@ mod tests {
         ControlPacket { to, head, body }
     }
 
-    fn words(letters: &mut ControlQueue) -> Vec<u64> {
-        let all = letters.take().into_iter();
-        all.map(|letter| letter.head.word).collect()
+    fn words(control: &mut ControlQueue) -> Vec<u64> {
+        let all = control.take().into_iter();
+        all.map(|packet| packet.head.word).collect()
     }
 
     #[test]
     fn those_that_find_no_room_keep_their_order() {
-        let mut letters = ControlQueue::default();
+        let mut control = ControlQueue::default();
         for (to, word) in [(1, 10), (2, 11), (1, 12)] {
-            letters.push(letter(to, word));
+            control.push(packet(to, word));
         }
-        assert_eq!((letters.count_to(1), letters.count_to(3)), (2, 0));
-        let mut left = letters.take();
-        assert!(letters.is_empty());
-        left.retain(|letter| letter.to == 1);
-        letters.push(letter(3, 13));
-        letters.put_back(left);
-        assert_eq!(words(&mut letters), [10, 12, 13], "none is lost");
+        assert_eq!((control.count_to(1), control.count_to(3)), (2, 0));
+        let mut left = control.take();
+        assert!(control.is_empty());
+        left.retain(|packet| packet.to == 1);
+        control.push(packet(3, 13));
+        control.put_back(left);
+        assert_eq!(words(&mut control), [10, 12, 13], "none is lost");
     }
 }

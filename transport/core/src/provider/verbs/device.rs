@@ -1,25 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A port of a real device, through rdma-core.
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
-//! | `object.rs` | an object of the library and its end |
-//! | `make.rs` | the calls that make one, or ask about one |
-//! | `list.rs` | which devices and ports there are |
-//! | `pair.rs` | what queue pairs and ways are told |
-//! | `datagrams.rs` | the queue pair for datagrams, when it breaks |
+//! | `object.rs` | ownership of the library's objects |
+//! | `make.rs` | the calls that create or query an object |
+//! | `list.rs` | the devices and ports of the host |
+//! | `pair.rs` | attributes of queue pairs and address handles |
+//! | `datagrams.rs` | repair of the datagram queue pair after an error |
 //! | `post.rs` | work requests |
-//! | `poll.rs` | completions, signs and events |
+//! | `poll.rs` | completions, completion events and asynchronous events |
 //!
 //! # Safety
-//! - **D1**: a [`VerbsDevice`] is the only one that knows its objects, and calls with `&mut self` are one at a time; so it may
-//!   move to another thread, and nothing is taken apart while it is in use. They go in the order of the fields (O2).
-//! - **D2**: no number in a work request makes this process touch memory that was not lent. Keys are checked by the device; what
-//!   the library itself reads, the bodies [`WorkBody::Inline`], is borrowed over the call; what it writes itself (adapters may put short
-//!   messages into the completion, from where the library copies them) goes to buffers for receives, and each is held against
-//!   the regions when it is posted. A [`Sge`] is never sent inline: nobody would check its key.
-//! - **D3**: when a region has been deregistered no such copy can come any more: the completions that might need one have been taken
-//!   before `deregister` returns.
+//! - **D1**: the objects of a [`VerbsDevice`] are used by it alone, and calls with `&mut self` exclude each other; so
+//!   it may move to another thread, and no object is destroyed while it is in use. They are destroyed in the order of
+//!   the fields (O2).
+//! - **D2**: no value in a work request makes this process access memory that it was not lent. The device checks keys;
+//!   bodies that the library itself reads ([`WorkBody::Inline`]) are borrowed for the call; where the library itself
+//!   writes (adapters may put short messages into the completion, from which the library copies them), it writes to
+//!   receive buffers, each of which is checked against the regions when it is posted. A [`Sge`] is never sent inline:
+//!   its key would not be checked.
+//! - **D3**: after a region is deregistered no such copy can happen any more: the completions that might need one are
+//!   polled before `deregister` returns.
 #![allow(unsafe_code)]
 
 mod datagrams;
@@ -53,14 +55,14 @@ use super::address::{LinkLayer, PortAddress};
 use super::error_text::OpenError;
 use super::gid::{self, HostRoute};
 use super::port::{
-    AddressHandle, CallError, CqKind, Depths, Done, Mailbox, PortAttr, PortCounts, PortEvent,
-    QueueFull, QueuePairHandle, Receives, Region, RegionAccess, RemotePair, Sge, VerbsPort,
-    WorkBody, WorkRequest,
+    AddressHandle, CallError, CqKind, DatagramDestination, Depths, PortAttr, PortCompletion,
+    PortCounts, PortEvent, QueueFull, QueuePairHandle, Receives, Region, RegionAccess, RemotePair,
+    Sge, VerbsPort, WorkBody, WorkRequest,
 };
 use super::slab::Slab;
 use crate::wait;
 use datagrams::Repair;
-use list::Surveyor;
+use list::PortQuery;
 pub(crate) use list::{DiscoveredDevice, DiscoveredPort, list};
 pub(super) use make::watch;
 use make::{Devices, QueuePairInitAttr};
@@ -68,7 +70,8 @@ use object::VerbsObject;
 pub(super) use poll::status_of;
 use post::BATCH;
 
-/// An open port. More than twenty fields: the objects of rdma-core, in the order in which they must be destroyed, and room for calls.
+/// An open port. It has more than twenty fields: the objects of rdma-core, in the order in which they must be
+/// destroyed, and buffers for calls.
 #[derive(Debug)]
 pub(crate) struct VerbsDevice {
     verbs: &'static VerbsFunctions,
@@ -76,11 +79,11 @@ pub(crate) struct VerbsDevice {
     depths: Depths,
     counts: Arc<PortCounts>,
     q_key: u32,
-    /// An address that packets will go to.
+    /// An address to which packets will go.
     toward: Option<IpAddr>,
     datagram_number: u32,
 
-    // The objects, in the order in which they go.
+    // The objects, in the order in which they are destroyed.
     pairs: Slab<VerbsObject<ibv_qp>>,
     datagrams: VerbsObject<ibv_qp>,
     handles: Slab<VerbsObject<ibv_ah>>,
@@ -91,16 +94,16 @@ pub(crate) struct VerbsDevice {
     regions: Slab<DeviceRegion>,
     domain: VerbsObject<ibv_pd>,
     context: VerbsObject<ibv_context>,
-    sign: OwnedFd,
+    event_fd: OwnedFd,
 
-    /// `None`: the queue pair for datagrams is whole.
+    /// `None`: the datagram queue pair works.
     repair: Option<Repair>,
-    /// Where the library writes completions.
-    told: Box<[ibv_wc; BATCH]>,
-    /// Completions that were taken before they were asked for: of sends, of receives.
-    kept: [VecDeque<Done>; 2],
-    /// Events that did not come as such.
-    troubles: VecDeque<PortEvent>,
+    /// Buffer for polled completions.
+    polled: Box<[ibv_wc; BATCH]>,
+    /// Completions that were polled ahead: of sends, of receives.
+    kept: [VecDeque<PortCompletion>; 2],
+    /// Events detected by other means than `ibv_get_async_event`.
+    events: VecDeque<PortEvent>,
     is_lost: bool,
 }
 
@@ -114,12 +117,12 @@ struct PortName<'a> {
 /// A memory region, and the addresses that it covers.
 #[derive(Debug)]
 struct DeviceRegion {
-    // Dropping it is what ends the device's access.
+    // Dropping it ends the device's access.
     _region: VerbsObject<ibv_mr>,
     first: u64,
     bytes: u64,
     local_key: u32,
-    /// Whether buffers for receives in it were posted.
+    /// Whether receive buffers in it were posted.
     receives: bool,
 }
 
@@ -127,8 +130,8 @@ struct DeviceRegion {
 unsafe impl Send for VerbsDevice {}
 
 impl VerbsDevice {
-    /// Opens a port for datagrams with the key `q_key` (the top bit is clear) and for reliable queue pairs. `toward`: where
-    /// packets will go, if that is known; it helps to choose among several addresses of the port.
+    /// Opens a port for datagrams with the Q_Key `q_key` (its top bit is clear) and for reliable queue pairs. `toward`:
+    /// the destination of packets, if known; used to choose among several addresses of the port.
     pub(crate) fn open(
         name: &str,
         port: u8,
@@ -165,16 +168,16 @@ impl VerbsDevice {
             error,
         };
         let context = devices.open(at).map_err(failed)?;
-        let surveyor = Surveyor::new(verbs, &context, name, terms).map_err(failed)?;
-        if !surveyor.ports().any(|found| found == port) {
+        let query = PortQuery::new(verbs, &context, name, terms).map_err(failed)?;
+        if !query.ports().any(|found| found == port) {
             return Err(OpenError::NoPort {
                 device: name.into(),
                 port,
-                count: surveyor.ports().count(),
+                count: query.ports().count(),
             });
         }
         let interfaces = gid::interfaces().unwrap_or_default();
-        let found = surveyor.look(port, &interfaces, route_toward(toward), None);
+        let found = query.query(port, &interfaces, route_toward(toward), None);
         let found = found.map_err(failed)?;
         if let Some(why) = found.unfit {
             return Err(OpenError::Unfit {
@@ -214,14 +217,14 @@ impl VerbsDevice {
             receives: &receives,
             shared: Some(&shared),
         };
-        // One reliable queue pair for trial, which tells how much travels inside its work requests.
+        // A reliable queue pair for trial, which shows the size of inline bodies that the device grants.
         depths.inline_bytes = pair::reliable(verbs, parts, &depths)?.1;
         parts.shared = None;
         let (datagrams, inline_bytes) = pair::datagrams(verbs, parts, &depths)?;
         depths.inline_bytes = inline_bytes;
         let facts = facts(found, &limits, &depths, terms, message_bytes);
         pair::start_datagrams(verbs, &datagrams, &facts, q_key)?;
-        let sign = watch(&[make::channel_descriptor(&channel), events])?;
+        let event_fd = watch(&[make::channel_descriptor(&channel), events])?;
         Ok(Self {
             verbs,
             facts,
@@ -240,11 +243,11 @@ impl VerbsDevice {
             regions: Slab::new(),
             domain,
             context,
-            sign,
+            event_fd,
             repair: None,
-            told: Box::new([ibv_wc::default(); BATCH]),
+            polled: Box::new([ibv_wc::default(); BATCH]),
             kept: [VecDeque::new(), VecDeque::new()],
-            troubles: VecDeque::new(),
+            events: VecDeque::new(),
             is_lost: false,
         })
     }
@@ -274,8 +277,8 @@ impl VerbsPort for VerbsDevice {
         let interfaces = gid::interfaces().unwrap_or_default();
         let route = route_toward(self.toward);
         let device = self.facts.device.clone();
-        let surveyor = Surveyor::new(self.verbs, &self.context, &device, &self.facts.terms)?;
-        let found = surveyor.look(self.facts.port, &interfaces, route, None)?;
+        let query = PortQuery::new(self.verbs, &self.context, &device, &self.facts.terms)?;
+        let found = query.query(self.facts.port, &interfaces, route, None)?;
         update(&mut self.facts, &found);
         Ok(())
     }
@@ -287,12 +290,12 @@ impl VerbsPort for VerbsDevice {
         access: RegionAccess,
     ) -> Result<Region, CallError> {
         let register = |bits| {
-            // SAFETY: the caller's promise; the answer is dropped in `deregister`, or with this port.
+            // SAFETY: the caller's guarantee; the region is dropped in `deregister`, or with this port.
             unsafe { make::region(self.verbs, &self.domain, base, bytes, bits) }
         };
         let bits = access_bits(access, self.facts.atomics);
         let region = match register(bits) {
-            // Constants of a program are sent too, and nobody can write them.
+            // Read-only memory of the program, such as constants, is sent too.
             Err(error) if access == RegionAccess::Read && error.errno == libc::EFAULT => {
                 register(IBV_ACCESS_REMOTE_READ)
             }
@@ -353,7 +356,7 @@ impl VerbsPort for VerbsDevice {
     #[inline]
     fn post_datagram(
         &mut self,
-        to: Mailbox,
+        to: DatagramDestination,
         work: u64,
         body: WorkBody<'_>,
         signaled: bool,
@@ -394,7 +397,7 @@ impl VerbsPort for VerbsDevice {
     fn destroy(&mut self, pair: QueuePairHandle) {
         if self.pair(pair).is_some() {
             self.fail(pair);
-            self.take_apart(pair);
+            self.destroy_pair(pair);
         }
     }
 
@@ -415,25 +418,25 @@ impl VerbsPort for VerbsDevice {
     }
 
     #[inline]
-    fn poll(&mut self, which: CqKind, done: &mut [Done]) -> usize {
+    fn poll(&mut self, which: CqKind, done: &mut [PortCompletion]) -> usize {
         self.take_done(which, done)
     }
 
     #[inline(always)]
-    fn poll_first(&mut self, which: CqKind) -> Option<Done> {
+    fn poll_first(&mut self, which: CqKind) -> Option<PortCompletion> {
         self.take_first_done(which)
     }
 
     fn arm(&mut self) -> Result<(), CallError> {
-        self.ask_for_signs()
+        self.arm_queues()
     }
 
-    fn sign(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.sign.as_fd())
+    fn event_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.event_fd.as_fd())
     }
 
-    fn take_signs(&mut self) {
-        self.take_all_signs();
+    fn ack_events(&mut self) {
+        self.ack_all_events();
     }
 
     fn next_event(&mut self) -> Option<PortEvent> {
@@ -446,7 +449,7 @@ fn route_toward(address: Option<IpAddr>) -> HostRoute {
     route.and_then(Result::ok).unwrap_or(HostRoute::Anywhere)
 }
 
-/// The depths that are asked for, as far as the device goes.
+/// The requested depths, limited to what the device supports.
 fn within(asked: Depths, limits: &ibv_device_attr) -> Depths {
     let at_most = |asked: u32, limit: i32| asked.clamp(1, limit.cast_unsigned().max(1));
     Depths {
@@ -481,7 +484,7 @@ fn facts(
         reads: found.reads,
         atomics: limits.atomic_cap != IBV_ATOMIC_NONE && found.reads != 0,
         depth: depths.sends,
-        reads_lie: found.in_software,
+        has_unreliable_reads: found.in_software,
         in_software: found.in_software,
         terms: *terms,
         partition: found.partition,
@@ -490,11 +493,11 @@ fn facts(
     facts
 }
 
-/// What the device says now. The port keeps its GID as long as its table has it.
+/// Updates the attributes from a query. The port keeps its GID as long as its table has it.
 fn update(facts: &mut PortAttr, found: &DiscoveredPort) {
     facts.is_up = found.state == IBV_PORT_ACTIVE;
     if facts.is_up {
-        // On Ethernet some drivers report one that means nothing.
+        // On Ethernet some drivers report a LID without a meaning.
         facts.lid = match facts.link {
             LinkLayer::Infiniband => found.lid,
             LinkLayer::Ethernet => 0,
@@ -503,7 +506,12 @@ fn update(facts: &mut PortAttr, found: &DiscoveredPort) {
         facts.rate_mbps = found.rate_mbps;
         facts.partition = found.partition;
     }
-    let entries: Vec<_> = found.gids.all.iter().map(|judged| judged.entry).collect();
+    let entries: Vec<_> = found
+        .gids
+        .all
+        .iter()
+        .map(|candidate| candidate.entry)
+        .collect();
     let kept = gid::place_of(facts.gid, &entries).map(|place| (facts.gid, place));
     let chosen = found.gids.best().map(|best| {
         let place = u8::try_from(best.entry.index).unwrap_or(u8::MAX);
@@ -580,7 +588,7 @@ mod tests {
             reads: 16,
             atomics: true,
             depth: 64,
-            reads_lie: false,
+            has_unreliable_reads: false,
             in_software: false,
             terms: NetTerms::DEFAULT,
             partition: 0,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Errors of the network in words: which call, on which port, between whom, and what can be done.
+//! Error messages of the network: which call, on which port, between which processes, and the remedy.
 
 use std::fmt;
 use std::io;
@@ -16,7 +16,7 @@ use super::port::{CallError, PortAttr, PortEvent, WorkStatus};
 #[derive(Clone, Debug)]
 pub(crate) enum OpenError {
     NoLibrary(LoadError),
-    /// The library cannot say which devices there are.
+    /// The library cannot list the devices.
     NoList(CallError),
     NoDevice {
         device: String,
@@ -43,11 +43,11 @@ pub(crate) enum OpenError {
 pub(crate) enum Unfit {
     /// Neither InfiniBand nor Ethernet.
     Link,
-    /// Its state, a number of `enum ibv_port_state`.
+    /// Its state, a value of `enum ibv_port_state`.
     Down(u32),
-    /// No address of it would do.
+    /// None of its GIDs can be used.
     NoGid,
-    /// It is in no partition with this key.
+    /// It is not a member of this partition.
     NoPartition(u16),
 }
 
@@ -69,7 +69,7 @@ impl fmt::Display for OpenError {
                 count,
             } => write!(f, "{device} has no port {port}: its ports are 1 to {count}"),
             Self::Unfit { found, why } => {
-                let why = found.unfit_in_words(*why);
+                let why = found.unfit_text(*why);
                 write!(f, "{}:{} cannot be used: {why}", found.device, found.port)
             }
             Self::Call {
@@ -84,15 +84,15 @@ impl fmt::Display for OpenError {
 impl std::error::Error for OpenError {}
 
 impl DiscoveredPort {
-    /// Why the port cannot be used; where none of its addresses would do, what is wrong with each.
-    pub(super) fn unfit_in_words(&self, why: Unfit) -> String {
-        let mut words = why.to_string();
+    /// Why the port cannot be used; for lack of a usable GID, the reason for each of them.
+    pub(super) fn unfit_text(&self, why: Unfit) -> String {
+        let mut message = why.to_string();
         let gids = self.gids.all.iter().enumerate();
-        for (at, judged) in gids.filter(|_| why == Unfit::NoGid) {
-            let gid = gid::in_words(judged.entry.gid);
-            words.push_str(&format!("; {gid} is {}", self.gids.why(at)));
+        for (at, candidate) in gids.filter(|_| why == Unfit::NoGid) {
+            let gid = gid::to_text(candidate.entry.gid);
+            message.push_str(&format!("; {gid} is {}", self.gids.why(at)));
         }
-        words
+        message
     }
 }
 
@@ -102,16 +102,16 @@ impl fmt::Display for Unfit {
             Self::Link => {
                 f.write_str("it is neither of InfiniBand nor of Ethernet, and no other is served")
             }
-            // IBTA vol. 1 section 14.2.5.6: the subnet's manager takes a port from there on.
+            // IBTA vol. 1 section 14.2.5.6: the subnet manager brings a port further from these states.
             Self::Down(state @ (2 | 3)) => write!(
                 f,
                 "the port is {}; no manager of the subnet has made it active (is opensm running?)",
-                state_in_words(*state)
+                state_text(*state)
             ),
             Self::Down(state) => write!(
                 f,
                 "the port is {}; look at its cable and at `ip link` or `ibstat`",
-                state_in_words(*state)
+                state_text(*state)
             ),
             Self::NoGid => f.write_str(
                 "no address in its table serves (RoCE v2 on an interface that is up); give the interface an address, or let RMPI_NET_GID_INDEX name its place",
@@ -124,8 +124,8 @@ impl fmt::Display for Unfit {
     }
 }
 
-/// A number of `enum ibv_port_state`.
-pub(crate) fn state_in_words(state: u32) -> &'static str {
+/// A value of `enum ibv_port_state`.
+pub(crate) fn state_text(state: u32) -> &'static str {
     match state {
         1 => "down",
         2 => "initializing",
@@ -149,12 +149,13 @@ impl fmt::Display for CallError {
 
 impl std::error::Error for CallError {}
 
-/// What helps against a call's error, where it is known.
+/// The remedy for a call's error, where one is known.
 fn remedy(error: &CallError) -> Option<&'static str> {
     const UNREACHED: [i32; 3] = [libc::ETIMEDOUT, libc::EHOSTUNREACH, libc::ENETUNREACH];
     const STALE: [i32; 3] = [libc::EINVAL, libc::ENOENT, libc::ENODEV];
-    let of_way = ["ibv_create_ah", "ibv_modify_qp"].contains(&error.call);
-    let of_room = ["ibv_create_qp", "ibv_create_cq", "ibv_create_srq"].contains(&error.call);
+    let is_path_call = ["ibv_create_ah", "ibv_modify_qp"].contains(&error.call);
+    let is_capacity_call =
+        ["ibv_create_qp", "ibv_create_cq", "ibv_create_srq"].contains(&error.call);
     Some(match (error.call, error.errno) {
         ("ibv_get_device_list", libc::ENOSYS) => {
             "the kernel has no RDMA support: load the adapter's driver and ib_uverbs"
@@ -169,13 +170,13 @@ fn remedy(error: &CallError) -> Option<&'static str> {
             "the limit of locked memory is too small (ulimit -l); make it unlimited"
         }
         ("ibv_reg_mr", libc::EFAULT) => "the memory is not mapped, or cannot be written",
-        (_, libc::ENOMEM | libc::ENOSPC) if of_room => {
+        (_, libc::ENOMEM | libc::ENOSPC) if is_capacity_call => {
             "the device has no room for more, or the limit of locked memory is too small (ulimit -l)"
         }
-        (_, errno) if of_way && UNREACHED.contains(&errno) => {
+        (_, errno) if is_path_call && UNREACHED.contains(&errno) => {
             "the other host's address does not answer: try `ping` and `ip route get` with it"
         }
-        (_, errno) if of_way && STALE.contains(&errno) => {
+        (_, errno) if is_path_call && STALE.contains(&errno) => {
             "the port's own address has changed or gone, or the other one cannot be reached from it"
         }
         (_, libc::EIO | libc::ENODEV) => "the device has failed or was taken away",
@@ -183,7 +184,7 @@ fn remedy(error: &CallError) -> Option<&'static str> {
     })
 }
 
-/// What to do so that `bytes` more can be registered; `None`: they can be.
+/// The remedy for registering `bytes` more bytes; `None`: the limit allows it.
 pub(crate) fn remedy_of(memory: LockedMemory, bytes: u64) -> Option<String> {
     let needed = memory.needed(bytes)?;
     Some(format!(
@@ -194,7 +195,7 @@ pub(crate) fn remedy_of(memory: LockedMemory, bytes: u64) -> Option<String> {
     ))
 }
 
-/// Why `bytes` bytes could not be registered, in words.
+/// Error message for a failed registration of `bytes` bytes.
 pub(crate) fn of_registration(
     error: &CallError,
     facts: &PortAttr,
@@ -202,13 +203,13 @@ pub(crate) fn of_registration(
     memory: LockedMemory,
 ) -> String {
     let port = format!("{}:{}", facts.device, facts.port);
-    let told = format!("{port} cannot register {bytes} bytes of memory");
+    let failure = format!("{port} cannot register {bytes} bytes of memory");
     match remedy_of(memory, bytes).filter(|_| error.errno == libc::ENOMEM) {
         Some(remedy) => {
             let system = io::Error::from_raw_os_error(error.errno);
-            format!("{told}: {} failed: {system}; {remedy}", error.call)
+            format!("{failure}: {} failed: {system}; {remedy}", error.call)
         }
-        None => format!("{told}: {error}"),
+        None => format!("{failure}: {error}"),
     }
 }
 
@@ -220,13 +221,13 @@ pub(crate) struct PairEnds<'a> {
     pub(crate) facts: &'a PortAttr,
     pub(crate) peer: u32,
     pub(crate) is_of_another_job: bool,
-    /// `None`: not known.
+    /// `None`: unknown.
     pub(crate) peer_host: Option<&'a str>,
     pub(crate) address: Option<&'a PortAddress>,
 }
 
 impl PairEnds<'_> {
-    /// This side.
+    /// The local end.
     fn here(&self) -> String {
         let facts = self.facts;
         let up = if facts.is_up { "up" } else { "down" };
@@ -240,7 +241,7 @@ impl PairEnds<'_> {
         )
     }
 
-    /// Who is on the other side.
+    /// The peer.
     fn peer(&self) -> String {
         match self.is_of_another_job {
             true => format!("process {} (of another job)", self.peer),
@@ -248,12 +249,10 @@ impl PairEnds<'_> {
         }
     }
 
-    /// The other side.
+    /// The remote end.
     fn there(&self) -> String {
         let host = self.peer_host.map(|host| format!(" on {host}"));
-        let address = self
-            .address
-            .map(|at| format!(" ({})", address_in_words(at)));
+        let address = self.address.map(|at| format!(" ({})", address_text(at)));
         format!(
             "{}{}{}",
             self.peer(),
@@ -262,7 +261,7 @@ impl PairEnds<'_> {
         )
     }
 
-    /// How the other side is tried by hand.
+    /// How to test the connection by hand.
     fn trial(&self) -> String {
         match self.address {
             Some(at) if at.link == LinkLayer::Ethernet => {
@@ -282,21 +281,21 @@ fn own_address(facts: &PortAttr) -> String {
     match facts.link {
         LinkLayer::Ethernet => format!(
             "RoCE v2, GID {} at index {}",
-            gid::in_words(facts.gid),
+            gid::to_text(facts.gid),
             facts.gid_index
         ),
         LinkLayer::Infiniband => format!("InfiniBand, LID {}", facts.lid),
     }
 }
 
-fn address_in_words(address: &PortAddress) -> String {
+fn address_text(address: &PortAddress) -> String {
     match address.link {
-        LinkLayer::Ethernet => format!("GID {}", gid::in_words(address.gid)),
+        LinkLayer::Ethernet => format!("GID {}", gid::to_text(address.gid)),
         LinkLayer::Infiniband => format!("LID {}", address.lid),
     }
 }
 
-/// Why `what` (`a read of 4096 bytes`) has failed.
+/// Message for the failure of `what` (`a read of 4096 bytes`).
 pub(crate) fn of_failure(
     what: &str,
     status: WorkStatus,
@@ -304,7 +303,7 @@ pub(crate) fn of_failure(
     ends: &PairEnds<'_>,
 ) -> String {
     let (here, there) = (ends.here(), ends.there());
-    let (said, cause) = status_in_words(status);
+    let (meaning, cause) = status_text(status);
     let remedy = match status {
         WorkStatus::RetryExceeded => format!(
             "; {}; is the process still there, are the cable and the switch's lossless class in order?",
@@ -321,17 +320,17 @@ pub(crate) fn of_failure(
         0 => String::new(),
         vendor => format!(", vendor's error {vendor:#x}"),
     };
-    format!("{what} from {here} to {there} failed: {said} ({cause}{vendor}){remedy}")
+    format!("{what} from {here} to {there} failed: {meaning} ({cause}{vendor}){remedy}")
 }
 
-/// That the way between two hosts carries packets of `found` bytes, and not of `most`, as both ports do.
-pub(crate) fn of_narrow_way(found: u32, most: u32, ends: &PairEnds<'_>) -> String {
+/// Message for a path MTU of `found` bytes where both ports support `most`.
+pub(crate) fn of_narrow_path(found: u32, most: u32, ends: &PairEnds<'_>) -> String {
     let host = |name: Option<&str>, at: String| match name {
         Some(name) if !name.is_empty() => format!("host {name} ({at})"),
         _ => at,
     };
     let here = host(Some(ends.host), own_address(ends.facts));
-    let there = ends.address.map_or_else(String::new, address_in_words);
+    let there = ends.address.map_or_else(String::new, address_text);
     let there = host(ends.peer_host, there);
     let trial = match ends.address {
         Some(at) if at.link == LinkLayer::Ethernet => {
@@ -348,9 +347,9 @@ pub(crate) fn of_narrow_way(found: u32, most: u32, ends: &PairEnds<'_>) -> Strin
     )
 }
 
-/// What it means, and what rdma-core calls it.
-fn status_in_words(status: WorkStatus) -> (&'static str, String) {
-    let (said, name) = match status {
+/// The meaning of a status, and rdma-core's name for it.
+fn status_text(status: WorkStatus) -> (&'static str, String) {
+    let (meaning, name) = match status {
         WorkStatus::Success => ("it has not", "success"),
         WorkStatus::Flushed => (
             "its queue pair had broken before",
@@ -386,19 +385,19 @@ fn status_in_words(status: WorkStatus) -> (&'static str, String) {
             "no completion",
         ),
         WorkStatus::Other(number) => {
-            let said = match number {
+            let meaning = match number {
                 2 => "this side's device could not do it",
                 7 => "the other side's answer makes no sense",
                 19 => "the device has failed",
                 _ => "for a reason that this library does not know",
             };
-            return (said, format!("status {number}"));
+            return (meaning, format!("status {number}"));
         }
     };
-    (said, name.into())
+    (meaning, name.into())
 }
 
-/// What has happened to a port.
+/// Message for an asynchronous event of a port.
 pub(crate) fn of_event(event: PortEvent, facts: &PortAttr) -> String {
     let port = format!("{}:{}", facts.device, facts.port);
     match event {
@@ -413,7 +412,7 @@ pub(crate) fn of_event(event: PortEvent, facts: &PortAttr) -> String {
     }
 }
 
-/// The longest headers around a payload, behind that of IP, with the checksum; `ping` has 8 bytes of its own there.
+/// The longest headers around a payload behind the IP header, with the checksum; `ping` has 8 bytes of its own there.
 const AROUND_PAYLOAD_BYTES: u32 = 44;
 const ICMP_BYTES: u32 = 8;
 
@@ -438,7 +437,7 @@ mod tests {
             reads: 16,
             atomics: true,
             depth: 64,
-            reads_lie: false,
+            has_unreliable_reads: false,
             in_software: false,
             terms: NetTerms::DEFAULT,
             partition: 0,
@@ -486,7 +485,7 @@ mod tests {
             address: Some(&address),
         };
         assert_eq!(
-            of_narrow_way(1024, 4096, &ends),
+            of_narrow_path(1024, 4096, &ends),
             "packets of 4096 bytes do not arrive between host alpha (RoCE v2, GID ::ffff:10.0.0.1 at index 3) and host beta \
              (GID ::ffff:10.0.0.2), though both ports carry them; those of 1024 bytes do and are used, which makes large messages \
              slower. Something between the two has a smaller MTU: `ping -M do -s 4132 10.0.0.2` and `tracepath -n 10.0.0.2` look \
@@ -501,14 +500,14 @@ mod tests {
             address: Some(&infiniband),
             ..ends
         };
-        let words = of_narrow_way(1024, 4096, &ends);
-        assert!(words.contains(" and LID 12, though"), "{words}");
-        assert!(words.contains("`ibtracert`"), "{words}");
+        let message = of_narrow_path(1024, 4096, &ends);
+        assert!(message.contains(" and LID 12, though"), "{message}");
+        assert!(message.contains("`ibtracert`"), "{message}");
     }
 
     #[test]
     fn a_failure_names_both_ends_the_port_and_what_to_try() {
-        let words = failure(
+        let message = failure(
             WorkStatus::RetryExceeded,
             0x81,
             &facts(),
@@ -521,7 +520,7 @@ mod tests {
             "`ping 10.0.0.2`",
             "`rmpi-info --net --peer 10.0.0.2`",
         ] {
-            assert!(words.contains(part), "{words}\nlacks: {part}");
+            assert!(message.contains(part), "{message}\nlacks: {part}");
         }
     }
 
@@ -530,28 +529,28 @@ mod tests {
         let mut facts = facts();
         facts.link = LinkLayer::Infiniband;
         facts.lid = 11;
-        let words = failure(
+        let message = failure(
             WorkStatus::RetryExceeded,
             0,
             &facts,
             Some(&address(LinkLayer::Infiniband)),
         );
         assert!(
-            words.contains("InfiniBand, LID 11") && words.contains("ibping -L 12"),
-            "{words}"
+            message.contains("InfiniBand, LID 11") && message.contains("ibping -L 12"),
+            "{message}"
         );
-        let words = failure(WorkStatus::RemoteAccess, 0, &facts, None);
+        let message = failure(WorkStatus::RemoteAccess, 0, &facts, None);
         assert!(
-            words.contains("to rank 5 failed: the other side does not allow it"),
-            "{words}"
+            message.contains("to rank 5 failed: the other side does not allow it"),
+            "{message}"
         );
-        assert!(words.ends_with("(remote access error)"), "{words}");
+        assert!(message.ends_with("(remote access error)"), "{message}");
     }
 
     #[test]
     fn a_status_without_a_name_has_its_number() {
-        let words = failure(WorkStatus::Other(99), 0, &facts(), None);
-        assert!(words.contains("(status 99)"), "{words}");
+        let message = failure(WorkStatus::Other(99), 0, &facts(), None);
+        assert!(message.contains("(status 99)"), "{message}");
     }
 
     #[test]
@@ -563,19 +562,19 @@ mod tests {
             call: "ibv_reg_mr",
             errno: libc::ENOMEM,
         };
-        let words = of_registration(&error, &facts(), 1 << 20, memory);
+        let message = of_registration(&error, &facts(), 1 << 20, memory);
         for part in [
             "mlx5_0:1 cannot register 1048576 bytes",
             "may lock 8192 KiB",
             "at least 9024 KiB are needed",
             "ulimit -l unlimited",
         ] {
-            assert!(words.contains(part), "{words}\nlacks: {part}");
+            assert!(message.contains(part), "{message}\nlacks: {part}");
         }
         let unlimited = LockedMemory::read("Max locked memory unlimited unlimited bytes\n", "", "");
         assert_eq!(remedy_of(unlimited, u64::MAX), None);
-        let words = of_registration(&error, &facts(), 1 << 20, unlimited);
-        assert!(words.contains("ibv_reg_mr failed: "), "{words}");
+        let message = of_registration(&error, &facts(), 1 << 20, unlimited);
+        assert!(message.contains("ibv_reg_mr failed: "), "{message}");
     }
 
     #[test]
@@ -597,24 +596,27 @@ mod tests {
             ("ibv_create_qp", libc::ENOMEM, "ulimit -l"),
             ("ibv_alloc_pd", libc::EIO, "taken away"),
         ] {
-            let words = CallError { call, errno }.to_string();
-            assert!(words.starts_with(&format!("{call} failed: ")), "{words}");
-            assert!(words.contains(part), "{words}");
+            let message = CallError { call, errno }.to_string();
+            assert!(
+                message.starts_with(&format!("{call} failed: ")),
+                "{message}"
+            );
+            assert!(message.contains(part), "{message}");
         }
-        let words = CallError {
+        let message = CallError {
             call: "ibv_alloc_pd",
             errno: libc::EBUSY,
         };
-        assert!(!words.to_string().contains(';'), "{words}");
+        assert!(!message.to_string().contains(';'), "{message}");
     }
 
     #[test]
     fn a_missing_device_or_port_is_told_with_those_that_are_there() {
         let found = vec!["mlx5_0".into(), "mlx5_1".into()];
         let device = "mlx5_9".into();
-        let words = OpenError::NoDevice { device, found }.to_string();
+        let message = OpenError::NoDevice { device, found }.to_string();
         assert_eq!(
-            words,
+            message,
             "there is no device mlx5_9: this host has mlx5_0, mlx5_1"
         );
         let none = OpenError::NoDevice {
@@ -645,8 +647,8 @@ mod tests {
 
     #[test]
     fn an_event_names_the_port_and_the_queue_pair() {
-        let words = of_event(PortEvent::QueuePairLost(0x1f), &facts());
-        assert_eq!(words, "queue pair 0x1f of mlx5_0:1 has broken");
+        let message = of_event(PortEvent::QueuePairLost(0x1f), &facts());
+        assert_eq!(message, "queue pair 0x1f of mlx5_0:1 has broken");
         assert!(of_event(PortEvent::PortDown, &facts()).contains("mlx5_0:1 has gone down"));
     }
 }

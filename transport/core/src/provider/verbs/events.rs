@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What happens to the ports themselves: they go down and come back, are found elsewhere, or are lost with their device.
+//! Asynchronous events of the ports: they go down and come back, change their address, or are lost with their device.
 
 use session::CarrierState;
 
@@ -8,40 +8,40 @@ use super::links::{VerbsLinkEvent, VerbsLinks};
 use super::peer::VerbsPeer;
 use super::peer_port::PeerPort;
 use super::port::{PortEvent, VerbsPort};
-use super::rail::RailPeer;
+use super::rail::PeerPath;
 use super::wire::Say;
 
 impl<P: VerbsPort> VerbsLinks<P> {
-    /// Takes in what happened to a port.
+    /// Handles the asynchronous events of a port.
     #[cold]
     pub(super) fn take_events(&mut self, rail: usize) {
         while let Some(event) = self.rails[rail].port.next_event() {
-            self.schedule.stir();
+            self.schedule.note_activity();
             let was_down = self.rails[rail].is_down;
-            let is_news = match event {
+            let is_change = match event {
                 PortEvent::Other(_) | PortEvent::QueuePairLost(_) => false,
-                // Some devices tell each of these twice.
+                // Some devices report each of these twice.
                 PortEvent::PortDown => !was_down,
                 PortEvent::PortUp => was_down,
                 _ => true,
             };
-            if is_news {
-                let words = error_text::of_event(event, self.rails[rail].port.facts());
-                self.news.complain(words);
+            if is_change {
+                let message = error_text::of_event(event, self.rails[rail].port.facts());
+                self.notices.warn(message);
             }
             match event {
                 PortEvent::Other(_) => {}
                 PortEvent::PortDown => {
                     self.rails[rail].is_down = true;
-                    if is_news {
-                        self.news.note_change(self.rails.change(rail, false));
+                    if is_change {
+                        self.notices.note_change(self.rails.change(rail, false));
                     }
                     self.leave_rail(number_of(rail));
                 }
                 PortEvent::PortUp | PortEvent::AddressChanged => {
                     self.rails[rail].is_down &= event != PortEvent::PortUp;
-                    if is_news && event == PortEvent::PortUp {
-                        self.news.note_change(self.rails.change(rail, true));
+                    if is_change && event == PortEvent::PortUp {
+                        self.notices.note_change(self.rails.change(rail, true));
                     }
                     self.find_port_again(rail);
                 }
@@ -58,12 +58,12 @@ impl<P: VerbsPort> VerbsLinks<P> {
         }
     }
 
-    /// A port is back, or its place in the table of GIDs is another one: then every way there is made anew. `true`: so it
-    /// is.
+    /// Queries a port again after it came back or its GID table changed; if its address or GID index is another one,
+    /// drops its address handles and queue pairs. `true`: they were dropped.
     pub(super) fn find_port_again(&mut self, rail: usize) -> bool {
         let port = &mut self.rails[rail].port;
         let before = port.facts().clone();
-        // The device says so itself if it is lost.
+        // If the device is lost it reports that itself.
         let is_known = port.refresh().is_ok();
         let now = port.facts();
         let is_elsewhere = (now.lid, now.gid) != (before.lid, before.gid);
@@ -71,38 +71,38 @@ impl<P: VerbsPort> VerbsLinks<P> {
             return false;
         }
         self.rails[rail].has_moved |= is_elsewhere;
-        self.sides.forget_ways(rail, &mut self.rails);
+        self.peers.drop_handles(rail, &mut self.rails);
         for index in self.pairs.places() {
-            let line = self.pairs.line(index);
-            let Some(line) = line.filter(|line| line.at() == rail) else {
+            let path = self.pairs.path(index);
+            let Some(path) = path.filter(|path| path.at() == rail) else {
                 continue;
             };
             let asks = |link: &mut PeerPort| {
                 matches!(link.connection.state(), CarrierState::Connecting { .. })
             };
-            // One that is not joined yet knows no address.
-            if !self.sides.link(line).is_some_and(asks) {
+            // One that is not connected yet has no address.
+            if !self.peers.link(path).is_some_and(asks) {
                 self.break_pair(index);
             }
         }
         if is_elsewhere {
-            self.tell_of_move(number_of(rail));
+            self.announce_address(number_of(rail));
         }
         true
     }
 
-    /// Whoever waits for something of ours asks at the old address.
-    fn tell_of_move(&mut self, rail: u8) {
-        for peer in self.sides.peers() {
-            let side = self.sides.get(peer);
+    /// Sends a rail's new address to all peers: their packets still go to the old one.
+    fn announce_address(&mut self, rail: u8) {
+        for peer in self.peers.numbers() {
+            let side = self.peers.get(peer);
             let link = side.and_then(|side| side.link(rail));
             if link.is_some_and(|link| link.address.is_some()) {
-                self.say(RailPeer { peer, rail }, Say::Ack { ack_request: true });
+                self.send_note(PeerPath { peer, rail }, Say::Ack { asks: true });
             }
         }
     }
 
-    /// A rail is of no use any more. `is_gone`: nor is its device, which never tells the end of what it was doing.
+    /// Gives up a rail. `is_gone`: its device is lost too, and its completions never come.
     fn lose_rail(&mut self, rail: usize, is_gone: bool) {
         let facts = self.rails[rail].port.facts();
         let why = format!(
@@ -113,39 +113,40 @@ impl<P: VerbsPort> VerbsLinks<P> {
             self.hosts.here()
         );
         self.rails.lose(rail, why);
-        self.news.note_change(self.rails.change(rail, false));
+        self.notices.note_change(self.rails.change(rail, false));
         let is_all_lost = self.rails.is_all_lost();
         if !is_all_lost {
             self.leave_rail(number_of(rail));
             self.forget_pairs(rail, is_gone);
         }
-        for peer in self.sides.peers() {
-            let side = self.sides.get(peer);
+        for peer in self.peers.numbers() {
+            let side = self.peers.get(peer);
             let is_over = |side: &VerbsPeer| is_all_lost || usize::from(side.main.rail) == rail;
-            // One that was not found yet may be on the others.
+            // A peer without an address may be reachable over the others.
             let is_known = |side: &&VerbsPeer| is_all_lost || side.main.address.is_some();
             let is_over = side.filter(is_known).is_some_and(is_over);
             if is_over && (is_all_lost || !self.leave_for_ever(peer)) {
                 let rail = number_of(rail);
-                self.lose_with_all(RailPeer { peer, rail });
+                self.lose_with_all(PeerPath { peer, rail });
             }
         }
         if is_all_lost {
-            self.upshots.push_back(VerbsLinkEvent::AllLost { is_gone });
+            self.link_events
+                .push_back(VerbsLinkEvent::AllLost { is_gone });
         }
     }
 
-    /// Gives a peer up whose rail is lost.
+    /// Gives up a peer whose rail is lost.
     #[cold]
-    pub(super) fn lose_with_all(&mut self, line: RailPeer) {
-        let lost = self.rails[line.at()].lost.take();
+    pub(super) fn lose_with_all(&mut self, path: PeerPath) {
+        let lost = self.rails[path.at()].lost.take();
         let why = lost.as_deref().unwrap_or("the network is lost");
-        self.lose(line.peer, why);
-        self.rails[line.at()].lost = lost;
+        self.lose(path.peer, why);
+        self.rails[path.at()].lost = lost;
     }
 }
 
-/// A rail's place as it is written everywhere.
+/// A rail's index as a byte.
 fn number_of(rail: usize) -> u8 {
     u8::try_from(rail).unwrap_or(u8::MAX)
 }

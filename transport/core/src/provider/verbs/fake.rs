@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A fake of devices and the network between them, in one process: for tests.
+//! Simulated devices and the network between them, in one process: for tests.
 //!
-//! It is as strict as hardware is, and says more: every request is checked against the regions that are registered when it
-//! is carried out, work holds its slot until a completion of it or of later work was polled, whatever is lost, late or doubled
-//! on the wire is so here, and [`FakeStats`] counts what a careful caller never does. Every fault can be had on demand, or by
-//! chance. Time passes only when somebody calls [`FakeNet::advance`]. The same seed and the same calls give the same result.
+//! The simulation is as strict as hardware, and checks more: every request is validated against the registered regions
+//! when it is carried out, work requests hold their slot until a completion of theirs or of a later one was polled,
+//! packets may be lost, delayed or duplicated, and [`FakeStats`] counts what a correct caller never does. Every fault
+//! can be injected on demand, or at random. Time advances only with [`FakeNet::advance`]. The same seed and the same
+//! calls give the same result.
 //!
 //! | file | what |
 //! |---|---|
-//! | `port.rs`     | what a process sees: the calls of `VerbsPort` |
-//! | `net.rs`      | the clock, and who reaches whom |
-//! | `adapter.rs`  | all that belongs to one port |
-//! | `pair.rs`     | one end of a reliable queue pair |
-//! | `requester.rs`, `responder.rs` | how its requests leave and end, and how those of others are carried out |
+//! | `port.rs` | the calls of `VerbsPort` |
+//! | `net.rs` | the clock, the events, and which ports reach each other |
+//! | `adapter.rs` | the state of one port |
+//! | `pair.rs` | one end of a reliable queue pair |
+//! | `requester.rs`, `responder.rs` | how its requests are sent and completed, and how requests of others are carried
+//! out |
 //! | `datagram.rs` | datagrams |
-//! | `queue.rs`    | completion queues, slots |
-//! | `memory.rs`   | registered memory |
+//! | `queue.rs` | completion queues, and slots of work queues |
+//! | `memory.rs` | registered memory |
 
 mod adapter;
 mod config;
@@ -28,7 +30,7 @@ mod queue;
 mod requester;
 mod responder;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -40,11 +42,11 @@ use net::{FakeNetEvent, FakeNetState};
 use pair::{FakeFault, FakePair, FakePairState};
 pub(crate) use port::FakePort;
 
-/// A fake network. Clones are the same network; ports are opened on it and counted from 0 as they are.
+/// A simulated network. Clones share it; ports are opened on it, and numbered from 0 in that order.
 #[derive(Clone, Debug)]
 pub struct FakeNet(Arc<Mutex<FakeNetState>>);
 
-/// Time, and what can be seen from outside.
+/// Time, and the observable state.
 impl FakeNet {
     /// A new network at time zero, without ports.
     #[must_use]
@@ -52,14 +54,14 @@ impl FakeNet {
         Self(Arc::new(Mutex::new(FakeNetState::new(config))))
     }
 
-    /// Moves the clock to the next event and lets it happen. `false`: nothing is under way, and nothing will happen
-    /// until somebody posts.
+    /// Advances the clock to the next event and processes it. `false`: there is no event; nothing will happen until a
+    /// process posts.
     pub fn advance(&self) -> bool {
         self.lock().advance(u64::MAX)
     }
 
-    /// The same if the event is not later than `time_ns`; else the clock comes to `time_ns` without one, and the answer is
-    /// `false`.
+    /// Processes the next event if it is not later than `time_ns`; otherwise advances the clock to `time_ns` and
+    /// returns `false`.
     pub fn advance_until(&self, time_ns: u64) -> bool {
         let mut net = self.lock();
         let happens = net.advance(time_ns);
@@ -69,33 +71,33 @@ impl FakeNet {
         happens
     }
 
-    /// Lets time pass until something wakes a process that sleeps on the sign of a port, or so much time has passed; answers
-    /// whether it is awake.
+    /// Advances time until a completion event wakes a process that sleeps on a port, or for `limit_ns`; returns whether
+    /// it is awake.
     pub fn sleep(&self, port: u32, limit_ns: u64) -> bool {
         let limit = self.now_ns().saturating_add(limit_ns);
         while !self.would_wake(port) && self.advance_until(limit) {}
         self.would_wake(port)
     }
 
-    /// Simulated time.
+    /// The simulated time.
     #[must_use]
     pub fn now_ns(&self) -> u64 {
         self.lock().now
     }
 
-    /// What it does to packets, ports and processes.
+    /// The configuration.
     #[must_use]
     pub fn config(&self) -> FakeConfig {
         self.lock().config
     }
 
-    /// Ports that have been opened, those that are gone included.
+    /// Number of ports ever opened.
     #[must_use]
     pub fn ports(&self) -> u32 {
         u32::try_from(self.lock().ports.len()).expect("ports are few")
     }
 
-    /// What a port did so far.
+    /// Counters of a port.
     #[must_use]
     pub fn stats(&self, port: u32) -> FakeStats {
         let mut net = self.lock();
@@ -107,7 +109,7 @@ impl FakeNet {
         }
     }
 
-    /// Whether the process of a port runs; one that does not can neither post nor poll.
+    /// Whether the process of a port is running; otherwise it can neither post nor poll.
     #[must_use]
     pub fn is_running(&self, port: u32) -> bool {
         let mut net = self.lock();
@@ -115,19 +117,20 @@ impl FakeNet {
         net.port(port).runs(now)
     }
 
-    /// Whether a port can carry anything.
+    /// Whether a port can carry packets.
     #[must_use]
     pub fn is_up(&self, port: u32) -> bool {
         self.lock().port(port).carries()
     }
 
-    /// Whether the process of a port would be awake if it had slept on the signs of its ports since it took the last away.
+    /// Whether the process of a port would be awake if it slept on the events of its ports since it last acknowledged
+    /// them.
     #[must_use]
     pub fn would_wake(&self, port: u32) -> bool {
         self.lock().would_wake(port)
     }
 
-    /// The numbers of a port's reliable queue pairs that can send.
+    /// The numbers of a port's reliable queue pairs that are in the Ready to Send state.
     #[must_use]
     pub fn pairs(&self, port: u32) -> Vec<u32> {
         let net = self.lock();
@@ -136,7 +139,7 @@ impl FakeNet {
         ready.map(|pair| pair.number).collect()
     }
 
-    /// The number of a port's reliable queue pair with another port, if it can send.
+    /// The number of a port's reliable queue pair with another port, if it is in the Ready to Send state.
     #[must_use]
     pub fn pair_between(&self, port: u32, other: u32) -> Option<u32> {
         let net = self.lock();
@@ -154,12 +157,12 @@ impl FakeNet {
 
 /// Faults on demand.
 impl FakeNet {
-    /// The port loses its link: nothing comes or goes.
+    /// Takes the link of a port down: it neither sends nor receives.
     pub fn port_down(&self, port: u32) {
         self.hold_down(port, true);
     }
 
-    /// It is back.
+    /// Brings the link of a port up again.
     pub fn port_up(&self, port: u32) {
         self.hold_down(port, false);
     }
@@ -171,32 +174,32 @@ impl FakeNet {
         adapter.follow_link();
     }
 
-    /// The port's GID gets another place in its table. What was connected or opened from the old place reaches nobody.
+    /// Moves the port's GID to another table index. Queue pairs and address handles with the old index reach no peer.
     pub fn move_gid(&self, port: u32) {
         self.lock().move_gid(port);
     }
 
-    /// The port gets another GID and LID; the old address is nobody's.
+    /// Gives the port another GID and LID; the old address is unused.
     pub fn readdress(&self, port: u32) {
         self.lock().readdress(port);
     }
 
-    /// Packets of this port carry so many bytes; those of the others as many as before.
+    /// Sets the MTU of this port, in bytes; other ports are unchanged.
     pub fn set_packet_bytes(&self, port: u32, packet_bytes: u32) {
         self.lock().port(port).facts.packet_bytes = packet_bytes;
     }
 
-    /// The port carries no more than this when it comes up next.
+    /// Sets the rate of the port; it takes effect when the port comes up next.
     pub fn set_rate(&self, port: u32, rate_mbps: u32) {
         self.lock().port(port).facts.rate_mbps = rate_mbps;
     }
 
-    /// The device is lost: calls fail, nothing comes, nothing completes.
+    /// Loses the device: calls fail, nothing arrives, nothing completes.
     pub fn lose_device(&self, port: u32) {
         self.lock().end_port(port, FakeAdapterState::Lost);
     }
 
-    /// The shared receive queue is lost: messages stay without an answer.
+    /// Loses the shared receive queue: messages get no answer.
     pub fn lose_shared_queue(&self, port: u32) {
         let mut net = self.lock();
         let adapter = net.port(port);
@@ -204,12 +207,12 @@ impl FakeNet {
         adapter.events.push_back(PortEvent::SharedQueueLost);
     }
 
-    /// The process of the port dies without a word; its memory is touched no more.
+    /// Kills the process of the port without notice; its memory is not accessed any more.
     pub fn vanish(&self, port: u32) {
-        self.lock().bury(port);
+        self.lock().end_process(port);
     }
 
-    /// The process of the port is off its processor for so long: it neither posts nor polls.
+    /// Suspends the process of the port for `time_ns`: it neither posts nor polls.
     pub fn pause(&self, port: u32, time_ns: u64) {
         let mut net = self.lock();
         let until = net.now.saturating_add(time_ns);
@@ -217,34 +220,34 @@ impl FakeNet {
         net.schedule(until, FakeNetEvent::Return);
     }
 
-    /// The next datagrams that the port sends are lost.
+    /// Drops the next `count` datagrams that the port sends.
     pub fn drop_datagrams(&self, port: u32, count: u32) {
         self.lock().port(port).datagrams.doomed = count;
     }
 
-    /// Nothing passes between two ports.
+    /// Drops all packets between two ports.
     pub fn cut(&self, one: u32, other: u32) {
         self.lock().set_cut(one, other, true);
     }
 
-    /// It passes again.
+    /// Ends [`cut`](Self::cut).
     pub fn mend(&self, one: u32, other: u32) {
         self.lock().set_cut(one, other, false);
     }
 
-    /// The next work of the reliable queue pair of this number ends as if the other side had not answered, and breaks it; the
-    /// other side has carried it out, or not.
+    /// Fails the next work request of the reliable queue pair with this number as if the retries were exhausted, which
+    /// breaks it; `carried_out`: after the peer has carried the request out.
     pub fn break_pair(&self, number: u32, carried_out: bool) {
         self.kill_pair(number, WorkStatus::RetryExceeded, carried_out);
     }
 
-    /// The same with any status, a number of `enum ibv_wc_status`.
+    /// The same with any status, a value of `enum ibv_wc_status`.
     pub fn break_pair_as(&self, number: u32, status: u32, carried_out: bool) {
         self.kill_pair(number, status_of(status), carried_out);
     }
 
-    /// The device forgets what is posted to the reliable queue pair of this number: until that is broken, nothing leaves and
-    /// nothing is told.
+    /// Makes the device lose the requests of the reliable queue pair with this number: until it is broken, nothing is
+    /// sent and nothing completes.
     pub fn forget_pair(&self, number: u32) {
         let mut net = self.lock();
         let serial = net.numbers.get(&number).copied();
@@ -253,17 +256,17 @@ impl FakeNet {
         }
     }
 
-    /// A datagram arrives at a port that claims to be from queue pair `source` of another port, with any Q_Key.
+    /// Sends a datagram to a port with a forged source, queue pair `source` of port `from`, and any Q_Key.
     pub fn inject_datagram(&self, from: u32, source: u32, to: u32, q_key: u32, bytes: &[u8]) {
         self.lock().inject_datagram(from, source, to, q_key, bytes);
     }
 
-    /// The process of the other end sends any bytes over the reliable queue pair of this number; `false`: it has no room.
+    /// Sends any bytes over the reliable queue pair with this number; `false`: its send queue is full.
     pub fn inject_message(&self, number: u32, bytes: &[u8]) -> bool {
         self.lock().inject_message(number, bytes)
     }
 
-    /// The number of a port's queue pair for datagrams, and the Q_Key that it wants.
+    /// The number of a port's datagram queue pair, and its Q_Key.
     #[must_use]
     pub fn datagrams_at(&self, port: u32) -> (u32, u32) {
         let mut net = self.lock();
@@ -271,13 +274,13 @@ impl FakeNet {
         (adapter.datagrams.number, adapter.q_key)
     }
 
-    /// Whether the process of a port sleeps: it fell asleep and nothing has woken it yet.
+    /// Whether the process of a port sleeps, and nothing has woken it yet.
     #[must_use]
     pub fn is_asleep(&self, port: u32) -> bool {
         self.lock().is_asleep(port)
     }
 
-    /// The same with any status.
+    /// The same with any status of the provider.
     pub(crate) fn kill_pair(&self, number: u32, status: WorkStatus, carried_out: bool) {
         let mut net = self.lock();
         let serial = net.numbers.get(&number).copied();
@@ -288,22 +291,22 @@ impl FakeNet {
         });
     }
 
-    /// Completions of the queue pair of this number are held back until [`let_go`](Self::let_go).
+    /// Holds back the completions of the queue pair with this number until [`let_go`](Self::let_go).
     pub fn hold(&self, port: u32, number: u32) {
         self.lock().port(port).hold(number);
     }
 
-    /// They come.
+    /// Delivers the completions that were held back.
     pub fn let_go(&self, port: u32, number: u32) {
         self.lock().port(port).let_go(number);
     }
 
-    /// The port can make no reliable queue pair, so many times.
+    /// Makes the next `count` creations of reliable queue pairs fail.
     pub fn fail_creates(&self, port: u32, count: u32) {
         self.lock().port(port).refused_creates = count;
     }
 
-    /// It can register no memory, so many times.
+    /// Makes the next `count` registrations fail.
     pub fn fail_registers(&self, port: u32, count: u32) {
         self.lock().port(port).refused_registers = count;
     }
@@ -314,7 +317,7 @@ impl FakeNet {
 }
 
 impl FakeNetState {
-    /// Whether a port may register so much more.
+    /// Whether a port may register `bytes` more bytes.
     fn may_register(&mut self, port: u32, bytes: u64) -> Result<(), CallError> {
         let call = "ibv_reg_mr";
         let most = self.config.most_memory_bytes;

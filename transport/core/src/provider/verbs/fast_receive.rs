@@ -1,33 +1,33 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the fast path of receiving (`Verbs::look`) tells, and leaves to be done: messages of one word that come in order over
-//! their peer's queue pair, one by one, while nothing else is to be done. Whatever is not of that kind goes the way of all
-//! (`arrive.rs`), and waits for the next poll.
+//! Results and deferred work of the receive fast path (`Verbs::look`): messages of one word that arrive in order over
+//! their peer's queue pair, one by one, while nothing else is pending. Everything else takes the general path
+//! (`arrive.rs`), and is returned by the next poll.
 //!
-//! A word is handed up as soon as it is known whose it is. What it leaves to be done (its [`PendingWord`]) is done while nothing
-//! comes, or before anything else is: nobody can tell that from a packet that came so much later.
+//! A word is delivered as soon as its sender is verified. Its remaining work ([`PendingWord`]) is done while no packet
+//! arrives, or before anything else is: the effect is the same as if the packet had arrived that much later.
 
 use session::{Ack, Slot};
 
 use super::wire::HEADER_BYTES;
 use crate::{Arrived, Head, Peer, RecvBuffer};
 
-/// What a [look](crate::Fabric::look_far) at the network has found.
+/// Result of one [poll for a word](crate::Fabric::look_far).
 #[derive(Debug)]
 pub enum FarLook {
-    /// Nothing has come.
+    /// No packet has arrived.
     Nothing,
     /// A frame with a body of eight bytes.
     Word(FarWord),
-    /// A frame with another body, as a poll would tell it.
+    /// A frame with another body, as in a poll's completion.
     Frame(Arrived),
-    /// Something else is there or has to be done: [`poll`](crate::Fabric::poll).
+    /// Something else is pending: call [`poll`](crate::Fabric::poll).
     Poll,
 }
 
 /// A frame with a body of eight bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FarWord {
-    /// Who sent it: known from the queue pair.
+    /// Its sender, verified by the queue pair.
     pub peer: Peer,
     /// Its head, as posted; `len` is 8.
     pub head: Head,
@@ -36,7 +36,7 @@ pub struct FarWord {
 }
 
 impl FarWord {
-    /// The same as a poll would tell it.
+    /// The same in the form of a poll's completion.
     #[must_use]
     pub fn arrived(self) -> Arrived {
         Arrived {
@@ -51,15 +51,15 @@ impl FarWord {
     }
 }
 
-/// What is still to be done for a word that was handed up: its buffer is free, and its acknowledgement is to be read.
+/// Remaining work for a word that was delivered: to return its buffer, and to process its acknowledgement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PendingWord {
     pub(super) peer: u32,
-    /// It lay there.
+    /// Its receive buffer.
     pub(super) buffer: Slot,
-    /// And told this.
+    /// The acknowledgement in its header.
     pub(super) ack: Ack,
 }
 
-/// Bytes of a packet whose body is a word.
+/// Length of a packet whose body is a word, in bytes.
 pub(super) const WORD_BYTES: usize = HEADER_BYTES + 8;

@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reads that the owner of the data carries out as writes: where a device has no reads to speak of, or the user wants it so.
-//! The reader asks in a packet of the stream, with keys to its own memory; the owner writes there, over all rails that the
-//! two share, and says in another packet how that ended. To the caller it is a read like any other.
+//! Reads that the owner of the data carries out as writes: where a device supports hardly any reads, or by
+//! configuration. The reader sends a request in a packet of the stream, with keys to its own memory; the owner writes
+//! there, over all rails between the two, and reports the outcome in another packet. For the caller it is a read like
+//! any other.
 //!
-//! - F1: the owner takes bytes only from what it has exported to that very peer, and only until that is withdrawn: the
-//!   request names the export, and where it begins and ends was kept when it was made. Memory that stays registered is open
-//!   to who was told its key until it is freed, as it is for reads.
-//! - F2: the reader lets the owner write exactly to the memory of the read, and takes it back from all devices before the
-//!   lease ends, whatever the owner says or does.
-//! - F3: writes are posted again when a queue pair breaks, as W2 says; the packets come once. The answer is sent when no
-//!   part of the write can be posted any more.
-//! - F4: nothing of the reader's is under way meanwhile that would tell that the owner's device is gone, so it writes
-//!   nothing there from time to time.
+//! - F1: the owner reads only memory that it has exported to that peer, and only until the export is withdrawn: the
+//!   request names the export, whose bounds were recorded when it was made. Memory that stays registered is open to
+//!   holders of its key until it is freed, as for reads.
+//! - F2: the reader lets the owner write exactly to the memory of the read, and deregisters it on all devices before
+//!   the lease ends, whatever the owner does.
+//! - F3: writes are posted again when a queue pair breaks (W2); the packets are delivered once. The reply is sent when
+//!   no part of the write can be posted any more.
+//! - F4: the reader has no request in flight meanwhile that would detect the loss of the owner's device, so it writes
+//!   zero bytes there from time to time.
 
 use std::collections::HashMap;
 
 use super::arrive::{FETCH, FETCHED, KEYS};
 use super::keys::{Keys, Regions, name_of};
 use super::port::{PortAttr, VerbsPort};
-use super::rail::{MOST_RAILS, RailPeer};
+use super::rail::{MOST_RAILS, PeerPath};
 use super::rails::Rails;
 use super::settings::Rendezvous;
 use super::streams::VerbsStreams;
@@ -33,21 +34,21 @@ pub(super) struct Fetch {
     peer: u32,
     id: WorkId,
     lease: Lease,
-    /// The memory, as the owner's devices know it.
+    /// The memory, as registered for the owner to write.
     regions: Regions,
-    /// When the owner's device was tried last.
+    /// When the owner's device was last probed.
     tried_ns: u64,
 }
 
-/// What a peer has asked for: the number of its read, and what it named.
+/// A read requested by a peer: the number of its request, and the export it reads.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Errand {
+pub(super) struct PeerFetch {
     pub(super) number: u64,
-    /// What names the export.
+    /// Check value of the export's key.
     pub(super) check: u64,
 }
 
-/// All reads of this process that peers carry out, by their numbers, and which reads those are.
+/// All reads of this process that peers carry out, by number, and which reads are done that way.
 #[derive(Debug)]
 pub(super) struct Fetches {
     rendezvous: Rendezvous,
@@ -62,12 +63,12 @@ impl Fetches {
         }
     }
 
-    /// Who moves large data.
-    pub(super) fn meet_by(&mut self, rendezvous: Rendezvous) {
+    /// Sets which side moves large data.
+    pub(super) fn set_rendezvous(&mut self, rendezvous: Rendezvous) {
         self.rendezvous = rendezvous;
     }
 
-    /// Who carries reads over a port out.
+    /// Which side carries out reads over a port.
     pub(super) fn mover(&self, facts: &PortAttr) -> Mover {
         match self.rendezvous {
             Rendezvous::Read => Mover::Device,
@@ -81,14 +82,14 @@ impl Fetches {
         self.all.is_empty()
     }
 
-    /// Takes one that `peer` says has ended; `None`: it is not for this peer to say.
+    /// Takes a read that `peer` reports as ended; `None`: it is not one of this peer's.
     fn take(&mut self, number: u64, peer: u32) -> Option<Fetch> {
         let theirs = self.all.get(&number).map(|fetch| fetch.peer);
         let is_theirs = theirs == Some(peer);
         is_theirs.then(|| self.all.remove(&number)).flatten()
     }
 
-    /// Those that a peer carries out, oldest first.
+    /// The reads that a peer carries out, oldest first.
     fn from(&self, peer: u32) -> Vec<u64> {
         let wanted = self.all.iter().filter(|(_, fetch)| fetch.peer == peer);
         let mut numbers: Vec<u64> = wanted.map(|(number, _)| *number).collect();
@@ -96,7 +97,7 @@ impl Fetches {
         numbers
     }
 
-    /// Peers whose device is to be tried now, each once (F4).
+    /// Peers whose device is to be probed now, each once (F4).
     fn owners_to_try(&mut self, now_ns: u64) -> Vec<u32> {
         let is_due = |fetch: &Fetch| now_ns.saturating_sub(fetch.tried_ns) >= TRY_EVERY_NS;
         let mut due: Vec<(u64, u32)> = Vec::new();
@@ -116,13 +117,13 @@ impl Fetches {
         peers
     }
 
-    /// When a device is tried next.
+    /// When a device is probed next.
     pub(super) fn tries_owners_at(&self) -> Option<u64> {
         let last = self.all.values().map(|fetch| fetch.tried_ns).min();
         last.map(|last| last + TRY_EVERY_NS)
     }
 
-    /// Takes all memory back that peers may write.
+    /// Deregisters all memory that peers may write.
     pub(super) fn retire<P: VerbsPort>(&mut self, rails: &mut Rails<P>) {
         for (_, fetch) in std::mem::take(&mut self.all) {
             rails.deregister(fetch.regions);
@@ -130,9 +131,9 @@ impl Fetches {
     }
 }
 
-/// The reader's part.
+/// The reader's side.
 impl VerbsTransfers {
-    /// Asks a peer to write what would be read.
+    /// Requests a peer to write the data of a read.
     pub(super) fn fetch<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
@@ -142,13 +143,13 @@ impl VerbsTransfers {
         offset: u64,
         id: WorkId,
     ) {
-        // Not what stays registered anyway: its key opens more than this (F2).
+        // Permanently registered memory is not used: its key gives access to more than this (F2).
         let regions = match self.register_for(streams, peer, lease.address(), lease.bytes()) {
             Ok(regions) => regions,
             Err(error) => {
                 streams
                     .links
-                    .complain_of_registration(&error, lease.bytes() as u64);
+                    .warn_of_registration(&error, lease.bytes() as u64);
                 return streams.ready.end(id, WorkOutcome::Unreachable, lease);
             }
         };
@@ -173,11 +174,11 @@ impl VerbsTransfers {
         };
         self.fetches.all.insert(number, fetch);
         let body = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        streams.write_letter(peer, head(FETCH, number, 0), body);
+        streams.send_control(peer, head(FETCH, number, 0), body);
     }
 
-    /// An owner says how a read has ended.
-    fn hear_fetched<P: VerbsPort>(
+    /// Ends a read that its owner reports as done.
+    fn take_fetched<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
         peer: u32,
@@ -206,7 +207,7 @@ impl VerbsTransfers {
         streams.ready.end(fetch.id, outcome, fetch.lease);
     }
 
-    /// A peer is lost: it carries nothing out any more.
+    /// Ends the reads that a lost peer should carry out.
     pub(super) fn end_fetches<P: VerbsPort>(&mut self, streams: &mut VerbsStreams<P>, peer: u32) {
         for number in self.fetches.from(peer) {
             if let Some(fetch) = self.fetches.take(number, peer) {
@@ -215,22 +216,22 @@ impl VerbsTransfers {
         }
     }
 
-    /// Tries the devices of those that have something to write (F4).
+    /// Probes the devices of owners that are writing (F4).
     pub(super) fn try_owners<P: VerbsPort>(&mut self, streams: &mut VerbsStreams<P>) {
         for peer in self.fetches.owners_to_try(streams.links.schedule.now_ns) {
-            // One may have been lost over another.
-            if !streams.links.sides.of(peer).is_lost() {
+            // Probing one peer may have lost another.
+            if !streams.links.peers.of(peer).is_lost() {
                 streams.links.try_device(peer);
             }
         }
     }
 }
 
-/// The owner's part.
+/// The owner's side.
 impl VerbsTransfers {
-    /// A packet of the provider's own, of those that are rare.
+    /// Dispatches a control packet of the provider.
     #[cold]
-    pub(super) fn hear_internal<P: VerbsPort>(
+    pub(super) fn take_control<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
         peer: u32,
@@ -241,14 +242,14 @@ impl VerbsTransfers {
         let words = words.map(u64::from_le);
         let [a, b, c, d, ..] = words;
         match (made.kind, usize::from(bytes)) {
-            (KEYS, _) => self.hear_keys(streams, peer, made.word, [a, b, c, d]),
+            (KEYS, _) => self.take_keys(streams, peer, made.word, [a, b, c, d]),
             (FETCH, FETCH_BYTES) => self.serve(streams, peer, made.word, words),
-            (FETCHED, 0) => self.hear_fetched(streams, peer, made.word, made.flags),
+            (FETCHED, 0) => self.take_fetched(streams, peer, made.word, made.flags),
             _ => streams.links.counts.refused.add(1),
         }
     }
 
-    /// A peer wants to have what it would read.
+    /// Carries out a peer's read.
     fn serve<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
@@ -265,12 +266,12 @@ impl VerbsTransfers {
         {
             return self.answer_fetch(streams, peer, number, WorkOutcome::BadKey);
         }
-        if self.works.len() >= MOST_ERRANDS {
+        if self.works.len() >= MOST_PEER_FETCHES {
             return self.answer_fetch(streams, peer, number, WorkOutcome::Unreachable);
         }
-        // What the words say of the peer's memory its device checks.
+        // The peer's device checks the keys of its memory.
         let keys = [ab, ab >> 32, cd, cd >> 32].map(low);
-        let errand = Errand { number, check };
+        let errand = PeerFetch { number, check };
         let work = self.errand(peer, (address, bytes), (target, keys), errand);
         self.begin_work(streams, work);
     }
@@ -280,7 +281,7 @@ impl VerbsTransfers {
         peer: u32,
         (base, bytes): (u64, u64),
         (target, keys): (u64, Keys),
-        errand: Errand,
+        errand: PeerFetch,
     ) -> Work {
         let serial = self.works.next_serial();
         Work {
@@ -291,7 +292,8 @@ impl VerbsTransfers {
         }
     }
 
-    /// The answer to an errand that has ended. Who takes none in gets none: others ask only as fast as they listen.
+    /// Replies to a request that has ended. Replies that a peer does not accept are limited: a well-behaved peer waits
+    /// for them before further requests.
     pub(super) fn answer_fetch<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
@@ -299,7 +301,7 @@ impl VerbsTransfers {
         number: u64,
         outcome: WorkOutcome,
     ) {
-        if streams.letters.count_to(peer) >= 2 * MOST_ERRANDS {
+        if streams.control.count_to(peer) >= 2 * MOST_PEER_FETCHES {
             streams.links.counts.refused.add(1);
             return;
         }
@@ -308,11 +310,10 @@ impl VerbsTransfers {
             WorkOutcome::BadKey => BAD_KEY,
             WorkOutcome::Unreachable | WorkOutcome::Unknown => UNREACHABLE,
         };
-        streams.write_letter(peer, head(FETCHED, number, outcome), Vec::new());
+        streams.send_control(peer, head(FETCHED, number, outcome), Vec::new());
     }
 
-    /// Memory is withdrawn from a peer: what it wants of that is not written any more (F1). `true`: a device
-    /// still reads it for that.
+    /// Ends a peer's requests for memory that is being withdrawn (F1). `true`: a device still reads it.
     pub(super) fn recall<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
@@ -330,11 +331,11 @@ impl VerbsTransfers {
                 continue;
             }
             work.outcome = WorkOutcome::BadKey;
-            let (rail, is_idle) = (work.rail, work.under_way == 0);
-            if let Some(link) = streams.links.sides.link(RailPeer { peer, rail }) {
+            let (rail, is_idle) = (work.rail, work.in_flight == 0);
+            if let Some(link) = streams.links.peers.link(PeerPath { peer, rail }) {
                 link.waiting.retain(|waiting| *waiting != index);
             }
-            // The device tells the end of what is under way: it may not read that any more.
+            // The completion of requests in flight shows when the device has stopped reading.
             if is_idle {
                 self.finish(streams, index);
             } else {
@@ -363,17 +364,18 @@ fn low(word: u64) -> u32 {
     word as u32
 }
 
-/// A device that has no more reads under way than this moves one, waits for its end, and then moves the next.
+/// A device with no more reads in flight than this moves one, waits for its end, and then starts the next.
 pub(super) const POOR_READS: u8 = 1;
-/// Bytes of a request.
+/// Length of a request, in bytes.
 const FETCH_BYTES: usize = 48;
-/// How an errand has ended, on the wire.
+/// Outcome of a request, on the wire.
 const DONE: u16 = 0;
 const UNREACHABLE: u16 = 1;
 const BAD_KEY: u16 = 2;
-/// Works of this process at most, if those of peers are among them: who asks for more gets nothing, and must send.
-const MOST_ERRANDS: usize = 4096;
-/// Owners that say nothing are tried so often.
+/// Most works of this process while peers' requests are among them; further requests are refused, and their data must
+/// be sent.
+const MOST_PEER_FETCHES: usize = 4096;
+/// Interval of probes, in nanoseconds.
 pub(super) const TRY_EVERY_NS: u64 = 1_000_000_000;
 
 const _: () = assert!(MOST_RAILS == 4 && FETCH_BYTES <= ring::SLOT_BODY_BYTES);

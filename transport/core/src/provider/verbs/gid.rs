@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which of its addresses a port goes by: the choice among the entries of its table of GIDs, and the reason for each.
+//! Choice of the GID that a port uses, among the entries of its GID table, with the reason for each entry.
 //!
-//! On InfiniBand that is the first one, which the subnet's manager gave. On Ethernet a port has one entry per address of its
-//! interfaces and kind of RoCE, and others reach only some of them. Kept are those of RoCE v2 whose interface is up; dropped
-//! are link-local ones, which end at the next router and mean nothing on a host with two wires. Of those that are kept, best
-//! is the one that was published before, then one on the way to where packets will go, then an IPv4 address, then the first.
+//! On InfiniBand it is the first entry, assigned by the subnet manager. On Ethernet a port has one entry per address of
+//! its interfaces and RoCE version, and peers can reach only some of them. Candidates are those of RoCE v2 whose
+//! interface is up; link-local ones are excluded: they are not routed, and are ambiguous on a host with two links.
+//! Among the candidates, the best is the one that was published before, then one whose interface is on the route to the
+//! peers, then an IPv4 address, then the first.
 //!
-//! What others get is the address, never its place in the table: places differ from host to host, and change.
+//! Peers get the address, never its table index: indices differ from host to host, and change.
 
 mod netlink;
 mod system;
@@ -19,20 +20,20 @@ use super::GidPlaces;
 use super::address::LinkLayer;
 pub(super) use system::{interfaces, route_to};
 
-/// An address as the network writes it.
+/// An address in network byte order.
 pub(super) type Gid = [u8; 16];
 
-/// An entry of a port's table of GIDs.
+/// An entry of a port's GID table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct GidEntry {
     pub(super) index: u32,
     pub(super) gid: Gid,
     pub(super) kind: GidType,
-    /// The system's number of the network interface that has this address; 0: not known.
+    /// Index of the network interface that has this address; 0: unknown.
     pub(super) interface: u32,
 }
 
-/// The kind of packets that carry a GID.
+/// The kind of packets that a GID is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GidType {
     Infiniband,
@@ -43,27 +44,27 @@ pub(super) enum GidType {
 /// A network interface of this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct HostInterface {
-    /// The system's number of it.
+    /// The system's index of it.
     pub(super) index: u32,
     pub(super) name: String,
     pub(super) is_up: bool,
     pub(super) addresses: Vec<IpAddr>,
 }
 
-/// The interface by which packets to an address leave this host.
+/// The interface through which packets to an address leave this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HostRoute {
-    /// No address was asked about.
+    /// No address was given.
     Anywhere,
-    /// It is an address of this host.
+    /// The address is one of this host.
     Here,
     /// Through the interface with this number.
     Through(u32),
-    /// There is no way.
+    /// There is no route.
     Nowhere,
 }
 
-/// The entries to choose from.
+/// The GID table entries to choose from.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GidTable<'a> {
     pub(super) link: LinkLayer,
@@ -87,48 +88,48 @@ pub(super) struct GidCandidate {
     pub(super) verdict: Result<Merit, GidFault>,
 }
 
-/// What speaks for an entry; the greater, the better.
+/// Order of preference of usable entries; greater is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Merit {
     /// It was chosen before.
     keeps: bool,
     /// Packets leave through its interface.
-    on_the_way: bool,
-    /// Its interface can be seen.
+    on_route: bool,
+    /// Its interface is visible.
     is_seen: bool,
     is_ipv4: bool,
-    place: Reverse<u32>,
+    name: Reverse<u32>,
 }
 
 /// Why an entry cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GidFault {
     NoAddress,
-    /// Work requests name its place in one byte.
+    /// Its index does not fit into the byte that address handles have for it.
     TooFar,
     RoceV1,
-    /// Neither kind of RoCE, on Ethernet.
+    /// Not a RoCE entry, on Ethernet.
     NoRoce,
     LinkLocal,
     Loopback,
     InterfaceDown,
-    /// Of InfiniBand's, only the first counts.
+    /// On InfiniBand only the first entry is used.
     NotFirst,
-    /// Only others may be used.
+    /// The user has selected other indices.
     NotNamed,
 }
 
 impl GidChoice {
-    /// Chooses an entry for packets that take the way `route`. One that holds the address `keep` is better than any other.
+    /// Chooses an entry for packets on `route`. An entry with the address `keep` is preferred to any other.
     pub(super) fn make(table: GidTable<'_>, route: HostRoute, keep: Option<Gid>) -> Self {
-        let judge = |entry: &GidEntry| {
+        let assess = |entry: &GidEntry| {
             let interface = table.interface_of(entry);
             let merit = Merit {
                 keeps: keep == Some(entry.gid),
-                on_the_way: interface.is_some_and(|found| route == HostRoute::Through(found.index)),
+                on_route: interface.is_some_and(|found| route == HostRoute::Through(found.index)),
                 is_seen: interface.is_some(),
                 is_ipv4: as_ipv4(entry.gid).is_some(),
-                place: Reverse(entry.index),
+                name: Reverse(entry.index),
             };
             GidCandidate {
                 entry: *entry,
@@ -136,26 +137,26 @@ impl GidChoice {
                 verdict: table.fault_of(entry, interface).map_or(Ok(merit), Err),
             }
         };
-        let all: Vec<_> = table.entries.iter().map(judge).collect();
+        let all: Vec<_> = table.entries.iter().map(assess).collect();
         let best = best_of(&all);
         Self { all, best }
     }
 
-    /// The same, if only these places may be used: those then serve although others would be preferred to them at all times.
+    /// Restricts the choice to these indices, and admits link-local ones among them.
     pub(super) fn only(mut self, places: GidPlaces) -> Self {
         if places == GidPlaces::ANY {
             return self;
         }
-        for judged in &mut self.all {
+        for candidate in &mut self.all {
             let merit = Merit {
                 keeps: false,
-                on_the_way: false,
-                is_seen: judged.interface.is_some(),
-                is_ipv4: as_ipv4(judged.entry.gid).is_some(),
-                place: Reverse(judged.entry.index),
+                on_route: false,
+                is_seen: candidate.interface.is_some(),
+                is_ipv4: as_ipv4(candidate.entry.gid).is_some(),
+                name: Reverse(candidate.entry.index),
             };
-            judged.verdict = match judged.verdict {
-                _ if !places.has(judged.entry.index) => Err(GidFault::NotNamed),
+            candidate.verdict = match candidate.verdict {
+                _ if !places.has(candidate.entry.index) => Err(GidFault::NotNamed),
                 Err(GidFault::LinkLocal | GidFault::NotFirst) => Ok(merit),
                 verdict => verdict,
             };
@@ -164,19 +165,19 @@ impl GidChoice {
         self
     }
 
-    /// The entry that was chosen.
+    /// The chosen entry.
     pub(super) fn best(&self) -> Option<&GidCandidate> {
         self.all.get(self.best?)
     }
 
-    /// Why this entry was chosen, or was not.
+    /// Why this entry was chosen or not.
     pub(super) fn why(&self, at: usize) -> String {
-        let judged = &self.all[at];
-        let place = judged.interface.as_deref();
-        match (judged.verdict, self.best()) {
-            (Err(fault), _) => fault.in_words(place),
-            (Ok(merit), Some(best)) if best == judged => {
-                format!("chosen: {}", merit.in_words(place))
+        let candidate = &self.all[at];
+        let name = candidate.interface.as_deref();
+        match (candidate.verdict, self.best()) {
+            (Err(fault), _) => fault.to_text(name),
+            (Ok(merit), Some(best)) if best == candidate => {
+                format!("chosen: {}", merit.to_text(name))
             }
             (Ok(merit), best) => {
                 let best = best.and_then(|best| best.verdict.ok()).unwrap_or(merit);
@@ -188,14 +189,14 @@ impl GidChoice {
 
 fn best_of(all: &[GidCandidate]) -> Option<usize> {
     let kept = all.iter().enumerate();
-    let kept = kept.filter_map(|(at, judged)| Some((judged.verdict.ok()?, at)));
+    let kept = kept.filter_map(|(at, candidate)| Some((candidate.verdict.ok()?, at)));
     kept.max().map(|(_, at)| at)
 }
 
 impl GidCandidate {
-    /// Whether it serves, and packets leave through its interface.
-    pub(super) fn is_on_the_way(&self) -> bool {
-        self.verdict.is_ok_and(|merit| merit.on_the_way)
+    /// Whether it is usable, and packets leave through its interface.
+    pub(super) fn is_on_route(&self) -> bool {
+        self.verdict.is_ok_and(|merit| merit.on_route)
     }
 }
 
@@ -238,12 +239,12 @@ impl GidTable<'_> {
 }
 
 impl Merit {
-    fn in_words(self, interface: Option<&str>) -> String {
+    fn to_text(self, interface: Option<&str>) -> String {
         let mut reasons = Vec::new();
         if self.keeps {
             reasons.push("it is the one that others know".into());
         }
-        if self.on_the_way {
+        if self.on_route {
             reasons.push(format!(
                 "packets leave through {}",
                 interface.unwrap_or("its interface")
@@ -258,13 +259,11 @@ impl Merit {
         reasons.join(", ")
     }
 
-    /// What a better one has over this one.
+    /// Why a better entry was preferred to this one.
     fn behind(self, best: Self) -> &'static str {
         match () {
             () if best.keeps && !self.keeps => "others know the chosen one",
-            () if best.on_the_way && !self.on_the_way => {
-                "packets do not leave through its interface"
-            }
+            () if best.on_route && !self.on_route => "packets do not leave through its interface",
             () if best.is_seen && !self.is_seen => {
                 "its interface cannot be seen (it belongs to another network namespace)"
             }
@@ -275,7 +274,7 @@ impl Merit {
 }
 
 impl GidFault {
-    fn in_words(self, interface: Option<&str>) -> String {
+    fn to_text(self, interface: Option<&str>) -> String {
         match self {
             Self::NoAddress => "not used: it is empty".into(),
             Self::TooFar => "not used: work requests reach only the first 256 entries".into(),
@@ -303,7 +302,7 @@ impl fmt::Display for GidType {
     }
 }
 
-/// Where an address stands in the table now, as RoCE v2 or InfiniBand; `None`: nowhere.
+/// Index of an address in the table, as RoCE v2 or InfiniBand; `None`: it is not there.
 pub(super) fn place_of(gid: Gid, entries: &[GidEntry]) -> Option<u8> {
     let is_it = |entry: &&GidEntry| entry.gid == gid && entry.kind != GidType::RoceV1;
     entries
@@ -312,13 +311,13 @@ pub(super) fn place_of(gid: Gid, entries: &[GidEntry]) -> Option<u8> {
         .find_map(|entry| u8::try_from(entry.index).ok())
 }
 
-/// The address of the network below that a GID of RoCE stands for.
+/// The IP address of a RoCE GID.
 pub(super) fn as_ip(gid: Gid) -> IpAddr {
     Ipv6Addr::from(gid).to_canonical()
 }
 
-/// A GID as people write it.
-pub(super) fn in_words(gid: Gid) -> String {
+/// A GID in text form.
+pub(super) fn to_text(gid: Gid) -> String {
     Ipv6Addr::from(gid).to_string()
 }
 
@@ -370,7 +369,7 @@ mod tests {
         }
     }
 
-    /// As a usual adapter has them: each address twice, and one network beside the untagged one.
+    /// A typical adapter's table: each address twice, with an untagged network and a VLAN.
     fn usual() -> ([GidEntry; 8], [HostInterface; 2]) {
         use GidType::{RoceV1, RoceV2};
         let entries = [
@@ -391,7 +390,7 @@ mod tests {
     }
 
     fn chosen(choice: &GidChoice) -> Option<u32> {
-        choice.best().map(|judged| judged.entry.index)
+        choice.best().map(|candidate| candidate.entry.index)
     }
 
     #[test]
@@ -419,7 +418,7 @@ mod tests {
                 .why(5)
                 .contains("do not leave through its interface")
         );
-        // A way that leads through another card leaves the choice as it was.
+        // A route through another interface does not change the choice.
         for route in [HostRoute::Through(9), HostRoute::Here, HostRoute::Nowhere] {
             assert_eq!(chosen(&choice(route)), Some(5));
         }
@@ -514,6 +513,6 @@ mod tests {
     fn an_address_of_ipv4_is_told_from_one_of_ipv6() {
         assert_eq!(as_ip(gid("10.0.0.1")).to_string(), "10.0.0.1");
         assert_eq!(as_ip(gid("2001:db8::1")).to_string(), "2001:db8::1");
-        assert_eq!(in_words(gid("10.0.0.1")), "::ffff:10.0.0.1");
+        assert_eq!(to_text(gid("10.0.0.1")), "::ffff:10.0.0.1");
     }
 }

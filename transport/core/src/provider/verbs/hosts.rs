@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! On which host this process and its peers are, for messages.
+//! Host names of this process and its peers, for messages.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ pub(super) struct HostNames {
 }
 
 impl HostNames {
-    /// None but the one that this process is on.
+    /// Only the host of this process.
     pub(super) fn new(here: String) -> Self {
         Self {
             here,
@@ -21,7 +21,7 @@ impl HostNames {
         }
     }
 
-    /// The one that this process is on.
+    /// The host of this process.
     pub(super) fn here(&self) -> &str {
         &self.here
     }
@@ -31,7 +31,7 @@ impl HostNames {
             return *number;
         }
         self.names.push(name.into());
-        // Number 0 is nobody's.
+        // Number 0 means no host.
         let number = u32::try_from(self.names.len()).unwrap_or(0);
         self.numbers.insert(name.into(), number);
         number

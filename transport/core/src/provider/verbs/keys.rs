@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory of this process that peers reach, and the keys to theirs.
+//! Exported memory of this process, and remote keys of peers.
 //!
-//! A key names memory on one rail of its owner. Those of the other rails are told to the peer in a packet of the stream, and
-//! only for large memory: what has no key on a rail does not go over it. They may be missing or old: a key of another time
-//! opens nothing, or the same bytes, since a device takes addresses of the owner's process only inside the region of the key.
+//! A key names memory on one rail of its owner. The keys for its other rails are sent to the peer in a packet of the
+//! stream, and only for large memory: without a key for a rail the memory does not go over it. Keys may be missing or
+//! outdated: an outdated key gives no access, or access to the same bytes, since a device accepts addresses of the
+//! owner's process only inside the region of the key.
 
 use std::collections::VecDeque;
 
@@ -15,9 +16,9 @@ use super::transfers::VerbsTransfers;
 use super::wire::{BEGINS, ENDS};
 use crate::{Head, Peer, RemoteKey};
 
-/// Registered memory: its region on each rail with which it is.
+/// The regions of registered memory, by rail.
 pub(super) type Regions = [Option<Region>; MOST_RAILS];
-/// Keys to one stretch of memory, by the rails of its owner; 0 where there is none.
+/// Remote keys of one range of memory, by the rails of its owner; 0 where there is none.
 pub(super) type Keys = [u32; MOST_RAILS];
 
 /// Remote keys that peers have sent for their other rails; the newest, up to a limit.
@@ -25,12 +26,12 @@ pub(super) type Keys = [u32; MOST_RAILS];
 pub(super) struct PeerKeys(VecDeque<(u32, RemoteKey, Keys)>);
 
 impl PeerKeys {
-    /// Bytes that it takes at most.
-    pub(super) const MOST_BYTES: usize = MOST_TOLD * size_of::<(u32, RemoteKey, Keys)>();
+    /// Most memory of it, in bytes.
+    pub(super) const MOST_BYTES: usize = MOST_KEPT_KEYS * size_of::<(u32, RemoteKey, Keys)>();
 
     fn put(&mut self, peer: u32, key: RemoteKey, keys: Keys) {
-        self.0.retain(|told| (told.0, told.1) != (peer, key));
-        if self.0.len() == MOST_TOLD {
+        self.0.retain(|entry| (entry.0, entry.1) != (peer, key));
+        if self.0.len() == MOST_KEPT_KEYS {
             self.0.pop_front();
         }
         self.0.push_back((peer, key, keys));
@@ -38,21 +39,21 @@ impl PeerKeys {
 
     fn of(&self, peer: u32, key: RemoteKey) -> Option<Keys> {
         let mut all = self.0.iter();
-        let found = all.find(|told| (told.0, told.1) == (peer, key));
+        let found = all.find(|entry| (entry.0, entry.1) == (peer, key));
         found.map(|(_, _, keys)| *keys)
     }
 
-    /// The keys to memory of a peer, of which one was handed over. `may_be_told`: there may be more.
-    pub(super) fn keys_to(&self, peer: u32, key: RemoteKey, may_be_told: bool) -> Keys {
-        let told = may_be_told.then(|| self.of(peer, key)).flatten();
-        let mut keys = told.unwrap_or_default();
+    /// The keys to a peer's memory, one of which is `key`. `may_have_more`: the peer may have sent the others.
+    pub(super) fn keys_to(&self, peer: u32, key: RemoteKey, may_have_more: bool) -> Keys {
+        let entry = may_have_more.then(|| self.of(peer, key)).flatten();
+        let mut keys = entry.unwrap_or_default();
         keys[usize::from(rail_of(key.check))] = low(key.check);
         keys
     }
 }
 
 impl VerbsTransfers {
-    /// Lets `peer` reach memory.
+    /// Gives `peer` access to memory.
     pub(super) fn export<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
@@ -69,12 +70,12 @@ impl VerbsTransfers {
                 Ok(regions) => regions,
                 // Memory that cannot be registered (there is a limit) is sent through buffers.
                 Err(error) => {
-                    streams.links.complain_of_registration(&error, bytes);
+                    streams.links.warn_of_registration(&error, bytes);
                     return RemoteKey::default();
                 }
             },
         };
-        let side = streams.links.sides.of(peer.0);
+        let side = streams.links.peers.of(peer.0);
         let (names, memory) = ((side.known_as, peer.0), (address, bytes));
         let main = side.main.rail;
         let Some(key) = self.registry.export(names, memory, regions, main) else {
@@ -83,14 +84,14 @@ impl VerbsTransfers {
         let several = regions.iter().flatten().count() > 1;
         if several
             && bytes >= streams.links.limits.striped_bytes
-            && !streams.links.sides.of(peer.0).others().is_empty()
+            && !streams.links.peers.of(peer.0).others().is_empty()
         {
-            self.tell_keys(streams, peer.0, key, &regions);
+            self.send_keys(streams, peer.0, key, &regions);
         }
         key
     }
 
-    /// Lets `peer` read memory whose bytes do not change meanwhile: a copy of them, if they are few.
+    /// Lets `peer` read memory whose contents do not change meanwhile; small memory is copied to a registered buffer.
     pub(super) fn offer<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
@@ -100,7 +101,7 @@ impl VerbsTransfers {
     ) -> RemoteKey {
         let is_copied = self.registry.is_copied(address, bytes);
         let is_small = is_copied && bytes < streams.links.limits.striped_bytes;
-        let side = streams.links.sides.of(peer.0);
+        let side = streams.links.peers.of(peer.0);
         let (names, memory) = ((side.known_as, peer.0), (address, bytes));
         let main = side.main.rail;
         let rails = &mut streams.links.rails;
@@ -111,7 +112,7 @@ impl VerbsTransfers {
         }
     }
 
-    /// Registers memory with the main rail to a peer; large memory with all that lead there.
+    /// Registers memory on the main rail to a peer; large memory on all rails to it.
     pub(super) fn register_for<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
@@ -120,7 +121,7 @@ impl VerbsTransfers {
         bytes: usize,
     ) -> Result<Regions, CallError> {
         let least = streams.links.limits.striped_bytes;
-        let side = streams.links.sides.of(peer);
+        let side = streams.links.peers.of(peer);
         let main = side.main.rail;
         let mut others = [false; MOST_RAILS];
         if bytes as u64 >= least {
@@ -131,15 +132,15 @@ impl VerbsTransfers {
         streams.links.rails.register(main, others, address, bytes)
     }
 
-    /// Tells a peer the keys of the other rails, if there is room for that.
-    fn tell_keys<P: VerbsPort>(
+    /// Sends a peer the keys for the other rails, if there is room.
+    fn send_keys<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
         peer: u32,
         key: RemoteKey,
         regions: &Regions,
     ) {
-        let side = streams.links.sides.of(peer);
+        let side = streams.links.peers.of(peer);
         if side.is_lost() {
             return;
         }
@@ -156,15 +157,15 @@ impl VerbsTransfers {
             let key = region.map_or(0, |region| region.remote_key);
             place.copy_from_slice(&key.to_le_bytes());
         }
-        // Where there is none the memory goes over one rail.
+        // Without room the memory goes over one rail.
         if streams.keep(peer, head, BEGINS | ENDS, &body).is_ok() {
             streams.flush(peer);
         }
     }
 
-    /// A peer has told keys.
+    /// Records keys that a peer has sent.
     #[cold]
-    pub(super) fn hear_keys<P: VerbsPort>(
+    pub(super) fn take_keys<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
         peer: u32,
@@ -176,7 +177,7 @@ impl VerbsTransfers {
             bytes,
             check,
         };
-        let side = streams.links.sides.of(peer);
+        let side = streams.links.peers.of(peer);
         let is_one_of_several = side.more.is_some();
         if !is_one_of_several || !is_sealed(key, peer, side.known_as) {
             streams.links.counts.refused.add(1);
@@ -184,18 +185,18 @@ impl VerbsTransfers {
         }
         let halves = |word: u64| [low(word), low(word >> 32)];
         let ([a, b], [c, d]) = (halves(a), halves(b));
-        self.told.put(peer, key, [a, b, c, d]);
+        self.peer_keys.put(peer, key, [a, b, c, d]);
     }
 
-    /// The end of [`export`](Self::export). What stays registered is open to the peer until it is freed; and what it is known
-    /// by is that of all messages in it, of which others may be under way.
+    /// Ends [`export`](Self::export). Memory that stays registered remains accessible to the peer until it is freed:
+    /// all messages in it share one key, and others may be in flight.
     pub(super) fn withdraw<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
         peer: Peer,
         key: RemoteKey,
     ) {
-        let known_as = streams.links.sides.of(peer.0).known_as;
+        let known_as = streams.links.peers.of(peer.0).known_as;
         if !is_sealed(key, known_as, peer.0) {
             return;
         }
@@ -208,13 +209,13 @@ impl VerbsTransfers {
             return;
         };
         let is_read =
-            self.recall(streams, peer.0, key.check) || streams.links.sides.of(peer.0).is_lost();
+            self.recall(streams, peer.0, key.check) || streams.links.peers.of(peer.0).is_lost();
         self.registry
             .give_back(bounce, is_read, &mut streams.links.rails);
     }
 }
 
-/// The region of rail `main`, or of another if there is none.
+/// The region on rail `main`, or on another rail if there is none.
 pub(super) fn first_of(regions: &Regions, main: u8) -> Option<(u8, Region)> {
     let region = regions[usize::from(main)].map(|region| (main, region));
     region.or_else(|| {
@@ -223,7 +224,8 @@ pub(super) fn first_of(regions: &Regions, main: u8) -> Option<(u8, Region)> {
     })
 }
 
-/// A key: the low half of its check is the device's, then comes the rail of the owner, the rest is a seal.
+/// A remote key: the low half of `check` is the device's `rkey`, followed by the owner's rail; the rest is a checksum,
+/// the seal.
 pub(super) fn sealed(
     address: u64,
     bytes: u64,
@@ -243,9 +245,9 @@ pub(super) fn sealed(
     }
 }
 
-/// Tells a key that was damaged, or made for another peer, before a device breaks its queue pair over it. It is no secret;
-/// what keeps others away from memory is the device's own check. The owner is named as the reader knows it, and the reader as the
-/// owner does: so both make the same of it.
+/// Detects a key that was damaged, or made for another peer, before a device breaks its queue pair over it. It is no
+/// secret: the device's own check protects the memory. Both ends compute it from the numbers by which they address each
+/// other.
 fn seal(key: RemoteKey, (owner, reader): (u32, u32)) -> u64 {
     let mut sum = 0x9e37_79b9_7f4a_7c15;
     let names = u64::from(owner) << 32 | u64::from(reader);
@@ -261,12 +263,12 @@ pub(super) fn is_sealed(key: RemoteKey, owner: u32, reader: u32) -> bool {
     key.check >> SEAL_SHIFT == seal(key, (owner, reader)) >> SEAL_SHIFT
 }
 
-/// What a check names, without its seal.
+/// A check without its seal.
 pub(super) fn name_of(check: u64) -> u64 {
     check & ((1 << SEAL_SHIFT) - 1)
 }
 
-/// The rail of its owner that a check is for.
+/// The owner's rail in a check.
 pub(super) fn rail_of(check: u64) -> u8 {
     #[allow(clippy::cast_possible_truncation, reason = "two bits")]
     let rail = (check >> RAIL_SHIFT) as u8 & 3;
@@ -280,9 +282,9 @@ pub(super) fn low(word: u64) -> u32 {
 
 const RAIL_SHIFT: u32 = 32;
 const SEAL_SHIFT: u32 = 34;
-/// Stretches of memory whose keys are remembered.
-const MOST_TOLD: usize = 256;
-/// Bytes of what tells keys.
+/// Number of memory ranges whose keys are kept.
+const MOST_KEPT_KEYS: usize = 256;
+/// Length of a packet with keys, in bytes.
 const KEYS_BYTES: usize = 16 + 4 * MOST_RAILS;
 
 #[cfg(test)]
@@ -304,16 +306,16 @@ mod tests {
 
     #[test]
     fn the_newest_keys_are_remembered() {
-        let mut told = PeerKeys::default();
+        let mut entry = PeerKeys::default();
         let key = |address| sealed(address, 8, 0, 1, (0, 1));
-        for address in 0..=MOST_TOLD as u64 {
-            told.put(7, key(address), [1, 2, 3, 4]);
+        for address in 0..=MOST_KEPT_KEYS as u64 {
+            entry.put(7, key(address), [1, 2, 3, 4]);
         }
-        assert_eq!(told.of(7, key(0)), None);
-        assert_eq!(told.of(7, key(1)), Some([1, 2, 3, 4]));
-        assert_eq!(told.of(8, key(1)), None, "another peer's");
-        told.put(7, key(1), [5; 4]);
-        let now = (told.of(7, key(1)), told.0.len());
-        assert_eq!(now, (Some([5; 4]), MOST_TOLD));
+        assert_eq!(entry.of(7, key(0)), None);
+        assert_eq!(entry.of(7, key(1)), Some([1, 2, 3, 4]));
+        assert_eq!(entry.of(8, key(1)), None, "another peer's");
+        entry.put(7, key(1), [5; 4]);
+        let now = (entry.of(7, key(1)), entry.0.len());
+        assert_eq!(now, (Some([5; 4]), MOST_KEPT_KEYS));
     }
 }

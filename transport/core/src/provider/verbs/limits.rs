@@ -1,74 +1,76 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What may be set: how much of everything, and what queue pairs are told.
+//! Settings: sizes of queues and pools, and attributes of queue pairs.
 
 use super::bounce::MOST_COPIED_BYTES;
 use super::port::Depths;
 use super::{MOST_OTHERS, MOST_POSTED};
 
-/// How much of everything.
+/// Sizes of queues and pools, and thresholds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NetLimits {
-    /// Reliable queue pairs.
+    /// Most reliable queue pairs.
     pub pairs: u32,
-    /// Packets to a peer before one is made for it.
+    /// Packets to a peer before a queue pair is made for it.
     pub datagrams_first: u32,
-    /// How long a peer may not answer after its queue pair broke.
+    /// Time without an answer, after its queue pair broke, until a peer is given up.
     pub silence_ns: u64,
-    /// Work requests that one reliable queue pair takes.
+    /// Send queue depth of one reliable queue pair.
     pub send_depth: u32,
-    /// Buffers in the queue that all reliable queue pairs receive from.
+    /// Depth of the shared receive queue.
     pub receive_depth: u32,
-    /// Datagrams under way.
+    /// Send queue depth of the datagram queue pair.
     pub datagram_depth: u32,
-    /// Buffers for datagrams.
+    /// Receive buffers for datagrams.
     pub datagram_receives: u32,
-    /// Bytes that travel inside a work request, if the device grants so many.
+    /// Largest inline body in bytes, if the device grants it.
     pub inline_bytes: u32,
-    /// So many packets at most go over a queue pair without asking for a completion, that one included.
+    /// Every this many packets on a queue pair one is signaled.
     pub signal_every: u32,
-    /// Reads and writes of so many bytes are shared among the rails; memory of as many is registered with all.
+    /// Smallest read or write that is striped over the rails, in bytes; memory of that size is registered on all.
     pub striped_bytes: u64,
-    /// Data of so many bytes at most are copied through memory that stays registered, where theirs is not; 64 KiB at most.
+    /// Largest message that is copied through a registered buffer if its memory is not registered, in bytes; at
+    /// most 64 KiB.
     pub copied_bytes: u64,
-    /// Bytes of one read or write of a device, at most.
+    /// Largest read or write work request, in bytes.
     pub part_bytes: u64,
-    /// What queue pairs are told.
+    /// Attributes of queue pairs.
     pub terms: NetTerms,
 }
 
-/// What queue pairs and addresses are told. The device may grant less of what is the most.
+/// Attributes of queue pairs and address handles. The device may grant less than a maximum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NetTerms {
-    /// Bytes of a packet, at most; what is no power of two counts as the one below.
+    /// Largest MTU in bytes; rounded down to a power of two.
     pub packet_bytes: u32,
-    /// Reads and atomics of one queue pair under way, at most.
+    /// Most reads and atomics in flight on one queue pair.
     pub reads: u8,
-    /// How long an answer may take before a packet is sent again, the first time; rounded up to what queue pairs can be told.
+    /// Acknowledgement timeout before the first retransmission; rounded up to a value that queue pairs support.
     pub answer_ms: u32,
-    /// How often it is sent again; at most 6, since 7 is for ever.
+    /// Retransmissions; at most 6, since 7 means infinitely many.
     pub retries: u8,
-    /// How often a packet is sent again for which the peer had no buffer; at most 6.
+    /// Retransmissions of a packet for which the peer had no buffer (RNR retries); at most 6.
     pub not_ready_retries: u8,
-    /// How long the peer is to wait before that, in microseconds: rounded up to what queue pairs can be told.
+    /// Delay that a receiver without buffers requests before a retransmission (RNR timer), in microseconds; rounded up
+    /// to a value that queue pairs support.
     pub not_ready_us: u32,
     /// Service level, from 0 to 15; on Ethernet its three low bits are the priority.
     pub service_level: u8,
-    /// Traffic class of packets on Ethernet: six bits of DSCP, two of congestion.
+    /// Traffic class on Ethernet: six bits of DSCP, two of ECN.
     pub traffic_class: u8,
-    /// Routers that a packet with a global address may pass.
+    /// Hop limit of packets with a global address.
     pub hops: u8,
-    /// The key of the partition; 0: whatever stands first in the port's table.
+    /// Partition key; 0: the first entry of the port's table.
     pub partition: u16,
-    /// Places of a port's table of GIDs that may be used.
+    /// Indices of the port's GID table that may be used.
     pub gids: GidPlaces,
 }
 
-/// Some places of tables of GIDs, from 0 to 255.
+/// A set of GID table indices, from 0 to 255.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GidPlaces([u64; 4]);
 
 impl NetLimits {
-    /// What holds where nothing is said.
+    /// The defaults.
     pub const DEFAULT: Self = Self {
         pairs: 128,
         datagrams_first: 16,
@@ -85,7 +87,7 @@ impl NetLimits {
         terms: NetTerms::DEFAULT,
     };
 
-    /// What a port should be opened with.
+    /// The queue depths to open a port with.
     pub(in crate::provider) fn depths(&self) -> Depths {
         #[allow(clippy::cast_possible_truncation, reason = "some hundreds")]
         let sends = (MOST_POSTED + MOST_OTHERS) as u32 + self.datagram_depth;
@@ -107,43 +109,45 @@ impl Default for NetLimits {
 }
 
 impl NetTerms {
-    /// What holds where nothing is said.
+    /// The defaults.
     pub const DEFAULT: Self = Self {
         packet_bytes: 4096,
         reads: 16,
         answer_ms: 67,
-        // Soft-RoCE takes seven for ever here too.
+        // Soft-RoCE treats seven as infinite here too.
         retries: 6,
-        // About 4 ms, 8 on some devices, then the queue pair breaks, and is joined again when the receiver polls. Seven
-        // would be for ever, and hide that nobody posts buffers.
+        // About 4 ms, 8 ms on some devices, then the queue pair breaks, and is connected again when the receiver polls.
+        // Seven would be infinite, and hide that no buffers are posted.
         not_ready_retries: 6,
-        // Devices double it in practice. Long ones would make all wait that are behind: a process that polls gives its
-        // buffers back in microseconds.
+        // Devices double it in practice. A long delay would hold up all packets behind: a process that polls returns
+        // its buffers within microseconds.
         not_ready_us: 640,
         service_level: 0,
-        // DSCP 26 and "can be told of congestion": what switches for RoCE are set up for.
+        // DSCP 26 and ECN-capable transport: the configuration of RoCE switches.
         traffic_class: 106,
-        // As many as packets of the Internet have when they start.
+        // The usual initial hop limit of Internet packets.
         hops: 64,
         partition: 0,
         gids: GidPlaces::ANY,
     };
 
-    /// The most bytes of a packet that queue pairs can be told.
+    /// Largest MTU to set up queue pairs with, in bytes.
     pub(super) fn most_packet_bytes(&self) -> u32 {
         1 << self.packet_bytes.clamp(256, 4096).ilog2()
     }
 
-    /// The time for an answer as queue pairs are told it: 4.096 µs × 2 to this power is no shorter. At most 27, so that
-    /// there may be more after a break.
-    pub(super) fn patience(&self) -> u8 {
+    /// The acknowledgement timeout as an exponent, as queue pairs take it: 4.096 µs × 2^n, rounded up. At most 27, so
+    /// that it can grow after a break.
+    pub(super) fn timeout_exp(&self) -> u8 {
         let us = u64::from(self.answer_ms) * 1000;
         let reaches = |power: &u8| 4096 << power >= us * 1000;
-        (1..MOST_PATIENCE).find(reaches).unwrap_or(MOST_PATIENCE)
+        (1..MOST_TIMEOUT_EXP)
+            .find(reaches)
+            .unwrap_or(MOST_TIMEOUT_EXP)
     }
 
-    /// The pause that a receiver without buffers asks for, in the encoding of IBTA vol. 1 section 9.7.5.2.8: 1 is 10 µs, 31 is
-    /// 491.52 ms, and 0 is 655.36 ms.
+    /// The delay that a receiver without buffers requests, in the encoding of IBTA vol. 1 section 9.7.5.2.8: 1 is 10
+    /// µs, 31 is 491.52 ms, and 0 is 655.36 ms.
     pub(super) fn not_ready_timer(&self) -> u8 {
         let reaches = |code: &u8| not_ready_us(*code) >= self.not_ready_us;
         (1..32).find(reaches).unwrap_or(0)
@@ -157,10 +161,10 @@ impl Default for NetTerms {
 }
 
 impl GidPlaces {
-    /// Any.
+    /// Any index.
     pub const ANY: Self = Self([0; 4]);
 
-    /// These; any, where there is none.
+    /// These indices; any, if there are none.
     #[must_use]
     pub fn of(places: impl Iterator<Item = u8>) -> Self {
         let mut bits = [0; 4];
@@ -170,24 +174,24 @@ impl GidPlaces {
         Self(bits)
     }
 
-    /// Whether a place may be used.
+    /// Whether an index may be used.
     pub(super) fn has(self, place: u32) -> bool {
         let word = self.0.get(place as usize / 64);
         self == Self::ANY || word.is_some_and(|word| word >> (place % 64) & 1 != 0)
     }
 }
 
-/// Microseconds of the codes from 1 to 31.
+/// Microseconds of the RNR timer codes from 1 to 31.
 fn not_ready_us(code: u8) -> u32 {
     match code {
         0..5 => 10 * u32::from(code),
-        // 60 and 80 µs, and twice as much with every second code.
+        // 60 and 80 µs, doubled with every second code.
         _ => (60 + 20 * u32::from(1 - code % 2)) << ((code - 5) / 2),
     }
 }
 
-/// 4.096 µs × 2 to this power are nine minutes; four more are what fits into five bits.
-const MOST_PATIENCE: u8 = 27;
+/// 4.096 µs × 2^27 is nine minutes; four more fit into five bits.
+const MOST_TIMEOUT_EXP: u8 = 27;
 
 #[cfg(test)]
 mod tests {
@@ -195,19 +199,19 @@ mod tests {
 
     #[test]
     fn times_are_rounded_up_to_what_queue_pairs_can_be_told() {
-        let patience = |answer_ms| {
+        let timeout_exp = |answer_ms| {
             let terms = NetTerms {
                 answer_ms,
                 ..NetTerms::DEFAULT
             };
-            terms.patience()
+            terms.timeout_exp()
         };
         // 1.05, 67.1, 134.2 ms and so on.
         assert_eq!(
-            [1, 2, 67, 68, 134, 135].map(patience),
+            [1, 2, 67, 68, 134, 135].map(timeout_exp),
             [8, 9, 14, 15, 15, 16]
         );
-        assert_eq!((patience(0), patience(u32::MAX)), (1, 27));
+        assert_eq!((timeout_exp(0), timeout_exp(u32::MAX)), (1, 27));
         let timer = |not_ready_us| {
             let terms = NetTerms {
                 not_ready_us,

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What carries packets to and from all peers: ports, ways for datagrams, reliable queue pairs. Nothing in here keeps or hands up a
-//! packet, and nothing knows a read, a write or exported memory: what those should know of is told as [`VerbsLinkEvent`]s, in the order in
-//! which it happened.
+//! The links to all peers: ports, address handles for datagrams, reliable queue pairs. Packets, reads, writes and
+//! exported memory belong to higher layers, which take [`VerbsLinkEvent`]s from here, in the order in which they
+//! occurred.
 //!
-//! | file | what its methods do |
+//! | file | methods |
 //! |------|---------------------|
-//! | `peers.rs` | find peers, open ways to them, take other rails, give peers up |
-//! | `pairs.rs` | make queue pairs, break them, and say what has to be said about that |
-//! | `probe.rs` | find out how long their packets may be |
-//! | `events.rs` | follow what happens to ports |
+//! | `peers.rs` | set peers' addresses, create address handles, change rails, give peers up |
+//! | `pairs.rs` | make and break queue pairs, with the notes that this takes |
+//! | `probe.rs` | path MTU discovery |
+//! | `events.rs` | asynchronous events of ports |
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -31,43 +31,44 @@ use crate::wait;
 /// The ports, and the queue pairs and address handles to all peers.
 #[derive(Debug)]
 pub(super) struct VerbsLinks<P: VerbsPort> {
-    /// The rank of this process in its job: what it calls itself. What a peer calls it is kept with that peer's [`VerbsPeer`].
+    /// The rank of this process in its job. The number by which a peer knows this process is in that peer's
+    /// [`VerbsPeer`].
     pub(super) me: u32,
     pub(super) limits: NetLimits,
     pub(super) rails: Rails<P>,
-    pub(super) sides: PeerTable,
+    pub(super) peers: PeerTable,
     pub(super) sends: SendPool,
     pub(super) pairs: ReliablePairs,
-    pub(super) strangers: UnresolvedPeers,
+    pub(super) unresolved: UnresolvedPeers,
     pub(super) hosts: HostNames,
-    pub(super) news: VerbsNotices,
+    pub(super) notices: VerbsNotices,
     pub(super) schedule: Schedule,
-    /// What reads and writes are to be told, oldest first.
-    pub(super) upshots: VecDeque<VerbsLinkEvent>,
+    /// Events not yet handled by `VerbsTransfers`, oldest first.
+    pub(super) link_events: VecDeque<VerbsLinkEvent>,
     pub(super) counts: Arc<NetCounts>,
 }
 
-/// An event of a stream or queue pair, for those who move data over it.
+/// An event of a link, for reads, writes and streams over it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum VerbsLinkEvent {
-    /// A part of a work is back from its queue pair.
+    /// A part of a work has ended on its queue pair.
     Part {
         work: u32,
         bytes: u32,
         status: WorkStatus,
     },
-    /// The links to a peer are others, or another is the main one.
+    /// The links to a peer have changed, or another one is the main link.
     Rebind { peer: u32 },
-    /// What waits for something to a peer may go on.
+    /// Waiting works and packets for a peer may be posted.
     GoOn { peer: u32 },
     /// A peer was given up.
     Lost { peer: u32 },
-    /// All ports are lost; `is_gone`: and their devices, which never tell the end of what they were doing.
+    /// All ports are lost; `is_gone`: their devices too, whose completions never come.
     AllLost { is_gone: bool },
 }
 
 impl<P: VerbsPort> VerbsLinks<P> {
-    /// Takes ports, for a job of `peers` processes.
+    /// Opens the links on these ports, for a job of `peers` processes.
     pub(super) fn open(
         me: u32,
         peers: u32,
@@ -82,7 +83,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         let Opened {
             rails,
             sends,
-            words,
+            warnings,
         } = open_all(ports.into_iter().map(counted), &limits)?;
         let key = rails[0].port.datagram_key();
         Ok(Self {
@@ -90,37 +91,37 @@ impl<P: VerbsPort> VerbsLinks<P> {
             limits,
             schedule: Schedule::new(rails.clock()),
             rails,
-            sides: PeerTable::new(me, peers, key),
+            peers: PeerTable::new(me, peers, key),
             sends,
             pairs: ReliablePairs::default(),
-            strangers: UnresolvedPeers::default(),
+            unresolved: UnresolvedPeers::default(),
             hosts: HostNames::new(wait::host_name()),
-            news: VerbsNotices::from(words),
-            upshots: VecDeque::new(),
+            notices: VerbsNotices::from(warnings),
+            link_events: VecDeque::new(),
             counts,
         })
     }
 
-    /// The port that serves a peer first.
+    /// The port of the main link to a peer.
     pub(super) fn port_to(&self, peer: u32) -> &P {
-        let side = self.sides.find(peer);
+        let side = self.peers.find(peer);
         let rail = side.map_or(0, |side| side.main.rail);
         &self.rails[usize::from(rail)].port
     }
 
-    /// Something may go on for a peer.
-    pub(super) fn may_go_on(&mut self, peer: u32) {
-        self.upshots.push_back(VerbsLinkEvent::GoOn { peer });
+    /// Queues [`VerbsLinkEvent::GoOn`].
+    pub(super) fn queue_go_on(&mut self, peer: u32) {
+        self.link_events.push_back(VerbsLinkEvent::GoOn { peer });
     }
 
-    /// Whether it is still to be told that the links to a peer are others.
+    /// Whether a [`VerbsLinkEvent::Rebind`] of the peer is queued.
     pub(super) fn is_to_rebind(&self, peer: u32) -> bool {
-        self.upshots.contains(&VerbsLinkEvent::Rebind { peer })
+        self.link_events.contains(&VerbsLinkEvent::Rebind { peer })
     }
 
-    /// A part of a work is back.
+    /// Queues [`VerbsLinkEvent::Part`].
     pub(super) fn part_is_back(&mut self, work: u32, bytes: u32, status: WorkStatus) {
-        self.upshots.push_back(VerbsLinkEvent::Part {
+        self.link_events.push_back(VerbsLinkEvent::Part {
             work,
             bytes,
             status,
@@ -128,40 +129,40 @@ impl<P: VerbsPort> VerbsLinks<P> {
     }
 
     #[cold]
-    pub(super) fn complain_of_registration(&mut self, error: &CallError, bytes: u64) {
+    pub(super) fn warn_of_registration(&mut self, error: &CallError, bytes: u64) {
         let facts = self.rails[0].port.facts();
-        self.news.complain_of_registration(error, facts, bytes);
+        self.notices.warn_of_registration(error, facts, bytes);
     }
 
-    /// What is there from the beginning, with so many rails, in bytes.
+    /// Memory with `rails` rails before any peer, in bytes.
     fn fixed_bytes(&self, rails: usize) -> usize {
         let queues = 2 * COMPLETION_BYTES * self.limits.depths().completions as usize;
-        self.sides.fixed_bytes() + rails * (size_of::<Rail<P>>() + queues)
+        self.peers.fixed_bytes() + rails * (size_of::<Rail<P>>() + queues)
     }
 
-    /// Memory that it takes now, in bytes.
+    /// Memory in use now, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.fixed_bytes(self.rails.len())
-            + self.sides.bytes()
-            + self.strangers.bytes()
+            + self.peers.bytes()
+            + self.unresolved.bytes()
             + self.pairs.bytes(&self.limits)
             + self.sends.bytes()
             + self.rails.received_bytes()
     }
 
-    /// The most with so many rails.
+    /// Most memory with `rails` rails, in bytes.
     pub(super) fn most_bytes_on(&self, rails: usize) -> usize {
         self.fixed_bytes(rails)
-            + self.sides.len() * VerbsPeer::most_bytes(rails)
+            + self.peers.len() * VerbsPeer::most_bytes(rails)
             + self.limits.pairs as usize * ReliablePair::most_bytes(&self.limits)
             + self.sends.most_bytes()
             + self.rails.received_most_bytes(rails)
     }
 
-    /// Takes ways and slots back from the ports.
+    /// Returns address handles and send slots to the ports.
     pub(super) fn close(&mut self) {
         for rail in 0..self.rails.len() {
-            self.sides.forget_ways(rail, &mut self.rails);
+            self.peers.drop_handles(rail, &mut self.rails);
         }
         self.sends.retire(&mut self.rails);
     }

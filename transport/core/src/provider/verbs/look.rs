@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What `list` finds, for people.
+//! The report of `rmpi-info` on this host's devices, ports, GIDs and lockable memory.
 
 use std::net::IpAddr;
 
@@ -9,7 +9,7 @@ use super::address::LinkLayer;
 use super::bounce::Bounces;
 use super::choose::{fit, is_allowed, rails};
 use super::device::{DiscoveredDevice, DiscoveredPort, list};
-use super::error_text::{of_registration, remedy_of, state_in_words};
+use super::error_text::{of_registration, remedy_of, state_text};
 use super::fetch::POOR_READS;
 use super::gid::{self, HostInterface, HostRoute};
 use super::pair::ReliablePair;
@@ -19,7 +19,7 @@ use super::settings::NetworkSettings;
 use super::{COMPLETION_BYTES, NetLimits};
 use crate::net_info::{DeviceReport, Egress, Gid, LockedMemoryReport, NetReport, PortReport};
 
-/// Looks at this host.
+/// Reports on this host, and on the route to `peer`.
 pub(crate) fn look(network: &NetworkSettings, peer: Option<IpAddr>) -> NetReport {
     let (devices, limits) = (&*network.devices, &network.limits);
     let route = peer.map(gid::route_to);
@@ -34,7 +34,7 @@ pub(crate) fn look(network: &NetworkSettings, peer: Option<IpAddr>) -> NetReport
         ports: match &device.ports {
             Ok(ports) => Ok(ports
                 .iter()
-                .map(|port| told(port, devices, known))
+                .map(|port| port_report(port, devices, known))
                 .collect()),
             Err(error) => Err(error.to_string()),
         },
@@ -45,15 +45,15 @@ pub(crate) fn look(network: &NetworkSettings, peer: Option<IpAddr>) -> NetReport
         rails: u32::try_from(rails).unwrap_or(0),
         rendezvous: network.rendezvous,
         devices: found.map(|found| found.iter().map(device).collect()),
-        egress: route.map(|route| match route {
-            Ok(route) => way(route, &interfaces),
+        way: route.map(|route| match route {
+            Ok(route) => egress(route, &interfaces),
             Err(error) => Egress::Unknown(error.to_string()),
         }),
         memory: memory(LockedMemory::now(), rails.max(1), limits),
     }
 }
 
-/// Why a process cannot begin to use a port, in words.
+/// Error message for a port that cannot be opened.
 pub(super) fn cannot_open(error: &CallError, facts: &PortAttr) -> String {
     let (first, _) = registered_bytes(&NetLimits::default(), 1);
     let first = u64::try_from(first).unwrap_or(0);
@@ -63,14 +63,14 @@ pub(super) fn cannot_open(error: &CallError, facts: &PortAttr) -> String {
     }
 }
 
-fn told(port: &DiscoveredPort, devices: &str, route: HostRoute) -> PortReport {
+fn port_report(port: &DiscoveredPort, devices: &str, route: HostRoute) -> PortReport {
     let best = port.gids.best();
-    let gid = |(at, judged): (usize, &gid::GidCandidate)| Gid {
-        index: judged.entry.index,
-        text: gid::in_words(judged.entry.gid),
-        kind: judged.entry.kind.to_string(),
-        interface: judged.interface.clone(),
-        is_chosen: best == Some(judged),
+    let gid = |(at, candidate): (usize, &gid::GidCandidate)| Gid {
+        index: candidate.entry.index,
+        text: gid::to_text(candidate.entry.gid),
+        kind: candidate.entry.kind.to_string(),
+        interface: candidate.interface.clone(),
+        is_chosen: best == Some(candidate),
         why: port.gids.why(at),
     };
     let is_asked = port.link == Some(LinkLayer::Ethernet) && matches!(route, HostRoute::Through(_));
@@ -81,7 +81,7 @@ fn told(port: &DiscoveredPort, devices: &str, route: HostRoute) -> PortReport {
             Some(LinkLayer::Infiniband) => "InfiniBand",
             None => "neither InfiniBand nor Ethernet",
         },
-        state: state_in_words(port.state),
+        state: state_text(port.state),
         lid: (port.link == Some(LinkLayer::Infiniband)).then_some(port.lid),
         packet_bytes: port.packet_bytes,
         rate_mbps: port.rate_mbps,
@@ -89,11 +89,11 @@ fn told(port: &DiscoveredPort, devices: &str, route: HostRoute) -> PortReport {
         gids: port.gids.all.iter().enumerate().map(gid).collect(),
         unfit: port.unfit.map(|why| why.to_string()),
         is_allowed: is_allowed(port, devices),
-        leads_there: is_asked.then(|| best.is_some_and(gid::GidCandidate::is_on_the_way)),
+        leads_there: is_asked.then(|| best.is_some_and(gid::GidCandidate::is_on_route)),
     }
 }
 
-fn way(route: HostRoute, interfaces: &[HostInterface]) -> Egress {
+fn egress(route: HostRoute, interfaces: &[HostInterface]) -> Egress {
     let name = |index| interfaces.iter().find(|one| one.index == index);
     match route {
         HostRoute::Here => Egress::Here,
@@ -116,9 +116,9 @@ fn memory(locked: LockedMemory, rails: usize, limits: &NetLimits) -> LockedMemor
     }
 }
 
-/// Bytes that a process registers when it begins to send over the network, and at most, without what large messages take while
-/// they are under way. With the queues, as far as they are known before a device makes them; on so many rails, each of which
-/// registers the slots for sends, too; with the bounce buffers of a job that is not very large.
+/// Bytes that a process registers at its first send over the network, and at most, without large messages in flight.
+/// Includes the queues, as far as they are known before a device makes them; for `rails` rails, each of which registers
+/// the send slots too; with the bounce buffers of a job that is not very large.
 fn registered_bytes(limits: &NetLimits, rails: usize) -> (usize, usize) {
     let receives = RecvPool::new(0, limits.terms.most_packet_bytes(), limits);
     let sends = SendPool::new();
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn a_port_that_serves_is_used_if_it_is_allowed() {
-        let found = told(&port(7, HostRoute::Anywhere), "", HostRoute::Anywhere);
+        let found = port_report(&port(7, HostRoute::Anywhere), "", HostRoute::Anywhere);
         assert_eq!(
             (&*found.name, found.link, found.state, found.lid),
             ("rxe0:1", "RoCE", "active", None)
@@ -194,7 +194,7 @@ mod tests {
             reads: 1,
             ..port(7, HostRoute::Anywhere)
         };
-        assert!(told(&poor, "", HostRoute::Anywhere).reads_poorly);
+        assert!(port_report(&poor, "", HostRoute::Anywhere).reads_poorly);
         let [gid] = &found.gids[..] else { panic!() };
         assert!(gid.is_chosen && gid.why.starts_with("chosen: "), "{gid:?}");
         assert_eq!(
@@ -202,7 +202,7 @@ mod tests {
             ("::ffff:10.0.0.1", "RoCE v2", Some("veth0"))
         );
         let allowed =
-            |list| told(&port(7, HostRoute::Anywhere), list, HostRoute::Anywhere).is_used();
+            |list| port_report(&port(7, HostRoute::Anywhere), list, HostRoute::Anywhere).is_used();
         assert!(allowed("mlx5_0, rxe0:1") && !allowed("rxe0:2") && !allowed("mlx5_0"));
     }
 
@@ -212,7 +212,7 @@ mod tests {
             unfit: Some(Unfit::Down(1)),
             ..port(7, HostRoute::Anywhere)
         };
-        let down = told(&down, "", HostRoute::Anywhere);
+        let down = port_report(&down, "", HostRoute::Anywhere);
         assert!(!down.is_used());
         assert!(down.unfit.unwrap().contains("the port is down"));
     }
@@ -220,12 +220,12 @@ mod tests {
     #[test]
     fn the_way_to_a_peer_is_that_of_one_port_and_not_of_another() {
         let route = HostRoute::Through(8);
-        let leads = |index| told(&port(index, route), "", route).leads_there;
+        let leads = |index| port_report(&port(index, route), "", route).leads_there;
         assert_eq!((leads(7), leads(8)), (Some(false), Some(true)));
         let interfaces = [interface(7, "veth0", 1), interface(8, "veth1", 2)];
-        assert_eq!(way(route, &interfaces), Egress::Through("veth1".into()));
+        assert_eq!(egress(route, &interfaces), Egress::Through("veth1".into()));
         assert_eq!(
-            way(HostRoute::Through(9), &interfaces),
+            egress(HostRoute::Through(9), &interfaces),
             Egress::Through("interface 9".into())
         );
     }
@@ -271,18 +271,18 @@ mod tests {
             reads: 16,
             atomics: true,
             depth: 64,
-            reads_lie: false,
+            has_unreliable_reads: false,
         };
         let failed = |call| CallError {
             call,
             errno: libc::ENOMEM,
         };
-        let words = cannot_open(&failed("ibv_reg_mr"), &facts);
+        let message = cannot_open(&failed("ibv_reg_mr"), &facts);
         let (first, _) = registered_bytes(&NetLimits::default(), 1);
-        assert!(words.contains(&format!("mlx5_0:1 cannot register {first} bytes")));
-        assert!(words.contains("ulimit -l"), "{words}");
-        let words = cannot_open(&failed("mmap"), &facts);
-        assert!(words.starts_with("mmap failed: "), "{words}");
+        assert!(message.contains(&format!("mlx5_0:1 cannot register {first} bytes")));
+        assert!(message.contains("ulimit -l"), "{message}");
+        let message = cannot_open(&failed("mmap"), &facts);
+        assert!(message.starts_with("mmap failed: "), "{message}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the user should know, kept until somebody asks: complaints in words, and ports that have gone down or come back. Both
-//! are bounded, since nobody may ever ask. No state of the network is in here.
+//! Notices for the user, kept until they are taken: warnings as text, and ports that went down or came back. Both
+//! queues are bounded, since they may never be read.
 
 use std::collections::VecDeque;
 
@@ -10,50 +10,45 @@ use super::PortChange;
 use super::error_text;
 use super::port::{CallError, PortAttr};
 
-/// Messages for the user and changes of ports, oldest first, until they are asked for.
+/// Warnings and port changes, oldest first, until they are taken.
 #[derive(Debug, Default)]
 pub(super) struct VerbsNotices {
-    complaints: VecDeque<String>,
+    warnings: VecDeque<String>,
     changes: VecDeque<PortChange>,
-    told_of_registration: bool,
-    told_of_way: bool,
-    /// What others of the job find too.
+    has_reported_registration: bool,
+    has_reported_path: bool,
+    /// A message that other processes of the job report too.
     remark: Option<String>,
 }
 
 impl VerbsNotices {
     #[inline(always)]
     pub(super) fn is_empty(&self) -> bool {
-        self.complaints.is_empty() && self.changes.is_empty() && self.remark.is_none()
+        self.warnings.is_empty() && self.changes.is_empty() && self.remark.is_none()
     }
 
-    /// Keeps words for the user; there is an end to what anybody wants to read.
-    pub(super) fn complain(&mut self, words: String) {
-        if self.complaints.len() < MOST_COMPLAINTS {
-            self.complaints.push_back(words);
+    /// Queues a warning; drops it when the queue is full.
+    pub(super) fn warn(&mut self, message: String) {
+        if self.warnings.len() < MOST_WARNINGS {
+            self.warnings.push_back(message);
         }
     }
 
-    /// Memory could not be registered. Large messages are slow then: told once.
+    /// Queues a warning that memory could not be registered, which makes large messages slow; once per process.
     #[cold]
-    pub(super) fn complain_of_registration(
-        &mut self,
-        error: &CallError,
-        facts: &PortAttr,
-        bytes: u64,
-    ) {
-        if std::mem::replace(&mut self.told_of_registration, true) {
+    pub(super) fn warn_of_registration(&mut self, error: &CallError, facts: &PortAttr, bytes: u64) {
+        if std::mem::replace(&mut self.has_reported_registration, true) {
             return;
         }
-        let words = error_text::of_registration(error, facts, bytes, LockedMemory::now());
-        self.complain(format!("{words}; such messages go through buffers"));
+        let message = error_text::of_registration(error, facts, bytes, LockedMemory::now());
+        self.warn(format!("{message}; such messages go through buffers"));
     }
 
-    /// A way carries less than the ports at its ends. Large messages are slower then: told once, since others are most likely so for the
-    /// same reason.
-    pub(super) fn remark_on_way(&mut self, words: String) {
-        if !std::mem::replace(&mut self.told_of_way, true) {
-            self.remark = Some(words);
+    /// Keeps the remark that the path MTU is below the ports', which makes large messages slower; once, since other
+    /// paths most likely share the cause.
+    pub(super) fn remark_on_path(&mut self, message: String) {
+        if !std::mem::replace(&mut self.has_reported_path, true) {
+            self.remark = Some(message);
         }
     }
 
@@ -62,10 +57,10 @@ impl VerbsNotices {
     }
 
     pub(super) fn next_complaint(&mut self) -> Option<String> {
-        self.complaints.pop_front()
+        self.warnings.pop_front()
     }
 
-    /// Keeps that a port has gone down or come back.
+    /// Queues a port change.
     pub(super) fn note_change(&mut self, change: PortChange) {
         if self.changes.len() == MOST_CHANGES {
             self.changes.pop_front();
@@ -79,17 +74,17 @@ impl VerbsNotices {
 }
 
 impl From<Vec<String>> for VerbsNotices {
-    /// What is to be told from the beginning.
-    fn from(complaints: Vec<String>) -> Self {
+    /// With warnings from the opening of the ports.
+    fn from(warnings: Vec<String>) -> Self {
         Self {
-            complaints: complaints.into(),
+            warnings: warnings.into(),
             ..Self::default()
         }
     }
 }
 
-const MOST_COMPLAINTS: usize = 16;
-/// Of more that nobody has asked for the oldest are forgotten.
+const MOST_WARNINGS: usize = 16;
+/// When full, the oldest change is dropped.
 const MOST_CHANGES: usize = 64;
 
 #[cfg(test)]
@@ -107,35 +102,35 @@ mod tests {
 
     #[test]
     fn the_oldest_complaints_are_kept() {
-        let mut news = VerbsNotices::from(vec!["0".to_owned()]);
-        for number in 1..=MOST_COMPLAINTS {
-            news.complain(number.to_string());
+        let mut notices = VerbsNotices::from(vec!["0".to_owned()]);
+        for number in 1..=MOST_WARNINGS {
+            notices.warn(number.to_string());
         }
-        let mut told = Vec::new();
-        told.extend(std::iter::from_fn(|| news.next_complaint()));
-        assert_eq!(told.len(), MOST_COMPLAINTS);
-        assert_eq!((&*told[0], &*told[MOST_COMPLAINTS - 1]), ("0", "15"));
-        assert!(news.is_empty());
+        let mut texts = Vec::new();
+        texts.extend(std::iter::from_fn(|| notices.next_complaint()));
+        assert_eq!(texts.len(), MOST_WARNINGS);
+        assert_eq!((&*texts[0], &*texts[MOST_WARNINGS - 1]), ("0", "15"));
+        assert!(notices.is_empty());
     }
 
     #[test]
     fn a_narrow_way_is_told_once() {
-        let mut news = VerbsNotices::default();
-        news.remark_on_way("one".to_owned());
-        assert!(!news.is_empty());
-        assert_eq!(news.next_remark().as_deref(), Some("one"));
-        news.remark_on_way("another".to_owned());
-        assert!(news.is_empty() && news.next_remark().is_none());
+        let mut notices = VerbsNotices::default();
+        notices.remark_on_path("one".to_owned());
+        assert!(!notices.is_empty());
+        assert_eq!(notices.next_remark().as_deref(), Some("one"));
+        notices.remark_on_path("another".to_owned());
+        assert!(notices.is_empty() && notices.next_remark().is_none());
     }
 
     #[test]
     fn the_newest_changes_are_kept() {
-        let mut news = VerbsNotices::default();
+        let mut notices = VerbsNotices::default();
         for number in 0..=64 {
-            news.note_change(change(number));
+            notices.note_change(change(number));
         }
-        assert!(!news.is_empty());
-        let told = std::iter::from_fn(|| news.next_change());
-        assert!(told.map(|change| change.serving).eq(1..=64));
+        assert!(!notices.is_empty());
+        let texts = std::iter::from_fn(|| notices.next_change());
+        assert!(texts.map(|change| change.serving).eq(1..=64));
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory that stays registered: what is in it moves without a registration for each message. To our own, which the program
-//! has from here, peers reach for as long as it is there. Of the program's, peers reach what is exposed, once for all of them; from the
-//! rest there are only writes.
+//! Memory that stays registered, so that messages in it need no registration each. Peers may access our own memory
+//! (allocated here for the program) as long as it exists. Of the program's memory, peers may access exposed ranges,
+//! registered once for all peers; other registered ranges are only written from.
 
 use std::ptr::NonNull;
 
@@ -12,22 +12,22 @@ use super::rails::Rails;
 use super::slab::Slab;
 use crate::LocalKey;
 
-/// All of it: our own, by address, and the program's.
+/// Our own memory, by address, and the program's.
 #[derive(Debug)]
 pub(super) struct Owned {
     ours: Vec<Ours>,
     kept: Slab<RegisteredRange>,
-    /// Those of them that peers reach.
+    /// Keys of those that peers may access.
     exposed: Vec<u32>,
 }
 
-/// A stretch of our own.
+/// A range of our own memory.
 #[derive(Debug)]
 struct Ours {
     base: u64,
     bytes: u64,
     regions: Regions,
-    /// The mapping, where it is this provider's.
+    /// The mapping, if this provider made it.
     mapping: Option<SharedMapping>,
 }
 
@@ -48,7 +48,7 @@ impl Owned {
         }
     }
 
-    /// Registers memory, which stays so until it is freed. `mapping`: it is this provider's.
+    /// Registers memory until it is freed. `mapping`: this provider made it.
     pub(super) fn own<P: VerbsPort>(
         &mut self,
         place: NonNull<u8>,
@@ -81,7 +81,7 @@ impl Owned {
         Ok(())
     }
 
-    /// Forgets memory that is about to be freed. `true`: it was this provider's, and is freed.
+    /// Deregisters memory that is about to be freed. `true`: it was this provider's, and is freed.
     pub(super) fn disown<P: VerbsPort>(
         &mut self,
         place: NonNull<u8>,
@@ -95,13 +95,14 @@ impl Owned {
         ours.mapping.is_some()
     }
 
-    /// The regions that all of this memory is in, of our own or exposed.
+    /// The regions that contain all of this memory, of our own or exposed.
     pub(super) fn regions(&self, address: u64, bytes: u64) -> Option<Regions> {
         let ours = self.regions_of_ours(address, bytes);
         ours.or_else(|| self.regions_of_exposed(address, bytes).next())
     }
 
-    /// The same of those which have this key on this rail: memory may be exposed more than once.
+    /// The regions that contain all of this memory and have this key on this rail: memory may be exposed more than
+    /// once.
     pub(super) fn regions_with_key(
         &self,
         (rail, key): (u8, u32),
@@ -128,8 +129,8 @@ impl Owned {
         all.filter_map(move |key| self.kept_regions(Some(key), address, bytes))
     }
 
-    /// Registers memory of the program's with all rails, so that any peer may be told a key of any part of it. `None`: it is known
-    /// already, or cannot be registered; then each export tries that.
+    /// Registers memory of the program on all rails, so that any peer can be given a key to any part of it. `None`: it
+    /// is registered already, or cannot be; then each export registers its part.
     pub(super) fn expose<P: VerbsPort>(
         &mut self,
         base: u64,
@@ -150,8 +151,8 @@ impl Owned {
         Some(key)
     }
 
-    /// Registers memory of the program's for many writes from there. `None`: it is known already, or cannot be registered; then
-    /// each write tries to register what it moves.
+    /// Registers memory of the program for many writes from it. `None`: it is registered already, or cannot be; then
+    /// each write registers its part.
     pub(super) fn keep<P: VerbsPort>(
         &mut self,
         base: u64,
@@ -180,7 +181,7 @@ impl Owned {
         is_known.then(|| LocalKey(self.kept.insert(kept)))
     }
 
-    /// Forgets it.
+    /// Deregisters a range.
     pub(super) fn keep_no_more<P: VerbsPort>(&mut self, key: LocalKey, rails: &mut Rails<P>) {
         self.exposed.retain(|number| *number != key.0);
         if let Some(kept) = self.kept.remove(key.0) {
@@ -188,7 +189,7 @@ impl Owned {
         }
     }
 
-    /// The regions that memory is in which is known by a key.
+    /// The regions of the range with this key, if it contains all of this memory.
     pub(super) fn kept_regions(
         &self,
         key: Option<LocalKey>,
@@ -200,14 +201,14 @@ impl Owned {
         (end <= kept.bytes).then_some(kept.regions)
     }
 
-    /// Forgets all of it.
+    /// Deregisters everything.
     pub(super) fn retire<P: VerbsPort>(&mut self, rails: &mut Rails<P>) {
         for number in self.kept.numbers() {
             self.keep_no_more(LocalKey(number), rails);
         }
         for ours in std::mem::take(&mut self.ours) {
             rails.deregister(ours.regions);
-            // What the program still holds stays mapped.
+            // Memory that the program still holds stays mapped.
             std::mem::forget(ours.mapping);
         }
     }

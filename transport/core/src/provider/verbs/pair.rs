@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A reliable queue pair of this process, and all that there are: they are made, connected, broken, and taken apart here. When
-//! one is worth having, and what is said to the peer about it, is decided in `pairs.rs`.
+//! Reliable queue pairs (RC) of this process: created, connected, broken and destroyed here. `pairs.rs` decides when a
+//! peer gets one, and exchanges the notes with the peer.
 
 use std::collections::HashMap;
 use std::mem;
@@ -8,36 +8,36 @@ use std::mem;
 use session::{AckStall, CarrierNumbers, CarrierState, RecentFailures, Slot};
 
 use super::address::PortAddress;
-use super::ledger::{PostedRequest, SendLedger};
 use super::lost_completions::CompletionWatch;
 use super::peer_table::PeerTable;
 use super::pools::{SendPool, is_datagram};
 use super::port::{
-    CallError, Done, QueuePairHandle, RemotePair, VerbsPort, WorkBody, WorkOpcode, WorkRequest,
-    WorkStatus,
+    CallError, PortCompletion, QueuePairHandle, RemotePair, VerbsPort, WorkBody, WorkOpcode,
+    WorkRequest, WorkStatus,
 };
-use super::rail::{Rail, RailPeer, rail_of};
+use super::posted::{PostedRequest, PostedRequests};
+use super::rail::{PeerPath, Rail, rail_of};
 use super::rails::Rails;
 use super::wire::{NOTE_BYTES, NUMBER_MASK, PairEnd};
 use super::{NetLimits, name};
 use crate::provider::counters::NetCounts;
 
-/// A reliable queue pair. More than twenty fields: the numbers by which a post and a completion decide, side by side.
+/// A reliable queue pair. It has more than twenty fields: those that a post and a completion read lie side by side.
 #[derive(Debug)]
 pub(super) struct ReliablePair {
-    pub(super) line: RailPeer,
-    /// Its number as a carrier, of all that this process ever made.
+    pub(super) path: PeerPath,
+    /// Serial number of this carrier among all that this process ever made.
     pub(super) made: u32,
     pub(super) end: QueuePairHandle,
-    /// Number of the first packet of the network's that it sends.
+    /// First packet sequence number that it sends.
     pub(super) first: u32,
-    pub(super) ledger: SendLedger,
-    /// Poll in which it was used last.
+    pub(super) requests: PostedRequests,
+    /// Number of the poll in which it was used last.
     pub(super) used_at: u64,
-    /// Whether the peer says what has arrived over it ([`AckStall`]).
-    unsaid: AckStall,
-    /// What it was told to wait for an answer: 4.096 µs × 2 to that power.
-    patience: u8,
+    /// Detects that the peer stops acknowledging packets sent over it ([`AckStall`]).
+    ack_stall: AckStall,
+    /// The acknowledgement timeout it was connected with (`ibv_qp_attr.timeout`): 4.096 µs × 2^timeout.
+    timeout_exp: u8,
     watch: CompletionWatch,
     life: PairHealth,
 }
@@ -45,28 +45,29 @@ pub(super) struct ReliablePair {
 /// Recent failures of the queue pairs of a link.
 #[derive(Clone, Copy, Debug, Default)]
 struct LinkFailures {
-    /// Breaks since nobody answered: the next queue pair waits longer.
+    /// Breaks after the retries were exhausted: the next queue pair gets a longer timeout.
     unanswered: RecentFailures,
-    /// Breaks since the peer had no buffer.
+    /// Breaks because the peer had no receive buffer.
     not_ready: RecentFailures,
 }
 
-/// Whether a queue pair can be used.
+/// Health of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PairHealth {
     Whole,
-    /// It broke; work requests come back. `marked`: one was posted that tells of the last.
+    /// It broke; its work requests are being flushed. `marked`: a signaled one was posted behind the last, so that its
+    /// completion ends the unsignaled ones.
     Broken {
         marked: bool,
     },
-    /// All have come back; polls that found nothing since.
+    /// All work requests have come back; counts polls without a completion since then.
     Silent {
         polls: u8,
     },
 }
 
 impl ReliablePair {
-    /// What one takes, with the queue that the device's library keeps for it.
+    /// Memory of one, in bytes, with the send queue that the device's library allocates.
     pub(super) fn most_bytes(limits: &NetLimits) -> usize {
         let entry = size_of::<PostedRequest>() + QUEUE_ENTRY_BYTES;
         size_of::<Self>() + limits.send_depth as usize * entry
@@ -76,12 +77,12 @@ impl ReliablePair {
         self.life == PairHealth::Whole
     }
 
-    /// The oldest of what was posted, if its end is to be told.
-    pub(super) fn awaited(&self) -> Option<(RailPeer, PostedRequest)> {
-        Some((self.line, self.ledger.awaited()?))
+    /// The oldest posted request that is signaled.
+    pub(super) fn awaited(&self) -> Option<(PeerPath, PostedRequest)> {
+        Some((self.path, self.requests.awaited()?))
     }
 
-    /// What the peer is told to join its end to.
+    /// The end that is sent to the peer, to connect to.
     pub(super) fn as_end(&self, packet_bytes: u32) -> PairEnd {
         PairEnd {
             number: self.end.number,
@@ -90,8 +91,8 @@ impl ReliablePair {
         }
     }
 
-    /// Posts something whose end only matters for what was posted before. `index`: the place of this queue pair. `read`: the
-    /// slot that the device reads meanwhile. `false`: there is no room.
+    /// Posts a request whose completion matters only for the requests before it. `index`: index of this queue pair.
+    /// `read`: the slot that the device reads meanwhile. `false`: the send queue is full.
     pub(super) fn post_mark<P: VerbsPort>(
         &mut self,
         index: u32,
@@ -100,7 +101,7 @@ impl ReliablePair {
         read: Option<Slot>,
     ) -> bool {
         let request = WorkRequest {
-            work: name(index, self.ledger.next()),
+            work: name(index, self.requests.next()),
             operation,
             body,
             signaled: true,
@@ -108,21 +109,21 @@ impl ReliablePair {
         if rail.port.post(self.end, &[request]) != 1 {
             return false;
         }
-        self.ledger.push(PostedRequest::Mark { read }, true);
+        self.requests.push(PostedRequest::Mark { read }, true);
         rail.posted += 1;
         true
     }
 
-    /// Whether a queue pair that is broken may be taken apart (P1); asks its device how far it is.
+    /// Whether a broken queue pair may be destroyed (P1). Advances its state by one poll.
     fn has_gone<P: VerbsPort>(&mut self, index: u32, rail: &mut Rail<P>) -> bool {
         match self.life {
-            PairHealth::Broken { marked: false } if self.ledger.unsignaled() != 0 => {
+            PairHealth::Broken { marked: false } if self.requests.unsignaled() != 0 => {
                 let nothing = (WorkOpcode::Send, WorkBody::Inline(&[]));
                 if self.post_mark(index, rail, nothing, None) {
                     self.life = PairHealth::Broken { marked: true };
                 }
             }
-            PairHealth::Broken { .. } if self.ledger.is_empty() => {
+            PairHealth::Broken { .. } if self.requests.is_empty() => {
                 self.life = PairHealth::Silent { polls: 0 };
             }
             PairHealth::Whole | PairHealth::Broken { .. } => {}
@@ -140,8 +141,8 @@ impl ReliablePair {
 pub(super) struct ReliablePairs {
     all: Vec<Option<ReliablePair>>,
     numbers: CarrierNumbers,
-    /// Links whose queue pairs break for the same reason again and again.
-    troubles: HashMap<RailPeer, LinkFailures>,
+    /// Links whose queue pairs keep failing, with the reasons.
+    failures: HashMap<PeerPath, LinkFailures>,
 }
 
 impl ReliablePairs {
@@ -155,22 +156,22 @@ impl ReliablePairs {
         self.all.get_mut(index as usize)?.as_mut()
     }
 
-    /// The line that one is for.
-    pub(super) fn line(&self, index: u32) -> Option<RailPeer> {
-        self.get(index).map(|pair| pair.line)
+    /// The path of the queue pair at `index`.
+    pub(super) fn path(&self, index: u32) -> Option<PeerPath> {
+        self.get(index).map(|pair| pair.path)
     }
 
-    /// Whether what came in a buffer can be from this peer.
+    /// Whether the packet in a receive buffer can be from this peer.
     #[inline(always)]
     pub(super) fn is_from<P: VerbsPort>(
         &self,
         source: u32,
-        done: &Done,
+        done: &PortCompletion,
         buffer: Slot,
-        sides: &PeerTable,
+        peers: &PeerTable,
         rails: &Rails<P>,
     ) -> bool {
-        let Some(side) = sides.find(source) else {
+        let Some(side) = peers.find(source) else {
             return false;
         };
         if side.is_lost() {
@@ -187,25 +188,25 @@ impl ReliablePairs {
         if pair.is_some_and(|pair| pair.end.number == done.number) {
             return true;
         }
-        // One that broke may still have something to tell.
+        // A broken queue pair may still deliver packets that arrived before.
         let index = rails[usize::from(rail)].numbers.get(&done.number);
         let pair = index.and_then(|index| self.get(*index));
-        pair.is_some_and(|pair| pair.line.peer == source)
+        pair.is_some_and(|pair| pair.path.peer == source)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &ReliablePair> {
         self.all.iter().flatten()
     }
 
-    /// All places, also those where there is none.
+    /// All indices, including free ones.
     pub(super) fn places(&self) -> impl Iterator<Item = u32> + use<> {
         (0..).take(self.all.len())
     }
 
-    /// Makes one for a line; it leads nowhere as yet.
+    /// Creates a queue pair for a path; it is not connected yet.
     pub(super) fn make<P: VerbsPort>(
         &mut self,
-        line: RailPeer,
+        path: PeerPath,
         rail: &mut Rail<P>,
         limits: &NetLimits,
         (now_ns, poll): (u64, u64),
@@ -216,16 +217,16 @@ impl ReliablePairs {
         if index == self.all.len() {
             self.all.push(None);
         }
-        let chance = now_ns.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+        let random = now_ns.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
         self.all[index] = Some(ReliablePair {
-            line,
+            path,
             made: self.numbers.next(),
             end,
-            first: u32::try_from(chance).unwrap_or(0) & NUMBER_MASK,
-            ledger: SendLedger::default(),
+            first: u32::try_from(random).unwrap_or(0) & NUMBER_MASK,
+            requests: PostedRequests::default(),
             used_at: poll,
-            unsaid: AckStall::default(),
-            patience: limits.terms.patience(),
+            ack_stall: AckStall::default(),
+            timeout_exp: limits.terms.timeout_exp(),
             watch: CompletionWatch::default(),
             life: PairHealth::Whole,
         });
@@ -234,7 +235,8 @@ impl ReliablePairs {
         Ok(index)
     }
 
-    /// Connects one to the peer's; takes it apart if that fails. `least`: how long it waits for answers at least.
+    /// Connects a queue pair to the peer's; destroys it on failure. `least`: smallest acknowledgement timeout, as an
+    /// exponent.
     pub(super) fn connect<P: VerbsPort>(
         &mut self,
         index: u32,
@@ -242,95 +244,93 @@ impl ReliablePairs {
         rails: &mut Rails<P>,
         (least, now_ns): (u8, u64),
     ) -> Result<(), CallError> {
-        let line = self.line(index);
-        let patience = least + line.map_or(0, |line| self.more_patience(line, now_ns));
+        let path = self.path(index);
+        let timeout_exp = least + path.map_or(0, |path| self.extra_timeout(path, now_ns));
         let Some(pair) = self.get_mut(index) else {
             return Ok(());
         };
-        pair.patience = patience;
+        pair.timeout_exp = timeout_exp;
         let remote = RemotePair {
             address,
             number: theirs.number,
             their_first: theirs.first,
             our_first: pair.first,
-            patience,
+            timeout_exp,
         };
-        let joined = rails[pair.line.at()].port.connect(pair.end, &remote);
+        let joined = rails[pair.path.at()].port.connect(pair.end, &remote);
         if joined.is_err() {
             self.destroy(index, rails);
         }
         joined
     }
 
-    /// How much longer a queue pair waits for answers: more with each that broke in vain, until there were none for a while.
-    fn more_patience(&self, line: RailPeer, now_ns: u64) -> u8 {
-        let troubles = self.troubles.get(&line);
-        let breaks = troubles.map_or(0, |troubles| troubles.unanswered.count(now_ns));
-        breaks.min(MORE_PATIENCE)
+    /// Exponents to add to the acknowledgement timeout: one for each recent break by exhausted retries, up to a limit.
+    fn extra_timeout(&self, path: PeerPath, now_ns: u64) -> u8 {
+        let failures = self.failures.get(&path);
+        let breaks = failures.map_or(0, |failures| failures.unanswered.count(now_ns));
+        breaks.min(MOST_EXTRA_TIMEOUT)
     }
 
-    /// What the failure of one tells of its peer.
-    pub(super) fn judge(
+    /// Records a failed work request: counts it, and marks the link as suspected if the peer may be gone.
+    pub(super) fn record_failure(
         &mut self,
-        line: RailPeer,
+        path: PeerPath,
         status: WorkStatus,
         now_ns: u64,
-        sides: &mut PeerTable,
+        peers: &mut PeerTable,
         counts: &NetCounts,
     ) {
-        self.note_trouble(line, status, now_ns);
+        self.count_failure(path, status, now_ns);
         match status {
             WorkStatus::Flushed => {}
-            // Its device is there.
+            // Its device has answered.
             WorkStatus::NotReady => counts.not_ready.add(1),
             _ => {
-                if let Some(link) = sides.link(line) {
+                if let Some(link) = peers.link(path) {
                     link.is_suspected = true;
                 }
             }
         }
     }
 
-    /// Notes why one has failed, if it is of the reasons that are counted.
-    fn note_trouble(&mut self, line: RailPeer, status: WorkStatus, now_ns: u64) {
-        let troubles = &mut self.troubles;
+    /// Counts the failure of a queue pair, if its status is one of the two that are counted.
+    fn count_failure(&mut self, path: PeerPath, status: WorkStatus, now_ns: u64) {
+        let failures = &mut self.failures;
         match status {
-            WorkStatus::NotReady => troubles.entry(line).or_default().not_ready.record(now_ns),
+            WorkStatus::NotReady => failures.entry(path).or_default().not_ready.record(now_ns),
             WorkStatus::RetryExceeded => {
-                troubles.entry(line).or_default().unanswered.record(now_ns)
+                failures.entry(path).or_default().unanswered.record(now_ns)
             }
             _ => {}
         }
     }
 
-    /// How often of late the peer had no buffer.
-    pub(super) fn not_ready(&self, line: RailPeer, now_ns: u64) -> u8 {
-        let troubles = self.troubles.get(&line);
-        troubles.map_or(0, |it| it.not_ready.count(now_ns))
+    /// Number of recent breaks because the peer had no receive buffer.
+    pub(super) fn not_ready(&self, path: PeerPath, now_ns: u64) -> u8 {
+        let failures = self.failures.get(&path);
+        failures.map_or(0, |it| it.not_ready.count(now_ns))
     }
 
-    /// The line whose queue pair was not used for longest, of those that carry packets.
-    pub(super) fn used_least(&self, sides: &PeerTable) -> Option<RailPeer> {
+    /// The path whose connected queue pair was least recently used.
+    pub(super) fn least_recently_used(&self, peers: &PeerTable) -> Option<PeerPath> {
         let is_joined = |pair: &&ReliablePair| {
-            let side = sides.get(pair.line.peer);
-            let link = side.and_then(|side| side.link(pair.line.rail));
-            link.is_some_and(|link| {
-                matches!(link.connection.state(), CarrierState::Connected { .. })
-            })
+            let side = peers.get(pair.path.peer);
+            let link = side.and_then(|side| side.link(pair.path.rail));
+            link.is_some_and(|link| matches!(link.connection.state(), CarrierState::Joined { .. }))
         };
         let pairs = self
             .iter()
             .filter(|pair| is_joined(pair) && pair.is_whole());
-        pairs.min_by_key(|pair| pair.used_at).map(|pair| pair.line)
+        pairs.min_by_key(|pair| pair.used_at).map(|pair| pair.path)
     }
 
-    /// Whether one on this line is broken and not yet taken apart.
-    pub(super) fn is_any_going(&self, line: RailPeer) -> bool {
+    /// Whether a queue pair of this path is broken and not yet destroyed.
+    pub(super) fn is_any_closing(&self, path: PeerPath) -> bool {
         self.iter()
-            .any(|pair| pair.line == line && !pair.is_whole())
+            .any(|pair| pair.path == path && !pair.is_whole())
     }
 
-    /// Posts a note over one. `false`: there is no room.
+    /// Posts a note over a queue pair. `false`: the send queue is full.
     pub(super) fn post_note<P: VerbsPort>(
         &mut self,
         index: u32,
@@ -344,7 +344,7 @@ impl ReliablePairs {
         let Some(pair) = self.get_mut(index) else {
             return false;
         };
-        let at = pair.line.at();
+        let at = pair.path.at();
         let rail = &mut rails[at];
         let inline_bytes = rail.port.facts().inline_bytes as usize;
         let body = sends.body(slot, at, NOTE_BYTES, inline_bytes);
@@ -357,65 +357,65 @@ impl ReliablePairs {
         taken
     }
 
-    /// Posts a write of nothing. `false`: there is no room.
+    /// Posts a write of zero bytes. `false`: the send queue is full.
     pub(super) fn post_nothing<P: VerbsPort>(&mut self, index: u32, rails: &mut Rails<P>) -> bool {
         let Some(pair) = self.get_mut(index) else {
             return true;
         };
-        pair.post_mark(index, &mut rails[pair.line.at()], NOTHING, None)
+        pair.post_mark(index, &mut rails[pair.path.at()], NOTHING, None)
     }
 
-    /// One is broken; the peer is told what has arrived, of which it may have lost the last word.
+    /// Breaks a queue pair, counts it, and owes the peer an acknowledgement: the last one may have been lost with it.
     pub(super) fn break_pair<P: VerbsPort>(
         &mut self,
         index: u32,
         rails: &mut Rails<P>,
-        sides: &mut PeerTable,
+        peers: &mut PeerTable,
         counts: &NetCounts,
     ) {
-        if let Some(line) = self.break_quietly(index, rails, sides) {
+        if let Some(path) = self.break_quietly(index, rails, peers) {
             counts.broken.add(1);
-            let side = sides.of(line.peer);
-            if let Some(link) = side.link_mut(line.rail) {
+            let side = peers.of(path.peer);
+            if let Some(link) = side.link_mut(path.rail) {
                 link.breaks = link.breaks.saturating_add(1);
             }
-            side.session.force_ack();
-            sides.list_owing(line.peer);
+            side.session.owe_anyway();
+            peers.list_owing(path.peer);
         }
     }
 
-    /// The same of one that nobody will miss; answers its line if it was whole.
+    /// Breaks a queue pair without counting it; returns its path if it was whole.
     pub(super) fn break_quietly<P: VerbsPort>(
         &mut self,
         index: u32,
         rails: &mut Rails<P>,
-        sides: &mut PeerTable,
-    ) -> Option<RailPeer> {
+        peers: &mut PeerTable,
+    ) -> Option<PeerPath> {
         let pair = self.get_mut(index).filter(|pair| pair.is_whole())?;
         pair.life = PairHealth::Broken { marked: false };
-        let line = pair.line;
-        rails[line.at()].port.fail(pair.end);
-        let side = sides.of(line.peer);
+        let path = pair.path;
+        rails[path.at()].port.fail(pair.end);
+        let side = peers.of(path.peer);
         side.waits_for_last = true;
-        side.session.carrier_broke(pair.made);
-        if let Some(link) = side.link_mut(line.rail)
+        side.session.broke(pair.made);
+        if let Some(link) = side.link_mut(path.rail)
             && link.connection.end() == Some(index)
         {
             link.connection.disconnected();
         }
-        sides.list_leaving(line.peer);
-        Some(line)
+        peers.list_leaving(path.peer);
+        Some(path)
     }
 
-    /// Looks after the broken queue pairs of a peer (P1). `true`: there are some still.
-    pub(super) fn bury<P: VerbsPort>(&mut self, peer: u32, rails: &mut Rails<P>) -> bool {
+    /// Advances the broken queue pairs of a peer and destroys those that are done (P1). `true`: some are left.
+    pub(super) fn reap<P: VerbsPort>(&mut self, peer: u32, rails: &mut Rails<P>) -> bool {
         let mut left = false;
         for index in self.places() {
-            let is_broken = |pair: &&mut ReliablePair| pair.line.peer == peer && !pair.is_whole();
+            let is_broken = |pair: &&mut ReliablePair| pair.path.peer == peer && !pair.is_whole();
             let Some(pair) = self.get_mut(index).filter(is_broken) else {
                 continue;
             };
-            let rail = &mut rails[pair.line.at()];
+            let rail = &mut rails[pair.path.at()];
             if pair.has_gone(index, rail) {
                 self.destroy(index, rails);
             } else {
@@ -425,41 +425,41 @@ impl ReliablePairs {
         left
     }
 
-    /// Takes one apart at once, whatever is under way. Nothing of it comes back.
+    /// Destroys a queue pair at once, with work requests outstanding or not. None of its completions comes any more.
     pub(super) fn destroy<P: VerbsPort>(&mut self, index: u32, rails: &mut Rails<P>) {
         let place = self.all.get_mut(index as usize);
         if let Some(pair) = place.and_then(Option::take) {
-            let rail = &mut rails[pair.line.at()];
+            let rail = &mut rails[pair.path.at()];
             rail.numbers.remove(&pair.end.number);
             rail.port.destroy(pair.end);
         }
     }
 
-    /// The same of one whose rail is lost; answers what was under way on it.
+    /// Breaks and destroys a queue pair whose rail is lost; returns its outstanding work requests.
     pub(super) fn forget<P: VerbsPort>(
         &mut self,
         index: u32,
         rails: &mut Rails<P>,
-        sides: &mut PeerTable,
-    ) -> SendLedger {
+        peers: &mut PeerTable,
+    ) -> PostedRequests {
         let pair = self.get_mut(index);
-        let ledger = pair.map(|pair| mem::take(&mut pair.ledger));
-        self.break_quietly(index, rails, sides);
-        // From here on the device touches nothing for it.
+        let requests = pair.map(|pair| mem::take(&mut pair.requests));
+        self.break_quietly(index, rails, peers);
+        // After this the device touches no memory for it.
         self.destroy(index, rails);
-        ledger.unwrap_or_default()
+        requests.unwrap_or_default()
     }
 
-    /// Takes all apart.
+    /// Breaks and destroys all.
     pub(super) fn retire<P: VerbsPort>(&mut self, rails: &mut Rails<P>) {
         for pair in self.all.iter_mut().filter_map(Option::take) {
-            let port = &mut rails[pair.line.at()].port;
+            let port = &mut rails[pair.path.at()].port;
             port.fail(pair.end);
             port.destroy(pair.end);
         }
     }
 
-    /// The places of those whose device has told nothing for longer than it may (`lost_completions.rs`).
+    /// Indices of queue pairs without a completion for longer than expected (`lost_completions.rs`).
     pub(super) fn late(&mut self, now_ns: u64) -> Vec<u32> {
         let places = self.places();
         places
@@ -469,45 +469,47 @@ impl ReliablePairs {
 
     fn is_late(&mut self, index: u32, now_ns: u64) -> bool {
         let pair = self.get_mut(index).filter(|pair| pair.is_whole());
-        pair.is_some_and(|pair| pair.watch.is_late(&pair.ledger, pair.patience, now_ns))
+        pair.is_some_and(|pair| pair.watch.is_late(&pair.requests, pair.timeout_exp, now_ns))
     }
 
-    /// How often the same packet was the oldest of one that its peer does not say it has ([`AckStall`]).
-    pub(super) fn look_at_unsaid(&mut self, index: u32, sides: &PeerTable) -> u8 {
+    /// How many times in a row the same packet was the oldest unacknowledged one ([`AckStall`]).
+    pub(super) fn check_ack_stall(&mut self, index: u32, peers: &PeerTable) -> u8 {
         let Some(pair) = self.get_mut(index) else {
             return 0;
         };
-        let side = sides.get(pair.line.peer);
+        let side = peers.get(pair.path.peer);
         let side = side.filter(|side| side.pair_for_sends() == Some(index));
-        pair.unsaid
-            .observe(side.and_then(|side| side.session.oldest_unacknowledged()))
+        pair.ack_stall
+            .look(side.and_then(|side| side.session.awaits_word()))
     }
 
-    /// Whether a peer with a queue pair has yet to say what has arrived.
-    pub(super) fn is_any_unsaid(&self, sides: &PeerTable) -> bool {
+    /// Whether any peer with a queue pair owes an acknowledgement.
+    pub(super) fn is_any_ack_pending(&self, peers: &PeerTable) -> bool {
         self.iter().any(|pair| {
-            let side = sides.get(pair.line.peer);
-            side.is_some_and(|side| side.session.oldest_unacknowledged().is_some())
+            let side = peers.get(pair.path.peer);
+            side.is_some_and(|side| side.session.awaits_word().is_some())
         })
     }
 
-    /// Bytes of those that there are.
+    /// Memory of the existing queue pairs, in bytes.
     pub(super) fn bytes(&self, limits: &NetLimits) -> usize {
         self.iter().count() * ReliablePair::most_bytes(limits)
     }
 }
 
-/// A write that changes nothing, and of which no device asks whether it is allowed. Its end tells of what was posted before.
+/// A write of zero bytes: it changes nothing, and devices check no key for it. Its completion ends the requests before
+/// it.
 pub(super) const NOTHING: (WorkOpcode, WorkBody<'static>) = {
     let (address, key) = (0, 0);
     (WorkOpcode::Write { address, key }, WorkBody::Inline(&[]))
 };
-/// 67 ms without an answer, seven times, then a queue pair breaks: half a second, where nothing else is set. After this many
-/// doublings it is 1.1 s, seven times: a network that is so slow loses packets, not processes.
-const MORE_PATIENCE: u8 = 4;
-/// Polls that find nothing before a queue pair whose work requests are back is taken apart.
+/// Most exponents to add. By default 67 ms without an answer, seven times, break a queue pair after half a second.
+/// After this many doublings it is 1.1 s, seven times: on a network that slow, packets are lost, but the process is
+/// there.
+const MOST_EXTRA_TIMEOUT: u8 = 4;
+/// Polls without a completion before a broken queue pair without outstanding work requests is destroyed.
 const SILENT_POLLS: u8 = 2;
-/// What a device's library keeps for a work request of one.
+/// Memory that a device's library allocates for one send queue entry, in bytes.
 const QUEUE_ENTRY_BYTES: usize = 128;
 
 #[cfg(test)]
@@ -516,41 +518,41 @@ mod tests {
     use super::super::rails::one_rail;
     use super::*;
 
-    const LINE: RailPeer = RailPeer { peer: 1, rail: 0 };
-    const OTHER: RailPeer = RailPeer { peer: 2, rail: 0 };
+    const PATH: PeerPath = PeerPath { peer: 1, rail: 0 };
+    const OTHER: PeerPath = PeerPath { peer: 2, rail: 0 };
 
     fn make(
         pairs: &mut ReliablePairs,
-        line: RailPeer,
+        path: PeerPath,
         rails: &mut Rails<FakePort>,
         poll: u64,
     ) -> u32 {
         let limits = NetLimits::DEFAULT;
-        let made = pairs.make(line, &mut rails[line.at()], &limits, (5, poll));
+        let made = pairs.make(path, &mut rails[path.at()], &limits, (5, poll));
         made.unwrap()
     }
 
     #[test]
     fn a_broken_pair_goes_after_polls_that_find_nothing_and_its_place_is_used_again() {
-        let (mut pairs, mut rails, mut sides) = (
+        let (mut pairs, mut rails, mut peers) = (
             ReliablePairs::default(),
             one_rail(),
             PeerTable::new(0, 3, 7),
         );
-        let index = make(&mut pairs, LINE, &mut rails, 0);
-        assert_eq!((rails.pairs(), pairs.line(index)), (1, Some(LINE)));
-        let broke = pairs.break_quietly(index, &mut rails, &mut sides);
-        assert_eq!(broke, Some(LINE));
-        assert!(sides.of(1).waits_for_last && sides.is_any_leaving());
-        let again = pairs.break_quietly(index, &mut rails, &mut sides);
+        let index = make(&mut pairs, PATH, &mut rails, 0);
+        assert_eq!((rails.pairs(), pairs.path(index)), (1, Some(PATH)));
+        let broke = pairs.break_quietly(index, &mut rails, &mut peers);
+        assert_eq!(broke, Some(PATH));
+        assert!(peers.of(1).waits_for_last && peers.is_any_leaving());
+        let again = pairs.break_quietly(index, &mut rails, &mut peers);
         assert_eq!(again, None, "it is broken once");
-        assert!(!pairs.bury(2, &mut rails), "another peer's");
-        let mut tries = 0;
-        while pairs.bury(1, &mut rails) {
-            tries += 1;
+        assert!(!pairs.reap(2, &mut rails), "another peer's");
+        let mut attempts = 0;
+        while pairs.reap(1, &mut rails) {
+            attempts += 1;
         }
-        assert_eq!(tries, u32::from(SILENT_POLLS) + 1);
-        assert_eq!((rails.pairs(), pairs.line(index)), (0, None));
+        assert_eq!(attempts, u32::from(SILENT_POLLS) + 1);
+        assert_eq!((rails.pairs(), pairs.path(index)), (0, None));
         assert_eq!(make(&mut pairs, OTHER, &mut rails, 0), index);
         assert_eq!(pairs.get(index).map(|pair| pair.made), Some(2));
     }
@@ -558,37 +560,37 @@ mod tests {
     #[test]
     fn what_breaks_in_vain_gets_more_patience_up_to_a_limit() {
         let mut pairs = ReliablePairs::default();
-        for breaks in 0..=MORE_PATIENCE + 2 {
-            assert_eq!(pairs.more_patience(LINE, 9), breaks.min(MORE_PATIENCE));
-            pairs.note_trouble(LINE, WorkStatus::RetryExceeded, 9);
-            pairs.note_trouble(OTHER, WorkStatus::NotReady, 9);
-            pairs.note_trouble(OTHER, WorkStatus::Flushed, 9);
+        for breaks in 0..=MOST_EXTRA_TIMEOUT + 2 {
+            assert_eq!(pairs.extra_timeout(PATH, 9), breaks.min(MOST_EXTRA_TIMEOUT));
+            pairs.count_failure(PATH, WorkStatus::RetryExceeded, 9);
+            pairs.count_failure(OTHER, WorkStatus::NotReady, 9);
+            pairs.count_failure(OTHER, WorkStatus::Flushed, 9);
             assert_eq!(pairs.not_ready(OTHER, 9), breaks + 1);
         }
         assert_eq!(
-            (pairs.more_patience(OTHER, 9), pairs.not_ready(LINE, 9)),
+            (pairs.extra_timeout(OTHER, 9), pairs.not_ready(PATH, 9)),
             (0, 0)
         );
     }
 
     #[test]
     fn the_one_that_is_given_up_is_joined_and_whole() {
-        let (mut pairs, mut rails, mut sides) = (
+        let (mut pairs, mut rails, mut peers) = (
             ReliablePairs::default(),
             one_rail(),
             PeerTable::new(0, 3, 7),
         );
-        let first = make(&mut pairs, LINE, &mut rails, 1);
+        let first = make(&mut pairs, PATH, &mut rails, 1);
         let second = make(&mut pairs, OTHER, &mut rails, 2);
-        assert_eq!(pairs.used_least(&sides), None, "none is joined");
-        for (line, index) in [(LINE, first), (OTHER, second)] {
-            sides.of(line.peer).main.connection.connected(index, true);
+        assert_eq!(pairs.least_recently_used(&peers), None, "none is joined");
+        for (path, index) in [(PATH, first), (OTHER, second)] {
+            peers.of(path.peer).main.connection.joined(index, true);
         }
-        assert_eq!(pairs.used_least(&sides), Some(LINE));
+        assert_eq!(pairs.least_recently_used(&peers), Some(PATH));
         let counts = NetCounts::default();
-        pairs.break_pair(first, &mut rails, &mut sides, &counts);
-        pairs.break_pair(first, &mut rails, &mut sides, &counts);
-        assert_eq!((counts.broken.get(), sides.of(1).main.breaks), (1, 1));
-        assert_eq!(pairs.used_least(&sides), Some(OTHER));
+        pairs.break_pair(first, &mut rails, &mut peers, &counts);
+        pairs.break_pair(first, &mut rails, &mut peers, &counts);
+        assert_eq!((counts.broken.get(), peers.of(1).main.breaks), (1, 1));
+        assert_eq!(pairs.least_recently_used(&peers), Some(OTHER));
     }
 }

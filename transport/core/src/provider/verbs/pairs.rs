@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reliable queue pairs: made when a peer is worth one, given up when others are worth more, broken and made again. What has
-//! to be said about that is decided by [`Connection`](session::Connection), and said here, in notes: datagrams outside the streams.
+//! When reliable queue pairs are made, given up, broken and made again. [`Connection`](session::Connection) holds the
+//! state machine; this file carries out its decisions with notes: datagrams outside the streams.
 //!
-//! - P1: a queue pair is taken apart only when every work request that was posted to it has come back, and after that
-//!   nothing has arrived for a while: so no slot, buffer or lease is still the device's.
-//! - P2: until then nothing goes over another one to the same peer, and what is posted again is posted in its old order:
-//!   reads and writes first, packets behind them.
+//! - P1: a queue pair is destroyed only after every work request posted to it has come back and no packet has arrived
+//!   for some polls: then no slot, buffer or lease belongs to the device.
+//! - P2: until then no other queue pair to the same peer is used, and reposted requests keep their old order: reads and
+//!   writes first, packets behind them.
 
 use std::mem;
 
@@ -14,62 +14,62 @@ use session::{Ack, CarrierState, ConnectAction, ConnectTimeout};
 use super::MOST_POSTED;
 use super::address::PortAddress;
 use super::error_text::{self, PairEnds};
-use super::ledger::PostedRequest;
 use super::links::VerbsLinks;
 use super::pair::ReliablePair;
 use super::peer::VerbsPeer;
-use super::port::{CallError, Done, VerbsPort, WorkStatus};
-use super::rail::RailPeer;
+use super::port::{CallError, PortCompletion, VerbsPort, WorkStatus};
+use super::posted::PostedRequest;
+use super::rail::PeerPath;
 use super::wire::{self, NOTE_BYTES, PairEnd, Say};
 
 impl<P: VerbsPort> VerbsLinks<P> {
-    /// Makes a queue pair for a peer, if that is possible now.
+    /// Requests a queue pair for a path, if one may be made now.
     #[cold]
-    pub(super) fn want_pair(&mut self, line: RailPeer) {
-        if self.way_to(line).is_none() {
+    pub(super) fn request_pair(&mut self, path: PeerPath) {
+        if self.destination_of(path).is_none() {
             return;
         }
         let now_ns = self.schedule.now_ns;
-        let waits = self.sides.of(line.peer).waits_for_last;
-        let Some(link) = self.sides.link(line) else {
+        let waits = self.peers.of(path.peer).waits_for_last;
+        let Some(link) = self.peers.link(path) else {
             return;
         };
         if waits || !link.connection.may_connect(now_ns) {
             return;
         }
-        if link.connection.is_unreachable() {
-            link.connection.set_unreachable(now_ns);
-            return self.say(line, Say::Ack { ack_request: true });
+        if link.connection.is_vain() {
+            link.connection.in_vain(now_ns);
+            return self.send_note(path, Say::Ack { asks: true });
         }
         let has_room = self.rails.has_room_for_pair(&self.limits);
         if !has_room {
-            self.give_one_up();
+            self.evict_one();
         }
-        // Where the device has no more: stay with datagrams for now.
-        let made = has_room.then(|| self.make_pair(line).ok()).flatten();
+        // The device has no more queue pairs: stay with datagrams for now.
+        let made = has_room.then(|| self.make_pair(path).ok()).flatten();
         let Some(index) = made else {
-            if let Some(link) = self.sides.link(line) {
-                link.connection.retry_after(now_ns + REFUSED_NS);
+            if let Some(link) = self.peers.link(path) {
+                link.connection.refused(now_ns + REFUSED_NS);
             }
-            return self.sides.arm(line.peer, self.schedule.now_ns);
+            return self.peers.arm(path.peer, self.schedule.now_ns);
         };
-        self.ask(line, index);
+        self.request_connection(path, index);
     }
 
-    fn make_pair(&mut self, line: RailPeer) -> Result<u32, CallError> {
+    fn make_pair(&mut self, path: PeerPath) -> Result<u32, CallError> {
         let now = (self.schedule.now_ns, self.schedule.polls());
-        let rail = &mut self.rails[line.at()];
-        self.pairs.make(line, rail, &self.limits, now)
+        let rail = &mut self.rails[path.at()];
+        self.pairs.make(path, rail, &self.limits, now)
     }
 
-    /// Connects an end of ours to one of the peer's, whose packets are as long as it says; takes it apart if that fails.
+    /// Connects a queue pair to the peer's, with the peer's MTU; destroys it on failure.
     fn connect(
         &mut self,
         index: u32,
         address: PortAddress,
         theirs: PairEnd,
     ) -> Result<u32, CallError> {
-        let patience = (self.limits.terms.patience(), self.schedule.now_ns);
+        let timeout_exp = (self.limits.terms.timeout_exp(), self.schedule.now_ns);
         let packet_bytes = theirs.packet_bytes;
         let address = PortAddress {
             packet_bytes,
@@ -77,14 +77,14 @@ impl<P: VerbsPort> VerbsLinks<P> {
         };
         let theirs = (address, theirs);
         self.pairs
-            .connect(index, theirs, &mut self.rails, patience)?;
+            .connect(index, theirs, &mut self.rails, timeout_exp)?;
         self.counts.joined.add(1);
         Ok(index)
     }
 
-    /// The peer asks for a queue pair.
-    pub(super) fn answer(&mut self, line: RailPeer, attempt: u32, theirs: PairEnd, again: bool) {
-        let Some(link) = self.sides.link(line) else {
+    /// Handles the peer's request for a queue pair.
+    pub(super) fn answer(&mut self, path: PeerPath, attempt: u32, theirs: PairEnd, again: bool) {
+        let Some(link) = self.peers.link(path) else {
             return;
         };
         let Some(address) = link.address else {
@@ -92,54 +92,54 @@ impl<P: VerbsPort> VerbsLinks<P> {
         };
         let state = link.connection.state();
         match state {
-            CarrierState::Disconnected => {}
-            // Nothing has gone over it.
-            CarrierState::Connecting { end } | CarrierState::Accepted { end } => {
+            CarrierState::Apart => {}
+            // No packet has gone over it.
+            CarrierState::Asking { end } | CarrierState::Answered { end } => {
                 self.break_quietly(end)
             }
             CarrierState::Connected { end, .. } | CarrierState::Disconnecting { end, .. } => {
                 self.break_pair(end)
             }
         }
-        let Some(most) = self.most_packet_bytes(line) else {
+        let Some(most) = self.most_packet_bytes(path) else {
             return;
         };
         let theirs = PairEnd {
             packet_bytes: theirs.packet_bytes.min(most),
             ..theirs
         };
-        // Where one was broken here, now or before, its place becomes free.
+        // If one is broken here, now or before, its place becomes free.
         let is_given_up = matches!(
             state,
             CarrierState::Connecting { .. } | CarrierState::Accepted { .. }
         );
-        let has_place = is_given_up || (again && self.pairs.is_any_going(line));
+        let has_place = is_given_up || (again && self.pairs.is_any_closing(path));
         if !has_place && !self.rails.has_room_for_pair(&self.limits) {
-            self.give_one_up();
-            return self.refuse(line, attempt);
+            self.evict_one();
+            return self.refuse(path, attempt);
         }
-        let made = self.make_pair(line);
+        let made = self.make_pair(path);
         let Ok(index) = made.and_then(|index| self.connect(index, address, theirs)) else {
-            return self.refuse(line, attempt);
+            return self.refuse(path, attempt);
         };
         let now_ns = self.schedule.now_ns;
-        self.agree(line, theirs.packet_bytes, false);
-        if let Some(link) = self.sides.link(line) {
-            link.connection.accepted(attempt, index, now_ns);
-            self.say_again(line);
+        self.agree(path, theirs.packet_bytes, false);
+        if let Some(link) = self.peers.link(path) {
+            link.connection.answered(attempt, index, now_ns);
+            self.resend_note(path);
         }
     }
 
-    fn refuse(&mut self, line: RailPeer, attempt: u32) {
-        if let Some(link) = self.sides.link(line) {
+    fn refuse(&mut self, path: PeerPath, attempt: u32) {
+        if let Some(link) = self.peers.link(path) {
             link.connection.refuse(attempt);
-            self.say(line, Say::Refuse { attempt });
+            self.send_note(path, Say::Refuse { attempt });
         }
     }
 
-    /// The peer has joined its end to ours.
-    pub(super) fn join(&mut self, line: RailPeer, theirs: PairEnd) {
-        let Some(link) = self.sides.link(line) else {
+    /// Connects our end, after the peer has connected its own.
+    pub(super) fn join(&mut self, path: PeerPath, theirs: PairEnd) {
+        let Some(link) = self.peers.link(path) else {
             return;
         };
         let (end, address, attempt) = (
@@ -155,67 +155,67 @@ impl<P: VerbsPort> VerbsLinks<P> {
             packet_bytes: theirs.packet_bytes.min(asked_bytes),
             ..theirs
         };
-        self.agree(line, theirs.packet_bytes, true);
+        self.agree(path, theirs.packet_bytes, true);
         if self.connect(index, address, theirs).is_err() {
-            return self.abandon(line);
+            return self.abandon(path);
         }
-        if let Some(link) = self.sides.link(line) {
-            link.connection.connected(index, true);
+        if let Some(link) = self.peers.link(path) {
+            link.connection.joined(index, true);
         }
-        self.say(line, Say::Ready { attempt });
-        self.may_go_on(line.peer);
+        self.send_note(path, Say::Ready { attempt });
+        self.queue_go_on(path.peer);
     }
 
-    /// An end that was made comes to nothing: the peer has no room for it, or ours cannot be joined.
-    pub(super) fn abandon(&mut self, line: RailPeer) {
+    /// Gives up an end that was made: the peer has no room for it, or ours cannot be connected.
+    pub(super) fn abandon(&mut self, path: PeerPath) {
         let now_ns = self.schedule.now_ns;
-        let end = self.sides.link(line).and_then(|link| link.connection.end());
+        let end = self.peers.link(path).and_then(|link| link.connection.end());
         if let Some(index) = end {
             self.pairs.destroy(index, &mut self.rails);
         }
-        if let Some(link) = self.sides.link(line) {
-            link.connection.retry_after(now_ns + REFUSED_NS);
+        if let Some(link) = self.peers.link(path) {
+            link.connection.refused(now_ns + REFUSED_NS);
         }
-        self.may_go_on(line.peer);
-        self.sides.arm(line.peer, self.schedule.now_ns);
+        self.queue_go_on(path.peer);
+        self.peers.arm(path.peer, self.schedule.now_ns);
     }
 
-    /// Gives the queue pair up that was not used for longest.
-    fn give_one_up(&mut self) {
-        if let Some(line) = self.pairs.used_least(&self.sides) {
+    /// Gives up the least recently used queue pair.
+    fn evict_one(&mut self) {
+        if let Some(path) = self.pairs.least_recently_used(&self.peers) {
             self.counts.given_up.add(1);
-            self.sides.leave(line, false);
+            self.peers.leave(path, false);
         }
     }
 
-    /// Looks after queue pairs that are on their way out.
+    /// Advances queue pairs that are being closed.
     #[cold]
-    pub(super) fn leave_some(&mut self) {
-        for peer in self.sides.take_leaving() {
-            self.sides.of(peer).listed_leaving = false;
-            let rails: Vec<u8> = self.sides.of(peer).links().map(|link| link.rail).collect();
+    pub(super) fn advance_leaving(&mut self) {
+        for peer in self.peers.take_leaving() {
+            self.peers.of(peer).listed_leaving = false;
+            let rails: Vec<u8> = self.peers.of(peer).links().map(|link| link.rail).collect();
             let mut left = false;
             for rail in rails {
-                left |= self.leave_on(RailPeer { peer, rail });
+                left |= self.advance_leaving_on(PeerPath { peer, rail });
             }
-            let is_any_broken = self.pairs.bury(peer, &mut self.rails);
-            if !is_any_broken && mem::take(&mut self.sides.of(peer).waits_for_last) {
-                // What waited for it may be posted again, and nobody is told otherwise.
-                self.schedule.stir();
-                self.may_go_on(peer);
+            let is_any_broken = self.pairs.reap(peer, &mut self.rails);
+            if !is_any_broken && mem::take(&mut self.peers.of(peer).waits_for_last) {
+                // Requests that waited for it may be posted again; no event announces that.
+                self.schedule.note_activity();
+                self.queue_go_on(peer);
             }
             left |= is_any_broken;
             if left {
-                self.sides.list_leaving(peer);
+                self.peers.list_leaving(peer);
             }
         }
     }
 
-    /// A queue pair that is given up: tells the peer when all has arrived. `true`: not yet.
-    fn leave_on(&mut self, line: RailPeer) -> bool {
+    /// Advances a queue pair that is given up: notifies the peer when all its requests have ended. `true`: not yet.
+    fn advance_leaving_on(&mut self, path: PeerPath) -> bool {
         let now_ns = self.schedule.now_ns;
-        let state = self.sides.link(line).map(|link| link.connection.state());
-        let Some(CarrierState::Disconnecting {
+        let state = self.peers.link(path).map(|link| link.connection.state());
+        let Some(CarrierState::Leaving {
             end,
             is_sent: false,
             peer_disconnected: heard,
@@ -226,34 +226,34 @@ impl<P: VerbsPort> VerbsLinks<P> {
         let Some(pair) = self.pairs.get(end) else {
             return false;
         };
-        let side = self.sides.get(line.peer);
-        let under_way = side.is_some_and(|side| side.session.is_under_way(pair.made));
-        if !pair.ledger.is_empty() || under_way {
-            if pair.ledger.unsignaled() != 0 {
+        let side = self.peers.get(path.peer);
+        let in_flight = side.is_some_and(|side| side.session.is_under_way(pair.made));
+        if !pair.requests.is_empty() || in_flight {
+            if pair.requests.unsignaled() != 0 {
                 self.mark(end);
             }
             return true;
         }
         if heard {
-            self.say_gone(line);
-            self.take_apart(line);
-        } else if let Some(link) = self.sides.link(line) {
-            link.connection.sent_disconnect(end, now_ns);
-            self.say_again(line);
+            self.send_gone(path);
+            self.close_pair(path);
+        } else if let Some(link) = self.peers.link(path) {
+            link.connection.said(end, now_ns);
+            self.resend_note(path);
         }
         false
     }
 
-    /// Nobody uses the peer's queue pair any more.
-    pub(super) fn take_apart(&mut self, line: RailPeer) {
-        let end = self.sides.link(line).and_then(|link| link.connection.end());
+    /// Breaks a queue pair that neither end uses any more.
+    pub(super) fn close_pair(&mut self, path: PeerPath) {
+        let end = self.peers.link(path).and_then(|link| link.connection.end());
         if let Some(index) = end {
             self.break_quietly(index);
         }
-        self.may_go_on(line.peer);
+        self.queue_go_on(path.peer);
     }
 
-    /// A work request on a reliable queue pair has ended well.
+    /// Retires a work request that succeeded.
     #[inline(always)]
     pub(super) fn retire(&mut self, posted: PostedRequest, made: u32) {
         match posted {
@@ -261,8 +261,8 @@ impl<P: VerbsPort> VerbsLinks<P> {
                 if let Some(slot) = read {
                     self.sends.retired(slot);
                 }
-                if let Some(side) = self.sides.get_mut(peer) {
-                    side.was_heard();
+                if let Some(side) = self.peers.get_mut(peer) {
+                    side.mark_alive();
                     side.session.arrived(number, made);
                 }
             }
@@ -277,16 +277,16 @@ impl<P: VerbsPort> VerbsLinks<P> {
         }
     }
 
-    /// A work request has failed: its queue pair is broken.
+    /// Handles a failed work request: retires those before it, and breaks the queue pair.
     #[cold]
-    pub(super) fn take_failed(&mut self, index: u32, number: u32, done: &Done) {
+    pub(super) fn take_failed(&mut self, index: u32, number: u32, done: &PortCompletion) {
         while let Some(pair) = self.pairs.get_mut(index)
-            && let Some(posted) = pair.ledger.ended(number.wrapping_sub(1))
+            && let Some(posted) = pair.requests.ended(number.wrapping_sub(1))
         {
             let made = pair.made;
-            self.rails[pair.line.at()].posted -= 1;
+            self.rails[pair.path.at()].posted -= 1;
             match posted {
-                // Nothing has told its end: that it did not fail is not to be relied on (W3).
+                // It had no completion: that it did not fail does not prove it was carried out (W3).
                 PostedRequest::Part { work, bytes, .. } => {
                     self.part_is_back(work, bytes, WorkStatus::Flushed)
                 }
@@ -298,39 +298,45 @@ impl<P: VerbsPort> VerbsLinks<P> {
         let Some(pair) = self.pairs.get_mut(index) else {
             return;
         };
-        let Some(posted) = pair.ledger.failed(number) else {
+        let Some(posted) = pair.requests.failed(number) else {
             return;
         };
-        let line = pair.line;
-        self.rails[line.at()].posted -= 1;
-        self.fail_pair(index, line, &posted, done);
+        let path = pair.path;
+        self.rails[path.at()].posted -= 1;
+        self.fail_pair(index, path, &posted, done);
         if let PostedRequest::Part { work, bytes, .. } = posted {
             self.part_is_back(work, bytes, done.status);
         }
         self.sends.posted_ended(posted);
     }
 
-    /// A queue pair breaks since something has failed that was posted to it.
-    fn fail_pair(&mut self, index: u32, line: RailPeer, posted: &PostedRequest, done: &Done) {
-        let done = &Done {
-            status: self.what_it_says(line, done.status),
+    /// Breaks a queue pair because a request posted to it has failed.
+    fn fail_pair(
+        &mut self,
+        index: u32,
+        path: PeerPath,
+        posted: &PostedRequest,
+        done: &PortCompletion,
+    ) {
+        let done = &PortCompletion {
+            status: self.peer_status(path, done.status),
             ..*done
         };
-        let (now_ns, sides) = (self.schedule.now_ns, &mut self.sides);
+        let (now_ns, peers) = (self.schedule.now_ns, &mut self.peers);
         self.pairs
-            .judge(line, done.status, now_ns, sides, &self.counts);
-        self.complain_of(index, posted, done);
+            .record_failure(path, done.status, now_ns, peers, &self.counts);
+        self.warn_of_failure(index, posted, done);
         self.break_pair(index);
-        self.detour_if_joined(line, done.status);
+        self.detour_if_joined(path, done.status);
     }
 
-    /// What a failure says of the peer. A program that plays the adapter answers in calls of its process alone: that it does not
-    /// says no more than that a device had no buffer for too long, so nobody takes it for dead.
-    fn what_it_says(&self, line: RailPeer, status: WorkStatus) -> WorkStatus {
+    /// The status as it concerns the peer. A user-space port answers only while its process makes calls: exhausted
+    /// retries mean no more than a missing receive buffer at an adapter, and do not mark the peer as suspected.
+    fn peer_status(&self, path: PeerPath, status: WorkStatus) -> WorkStatus {
         let link = self
-            .sides
-            .get(line.peer)
-            .and_then(|side| side.link(line.rail));
+            .peers
+            .get(path.peer)
+            .and_then(|side| side.link(path.rail));
         let address = link.and_then(|link| link.address);
         let is_program = address.is_some_and(|address| address.is_program());
         match status {
@@ -339,105 +345,104 @@ impl<P: VerbsPort> VerbsLinks<P> {
         }
     }
 
-    /// Says what failed, unless that is only what follows, or was said often.
-    fn complain_of(&mut self, index: u32, posted: &PostedRequest, done: &Done) {
+    /// Reports a failure, unless it is a flush or was reported often.
+    fn warn_of_failure(&mut self, index: u32, posted: &PostedRequest, done: &PortCompletion) {
         let Some(pair) = self.pairs.get(index) else {
             return;
         };
-        let line = pair.line;
+        let path = pair.path;
         let often = match done.status {
-            // A process that computes gives no buffers back; whoever is told wants to know of one that does so for long.
+            // A process that computes returns no buffers; worth a report only when that lasts.
             WorkStatus::NotReady => {
-                self.pairs.not_ready(line, self.schedule.now_ns) != TOLD_NOT_READY
+                self.pairs.not_ready(path, self.schedule.now_ns) != REPORTED_NOT_READY
             }
-            // Most of them heal, and where many break they do so for one reason.
+            // Most queue pairs recover, and where many break they break for one reason.
             _ => !(self.counts.broken.get() + 1).is_power_of_two(),
         };
         if !pair.is_whole() || done.status == WorkStatus::Flushed || often {
             return;
         }
-        let what = match posted {
+        let subject = match posted {
             PostedRequest::Part { bytes, .. } => format!("a transfer of {bytes} bytes"),
             PostedRequest::Packet { .. } | PostedRequest::Mark { .. } => "a message".to_owned(),
         };
-        let Some(ends) = self.ends_of(line) else {
+        let Some(ends) = self.ends_of(path) else {
             return;
         };
-        let words = error_text::of_failure(&what, done.status, done.vendor, &ends);
-        self.news.complain(words);
+        let message = error_text::of_failure(&subject, done.status, done.vendor, &ends);
+        self.notices.warn(message);
     }
 
-    /// The two ends of a line, in words that say what befell it.
-    pub(super) fn ends_of(&self, line: RailPeer) -> Option<PairEnds<'_>> {
-        let side = self.sides.get(line.peer)?;
-        let link = side.link(line.rail);
+    /// The two ends of a path, for error messages.
+    pub(super) fn ends_of(&self, path: PeerPath) -> Option<PairEnds<'_>> {
+        let side = self.peers.get(path.peer)?;
+        let link = side.link(path.rail);
         Some(PairEnds {
             rank: self.me,
             host: self.hosts.here(),
-            facts: self.rails[line.at()].port.facts(),
-            peer: line.peer,
-            is_of_another_job: self.sides.known().is_of_another_job(line.peer),
+            facts: self.rails[path.at()].port.facts(),
+            peer: path.peer,
+            is_of_another_job: self.peers.known().is_of_another_job(path.peer),
             peer_host: self.hosts.name(side.host),
             address: link.and_then(|link| link.address.as_ref()),
         })
     }
 
-    /// A queue pair is broken; if there is work for it, another one is asked for as soon as its last work request is back.
+    /// Breaks a queue pair; another is requested, if there is work for it, after its last work request has come back.
     pub(super) fn break_pair(&mut self, index: u32) {
-        let (rails, sides) = (&mut self.rails, &mut self.sides);
-        self.pairs.break_pair(index, rails, sides, &self.counts);
+        let (rails, peers) = (&mut self.rails, &mut self.peers);
+        self.pairs.break_pair(index, rails, peers, &self.counts);
     }
 
-    /// The same of one that nobody will miss.
+    /// Breaks a queue pair without counting it.
     pub(super) fn break_quietly(&mut self, index: u32) {
-        let (rails, sides) = (&mut self.rails, &mut self.sides);
-        self.pairs.break_quietly(index, rails, sides);
+        let (rails, peers) = (&mut self.rails, &mut self.peers);
+        self.pairs.break_quietly(index, rails, peers);
     }
 
-    /// As if the device had told that what it told nothing of has failed.
+    /// Treats the oldest signaled request, whose completion never came, as failed.
     #[cold]
     pub(super) fn forget(&mut self, index: u32) {
-        let Some((line, posted)) = self.pairs.get(index).and_then(ReliablePair::awaited) else {
+        let Some((path, posted)) = self.pairs.get(index).and_then(ReliablePair::awaited) else {
             return;
         };
-        let done = Done {
+        let done = PortCompletion {
             status: WorkStatus::Forgotten,
-            ..Done::default()
+            ..PortCompletion::default()
         };
-        self.fail_pair(index, line, &posted, &done);
+        self.fail_pair(index, path, &posted, &done);
     }
 
-    /// Looks at all peers that do not say what has arrived, if it is time for that ([`AckStall`](session::AckStall)).
+    /// Checks all peers for missing acknowledgements, if a check is due ([`AckStall`](session::AckStall)).
     pub(super) fn try_receivers(&mut self) {
         if !self.schedule.are_receivers_due() {
             return;
         }
         for index in self.pairs.places() {
-            match self.pairs.look_at_unsaid(index, &self.sides) {
+            match self.pairs.check_ack_stall(index, &self.peers) {
                 0 => {}
                 1 => {
                     self.mark(index);
                 }
                 _ => {
-                    if let Some(line) = self.pairs.line(index) {
-                        self.try_device(line.peer);
+                    if let Some(path) = self.pairs.path(index) {
+                        self.try_device(path.peer);
                     }
                 }
             }
         }
     }
 
-    /// Takes the queue pairs of a lost rail apart, whether or not it tells the end of what was posted. What was goes over
-    /// others.
+    /// Destroys the queue pairs of a lost rail, with or without completions; their requests are posted on other rails.
     pub(super) fn forget_pairs(&mut self, rail: usize, is_gone: bool) {
         for index in self.pairs.places() {
-            let line = self.pairs.line(index);
-            if line.is_none_or(|line| line.at() != rail) {
+            let path = self.pairs.path(index);
+            if path.is_none_or(|path| path.at() != rail) {
                 continue;
             }
-            let (rails, sides) = (&mut self.rails, &mut self.sides);
-            let mut ledger = self.pairs.forget(index, rails, sides);
-            while let Some(posted) = ledger.oldest() {
+            let (rails, peers) = (&mut self.rails, &mut self.peers);
+            let mut requests = self.pairs.forget(index, rails, peers);
+            while let Some(posted) = requests.oldest() {
                 self.rails[rail].posted -= 1;
                 if let PostedRequest::Part { work, bytes, .. } = posted {
                     self.part_is_back(work, bytes, WorkStatus::Flushed);
@@ -451,108 +456,108 @@ impl<P: VerbsPort> VerbsLinks<P> {
         }
     }
 
-    /// A note has arrived. Over a reliable queue pair only acknowledgements do.
+    /// Handles an arrived note. Over a reliable queue pair only acknowledgements are valid.
     #[inline(never)]
-    pub(super) fn hear(&mut self, line: RailPeer, ack: Ack, say: Say, by_datagram: bool) {
+    pub(super) fn take_note(&mut self, path: PeerPath, ack: Ack, say: Say, by_datagram: bool) {
         self.schedule.now_ns = self.rails.clock();
-        let peer = line.peer;
+        let peer = path.peer;
         let now_ns = self.schedule.now_ns;
         let sends = &mut self.sends;
-        let Some(side) = self.sides.get_mut(peer) else {
+        let Some(side) = self.peers.get_mut(peer) else {
             return;
         };
-        side.was_heard();
-        side.heard_on = line.rail;
+        side.mark_alive();
+        side.last_rail = path.rail;
         side.session
             .acknowledge(ack, now_ns, |slot| sends.release(slot));
-        let mut link = side.link_mut(line.rail);
-        let heard_on = link.as_mut().filter(|_| by_datagram);
-        let is_back = heard_on.is_some_and(|link| link.heard(now_ns));
-        if let Say::Ack { ack_request } = say {
+        let mut link = side.link_mut(path.rail);
+        let last_rail = link.as_mut().filter(|_| by_datagram);
+        let is_back = last_rail.is_some_and(|link| link.mark_received(now_ns));
+        if let Say::Ack { asks } = say {
             if let Some(link) = link.filter(|_| !by_datagram) {
                 link.connection.note_arrival();
             }
-            if ack_request {
-                side.session.force_ack();
-                self.sides.list_owing(peer);
+            if asks {
+                side.session.owe_anyway();
+                self.peers.list_owing(peer);
             }
         } else if link.is_some() && by_datagram {
-            let is_first = self.sides.known().with(peer).is_first;
-            if let Some(link) = self.sides.link(line) {
-                let todo = link.connection.receive(say, is_first);
-                self.carry_out(line, say, todo);
+            let is_first = self.peers.known().with(peer).is_first;
+            if let Some(link) = self.peers.link(path) {
+                let todo = link.connection.hear(say, is_first);
+                self.carry_out(path, say, todo);
             }
         }
         if is_back {
-            self.sides.arm(peer, now_ns);
+            self.peers.arm(peer, now_ns);
         }
-        if self.sides.of(peer).session.has_unsent() {
-            self.sides.list_unsent(peer);
+        if self.peers.of(peer).session.has_unsent() {
+            self.peers.list_unsent(peer);
         }
     }
 
-    fn carry_out(&mut self, line: RailPeer, say: Say, todo: ConnectAction<PairEnd>) {
+    fn carry_out(&mut self, path: PeerPath, say: Say, todo: Do<PairEnd>) {
         match todo {
             ConnectAction::Nothing => {}
             ConnectAction::Accept { end, again } => {
                 if let Say::Connect { attempt, .. } = say {
-                    self.answer(line, attempt, end, again);
+                    self.answer(path, attempt, end, again);
                 }
             }
-            ConnectAction::RepeatAccept => self.say_again(line),
-            ConnectAction::Connect { end } => self.join(line, end),
-            ConnectAction::RepeatReady => {
-                if let Some(link) = self.sides.link(line) {
+            Do::AnswerAgain => self.resend_note(path),
+            Do::Join { end } => self.join(path, end),
+            Do::ReadyAgain => {
+                if let Some(link) = self.peers.link(path) {
                     let attempt = link.connection.attempt();
-                    self.say(line, Say::Ready { attempt });
+                    self.send_note(path, Say::Ready { attempt });
                 }
             }
-            ConnectAction::Use => {
-                if let Some(link) = self.sides.link(line) {
-                    link.connection.note_arrival();
+            Do::Use => {
+                if let Some(link) = self.peers.link(path) {
+                    link.connection.was_used();
                 }
-                self.may_go_on(line.peer);
+                self.queue_go_on(path.peer);
             }
-            ConnectAction::Abandon => {
-                if let Some(link) = self.sides.link(line) {
-                    link.path.refused();
+            Do::Abandon => {
+                if let Some(link) = self.peers.link(path) {
+                    link.path_mtu.refused();
                 }
-                self.abandon(line);
+                self.abandon(path);
             }
-            ConnectAction::Disconnect => self.sides.leave(line, true),
-            ConnectAction::Destroy { send_done } => {
-                if send_done {
-                    self.say_gone(line);
+            Do::Leave => self.peers.leave(path, true),
+            Do::TakeApart { asked } => {
+                if asked {
+                    self.send_gone(path);
                 }
-                self.take_apart(line);
+                self.close_pair(path);
             }
-            ConnectAction::RepeatDisconnect => self.say_gone(line),
+            Do::GoneAgain => self.send_gone(path),
         }
     }
 
-    pub(super) fn say_gone(&mut self, line: RailPeer) {
-        if let Some(link) = self.sides.link(line) {
+    pub(super) fn send_gone(&mut self, path: PeerPath) {
+        if let Some(link) = self.peers.link(path) {
             let attempt = link.connection.attempt();
             let done = true;
-            self.say(line, Say::Disconnect { attempt, done });
+            self.send_note(path, Say::GiveUp { attempt, done });
         }
     }
 
-    /// Nobody has answered: says it again, but answers to what may have been asked long ago not for ever.
-    pub(super) fn say_again_or_not(&mut self, line: RailPeer, overdue: ConnectTimeout) {
-        let state = self.sides.link(line).map(|link| link.connection.state());
+    /// Repeats a note that had no answer; an answer to a request is repeated a limited number of times only.
+    pub(super) fn resend_or_give_up(&mut self, path: PeerPath, overdue: Overdue) {
+        let state = self.peers.link(path).map(|link| link.connection.state());
         match state {
             Some(CarrierState::Accepted { end, .. }) if overdue.tries > MOST_ANSWERS => {
                 self.break_quietly(end);
             }
-            _ if self.detour_if_silent(line, overdue.tries) => {}
-            _ => self.say_once_more(line, overdue.tries),
+            _ if self.detour_if_silent(path, overdue.tries) => {}
+            _ => self.resend_with_echo(path, overdue.tries),
         }
     }
 
-    /// Says again what nobody has answered.
-    pub(super) fn say_again(&mut self, line: RailPeer) {
-        let Some(link) = self.sides.link(line) else {
+    /// Sends the note of the present state again.
+    pub(super) fn resend_note(&mut self, path: PeerPath) {
+        let Some(link) = self.peers.link(path) else {
             return;
         };
         let (attempt, again) = (link.connection.attempt(), link.breaks != 0);
@@ -578,81 +583,84 @@ impl<P: VerbsPort> VerbsLinks<P> {
             },
             CarrierState::Disconnecting { .. } | CarrierState::Disconnected => return,
         };
-        self.say(line, say);
+        self.send_note(path, say);
     }
 
-    /// Sends a note. One that finds no room is lost, as it may be on its way.
-    pub(super) fn say(&mut self, line: RailPeer, say: Say) {
-        let Some(to) = self.way_to(line) else { return };
-        let side = self.sides.of(line.peer);
-        let (source, ack) = (side.known_as, side.session.take_ack());
-        let rail = &self.rails[line.at()];
+    /// Sends a note. If there is no room for it, it is lost, as on the wire.
+    pub(super) fn send_note(&mut self, path: PeerPath, say: Say) {
+        let Some(to) = self.destination_of(path) else {
+            return;
+        };
+        let side = self.peers.of(path.peer);
+        let (source, ack) = (side.known_as, side.session.tell());
+        let rail = &self.rails[path.at()];
         if rail.has_moved {
             let note = wire::moved(source, rail.address());
             let note = (&note, NOTE_BYTES);
-            self.rails.send_note(line.rail, to, note, &mut self.sends);
+            self.rails.send_note(path.rail, to, note, &mut self.sends);
         }
-        let bytes = self.note_bytes(line, &say);
+        let bytes = self.note_bytes(path, &say);
         let note = (&wire::note(source, ack, say), bytes);
-        self.rails.send_note(line.rail, to, note, &mut self.sends);
-        self.sides.arm(line.peer, self.schedule.now_ns);
+        self.rails.send_note(path.rail, to, note, &mut self.sends);
+        self.peers.arm(path.peer, self.schedule.now_ns);
     }
 
-    /// Asks over a reliable queue pair for an acknowledgement, which also tells the end of all that was posted before.
+    /// Requests an acknowledgement over a reliable queue pair; its completion also ends all requests before it.
     pub(super) fn mark(&mut self, index: u32) -> bool {
-        let Some(line) = self.pairs.line(index) else {
+        let Some(path) = self.pairs.path(index) else {
             return false;
         };
-        let side = self.sides.of(line.peer);
-        let (source, ack) = (side.known_as, side.session.take_ack());
-        let note = wire::note(source, ack, Say::Ack { ack_request: true });
+        let side = self.peers.of(path.peer);
+        let (source, ack) = (side.known_as, side.session.tell());
+        let note = wire::note(source, ack, Say::Ack { asks: true });
         let (sends, rails) = (&mut self.sends, &mut self.rails);
         self.pairs.post_note(index, &note, sends, rails)
     }
 
-    /// Tells peers what has arrived, unless something that went to them meanwhile has.
+    /// Sends owed acknowledgements to peers that no packet has acknowledged meanwhile.
     #[cold]
-    pub(super) fn tell_owed(&mut self) {
-        for peer in self.sides.take_owing() {
-            let side = self.sides.of(peer);
+    pub(super) fn send_owed_acks(&mut self) {
+        for peer in self.peers.take_owing() {
+            let side = self.peers.of(peer);
             side.listed_owing = false;
             let joined = side.pair_for_sends().is_some();
-            if side.session.take_ack_due(joined) {
-                // The main line may lead nowhere now.
-                let rail = side.heard_on;
-                self.say(RailPeer { peer, rail }, Say::Ack { ack_request: false });
+            if side.session.take_owing(joined) {
+                // The main path may be broken by now.
+                let rail = side.last_rail;
+                self.send_note(PeerPath { peer, rail }, Say::Ack { asks: false });
             }
         }
     }
 
-    /// Posts something behind a read that has ended as the last on its queue pair: its end tells whether that was a lie.
+    /// Posts a zero-byte write behind a read that ended last on its queue pair: its completion proves the read.
     #[inline(never)]
-    pub(super) fn prove(&mut self, index: u32) {
+    pub(super) fn post_proof(&mut self, index: u32) {
         if !self.pairs.post_nothing(index, &mut self.rails) {
             self.break_pair(index);
         }
     }
 
-    /// Writes nothing to a peer: its device answers even where the process computes, and if it does not, the queue pair breaks.
+    /// Writes zero bytes to a peer: its device answers even while the process computes; without an answer the queue
+    /// pair breaks.
     pub(super) fn try_device(&mut self, peer: u32) {
-        let side = self.sides.of(peer);
-        let line = side.line(peer);
+        let side = self.peers.of(peer);
+        let path = side.path(peer);
         let Some(index) = side.pair_for_sends() else {
-            return self.want_pair(line);
+            return self.request_pair(path);
         };
-        if self.rails[line.at()].posted < MOST_POSTED {
+        if self.rails[path.at()].posted < MOST_POSTED {
             self.pairs.post_nothing(index, &mut self.rails);
         }
     }
 }
 
-/// So many breaks in a row since the peer had no buffer are told.
-const TOLD_NOT_READY: u8 = 3;
-/// Where the peer or the device has refused a queue pair, the next one is asked for after this time.
+/// Number of breaks in a row for lack of a receive buffer that is reported.
+const REPORTED_NOT_READY: u8 = 3;
+/// Delay before the next request after the peer or the device has refused a queue pair.
 const REFUSED_NS: u64 = 100_000_000;
 
-// A side's size is in the promise about memory.
+// The bound on memory counts with this size.
 const _: () = assert!(size_of::<VerbsPeer>() <= 512);
 
-/// An answer is repeated so often.
+/// Times that an answer is repeated.
 const MOST_ANSWERS: u8 = 12;

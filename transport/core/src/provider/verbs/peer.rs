@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a process keeps for one peer on the network, from the first packet on. Nothing in here reaches a port.
+//! State of one peer, from the first packet on. No code in this file accesses a port.
 
 use std::mem::offset_of;
 
@@ -7,63 +7,63 @@ use session::{ACK_EVERY, CarrierState, Session, Silence, WindowProbe};
 
 use super::MOST_DATAGRAM_BYTES;
 use super::peer_port::PeerPort;
-use super::rail::{MOST_RAILS, RailPeer};
+use super::rail::{MOST_RAILS, PeerPath};
 use super::wire::HEADER_BYTES;
 
-/// What is kept for one peer.
+/// State of one peer.
 #[derive(Debug)]
 pub(super) struct VerbsPeer {
-    /// The link that carries packets.
+    /// The link in use for packets.
     pub(super) main: PeerPort,
-    /// The name of its host, by its number among [`HostNames`](super::hosts::HostNames).
+    /// Its host name, as an index into [`HostNames`](super::hosts::HostNames).
     pub(super) host: u32,
     pub(super) session: Session,
-    /// Frames that were posted.
+    /// Number of frames posted to it.
     pub(super) packets: u32,
-    /// The number by which it knows this process: what packets and notes to it name as their source.
+    /// The number by which the peer knows this process: the source field of packets and notes to it.
     pub(super) known_as: u32,
-    /// The rail over which it was heard last.
-    pub(super) heard_on: u8,
-    /// What there is only where several links lead there.
+    /// The rail of the last packet received from it.
+    pub(super) last_rail: u8,
+    /// State that only peers with several links have.
     pub(super) more: Option<Box<More>>,
-    /// A frame of which some parts are here.
+    /// A frame of which some parts have arrived.
     pub(super) building: Option<Vec<u8>>,
-    /// A queue pair that broke has not told the end of all its work requests: until then nothing goes over another one.
+    /// A queue pair broke and has not returned all its work requests: until then no other one is used.
     pub(super) waits_for_last: bool,
     pub(super) listed_unsent: bool,
-    /// Writes that have not ended and whose immediate is a packet: nothing overtakes them.
+    /// Writes in flight whose immediate is a packet: no packet overtakes them.
     pub(super) immediates: u32,
-    /// Something found its window full, too many large frames there, or no slot: it is asked what has arrived.
-    window_probe: WindowProbe,
-    /// The caller keeps something until there is a queue pair.
+    /// A send found the window full, too many large frames in flight, or no slot: an acknowledgement was requested.
+    questions: Questions,
+    /// The caller waits with something until there is a queue pair.
     pub(super) awaits_pair: bool,
     pub(super) listed_owing: bool,
     pub(super) listed_leaving: bool,
     asked: bool,
-    /// What [`PeerTable::arm`](super::peer_table::PeerTable::arm) has set.
+    /// Deadline set by [`PeerTable::arm`](super::peer_table::PeerTable::arm).
     pub(super) timer_ns: u64,
     /// How long it has not answered.
     silence: Silence,
-    /// Why it was given up. Boxed twice, since there are thousands of peers and hardly any has this.
+    /// Why it was given up. Boxed twice: there are thousands of peers, and hardly any of them has this.
     lost: Option<Box<Box<str>>>,
 }
 
-/// What is kept for a peer to which several links lead.
+/// State of a peer with several links.
 #[derive(Debug)]
 pub(super) struct More {
-    /// Those that are not the main one.
+    /// The links other than the main one.
     pub(super) links: Vec<PeerPort>,
-    /// What its ports carry at most, in the order of its rails; 0: nobody knows.
+    /// Rates of its ports, in the order of its rails, in Mbit/s; 0: unknown.
     pub(super) rates_mbps: [u32; MOST_RAILS],
-    /// How often another became the main one since the peer was heard last, and when the next may.
+    /// Times that the main link changed since the last packet from the peer, and when it may change next.
     pub(super) moves: u8,
     pub(super) moves_after_ns: u64,
-    /// Writes that have not ended, whose immediate is a packet, and that do not go over the main link.
+    /// Writes in flight whose immediate is a packet and which do not go over the main link.
     pub(super) strays: u32,
 }
 
 impl VerbsPeer {
-    /// What one takes, with what it owns while the peer has some packets under way.
+    /// Largest memory of one, in bytes, including what it owns while some packets are in flight.
     pub(super) const fn most_bytes(rails: usize) -> usize {
         let more = match rails {
             1 => 0,
@@ -72,7 +72,7 @@ impl VerbsPeer {
         size_of::<Self>() + Session::IDLE_BYTES + 2 * 16 + more
     }
 
-    /// What this one takes, without what waits.
+    /// Memory of this one, in bytes, without packets that wait.
     pub(super) fn bytes(&self) -> usize {
         let more = self.more.as_ref();
         let more = more.map_or(0, |more| size_of::<More>() + size_of_val(&*more.links));
@@ -86,7 +86,7 @@ impl VerbsPeer {
             session: Session::new(first_packet),
             packets: 0,
             known_as,
-            heard_on: 0,
+            last_rail: 0,
             more: None,
             building: None,
             waits_for_last: false,
@@ -103,7 +103,7 @@ impl VerbsPeer {
         }
     }
 
-    /// The links of one that had none; the first that serves is the main one.
+    /// Sets the links of a peer that had none; the first that serves becomes the main one.
     pub(super) fn set_links(
         &mut self,
         mut links: Vec<PeerPort>,
@@ -113,7 +113,7 @@ impl VerbsPeer {
         let main = links.remove(main);
         let waiting = std::mem::take(&mut self.main.waiting);
         self.main = PeerPort { waiting, ..main };
-        self.heard_on = self.main.rail;
+        self.last_rail = self.main.rail;
         if !links.is_empty() {
             self.more = Some(Box::new(More {
                 links,
@@ -125,11 +125,11 @@ impl VerbsPeer {
         }
     }
 
-    /// The place of the best of its other links, of those that are wanted.
+    /// Index of the best other link among those that are wanted.
     pub(super) fn best_other(&self, is_wanted: impl Fn(&PeerPort) -> bool) -> Option<usize> {
         let links = (0..).zip(self.others());
         let wanted = links.filter(|(_, link)| is_wanted(link));
-        // One that is joined is most likely to be good; then they take turns.
+        // A connected one is most likely to work; the others are taken in turn.
         let order = |(_, link): &(usize, &PeerPort)| {
             let is_joined = link.connection.usable().is_some();
             (!is_joined, link.rail.wrapping_sub(self.main.rail))
@@ -137,33 +137,34 @@ impl VerbsPeer {
         wanted.min_by_key(order).map(|(place, _)| place)
     }
 
-    /// One of its other links becomes the main one for a while: how it was with the old one. All goes again.
+    /// Makes the other link at `place` the main one for a while, and marks all packets to be sent again. Returns the
+    /// state of the old main link's connection.
     pub(super) fn swap_main(&mut self, place: usize, now_ns: u64) -> Option<CarrierState<u32>> {
         let more = self.more.as_mut()?;
         std::mem::swap(&mut self.main, &mut more.links[place]);
-        // Whether anybody hears there is found out anew.
-        self.main.connection.note_reachable();
+        // Whether packets arrive over it is to be determined.
+        self.main.connection.heard();
         more.moves_after_ns = now_ns + (FIRST_STAY_NS << more.moves.min(MOST_DOUBLINGS));
         more.moves = more.moves.saturating_add(1);
-        // Until somebody counts: none of them is posted over this link yet.
+        // Until they are counted: none of them is posted over this link yet.
         more.strays = self.immediates;
         self.session.resend_lossy();
         Some(more.links[place].connection.state())
     }
 
-    /// Its main line; `peer` is its number.
+    /// Its main path; `peer` is its number.
     #[inline(always)]
-    pub(super) fn line(&self, peer: u32) -> RailPeer {
+    pub(super) fn path(&self, peer: u32) -> PeerPath {
         let rail = self.main.rail;
-        RailPeer { peer, rail }
+        PeerPath { peer, rail }
     }
 
-    /// Those of its links that are not the main one.
+    /// The links other than the main one.
     pub(super) fn others(&self) -> &[PeerPort] {
         self.more.as_ref().map_or(&[], |more| &more.links)
     }
 
-    /// The same, to change them.
+    /// The same, mutable.
     pub(super) fn others_mut(&mut self) -> &mut [PeerPort] {
         self.more.as_mut().map_or(&mut [], |more| &mut more.links)
     }
@@ -173,7 +174,7 @@ impl VerbsPeer {
         std::iter::once(&self.main).chain(self.others())
     }
 
-    /// The same, to change them.
+    /// The same, mutable.
     pub(super) fn links_mut(&mut self) -> impl Iterator<Item = &mut PeerPort> {
         let others = self
             .more
@@ -182,7 +183,7 @@ impl VerbsPeer {
         std::iter::once(&mut self.main).chain(others)
     }
 
-    /// The link of a rail.
+    /// The link on a rail.
     #[inline(always)]
     pub(super) fn link(&self, rail: u8) -> Option<&PeerPort> {
         if self.main.rail == rail {
@@ -191,7 +192,7 @@ impl VerbsPeer {
         self.others().iter().find(|link| link.rail == rail)
     }
 
-    /// The same, to change it.
+    /// The same, mutable.
     #[inline(always)]
     pub(super) fn link_mut(&mut self, rail: u8) -> Option<&mut PeerPort> {
         if self.main.rail == rail {
@@ -207,7 +208,7 @@ impl VerbsPeer {
         !self.main.waiting.is_empty() || self.others().iter().any(|link| !link.waiting.is_empty())
     }
 
-    /// The queue pair, if sends may use it.
+    /// The queue pair for sends, if there is one that may be used.
     #[inline(always)]
     pub(super) fn pair_for_sends(&self) -> Option<u32> {
         self.main
@@ -216,31 +217,31 @@ impl VerbsPeer {
             .filter(|_| !self.waits_for_last)
     }
 
-    /// The queue pair on a rail, if this is the one that packets are expected on.
+    /// The queue pair on a rail, if packets are expected from it.
     #[inline(always)]
     pub(super) fn pair_on(&self, rail: u8) -> Option<u32> {
         let is_main = self.main.rail == rail && !self.is_lost();
         self.main.connection.usable().filter(|_| is_main)
     }
 
-    /// Whether a packet that has come in order leaves anything to be done.
+    /// Whether further work is due after a packet that came in order.
     #[inline(always)]
-    pub(super) fn needs_care(&self) -> bool {
-        let was_silent = self.silence.is_silent() || self.main.breaks != 0;
+    pub(super) fn needs_follow_up(&self) -> bool {
+        let was_silent = self.silence.is_on() || self.main.breaks != 0;
         was_silent || self.main.is_suspected || self.owes_much() || self.session.has_unsent()
     }
 
-    /// Whether the peer should be told what has come, even if nothing is sent to it.
+    /// Whether an acknowledgement is due even without a packet to carry it.
     #[inline(always)]
     pub(super) fn owes_much(&self) -> bool {
         self.session.delivered_since_ack() >= ACK_EVERY
     }
 
-    /// The peer has sent a packet, over the link of this rail.
+    /// Records a packet from the peer over the link on `rail`.
     #[inline(always)]
     pub(super) fn sent_packet(&mut self, rail: u8, by_datagram: bool) {
-        self.was_heard();
-        self.heard_on = rail;
+        self.mark_alive();
+        self.last_rail = rail;
         match self.link_mut(rail) {
             Some(link) if by_datagram => link.connection.note_reachable(),
             Some(link) => {
@@ -251,28 +252,28 @@ impl VerbsPeer {
         }
     }
 
-    /// The peer's queue pair carries what it should.
+    /// Records that the peer's queue pair works.
     pub(super) fn recovered(&mut self) {
-        self.was_heard();
+        self.mark_alive();
         (self.main.breaks, self.main.is_suspected) = (0, false);
     }
 
-    /// The queue pair, if a further packet may go over it at once.
+    /// The queue pair, if another packet may be posted to it at once.
     #[inline(always)]
     pub(super) fn pair_for_more(&self) -> Option<u32> {
         let is_first = !self.session.has_unsent() && self.immediates == 0 && !self.is_lost();
         self.pair_for_sends().filter(|_| is_first)
     }
 
-    /// Whether packets may go over the queue pair, with no read or write before them.
+    /// Whether packets may be posted to the queue pair, with no read or write before them.
     pub(super) fn is_ready(&self) -> bool {
         let strays = self.more.as_ref().map_or(0, |more| more.strays);
         self.pair_for_sends().is_some() && self.main.waiting.is_empty() && strays == 0
     }
 
-    /// Largest packet that goes there as a datagram.
+    /// Largest packet that may go there as a datagram, in bytes.
     pub(super) fn datagram_bytes(&self) -> usize {
-        // Whatever link it is sent on again.
+        // It must fit whichever link it is sent on again.
         let theirs = self.links().filter_map(PeerPort::packet_bytes).min();
         (theirs.unwrap_or(u32::MAX) as usize).clamp(2 * HEADER_BYTES, MOST_DATAGRAM_BYTES)
     }
@@ -282,7 +283,7 @@ impl VerbsPeer {
         self.lost.is_some()
     }
 
-    /// Gives it up. `false`: it was already.
+    /// Gives the peer up. `false`: it was given up before.
     pub(super) fn lose(&mut self, why: &str) -> bool {
         let is_new = self.lost.is_none();
         if is_new {
@@ -296,39 +297,40 @@ impl VerbsPeer {
         self.lost.as_deref().map(|why| &**why)
     }
 
-    /// Whether its address is to be asked for: once.
-    pub(super) fn ask_address(&mut self) -> bool {
+    /// Whether to request its address now; `true` once.
+    pub(super) fn request_address(&mut self) -> bool {
         !std::mem::replace(&mut self.asked, true)
     }
 
-    /// A timer of it has run out. `false`: a later one was replaced by an earlier one, which has been here.
+    /// A timer of the peer has expired. `false`: it was replaced by an earlier one, which has been handled.
     pub(super) fn timer_ended(&mut self, now_ns: u64) -> bool {
         if self.timer_ns > now_ns || self.is_lost() {
             return false;
         }
         self.timer_ns = NEVER;
-        // The caller tries again now.
+        // The caller retries now.
         self.awaits_pair = false;
         true
     }
 
-    /// Something waits for it to say what it has taken; that it did may be lost. `true`: it is asked now.
-    pub(super) fn ask_for_room(&mut self, now_ns: u64) -> bool {
-        self.window_probe.probe(now_ns)
+    /// A send waits for an acknowledgement, which may have been lost. `true`: request one now.
+    pub(super) fn request_room(&mut self, now_ns: u64) -> bool {
+        self.questions.ask(now_ns)
     }
 
-    /// Whether there is still no room: the question may be lost, and so may the answer.
+    /// Whether there is still no room: the request or its answer may have been lost.
     pub(super) fn still_wants_room(&mut self) -> bool {
         self.window_probe.is_blocked(&self.session)
     }
 
-    /// Something was heard of it.
+    /// Records that something has arrived from the peer.
     #[inline(always)]
-    pub(super) fn was_heard(&mut self) {
-        self.silence.end();
+    pub(super) fn mark_alive(&mut self) {
+        self.silence.ends();
     }
 
-    /// It has not answered again: for how long now. Time in which this process did not look does not count.
+    /// Records another timeout; returns for how long the peer has been silent. Time in which this process did not poll
+    /// is not counted.
     pub(super) fn still_silent(&mut self, now_ns: u64) -> u64 {
         if let Some(more) = self.more.as_mut().filter(|_| !self.silence.is_silent()) {
             more.moves = 0;
@@ -336,10 +338,10 @@ impl VerbsPeer {
         self.silence.extend(now_ns)
     }
 
-    /// When something is to be done that nothing else brings about.
+    /// Next time at which something must be done without an event.
     pub(super) fn deadline_ns(&self, now_ns: u64) -> Option<u64> {
         let waits = self.session.has_unsent() || self.has_waiting() || self.awaits_pair;
-        // Whoever waits for those is tried again then.
+        // Sends that wait for these are retried then.
         let later = |time_ns: u64| (waits && time_ns > now_ns).then_some(time_ns);
         let deadlines = [
             self.session.deadline(now_ns),
@@ -349,21 +351,21 @@ impl VerbsPeer {
             let connection = &link.connection;
             [
                 connection.deadline_ns(),
-                later(link.way_after_ns),
-                later(connection.retry_at_ns()),
+                later(link.handle_after_ns),
+                later(connection.not_before_ns()),
             ]
         });
         deadlines.into_iter().chain(of_links).flatten().min()
     }
 }
 
-/// The main link stays so for this time at least, and longer each time until the peer is heard.
+/// The main link stays so for at least this time, and longer with each change until a packet of the peer arrives.
 const FIRST_STAY_NS: u64 = 500_000_000;
 const MOST_DOUBLINGS: u8 = 5;
 /// A time that does not come.
 const NEVER: u64 = u64::MAX;
 
-// What each packet names lies beside what whoever posts one looks at anyway.
+// The fields that every packet carries lie beside those that a post reads anyway.
 const _: () =
     assert!(offset_of!(VerbsPeer, known_as).abs_diff(offset_of!(VerbsPeer, packets)) < 16);
 

@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! By what this process and a peer know each other: what each calls the other, the key that the peer's datagrams must name, and
-//! which of the two counts as the first. Within a job that follows from their ranks; with a process of another job it is agreed
-//! upon when the two are told of each other.
+//! The numbers and keys by which this process and a peer address each other: the number that each uses for the other,
+//! the Q_Key of the peer's datagrams, and which of the two is the first. Within a job they follow from the ranks; for a
+//! process of another job both processes get them when they connect.
 
 use crate::provider::tcp::StreamKey;
 
-/// How a process of another job and this one name each other. Both are given the same, each from its own side.
+/// Numbers and keys for a process of another job. Both processes get the same, each from its own side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForeignPeer {
-    /// The number by which that process knows this one.
+    /// The number by which that process addresses this one.
     pub known_as: u32,
-    /// What only processes of its job knew, and this one is told: the [key](crate::NetworkSettings::with_key) of their network.
+    /// The [key](crate::NetworkSettings::with_key) of that process's job for datagrams.
     pub key: u32,
-    /// The same of their connections.
+    /// The key of that process's job for TCP connections.
     pub stream_key: StreamKey,
-    /// Whether this process counts as the first of the two, which the other one does not.
+    /// Whether this process is the first of the two; the other one has the opposite value.
     pub is_first: bool,
 }
 
-/// How a peer and this process name each other.
+/// Numbers and key for one peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::provider) struct PeerIdentity {
-    /// The number by which the peer knows this process.
+    /// The number by which the peer addresses this process.
     pub(in crate::provider) known_as: u32,
-    /// What datagrams to it must name.
+    /// The Q_Key of datagrams to it.
     pub(in crate::provider) key: u32,
     pub(in crate::provider) is_first: bool,
 }
@@ -32,16 +32,16 @@ pub(in crate::provider) struct PeerIdentity {
 #[derive(Debug)]
 pub(in crate::provider) struct PeerIdentities {
     me: u32,
-    /// The key of this job.
+    /// The Q_Key of this job.
     key: u32,
-    /// Peers of this job.
+    /// Number of processes of this job.
     ranks: u32,
-    /// Those behind them; `None`: no network reaches that one.
+    /// Peers of other jobs, numbered from `ranks` on; `None`: not reached over this network.
     later: Vec<Option<PeerIdentity>>,
 }
 
 impl PeerIdentities {
-    /// Process `me` of a job of `ranks` with this key.
+    /// The table of process `me` in a job of `ranks` processes with this Q_Key.
     pub(in crate::provider) fn new(me: u32, ranks: u32, key: u32) -> Self {
         Self {
             me,
@@ -51,7 +51,7 @@ impl PeerIdentities {
         }
     }
 
-    /// A process of another job.
+    /// Adds a process of another job.
     pub(in crate::provider) fn meet(&mut self, peer: u32, far: ForeignPeer) {
         let Some(place) = peer.checked_sub(self.ranks) else {
             return;
@@ -72,8 +72,8 @@ impl PeerIdentities {
         self.later.get(place as usize).copied().flatten()
     }
 
-    /// By what a peer and this process know each other. The [`VerbsPeer`](super::peer::VerbsPeer) of one has by heart what each
-    /// packet names.
+    /// The identity of a peer. The fields that every packet needs are copied to its
+    /// [`VerbsPeer`](super::peer::VerbsPeer).
     pub(in crate::provider) fn with(&self, peer: u32) -> PeerIdentity {
         self.later(peer).unwrap_or(PeerIdentity {
             known_as: self.me,
@@ -82,7 +82,7 @@ impl PeerIdentities {
         })
     }
 
-    /// Whether somebody who says to be this peer may be it: another process of the job, or one that was met since.
+    /// Whether `source` can be a peer: another process of the job, or one added since.
     pub(in crate::provider) fn may_be(&self, source: u32) -> bool {
         let is_rank = source < self.ranks && source != self.me;
         is_rank || self.is_of_another_job(source)
@@ -92,7 +92,7 @@ impl PeerIdentities {
         self.later(peer).is_some()
     }
 
-    /// What it takes beside itself, in bytes.
+    /// Memory beside the structure itself, in bytes.
     pub(in crate::provider) fn bytes(&self) -> usize {
         self.later.capacity() * size_of::<Option<PeerIdentity>>()
     }
@@ -126,7 +126,7 @@ mod tests {
             is_first: false,
         };
         assert_eq!(known.with(4), met);
-        // Number 3 is somebody whom no network reaches.
+        // Number 3 is a process that this network does not reach.
         let may_be = [0, 1, 2, 3, 4, 5, u32::MAX].map(|source| known.may_be(source));
         assert_eq!(may_be, [true, false, true, false, true, false, false]);
         let is_other = [2, 3, 4].map(|peer| known.is_of_another_job(peer));

@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Links: which port of this process talks to which port of a peer, and what there is between the two.
+//! Links: which port of this process is connected to which port of a peer.
 //!
-//! Both processes make the same table of the same two records, each for itself: a port has at most one link to a peer.
+//! Both processes compute the same table from the same two records: a port has at most one link to a peer.
 
 use session::{CarrierState, Connection};
 
 use super::address::{LinkLayer, PortAddress};
-use super::path::Path;
+use super::path_mtu::PathMtuProbe;
 use super::port::AddressHandle;
 
-/// A port of a peer, and how one rail of this process reaches it.
+/// A port of a peer, as reached over one rail of this process.
 #[derive(Debug)]
 pub(super) struct PeerPort {
     pub(super) rail: u8,
-    /// The place of that port among those of the peer.
+    /// Index of that port among those of the peer.
     pub(super) theirs: u8,
     pub(super) address: Option<PortAddress>,
     pub(super) handle: Option<AddressHandle>,
-    /// No way there could be opened: not before this time again.
-    pub(super) way_after_ns: u64,
-    /// The queue pair, by its place among [`ReliablePairs`](super::pair::ReliablePairs).
+    /// Earliest time of the next attempt, after an address handle could not be created.
+    pub(super) handle_after_ns: u64,
+    /// The queue pair, by its index in [`ReliablePairs`](super::pair::ReliablePairs).
     pub(super) connection: Connection<u32>,
-    /// How long packets may be on the way.
-    pub(super) path: Path,
-    /// Reads and writes that wait to be posted, oldest first.
+    /// The path MTU.
+    pub(super) path_mtu: PathMtuProbe,
+    /// Reads and writes to be posted, oldest first.
     pub(super) waiting: Vec<u32>,
-    /// How often its queue pair broke without anything between.
+    /// Breaks of its queue pair since the last packet over it.
     pub(super) breaks: u8,
     /// The peer's device did not answer either.
     pub(super) is_suspected: bool,
@@ -38,40 +38,40 @@ impl PeerPort {
             theirs,
             address,
             handle: None,
-            way_after_ns: 0,
+            handle_after_ns: 0,
             connection: Connection::new(),
-            path: Path::default(),
+            path_mtu: PathMtuProbe::default(),
             waiting: Vec::new(),
             breaks: 0,
             is_suspected: false,
         }
     }
 
-    /// Whether a queue pair was asked for, and nobody has answered yet.
+    /// Whether a queue pair was requested, without an answer yet.
     pub(super) fn is_asking(&self) -> bool {
         matches!(self.connection.state(), CarrierState::Connecting { .. })
     }
 
-    /// A datagram of the peer has come on it, or must have. `true`: it was asked for a queue pair and seemed to look no more; the
-    /// ask is said again soon, now that it does.
-    pub(super) fn heard(&mut self, now_ns: u64) -> bool {
-        self.connection.note_reachable();
-        let is_back = self.path.shows_life() && self.is_asking();
+    /// Records that a datagram of the peer arrived on this link. `true`: an echo was awaited since the peer seemed not
+    /// to poll; the request is repeated soon.
+    pub(super) fn mark_received(&mut self, now_ns: u64) -> bool {
+        self.connection.heard();
+        let is_back = self.path_mtu.shows_life() && self.is_asking();
         if is_back {
             self.connection.resend_at(now_ns);
         }
         is_back
     }
 
-    /// What a packet carries to that port, as far as is known; `None`: nothing is.
+    /// MTU to that port, as far as known; `None`: its address is unknown.
     pub(super) fn packet_bytes(&self) -> Option<u32> {
         let port = self.address.map(|address| address.packet_bytes);
-        port.map(|bytes| self.path.limit(bytes))
+        port.map(|bytes| self.path_mtu.limit(bytes))
     }
 }
 
-/// Which ports of two processes talk to each other: places in both lists, in the order of `ours`. Never empty. `is_first`:
-/// whether this process counts as the first of the two, which the other one does not.
+/// Pairs the ports of two processes: indices into both lists, in the order of `ours`. Never empty. `is_first`: whether
+/// this process is the first of the two, which the other one is not.
 pub(super) fn pair_up(
     ours: &[PortAddress],
     theirs: &[PortAddress],
@@ -100,14 +100,15 @@ pub(super) fn pair_up(
     table
 }
 
-/// Whether anything leads from one of these ports to one of those, as far as their addresses say. Both processes find the same.
+/// Whether a path from one of our ports to one of theirs exists, as far as their addresses show. Both processes compute
+/// the same.
 pub(super) fn is_any_near(ours: &[PortAddress], theirs: &[PortAddress]) -> bool {
     let leads = |our: &PortAddress, their: &PortAddress| nearness(our, their).is_some();
     ours.iter()
         .any(|our| theirs.iter().any(|their| leads(our, their)))
 }
 
-/// Why nothing leads from these ports to those, in words that stand behind a colon; `None`: something does.
+/// Why no path leads from these ports to those, as text after a colon; `None`: there is one.
 pub(super) fn why_apart(ours: &[PortAddress], theirs: &[PortAddress]) -> Option<String> {
     if is_any_near(ours, theirs) {
         return None;
@@ -128,7 +129,7 @@ pub(super) fn why_apart(ours: &[PortAddress], theirs: &[PortAddress]) -> Option<
     })
 }
 
-/// The same, where it is sure: there is nothing that would be tried.
+/// Why no path can exist, where that is certain: then no attempt is made.
 pub(super) fn surely_apart(ours: &[PortAddress], theirs: &[PortAddress]) -> Option<String> {
     if let Some((our, their)) = kinds_apart(ours, theirs) {
         return Some(format!(
@@ -149,7 +150,7 @@ pub(super) fn surely_apart(ours: &[PortAddress], theirs: &[PortAddress]) -> Opti
     })
 }
 
-/// Where all of these ports are on one kind of network and all of those on the other: the kinds, in words.
+/// If all our ports are on one kind of network and all theirs on the other: the names of both.
 fn kinds_apart(
     ours: &[PortAddress],
     theirs: &[PortAddress],
@@ -165,7 +166,8 @@ fn kinds_apart(
     are_apart.then(|| (name(our), name(their)))
 }
 
-/// How many bits of their networks' numbers two addresses have in common; `None`: nothing leads from one to the other.
+/// Length of the common prefix of two addresses in bits, limited to their networks; `None`: no path leads from one to
+/// the other.
 fn nearness(one: &PortAddress, other: &PortAddress) -> Option<u32> {
     if one.link != other.link {
         return None;
@@ -173,23 +175,23 @@ fn nearness(one: &PortAddress, other: &PortAddress) -> Option<u32> {
     let (one_is_v4, other_is_v4) = (is_mapped(&one.gid), is_mapped(&other.gid));
     let common = (u128::from_be_bytes(one.gid) ^ u128::from_be_bytes(other.gid)).leading_zeros();
     match one.link {
-        // A subnet is one network, and there is nothing between two.
+        // A subnet is one network; there are no routers between subnets.
         LinkLayer::Infiniband => (common >= 64).then_some(64),
         LinkLayer::Ethernet if one_is_v4 != other_is_v4 || !one.may_reach(other) => None,
-        // Where a network ends is not known; most have as many as that.
+        // The prefix lengths are not known; most networks have /24.
         LinkLayer::Ethernet if one_is_v4 => Some((common - MAPPED_BITS).min(24)),
         LinkLayer::Ethernet => Some(common.min(64) / 4),
     }
 }
 
-/// Whether a GID is an IPv4 address.
+/// Whether a GID is an IPv4-mapped address.
 fn is_mapped(gid: &[u8; 16]) -> bool {
     gid[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]
 }
 
-/// Bits in front of an IPv4 address in a GID.
+/// Length of the prefix of IPv4-mapped GIDs, in bits.
 const MAPPED_BITS: u32 = 96;
-/// Ports whose networks have less in common are most likely on separate ones.
+/// Ports whose addresses have fewer bits in common are most likely on separate networks.
 const LEAST_NEAR: u32 = 16;
 
 #[cfg(test)]
@@ -220,7 +222,7 @@ mod tests {
         }
     }
 
-    /// The table, after it was seen that the other side makes the same.
+    /// The table, checked to be the same at the other end.
     fn both(ours: &[PortAddress], theirs: &[PortAddress]) -> Vec<(u8, u8)> {
         let table = pair_up(ours, theirs, true);
         let mut other: Vec<_> = pair_up(theirs, ours, false)
@@ -283,7 +285,7 @@ mod tests {
         assert_eq!(why_apart(&[one, roce], &[other, roce]), None);
         assert!(is_any_near(&[one, roce], &[other, roce]));
         assert!(is_any_near(&[other], &[infiniband(2, 9)]));
-        // What routers do between networks of the Internet protocol no address says.
+        // Addresses do not show which networks are connected by IP routers.
         assert!(is_any_near(&[roce], &[v4([192, 168, 0, 1])]));
         assert_eq!(surely_apart(&[one], &[other, roce]), None);
         let why = surely_apart(&[one, other], &[roce]).unwrap();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! All peers: what is kept for each, which of them have something to be done, and when the next timer runs out. A peer has a
-//! [`VerbsPeer`] from the first packet on, and is on each list at most once. Nothing is sent from here.
+//! All peers: the state of each, the lists of peers with pending work, and the timers. A peer has a [`VerbsPeer`] from
+//! the first packet on, and is on each list at most once. Nothing is sent from here.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -12,7 +12,7 @@ use super::peer::VerbsPeer;
 use super::peer_identity::{ForeignPeer, PeerIdentities};
 use super::peer_port::PeerPort;
 use super::port::VerbsPort;
-use super::rail::RailPeer;
+use super::rail::PeerPath;
 use super::rails::Rails;
 
 /// The peers of a process, by number.
@@ -20,19 +20,19 @@ use super::rails::Rails;
 pub(super) struct PeerTable {
     all: Vec<Option<Box<VerbsPeer>>>,
     known: PeerIdentities,
-    /// Number of the first packet of every stream.
+    /// First packet number of every stream.
     first_packet: u32,
-    /// Peers with something that waits to be sent.
+    /// Peers with unsent packets or works.
     unsent: Vec<u32>,
-    /// Peers that may have to be told what has arrived.
+    /// Peers that may be owed an acknowledgement.
     owing: Vec<u32>,
-    /// Peers whose queue pair is given up, or has broken and waits for its last completions.
+    /// Peers whose queue pair is being closed, or has broken and waits for its last completions.
     leaving: Vec<u32>,
     timers: BinaryHeap<Reverse<(u64, u32)>>,
 }
 
 impl PeerTable {
-    /// Nothing is kept as yet for any of so many, which are of this job.
+    /// A table of `peers` processes of this job, without any state.
     pub(super) fn new(me: u32, peers: u32, key: u32) -> Self {
         Self {
             all: (0..peers).map(|_| None).collect(),
@@ -45,76 +45,77 @@ impl PeerTable {
         }
     }
 
-    /// The streams begin with this number, here and at all others.
+    /// Sets the first packet number of all streams, the same at all peers.
     pub(super) fn number_from(&mut self, first_packet: u32) {
         self.first_packet = first_packet;
     }
 
-    /// There is a further peer, of another job. Numbers before its own are those of processes that no network reaches.
+    /// Adds a peer of another job. Numbers before its own belong to processes that this network does not reach.
     pub(super) fn meet(&mut self, peer: u32, far: ForeignPeer) {
         let count = self.all.len().max(peer as usize + 1);
         self.all.resize_with(count, || None);
         self.known.meet(peer, far);
     }
 
-    /// By what the peers and this process know each other.
+    /// The identities of the peers.
     pub(super) fn known(&self) -> &PeerIdentities {
         &self.known
     }
 
-    /// How many peers there may be.
+    /// Number of peers.
     pub(super) fn len(&self) -> usize {
         self.all.len()
     }
 
     /// Their numbers.
-    pub(super) fn peers(&self) -> impl Iterator<Item = u32> + use<> {
+    pub(super) fn numbers(&self) -> impl Iterator<Item = u32> + use<> {
         (0..).take(self.all.len())
     }
 
-    /// What is kept for a peer, from now on if nothing was.
+    /// The state of a peer, created if it has none.
     #[inline(always)]
     pub(super) fn of(&mut self, peer: u32) -> &mut VerbsPeer {
         let (first, known) = (self.first_packet, &self.known);
-        self.all[peer as usize].get_or_insert_with(|| new_side(first, known, peer))
+        self.all[peer as usize].get_or_insert_with(|| new_peer(first, known, peer))
     }
 
-    /// What is kept for a peer, if anything is.
+    /// The state of a peer, if it has any.
     #[inline(always)]
     pub(super) fn get(&self, peer: u32) -> Option<&VerbsPeer> {
         self.all[peer as usize].as_deref()
     }
 
-    /// The same, to change it.
+    /// The same, mutable.
     #[inline(always)]
     pub(super) fn get_mut(&mut self, peer: u32) -> Option<&mut VerbsPeer> {
         self.all[peer as usize].as_deref_mut()
     }
 
-    /// The same of whoever somebody says to be, who may be no peer at all.
+    /// The state of the peer with an unchecked number, which may be out of range.
     #[inline(always)]
     pub(super) fn find(&self, source: u32) -> Option<&VerbsPeer> {
         self.all.get(source as usize)?.as_deref()
     }
 
-    /// The same, to change it.
+    /// The same, mutable.
     #[inline(always)]
     pub(super) fn find_mut(&mut self, source: u32) -> Option<&mut VerbsPeer> {
         self.all.get_mut(source as usize)?.as_deref_mut()
     }
 
-    /// A peer's link of a rail; `None`: that does not lead there.
+    /// The link of a path; `None`: the rail does not lead to the peer.
     #[inline(always)]
-    pub(super) fn link(&mut self, line: RailPeer) -> Option<&mut PeerPort> {
-        self.of(line.peer).link_mut(line.rail)
+    pub(super) fn link(&mut self, path: PeerPath) -> Option<&mut PeerPort> {
+        self.of(path.peer).link_mut(path.rail)
     }
 
-    /// Whether this is a peer's main line.
-    pub(super) fn is_main(&mut self, line: RailPeer) -> bool {
-        self.of(line.peer).main.rail == line.rail
+    /// Whether this is a peer's main path.
+    pub(super) fn is_main(&mut self, path: PeerPath) -> bool {
+        self.of(path.peer).main.rail == path.rail
     }
 
-    /// The rail for a work with these keys: that of a peer's main link if there is a key for it. `None`: no link has one.
+    /// The rail for a work with these keys: that of the peer's main link if there is a key for it. `None`: no link has
+    /// one.
     pub(super) fn rail_for<P: VerbsPort>(
         &mut self,
         peer: u32,
@@ -123,7 +124,7 @@ impl PeerTable {
     ) -> Option<u8> {
         let side = self.of(peer);
         let main = &side.main;
-        // Where nothing is known yet, all is found out later.
+        // Without an address the links are chosen later.
         if main.address.is_none() || keys[usize::from(main.theirs)] != 0 {
             return Some(main.rail);
         }
@@ -134,14 +135,14 @@ impl PeerTable {
         with_key.find(|rail| rails.serves(*rail)).or(first)
     }
 
-    /// The rail of its peer that a line leads to.
-    pub(super) fn rail_there(&self, line: RailPeer) -> u8 {
-        let side = self.get(line.peer);
-        let link = side.and_then(|side| side.link(line.rail));
+    /// The peer's rail at the far end of a path.
+    pub(super) fn rail_there(&self, path: PeerPath) -> u8 {
+        let side = self.get(path.peer);
+        let link = side.and_then(|side| side.link(path.rail));
         link.map_or(0, |link| link.theirs)
     }
 
-    /// All for whom something is kept.
+    /// The state of all peers that have any.
     pub(super) fn iter(&self) -> impl Iterator<Item = &VerbsPeer> {
         self.all.iter().flatten().map(|side| &**side)
     }
@@ -167,7 +168,7 @@ impl PeerTable {
         !self.leaving.is_empty()
     }
 
-    /// Something waits to be sent to a peer.
+    /// Lists a peer with something unsent.
     #[cold]
     pub(super) fn list_unsent(&mut self, peer: u32) {
         if !mem::replace(&mut self.of(peer).listed_unsent, true) {
@@ -175,31 +176,31 @@ impl PeerTable {
         }
     }
 
-    /// A peer may have to be told what has arrived.
+    /// Lists a peer that may be owed an acknowledgement.
     pub(super) fn list_owing(&mut self, peer: u32) {
         if !mem::replace(&mut self.of(peer).listed_owing, true) {
             self.owing.push(peer);
         }
     }
 
-    /// A queue pair of a peer is on its way out.
+    /// Lists a peer with a queue pair that is being closed.
     pub(super) fn list_leaving(&mut self, peer: u32) {
         if !mem::replace(&mut self.of(peer).listed_leaving, true) {
             self.leaving.push(peer);
         }
     }
 
-    /// Sends nothing more over a peer's queue pair. `heard`: nor does the peer.
-    pub(super) fn leave(&mut self, line: RailPeer, heard: bool) {
-        if let Some(link) = self.link(line)
+    /// Stops sending over a path's queue pair. `heard`: the peer has stopped too.
+    pub(super) fn leave(&mut self, path: PeerPath, heard: bool) {
+        if let Some(link) = self.link(path)
             && let Some(index) = link.connection.end()
         {
-            link.connection.disconnect(index, heard);
-            self.list_leaving(line.peer);
+            link.connection.leave(index, heard);
+            self.list_leaving(path.peer);
         }
     }
 
-    /// Takes the list of those with something to be sent; they may be listed again.
+    /// Takes the list of peers with something unsent; they may be listed again.
     pub(super) fn take_unsent(&mut self) -> Vec<u32> {
         let unsent = mem::take(&mut self.unsent);
         for peer in &unsent {
@@ -208,21 +209,21 @@ impl PeerTable {
         unsent
     }
 
-    /// Takes the list of those to be told; each may be listed again when [`VerbsPeer::listed_owing`] is taken back.
+    /// Takes the list of owed acknowledgements; a peer may be listed again when its [`VerbsPeer::listed_owing`] is
+    /// cleared.
     pub(super) fn take_owing(&mut self) -> Vec<u32> {
         mem::take(&mut self.owing)
     }
 
-    /// The same of those with a queue pair on its way out, and [`VerbsPeer::listed_leaving`].
+    /// Takes the list of queue pairs that are being closed; likewise with [`VerbsPeer::listed_leaving`].
     pub(super) fn take_leaving(&mut self) -> Vec<u32> {
         mem::take(&mut self.leaving)
     }
 
-    /// All that were not told what has arrived are to be told, however little it is.
+    /// Lists all peers that are owed an acknowledgement of even one packet.
     pub(super) fn owe_all(&mut self) {
-        for peer in self.peers() {
-            let owes =
-                |side: &&mut VerbsPeer| side.session.delivered_since_ack() != 0 && !side.is_lost();
+        for peer in self.numbers() {
+            let owes = |side: &&mut VerbsPeer| side.session.owed() != 0 && !side.is_lost();
             if let Some(side) = self.get_mut(peer).filter(owes) {
                 side.session.force_ack();
                 self.list_owing(peer);
@@ -230,9 +231,9 @@ impl PeerTable {
         }
     }
 
-    /// What a packet of a peer leaves to be done beside its own.
+    /// Does the further work that a packet of a peer requires ([`VerbsPeer::needs_follow_up`]).
     #[cold]
-    pub(super) fn care_for(&mut self, peer: u32) {
+    pub(super) fn do_follow_up(&mut self, peer: u32) {
         let side = self.of(peer);
         side.recovered();
         let (owes, waits) = (side.owes_much(), side.session.has_unsent());
@@ -244,13 +245,13 @@ impl PeerTable {
         }
     }
 
-    /// Whether all that was sent has arrived, but for what went to peers that are lost.
+    /// Whether all packets have been acknowledged, except those to lost peers.
     pub(super) fn have_all_arrived(&self) -> bool {
         let mut all = self.iter();
         all.all(|side| side.is_lost() || side.session.has_arrived())
     }
 
-    /// Sets the timer of a peer, if anything of it has a deadline.
+    /// Sets the timer of a peer, if it has a deadline.
     pub(super) fn arm(&mut self, peer: u32, now_ns: u64) {
         let side = self.get_mut(peer);
         let Some(side) = side.filter(|side| !side.is_lost()) else {
@@ -265,64 +266,66 @@ impl PeerTable {
         }
     }
 
-    /// What needs a queue pair is refused: whoever sleeps over it is woken when one can be asked for again.
+    /// Records that something waits for a queue pair, and sets the timer for the next request: a process that sleeps is
+    /// woken then.
     pub(super) fn await_pair(&mut self, peer: u32, now_ns: u64) {
         self.of(peer).awaits_pair = true;
         self.arm(peer, now_ns);
     }
 
-    /// When the next timer runs out.
+    /// When the next timer expires.
     pub(super) fn deadline_ns(&self) -> Option<u64> {
         let timer = self.timers.peek();
         timer.map(|Reverse((deadline, _))| *deadline)
     }
 
-    /// Takes a timer that has run out: whose it was.
+    /// Takes an expired timer; returns its peer.
     pub(super) fn next_due(&mut self, now_ns: u64) -> Option<u32> {
         let deadline = self.deadline_ns()?;
         let due = (deadline <= now_ns).then(|| self.timers.pop()).flatten();
         due.map(|Reverse((_, peer))| peer)
     }
 
-    /// The record of a peer may name another address than the last.
+    /// Sets the address of a path; drops the address handle if the address has changed.
     pub(super) fn set_address<P: VerbsPort>(
         &mut self,
-        line: RailPeer,
+        path: PeerPath,
         address: Option<PortAddress>,
         rails: &mut Rails<P>,
     ) {
-        if let Some(link) = self.link(line)
+        if let Some(link) = self.link(path)
             && link.address != address
         {
             link.address = address;
             let handle = link.handle.take();
-            rails[line.at()].retire_handle(handle);
+            rails[path.at()].retire_handle(handle);
         }
     }
 
-    /// The ways of a rail have changed: they are opened anew when they are needed.
-    pub(super) fn forget_ways<P: VerbsPort>(&mut self, at: usize, rails: &mut Rails<P>) {
+    /// Drops the address handles of a rail whose addresses or GID index have changed; they are created again when
+    /// needed.
+    pub(super) fn drop_handles<P: VerbsPort>(&mut self, at: usize, rails: &mut Rails<P>) {
         let of_rail = |link: &&mut PeerPort| usize::from(link.rail) == at;
-        let sides = self.all.iter_mut().flatten();
-        let links = sides.flat_map(|side| side.links_mut());
+        let peers = self.all.iter_mut().flatten();
+        let links = peers.flat_map(|side| side.links_mut());
         for link in links.filter(of_rail) {
             rails[at].retire_handle(link.handle.take());
         }
     }
 
-    /// What is kept takes so many bytes, without what waits.
+    /// Memory of the peers' state, in bytes, without packets that wait.
     pub(super) fn bytes(&self) -> usize {
         self.iter().map(VerbsPeer::bytes).sum()
     }
 
-    /// What there is from the beginning takes so many.
+    /// Memory of the table itself, in bytes.
     pub(super) fn fixed_bytes(&self) -> usize {
         self.all.capacity() * size_of::<Option<Box<VerbsPeer>>>() + self.known.bytes()
     }
 }
 
 #[cold]
-fn new_side(first_packet: u32, known: &PeerIdentities, peer: u32) -> Box<VerbsPeer> {
+fn new_peer(first_packet: u32, known: &PeerIdentities, peer: u32) -> Box<VerbsPeer> {
     Box::new(VerbsPeer::new(first_packet, known.with(peer).known_as))
 }
 
@@ -332,50 +335,50 @@ mod tests {
 
     #[test]
     fn a_peer_is_on_a_list_once() {
-        let mut sides = PeerTable::new(0, 4, 7);
-        assert!(sides.is_calm());
+        let mut peers = PeerTable::new(0, 4, 7);
+        assert!(peers.is_calm());
         for peer in [2, 1, 2] {
-            sides.list_unsent(peer);
-            sides.list_owing(peer);
+            peers.list_unsent(peer);
+            peers.list_owing(peer);
         }
-        assert!(!sides.is_calm() && sides.is_any_unsent() && !sides.is_any_leaving());
-        assert_eq!(sides.take_unsent(), [2, 1]);
-        sides.list_unsent(2);
-        assert_eq!(sides.take_unsent(), [2], "it may be listed again");
-        assert_eq!(sides.take_owing(), [2, 1]);
-        sides.list_owing(2);
-        assert!(!sides.is_any_owing(), "not before it is told");
-        sides.of(2).listed_owing = false;
-        sides.list_owing(2);
-        assert!(sides.is_any_owing());
+        assert!(!peers.is_calm() && peers.is_any_unsent() && !peers.is_any_leaving());
+        assert_eq!(peers.take_unsent(), [2, 1]);
+        peers.list_unsent(2);
+        assert_eq!(peers.take_unsent(), [2], "it may be listed again");
+        assert_eq!(peers.take_owing(), [2, 1]);
+        peers.list_owing(2);
+        assert!(!peers.is_any_owing(), "not before it is told");
+        peers.of(2).listed_owing = false;
+        peers.list_owing(2);
+        assert!(peers.is_any_owing());
     }
 
     #[test]
     fn who_is_no_peer_is_not_found() {
-        let mut sides = PeerTable::new(0, 2, 7);
-        assert!(sides.find(1).is_none() && sides.find(2).is_none());
-        sides.of(1).packets = 7;
-        assert_eq!(sides.find_mut(1).map(|side| side.packets), Some(7));
-        assert!(sides.find_mut(u32::MAX).is_none());
-        assert!(sides.peers().eq(0..2));
+        let mut peers = PeerTable::new(0, 2, 7);
+        assert!(peers.find(1).is_none() && peers.find(2).is_none());
+        peers.of(1).packets = 7;
+        assert_eq!(peers.find_mut(1).map(|side| side.packets), Some(7));
+        assert!(peers.find_mut(u32::MAX).is_none());
+        assert!(peers.numbers().eq(0..2));
     }
 
     #[test]
     fn timers_run_out_in_their_order_and_only_the_earliest_of_a_peer_is_set() {
-        let mut sides = PeerTable::new(0, 3, 7);
-        sides.arm(0, 5);
-        assert_eq!(sides.deadline_ns(), None, "nothing of it has a deadline");
+        let mut peers = PeerTable::new(0, 3, 7);
+        peers.arm(0, 5);
+        assert_eq!(peers.deadline_ns(), None, "nothing of it has a deadline");
         for (peer, until_ns) in [(1, 900), (2, 300)] {
-            sides.of(peer).main.way_after_ns = until_ns;
-            sides.await_pair(peer, 5);
-            sides.arm(peer, 6);
+            peers.of(peer).main.handle_after_ns = until_ns;
+            peers.await_pair(peer, 5);
+            peers.arm(peer, 6);
         }
-        assert_eq!(sides.deadline_ns(), Some(300));
-        assert_eq!(sides.next_due(299), None);
+        assert_eq!(peers.deadline_ns(), Some(300));
+        assert_eq!(peers.next_due(299), None);
         assert_eq!(
-            (sides.next_due(900), sides.next_due(900)),
+            (peers.next_due(900), peers.next_due(900)),
             (Some(2), Some(1))
         );
-        assert_eq!(sides.next_due(u64::MAX), None);
+        assert_eq!(peers.next_due(u64::MAX), None);
     }
 }

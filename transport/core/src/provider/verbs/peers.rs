@@ -1,101 +1,102 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What becomes of a peer: where it is found, whether it answers, by which rail it is reached, and when it is given up. What goes
-//! to one takes another rail when its own carries nothing any more. Packets that have not arrived for all we know go again; the
-//! peer drops those that it has. Both sides choose for themselves.
+//! Peers: their addresses, whether they answer, over which rail they are reached, and when they are given up. Traffic
+//! to a peer moves to another rail when its own fails. Unacknowledged packets are sent again; the peer drops
+//! duplicates. Each end chooses its rail independently.
 
 use session::CarrierState;
 
 use super::address::{self, PortAddress};
 use super::links::{VerbsLinkEvent, VerbsLinks};
 use super::peer_port::{PeerPort, pair_up, surely_apart, why_apart};
-use super::port::{CallError, Mailbox, VerbsPort, WorkStatus};
-use super::rail::{RailPeer, rail_of};
+use super::port::{CallError, DatagramDestination, VerbsPort, WorkStatus};
+use super::rail::{PeerPath, rail_of};
 use super::wire::Say;
 use crate::Peer;
 
 impl<P: VerbsPort> VerbsLinks<P> {
-    /// Where datagrams for a peer go; `None`: not known yet (then it is asked for), or there is no way.
-    pub(super) fn way_to(&mut self, line: RailPeer) -> Option<Mailbox> {
+    /// Destination of datagrams for a peer; `None`: its address is not known yet (it is requested then), or no address
+    /// handle can be made.
+    pub(super) fn destination_of(&mut self, path: PeerPath) -> Option<DatagramDestination> {
         if self.rails.is_all_lost() {
-            self.lose_with_all(line);
+            self.lose_with_all(path);
             return None;
         }
         let now_ns = self.schedule.now_ns;
-        let key = self.sides.known().with(line.peer).key;
-        let side = self.sides.of(line.peer);
-        let link = side.link_mut(line.rail)?;
+        let key = self.peers.known().with(path.peer).key;
+        let side = self.peers.of(path.peer);
+        let link = side.link_mut(path.rail)?;
         let Some(address) = link.address else {
-            if side.ask_address() {
-                self.strangers.want(line.peer);
+            if side.request_address() {
+                self.unresolved.want(path.peer);
             }
             return None;
         };
         let number = address.number;
         if let Some(handle) = link.handle {
-            return Some(Mailbox {
+            return Some(DatagramDestination {
                 handle,
                 number,
                 key,
             });
         }
-        if self.rails[line.at()].lost.is_some() {
-            if self.sides.is_main(line) && !self.leave_for_ever(line.peer) {
-                self.lose_with_all(line);
+        if self.rails[path.at()].lost.is_some() {
+            if self.peers.is_main(path) && !self.leave_for_ever(path.peer) {
+                self.lose_with_all(path);
             }
             return None;
         }
-        let link = self.sides.link(line)?;
-        if now_ns < link.way_after_ns {
+        let link = self.peers.link(path)?;
+        if now_ns < link.handle_after_ns {
             return None;
         }
-        let mut opened = self.rails[line.at()].port.create_address_handle(&address);
-        if opened.is_err() && self.find_port_again(line.at()) {
-            // Telling the others may have opened it.
-            if let Some(handle) = self.sides.link(line)?.handle {
-                return Some(Mailbox {
+        let mut opened = self.rails[path.at()].port.create_address_handle(&address);
+        if opened.is_err() && self.find_port_again(path.at()) {
+            // The port's new address was sent to the peers, which may have made the handle.
+            if let Some(handle) = self.peers.link(path)?.handle {
+                return Some(DatagramDestination {
                     handle,
                     number,
                     key,
                 });
             }
-            opened = self.rails[line.at()].port.create_address_handle(&address);
+            opened = self.rails[path.at()].port.create_address_handle(&address);
         }
         match opened {
             Ok(handle) => {
-                self.sides.link(line)?.handle = Some(handle);
-                Some(Mailbox {
+                self.peers.link(path)?.handle = Some(handle);
+                Some(DatagramDestination {
                     handle,
                     number,
                     key,
                 })
             }
             Err(error) => {
-                self.no_way(line, error);
+                self.handle_failed(path, error);
                 None
             }
         }
     }
 
-    /// A way could not be opened: a port may be down for a while.
+    /// No address handle could be created: the port may be down for a while.
     #[cold]
-    fn no_way(&mut self, line: RailPeer, error: CallError) {
+    fn handle_failed(&mut self, path: PeerPath, error: CallError) {
         let (now_ns, silence_ns) = (self.schedule.now_ns, self.limits.silence_ns);
-        let peer = line.peer;
-        if let Some(link) = self.sides.link(line) {
-            link.way_after_ns = now_ns + WAY_AGAIN_NS;
+        let peer = path.peer;
+        if let Some(link) = self.peers.link(path) {
+            link.handle_after_ns = now_ns + HANDLE_RETRY_NS;
         }
-        if !self.sides.is_main(line) || self.detour(peer, None) {
+        if !self.peers.is_main(path) || self.detour(peer, None) {
             return;
         }
-        let side = self.sides.of(peer);
+        let side = self.peers.of(peer);
         if side.still_silent(now_ns) > silence_ns {
             return self.lose(peer, &format!("there is no way to its address: {error}"));
         }
-        self.sides.arm(peer, self.schedule.now_ns);
+        self.peers.arm(peer, self.schedule.now_ns);
     }
 
-    /// Why a peer with this record cannot be reached, as far as the addresses say; `None`: it may be. Both sides find the same. What is no
-    /// record is left to [`learn_address`](Self::learn_address).
+    /// Why a peer with this record cannot be reached, as far as the addresses show; `None`: it may be reachable. Both
+    /// ends compute the same. An invalid record is left to [`learn_address`](Self::learn_address).
     pub(super) fn why_apart(&self, record: &[u8]) -> Option<String> {
         let (ports, host) = address::from_record(record)?;
         let addresses: Vec<PortAddress> = ports.into_iter().map(|(address, _)| address).collect();
@@ -107,7 +108,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         })
     }
 
-    /// What the launcher says about a peer. `false`: nothing that is of any use.
+    /// Records the addresses of a peer, from the launcher. `false`: they are of no use, and the peer is lost.
     pub(super) fn learn_address(&mut self, peer: Peer, record: &[u8]) -> bool {
         let Some((ports, host)) = address::from_record(record) else {
             let why = "its address record is of another version of this library, or damaged";
@@ -123,7 +124,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
             return false;
         }
         let host = self.hosts.number(&String::from_utf8_lossy(host));
-        let is_first = self.sides.known().with(peer.0).is_first;
+        let is_first = self.peers.known().with(peer.0).is_first;
         let table = pair_up(self.rails.published(), &addresses, is_first);
         let links: Vec<PeerPort> = table
             .iter()
@@ -131,22 +132,22 @@ impl<P: VerbsPort> VerbsLinks<P> {
                 PeerPort::new(*ours, *theirs, Some(addresses[usize::from(*theirs)]))
             })
             .collect();
-        let side = self.sides.of(peer.0);
+        let side = self.peers.of(peer.0);
         side.host = host;
         if side.main.address.is_none() {
-            // What goes over a link that is of no use finds that out.
+            // Traffic over a link that does not work detects that by itself.
             let serves = |link: &PeerPort| self.rails.serves(link.rail);
             side.set_links(links, serves);
             let peer = peer.0;
-            self.upshots.push_back(VerbsLinkEvent::Rebind { peer });
+            self.link_events.push_back(VerbsLinkEvent::Rebind { peer });
         } else {
             for link in links {
                 let (peer, rail) = (peer.0, link.rail);
-                let line = RailPeer { peer, rail };
-                self.sides.set_address(line, link.address, &mut self.rails);
+                let path = PeerPath { peer, rail };
+                self.peers.set_address(path, link.address, &mut self.rails);
             }
         }
-        if let Some(more) = &mut self.sides.of(peer.0).more {
+        if let Some(more) = &mut self.peers.of(peer.0).more {
             more.rates_mbps
                 .iter_mut()
                 .zip(rates)
@@ -155,15 +156,15 @@ impl<P: VerbsPort> VerbsLinks<P> {
         true
     }
 
-    /// A peer is found elsewhere from now on.
+    /// Records a peer's new address on a path.
     #[cold]
-    pub(super) fn follow(&mut self, line: RailPeer, address: PortAddress) {
-        let side = self.sides.of(line.peer);
-        side.was_heard();
-        let Some(link) = side.link_mut(line.rail) else {
+    pub(super) fn follow(&mut self, path: PeerPath, address: PortAddress) {
+        let side = self.peers.of(path.peer);
+        side.mark_alive();
+        let Some(link) = side.link_mut(path.rail) else {
             return;
         };
-        // The queue pair for datagrams stays the same; else it is not this peer's note.
+        // The number of the datagram queue pair does not change; otherwise the note is not from this peer.
         let is_new = link
             .address
             .is_some_and(|old| old != address && old.number == address.number);
@@ -171,19 +172,19 @@ impl<P: VerbsPort> VerbsLinks<P> {
             return;
         }
         link.address = Some(address);
-        link.way_after_ns = 0;
+        link.handle_after_ns = 0;
         let (handle, end) = (link.handle.take(), link.connection.usable());
-        self.rails[line.at()].retire_handle(handle);
+        self.rails[path.at()].retire_handle(handle);
         if let Some(index) = end {
             self.break_pair(index);
         }
-        self.may_go_on(line.peer);
+        self.queue_go_on(path.peer);
     }
 
-    /// A timer of a peer has run out. `true`: something is to be sent again.
+    /// A timer of a peer has expired. `true`: packets are to be sent again.
     pub(super) fn time_is_over(&mut self, peer: u32) -> bool {
         let now_ns = self.schedule.now_ns;
-        let side = self.sides.of(peer);
+        let side = self.peers.of(peer);
         if !side.timer_ended(now_ns) {
             return false;
         }
@@ -195,7 +196,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         let overdue: Vec<_> = overdue.collect();
         if again || !overdue.is_empty() {
             let silent_ns = side.still_silent(now_ns);
-            // One that computes does not answer either, but its device does.
+            // A process that computes does not answer either, but its device does.
             let has_moved = side.more.as_ref().is_some_and(|more| more.moves > 0);
             let is_suspected = side.main.is_suspected
                 || (has_moved && side.others().iter().any(|link| link.is_suspected));
@@ -207,35 +208,35 @@ impl<P: VerbsPort> VerbsLinks<P> {
             }
         }
         for (rail, overdue) in overdue {
-            self.say_again_or_not(RailPeer { peer, rail }, overdue);
+            self.resend_or_give_up(PeerPath { peer, rail }, overdue);
         }
         if again {
             self.detour_if_stuck(peer);
             self.counts.overdue.add(1);
         }
-        if self.sides.of(peer).still_wants_room() {
-            self.ask_for_ack(peer);
+        if self.peers.of(peer).still_wants_room() {
+            self.request_ack(peer);
         }
-        self.sides.arm(peer, self.schedule.now_ns);
+        self.peers.arm(peer, self.schedule.now_ns);
         again
     }
 
-    /// Something waits for the peer to say what it has taken; that it did may be lost.
+    /// A send waits for an acknowledgement, which may have been lost: requests one.
     #[cold]
-    pub(super) fn ask_for_ack(&mut self, peer: u32) {
+    pub(super) fn request_ack(&mut self, peer: u32) {
         self.schedule.now_ns = self.rails.clock();
         let now_ns = self.schedule.now_ns;
-        let side = self.sides.of(peer);
-        if side.ask_for_room(now_ns) {
-            let line = side.line(peer);
-            self.say(line, Say::Ack { ack_request: true });
+        let side = self.peers.of(peer);
+        if side.request_room(now_ns) {
+            let path = side.path(peer);
+            self.send_note(path, Say::Ack { asks: true });
         }
-        self.sides.arm(peer, self.schedule.now_ns);
+        self.peers.arm(peer, self.schedule.now_ns);
     }
 
-    /// Gives a peer up.
+    /// Gives a peer up: releases its buffers, breaks its queue pairs.
     pub(super) fn lose(&mut self, peer: u32, why: &str) {
-        let side = self.sides.of(peer);
+        let side = self.peers.of(peer);
         if !side.lose(why) {
             return;
         }
@@ -244,7 +245,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
             .filter_map(|link| link.connection.end())
             .collect();
         let (sends, rails) = (&mut self.sends, &mut self.rails);
-        let side = self.sides.get_mut(peer);
+        let side = self.peers.get_mut(peer);
         if let Some(side) = side {
             side.session.forget(
                 |slot| sends.release(slot),
@@ -254,52 +255,52 @@ impl<P: VerbsPort> VerbsLinks<P> {
         for index in ends {
             self.break_pair(index);
         }
-        for (buffer, _) in self.strangers.take(peer) {
+        for (buffer, _) in self.unresolved.take(peer) {
             self.rails.give_back(buffer);
         }
-        self.upshots.push_back(VerbsLinkEvent::Lost { peer });
+        self.link_events.push_back(VerbsLinkEvent::Lost { peer });
     }
 
     /// Whether a queue pair for the peer is being made, or could be.
-    pub(super) fn hopes_for_pair(&mut self, line: RailPeer) -> bool {
-        self.want_pair(line);
-        let waits = self.sides.of(line.peer).waits_for_last;
+    pub(super) fn may_get_pair(&mut self, path: PeerPath) -> bool {
+        self.request_pair(path);
+        let waits = self.peers.of(path.peer).waits_for_last;
         let hopes =
             |link: &mut PeerPort| link.connection.is_alive() || link.address.is_none() || waits;
-        let hopes = self.sides.link(line).is_some_and(hopes);
+        let hopes = self.peers.link(path).is_some_and(hopes);
         if hopes {
-            self.sides.await_pair(line.peer, self.schedule.now_ns);
+            self.peers.await_pair(path.peer, self.schedule.now_ns);
         }
         hopes
     }
 
-    /// Another link becomes a peer's main one: that of rail `to`, or one that seems good. `false`: there is none.
+    /// Makes another link a peer's main one: the one on rail `to`, or one that seems to work. `false`: there is none.
     #[cold]
     pub(super) fn detour(&mut self, peer: u32, to: Option<u8>) -> bool {
         let (rails, now_ns) = (&self.rails, self.schedule.now_ns);
         let is_wanted = |link: &PeerPort| to.is_none_or(|rail| rail == link.rail);
-        let side = self.sides.get(peer);
+        let side = self.peers.get(peer);
         let place =
             side.and_then(|side| side.best_other(|it| rails.may_use(it, now_ns) && is_wanted(it)));
         self.take_detour(peer, place)
     }
 
-    /// The rail of a peer's main link is lost: takes any that is not.
+    /// The rail of a peer's main link is lost: takes any link that is not.
     pub(super) fn leave_for_ever(&mut self, peer: u32) -> bool {
         if self.detour(peer, None) {
             return true;
         }
         let is_there = |link: &PeerPort| self.rails[usize::from(link.rail)].lost.is_none();
-        let side = self.sides.get(peer);
+        let side = self.peers.get(peer);
         let place = side.and_then(|side| side.best_other(is_there));
         self.take_detour(peer, place)
     }
 
-    /// The link at a place among the others becomes a peer's main one. `false`: there is none.
+    /// Makes the other link at `place` the peer's main one. `false`: there is none.
     fn take_detour(&mut self, peer: u32, place: Option<usize>) -> bool {
         let Some(place) = place else { return false };
         let now_ns = self.schedule.now_ns;
-        let Some(state) = self.sides.of(peer).swap_main(place, now_ns) else {
+        let Some(state) = self.peers.of(peer).swap_main(place, now_ns) else {
             return false;
         };
         self.counts.detours.add(1);
@@ -312,73 +313,75 @@ impl<P: VerbsPort> VerbsLinks<P> {
                 self.break_pair(end);
             }
         }
-        self.upshots.push_back(VerbsLinkEvent::Rebind { peer });
-        self.may_go_on(peer);
+        self.link_events.push_back(VerbsLinkEvent::Rebind { peer });
+        self.queue_go_on(peer);
         true
     }
 
-    /// The peer has not acknowledged anything for some time.
+    /// Moves a peer to another rail if it has not acknowledged packets for some time.
     pub(super) fn detour_if_stuck(&mut self, peer: u32) {
         let now_ns = self.schedule.now_ns;
-        let side = self.sides.of(peer);
+        let side = self.peers.of(peer);
         let more = side.more.as_ref();
         if more.is_none_or(|more| now_ns < more.moves_after_ns) {
             return;
         }
         let timeouts = side.session.timeouts();
-        if side.heard_on != side.main.rail && timeouts >= SOME_TIMEOUTS {
-            // Whatever the reason is, the peer has found a better one.
-            let to = Some(side.heard_on);
+        if side.last_rail != side.main.rail && timeouts >= SOME_TIMEOUTS {
+            // The peer uses another rail, for whatever reason.
+            let to = Some(side.last_rail);
             self.detour(peer, to);
         } else if timeouts >= MANY_TIMEOUTS {
             self.detour(peer, None);
         }
     }
 
-    /// Nobody has answered on this line for some time. `true`: it is left alone.
-    pub(super) fn detour_if_silent(&mut self, line: RailPeer, tries: u8) -> bool {
-        if tries < MANY_TRIES {
+    /// Handles a note that had no answer for some time: moves to another rail, or abandons the path. `true`: the note
+    /// must not be sent again.
+    pub(super) fn detour_if_silent(&mut self, path: PeerPath, attempts: u8) -> bool {
+        if attempts < MANY_TRIES {
             return false;
         }
         let now_ns = self.schedule.now_ns;
-        let side = self.sides.of(line.peer);
+        let side = self.peers.of(path.peer);
         let Some(more) = &side.more else { return false };
-        if side.main.rail != line.rail {
+        if side.main.rail != path.rail {
             let asks = |link: &mut PeerPort| {
                 matches!(link.connection.state(), CarrierState::Connecting { .. })
             };
-            let is_vain = self.sides.link(line).is_some_and(asks);
+            let is_vain = self.peers.link(path).is_some_and(asks);
             if is_vain {
-                self.abandon(line);
+                self.abandon(path);
             }
-            if let Some(link) = self.sides.link(line).filter(|_| is_vain) {
-                link.connection.set_unreachable(now_ns);
+            if let Some(link) = self.peers.link(path).filter(|_| is_vain) {
+                link.connection.in_vain(now_ns);
             }
             return is_vain;
         }
-        now_ns >= more.moves_after_ns && self.detour(line.peer, None)
+        now_ns >= more.moves_after_ns && self.detour(path.peer, None)
     }
 
-    /// A work request on a line has failed, which has broken its queue pair.
-    pub(super) fn detour_if_joined(&mut self, line: RailPeer, status: WorkStatus) {
-        let is_of_way = matches!(
+    /// A work request has failed and broken its queue pair: moves to another rail that is connected, if the path is the
+    /// cause.
+    pub(super) fn detour_if_joined(&mut self, path: PeerPath, status: WorkStatus) {
+        let is_path_error = matches!(
             status,
             WorkStatus::RetryExceeded | WorkStatus::Forgotten | WorkStatus::Other(_)
         );
-        let side = self.sides.of(line.peer);
+        let side = self.peers.of(path.peer);
         let mut others = side.others().iter();
-        if is_of_way
-            && side.main.rail == line.rail
+        if is_path_error
+            && side.main.rail == path.rail
             && others.any(|link| link.connection.usable().is_some())
         {
-            self.detour(line.peer, None);
+            self.detour(path.peer, None);
         }
     }
 
-    /// A rail carries nothing for now: what goes over it takes another, where there is one.
+    /// A rail is down: moves its traffic to other rails, where there are any.
     pub(super) fn leave_rail(&mut self, rail: u8) {
-        for peer in self.sides.peers() {
-            let Some(side) = self.sides.get(peer).filter(|side| !side.is_lost()) else {
+        for peer in self.peers.numbers() {
+            let Some(side) = self.peers.get(peer).filter(|side| !side.is_lost()) else {
                 continue;
             };
             let (rails, now_ns) = (&self.rails, self.schedule.now_ns);
@@ -392,7 +395,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
                 _ if is_main => {
                     self.detour(peer, None);
                 }
-                // Parts of transfers that would wait for it.
+                // Parts of transfers would otherwise wait for it.
                 Some(index) => self.break_pair(index),
                 None => {}
             }
@@ -400,10 +403,10 @@ impl<P: VerbsPort> VerbsLinks<P> {
     }
 }
 
-/// Packets that were not acknowledged so often in a row went nowhere; where the peer is heard on another rail, fewer.
+/// Timeouts in a row after which a peer moves to another rail; fewer where packets of the peer arrive on another rail.
 const MANY_TIMEOUTS: u8 = 5;
 const SOME_TIMEOUTS: u8 = 3;
-/// What is said so often in vain is not heard.
+/// Repetitions of a note without an answer after which the path is taken to be broken.
 const MANY_TRIES: u8 = 5;
-/// After this time a way that could not be opened is tried again.
-const WAY_AGAIN_NS: u64 = 10_000_000;
+/// Delay before another attempt to create an address handle.
+const HANDLE_RETRY_NS: u64 = 10_000_000;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory for packets: slots for what is sent, in two sizes, and buffers for what arrives, of two queues. All begin small and
-//! grow, block by block, to a limit that does not depend on how many peers there are.
+//! Memory for packets: slots for sends, in two sizes, and receive buffers for two queues. All pools start small and
+//! grow, block by block, to a limit that does not depend on the number of peers.
 
 use session::Slot;
 
 use super::NetLimits;
-use super::ledger::PostedRequest;
 use super::memory::RegisteredBlock;
-use super::path::{MORE_BYTES, MOST_NOTE_BYTES};
+use super::path_mtu::{MORE_BYTES, MOST_NOTE_BYTES};
 use super::port::{CallError, GRH_BYTES, Receives, RegionAccess, Sge, VerbsPort, WorkBody};
+use super::posted::PostedRequest;
 use super::rail::{RAIL_SHIFT, Rail};
 use super::wire::{HEADER_BYTES, NOTE_BYTES};
 
@@ -27,7 +27,7 @@ impl SendPool {
         }
     }
 
-    /// Makes the first slots: where there are some, others wait for them, else everybody waits for ever.
+    /// Allocates the first blocks: later sends can wait for a slot only if there are some.
     pub(super) fn open<P: VerbsPort>(&mut self, rails: &mut [Rail<P>]) -> Result<(), CallError> {
         self.small.make_more(rails)?;
         self.large.make_more(rails)
@@ -46,13 +46,13 @@ impl SendPool {
         self.small.block_bytes() + self.large.block_bytes()
     }
 
-    /// Whether more than half of all that may be is in use.
+    /// Whether more than half of the limit is in use.
     #[inline(always)]
     pub(super) fn is_scarce(&self) -> bool {
         self.small.is_scarce() || self.large.is_scarce()
     }
 
-    /// Whether there is room for some packets of so many bytes.
+    /// Whether there is room for `count` packets of `bytes` bytes.
     pub(super) fn has(&self, bytes: usize, count: usize) -> bool {
         if bytes <= SMALL_SLOT_BYTES {
             return self.small.has(count + FOR_NOTES);
@@ -60,7 +60,7 @@ impl SendPool {
         self.large.has(count + FOR_LONG_NOTES)
     }
 
-    /// Whether a note of any length finds room now.
+    /// Whether there is a slot for a note of any length.
     pub(super) fn has_for_long_note<P: VerbsPort>(&mut self, rails: &mut [Rail<P>]) -> bool {
         if self.large.free.is_empty() {
             self.large.grow(rails);
@@ -68,7 +68,7 @@ impl SendPool {
         !self.large.free.is_empty()
     }
 
-    /// A free slot for a packet of so many bytes, which the caller's session keeps; `None`: all are in use.
+    /// A free slot for a packet of `bytes` bytes, which the caller's session keeps; `None`: all are in use.
     #[inline(always)]
     pub(super) fn take<P: VerbsPort>(
         &mut self,
@@ -82,7 +82,7 @@ impl SendPool {
         slot.map(|slot| slot | MARK)
     }
 
-    /// A free slot for a note. Packets leave some for these, or nobody could be asked which packets have arrived.
+    /// A free slot for a note. Packets leave some for these: otherwise no acknowledgement could be requested.
     fn take_for_note<P: VerbsPort>(&mut self, rails: &mut [Rail<P>], bytes: usize) -> Option<Slot> {
         if bytes <= SMALL_SLOT_BYTES {
             return self.small.take(rails, 0);
@@ -90,7 +90,7 @@ impl SendPool {
         self.large.take(rails, 0).map(|slot| slot | MARK)
     }
 
-    /// The same with the note in it, and zeros up to so many bytes.
+    /// A slot with the note in it, padded with zeros to `bytes`.
     pub(super) fn note<P: VerbsPort>(
         &mut self,
         rails: &mut [Rail<P>],
@@ -106,7 +106,7 @@ impl SendPool {
         Some(slot)
     }
 
-    /// A free slot for a short packet, if there are more than enough.
+    /// A free slot for a short packet, if slots are not scarce.
     #[inline(always)]
     pub(super) fn take_at_hand(&mut self) -> Option<Slot> {
         let small = &mut self.small;
@@ -127,7 +127,7 @@ impl SendPool {
         }
     }
 
-    /// Whether no device reads a slot: then what is in it may change.
+    /// Whether no device reads a slot: then its contents may change.
     #[inline(always)]
     pub(super) fn is_still(&self, slot: Slot) -> bool {
         let slots = if slot & MARK == 0 {
@@ -138,14 +138,14 @@ impl SendPool {
         slots.uses[(slot & !MARK) as usize].posted == 0
     }
 
-    /// The bytes of a slot, to fill them.
+    /// The bytes of a slot, for writing.
     #[inline(always)]
     pub(super) fn bytes_mut(&mut self, slot: Slot, bytes: usize) -> &mut [u8] {
         let (slots, slot) = self.of(slot);
         slots.bytes_mut(slot, bytes)
     }
 
-    /// A slot as the body of a work request to rail number `rail`.
+    /// A slot as the body of a work request to rail `rail`.
     #[inline(always)]
     pub(super) fn body(
         &self,
@@ -162,28 +162,28 @@ impl SendPool {
         slots.body(slot & !MARK, rail, bytes, inline_bytes)
     }
 
-    /// The session keeps it no more.
+    /// Ends the session's use of a slot.
     #[inline(always)]
     pub(super) fn release(&mut self, slot: Slot) {
         let (slots, slot) = self.of(slot);
         slots.release(slot);
     }
 
-    /// A work request reads it.
+    /// Records a work request that reads a slot.
     #[inline(always)]
     pub(super) fn posted(&mut self, slot: Slot) {
         let (slots, slot) = self.of(slot);
         slots.posted(slot);
     }
 
-    /// A work request that read it has ended.
+    /// Records the end of a work request that read a slot.
     #[inline(always)]
     pub(super) fn retired(&mut self, slot: Slot) {
         let (slots, slot) = self.of(slot);
         slots.retired(slot);
     }
 
-    /// What was posted to a queue has ended, or never will: the device does not read its slot any more.
+    /// Records the end of a posted request: the device does not read its slot any more.
     #[inline(always)]
     pub(super) fn posted_ended(&mut self, posted: PostedRequest) {
         if let PostedRequest::Packet { read, .. } | PostedRequest::Mark { read } = posted
@@ -193,25 +193,24 @@ impl SendPool {
         }
     }
 
-    /// Takes all memory away from the ports.
+    /// Deregisters all slots.
     pub(super) fn retire<P: VerbsPort>(&mut self, rails: &mut [Rail<P>]) {
         self.small.retire(rails);
         self.large.retire(rails);
     }
 }
 
-/// Buffers for receives.
+/// Receive buffers of one rail.
 #[derive(Debug)]
 pub(super) struct RecvPool {
     shared: BufferPool,
     datagrams: BufferPool,
-    /// The number of their rail, as it stands in their names.
+    /// The rail's bits in their numbers.
     rail: Slot,
 }
 
 impl RecvPool {
-    /// Of rail number `rail`. `packet_bytes`: what a packet of its port carries; no packet that goes as a datagram is longer, and
-    /// notes hardly.
+    /// The pool of rail `rail`. `packet_bytes`: MTU of its port; no datagram is longer, except notes by a few bytes.
     pub(super) fn new(rail: u8, packet_bytes: u32, limits: &NetLimits) -> Self {
         let datagram_bytes = GRH_BYTES + packet_bytes as usize + MORE_BYTES;
         let datagram_bytes = datagram_bytes.next_multiple_of(64);
@@ -256,7 +255,7 @@ impl RecvPool {
         Ok(())
     }
 
-    /// A posted buffer was filled with so many bytes: the caller's name for it. `None`: there is no such buffer.
+    /// Records that a posted buffer was filled, and returns its number. `None`: there is no such buffer.
     #[inline(always)]
     pub(super) fn filled(&mut self, work: u64, bytes: u32) -> Option<Slot> {
         #[allow(clippy::cast_possible_truncation, reason = "checked by `filled`")]
@@ -278,7 +277,7 @@ impl RecvPool {
         }
     }
 
-    /// Bytes of the packet in a filled buffer.
+    /// Length of the packet in a filled buffer, in bytes.
     #[inline(always)]
     pub(super) fn bytes_in(&self, buffer: Slot) -> usize {
         let (buffers, buffer, skip) = self.of(buffer);
@@ -292,7 +291,7 @@ impl RecvPool {
         buffers.copy_out(buffer, skip + at, target);
     }
 
-    /// Copies the first bytes of the packet in a filled buffer; answers how many that are.
+    /// Copies the first bytes of the packet in a filled buffer; returns how many.
     #[inline(always)]
     pub(super) fn copy_start(&self, buffer: Slot, target: &mut [u8]) -> usize {
         let bytes = self.bytes_in(buffer).min(target.len());
@@ -300,14 +299,14 @@ impl RecvPool {
         bytes
     }
 
-    /// The first bytes of a buffer of the shared queue, however many of them the packet has.
+    /// The first bytes of a buffer of the shared queue, whatever the length of its packet.
     #[inline(always)]
     pub(super) fn start<const BYTES: usize>(&self, buffer: Slot) -> [u8; BYTES] {
         debug_assert!(!is_datagram(buffer), "of the shared queue");
         self.shared.start(bare(buffer))
     }
 
-    /// A buffer may be posted again. It is, with some others.
+    /// Returns a buffer; it is posted again in a batch.
     #[inline(always)]
     pub(super) fn give_back<P: VerbsPort>(&mut self, buffer: Slot, port: &mut P) {
         if is_datagram(buffer) {
@@ -317,28 +316,28 @@ impl RecvPool {
         }
     }
 
-    /// Whether at least half of the buffers for datagrams are there to be filled.
+    /// Whether at least half of the datagram buffers are posted or ready to be.
     #[inline(always)]
     pub(super) fn has_datagram_buffers(&self) -> bool {
         let buffers = &self.datagrams;
         2 * (buffers.posted + buffers.spare.len()) >= buffers.filled.len()
     }
 
-    /// Where more than half of the buffers are away from a queue, makes more.
+    /// Adds buffers to a queue that has fewer than half of them posted.
     #[inline(always)]
-    pub(super) fn tend<P: VerbsPort>(&mut self, port: &mut P) {
-        self.shared.tend(port);
-        self.datagrams.tend(port);
+    pub(super) fn replenish<P: VerbsPort>(&mut self, port: &mut P) {
+        self.shared.replenish(port);
+        self.datagrams.replenish(port);
     }
 
-    /// Takes all memory away from the port.
+    /// Deregisters all buffers.
     pub(super) fn retire<P: VerbsPort>(&mut self, port: &mut P) {
         self.shared.retire(port);
         self.datagrams.retire(port);
     }
 }
 
-/// The place of a buffer in its queue.
+/// The index of a buffer in its queue.
 #[inline(always)]
 fn bare(buffer: Slot) -> Slot {
     buffer & ((1 << RAIL_SHIFT) - 1)
@@ -366,7 +365,7 @@ struct SlotPool {
 struct SlotUse {
     /// A session keeps it.
     kept: bool,
-    /// Work requests that read it.
+    /// Number of work requests that read it.
     posted: u16,
 }
 
@@ -382,13 +381,13 @@ impl SlotPool {
         }
     }
 
-    /// Bytes that they take at most.
+    /// Most memory of the pool, in bytes.
     fn most_bytes(&self) -> usize {
         let slots = self.per_block * self.most_blocks;
         slots * (self.slot_bytes + size_of::<SlotUse>() + size_of::<Slot>())
     }
 
-    /// Bytes that they take now.
+    /// Memory of the pool now, in bytes.
     fn bytes(&self) -> usize {
         self.block_bytes() * self.blocks.len()
     }
@@ -397,7 +396,7 @@ impl SlotPool {
         self.most_bytes() / self.most_blocks
     }
 
-    /// Whether more than half of all that may be is in use.
+    /// Whether more than half of the limit is in use.
     #[inline(always)]
     fn is_scarce(&self) -> bool {
         let used = self.uses.len() - self.free.len();
@@ -409,7 +408,7 @@ impl SlotPool {
         self.free.len() + more >= count
     }
 
-    /// A free slot, which the caller keeps; `None`: all are in use but so many, which stay free.
+    /// A free slot, which the caller keeps; `None`: only `left` slots or fewer are free.
     #[inline(always)]
     fn take<P: VerbsPort>(&mut self, rails: &mut [Rail<P>], left: usize) -> Option<Slot> {
         if self.free.len() <= left {
@@ -426,7 +425,7 @@ impl SlotPool {
     #[cold]
     fn grow<P: VerbsPort>(&mut self, rails: &mut [Rail<P>]) {
         if self.blocks.len() < self.most_blocks {
-            // If no more memory may be locked, what is there must do.
+            // If no more memory may be locked, the present blocks must do.
             let _ = self.make_more(rails);
         }
     }
@@ -456,7 +455,7 @@ impl SlotPool {
         Ok(())
     }
 
-    /// The bytes of a slot, to fill them.
+    /// The bytes of a slot, for writing.
     #[inline(always)]
     fn bytes_mut(&mut self, slot: Slot, bytes: usize) -> &mut [u8] {
         let (block, at) = self.place(slot);
@@ -480,7 +479,7 @@ impl SlotPool {
         (slot / self.per_block, at)
     }
 
-    /// The session keeps it no more.
+    /// Ends the session's use of a slot.
     #[inline(always)]
     fn release(&mut self, slot: Slot) {
         let uses = &mut self.uses[slot as usize];
@@ -491,13 +490,13 @@ impl SlotPool {
         }
     }
 
-    /// A work request reads it.
+    /// Records a work request that reads a slot.
     #[inline(always)]
     fn posted(&mut self, slot: Slot) {
         self.uses[slot as usize].posted += 1;
     }
 
-    /// A work request that read it has ended.
+    /// Records the end of a work request that read a slot.
     #[inline(always)]
     fn retired(&mut self, slot: Slot) {
         let uses = &mut self.uses[slot as usize];
@@ -507,7 +506,7 @@ impl SlotPool {
         }
     }
 
-    /// Takes all memory away from the ports.
+    /// Deregisters all slots.
     fn retire<P: VerbsPort>(&mut self, rails: &mut [Rail<P>]) {
         for mut block in self.blocks.drain(..) {
             forget(&mut block, rails);
@@ -515,7 +514,7 @@ impl SlotPool {
     }
 }
 
-/// Takes a block away from all ports.
+/// Deregisters a block from all ports.
 fn forget<P: VerbsPort>(block: &mut RegisteredBlock, rails: &mut [Rail<P>]) {
     for (at, rail) in rails.iter_mut().enumerate() {
         block.deregister(at, &mut rail.port);
@@ -530,10 +529,10 @@ struct BufferPool {
     per_block: usize,
     most_blocks: usize,
     blocks: Vec<RegisteredBlock>,
-    /// Buffers that wait to be posted.
+    /// Buffers to be posted.
     spare: Vec<Slot>,
     posted: usize,
-    /// Bytes in each that was filled.
+    /// Bytes in each filled buffer.
     filled: Vec<u16>,
 }
 
@@ -551,12 +550,12 @@ impl BufferPool {
         }
     }
 
-    /// Bytes that they take at most.
+    /// Most memory of the pool, in bytes.
     fn most_bytes(&self) -> usize {
         self.per_block * self.most_blocks * (self.buffer_bytes + size_of::<Slot>())
     }
 
-    /// Bytes that they take now.
+    /// Memory of the pool now, in bytes.
     fn bytes(&self) -> usize {
         self.block_bytes() * self.blocks.len()
     }
@@ -565,7 +564,7 @@ impl BufferPool {
         self.most_bytes() / self.most_blocks
     }
 
-    /// Makes the first block and posts it, or a further one. `false`: there are as many as there may be.
+    /// Allocates and posts another block. `false`: the limit is reached.
     fn grow<P: VerbsPort>(&mut self, port: &mut P) -> Result<bool, CallError> {
         if self.blocks.len() == self.most_blocks {
             return Ok(false);
@@ -582,7 +581,7 @@ impl BufferPool {
         Ok(true)
     }
 
-    /// A posted buffer was filled; `false`: there is no such buffer.
+    /// Records that a posted buffer was filled; `false`: there is no such buffer.
     #[inline(always)]
     fn filled(&mut self, buffer: u64, bytes: u32) -> bool {
         let buffer = usize::try_from(buffer).unwrap_or(usize::MAX);
@@ -599,7 +598,7 @@ impl BufferPool {
         usize::from(self.filled[buffer as usize])
     }
 
-    /// A buffer may be posted again. It is, with some others.
+    /// Returns a buffer; it is posted again in a batch.
     #[inline(always)]
     fn give_back<P: VerbsPort>(&mut self, buffer: Slot, port: &mut P) {
         self.spare.push(buffer);
@@ -608,19 +607,19 @@ impl BufferPool {
         }
     }
 
-    /// Where more than half of the buffers are away from the queue, makes more.
+    /// Adds buffers if fewer than half of them are posted.
     #[inline(always)]
-    fn tend<P: VerbsPort>(&mut self, port: &mut P) {
+    fn replenish<P: VerbsPort>(&mut self, port: &mut P) {
         if self.posted < self.blocks.len() * self.per_block / 2 {
-            self.tend_scarce(port);
+            self.replenish_scarce(port);
         }
     }
 
     #[cold]
-    fn tend_scarce<P: VerbsPort>(&mut self, port: &mut P) {
+    fn replenish_scarce<P: VerbsPort>(&mut self, port: &mut P) {
         self.post_spare(port);
         if self.posted < self.blocks.len() * self.per_block / 2 {
-            // Without more memory the network's own flow control must do.
+            // Without more memory the network's flow control must do.
             let _ = self.grow(port);
         }
     }
@@ -677,7 +676,7 @@ impl BufferPool {
         self.blocks[block].copy_out(start + at, &mut target[..bytes]);
     }
 
-    /// Takes all memory away from the port.
+    /// Deregisters all buffers.
     fn retire<P: VerbsPort>(&mut self, port: &mut P) {
         for mut block in self.blocks.drain(..) {
             block.deregister(ONLY, port);
@@ -685,24 +684,24 @@ impl BufferPool {
     }
 }
 
-/// Only one port knows the blocks of a queue: that is the first.
+/// Index of the region: receive blocks are registered with one port only.
 const ONLY: usize = 0;
-/// Receives that are posted in one go.
+/// Most receives posted in one call.
 const BATCH: usize = 16;
-/// Tells the slots and buffers of one kind from those of the other. In the names of buffers the number of their rail stands below.
+/// Marks slots of the large size and buffers for datagrams. In the numbers of buffers the rail is below this bit.
 const MARK: Slot = 1 << 31;
 
-/// Small slots that packets leave free.
+/// Small slots that packets leave free for notes.
 const FOR_NOTES: usize = 16;
-/// The same of large ones: where packets wait for queue pairs, these can be made.
+/// Large slots that packets leave free for notes: without them no queue pair could be made while packets wait for one.
 const FOR_LONG_NOTES: usize = 8;
-/// Bytes of a small slot.
+/// Length of a small slot, in bytes.
 const SMALL_SLOT_BYTES: usize = 256;
-/// Bytes of a large slot, and of a buffer that takes what is in one.
+/// Length of a large slot, and of a buffer for its packet, in bytes.
 const LARGE_BYTES: usize = (HEADER_BYTES + ring::layout::POOL_BUFFER_BYTES).next_multiple_of(64);
 
 const _: () = assert!(MOST_NOTE_BYTES <= LARGE_BYTES, "a slot takes any note");
 
-/// Buffers of a block of each queue.
+/// Buffers in a block of each queue.
 const SHARED_BUFFERS: usize = 32;
 const DATAGRAM_BUFFERS: usize = 64;

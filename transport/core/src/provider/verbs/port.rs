@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The seam between the provider and a device: what is asked of one port of one device, in the verbs' own words. The real one
-//! stands in `device.rs`, a software fake with every fault on demand in `fake.rs`.
+//! The seam between the provider and a device: one port of one device, in terms of the verbs. The real one is in
+//! `device.rs`, a simulated one with faults on demand in `fake.rs`.
 //!
-//! An open port is a protection domain with a shared receive queue, one queue pair for datagrams, a completion queue for
-//! sends and one for receives, and a channel that tells of both when it is armed. Reliable queue pairs are made on demand.
+//! An open port is a protection domain with a shared receive queue, one queue pair for datagrams (UD), a completion
+//! queue each for sends and receives, and a completion channel for both. Reliable queue pairs (RC) are made on demand.
 //!
 //! # Memory
-//! A port touches memory of this process only inside a [`Region`], from [`VerbsPort::register`] to [`VerbsPort::deregister`]: whatever
-//! numbers a work request carries, the keys are checked against the regions. So registering is `unsafe` and all the
-//! rest is not.
+//! A port accesses memory of this process only inside a [`Region`], from [`VerbsPort::register`] to
+//! [`VerbsPort::deregister`]: the keys in work requests are checked against the regions. So registering is `unsafe` and
+//! all the rest is not.
 //!
 //! # Safety
-//! Nothing unsafe is done here; one method asks for a promise.
+//! The trait only has one unsafe method; no code here is unsafe.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -27,30 +27,30 @@ use super::address::{LinkLayer, PortAddress};
 
 /// One port of one device.
 pub(crate) trait VerbsPort: fmt::Debug + Send + Sized {
-    /// Turns after which a look at the clock is due.
+    /// Polls between two reads of the clock.
     const CLOCK_EVERY: u64;
 
-    /// Whether a device may forget what was posted: a queue pair of which nothing is told for long is broken (`lost_completions.rs`). A
-    /// port that is a program waits as long as the peer is believed to live.
-    const MAY_FORGET: bool = true;
+    /// Whether the device may lose completions: a queue pair without a completion for too long is broken then
+    /// (`lost_completions.rs`). A user-space port waits as long as the peer is believed to be alive.
+    const MAY_LOSE_COMPLETIONS: bool = true;
 
-    /// Time since any moment in the past.
+    /// Time since a fixed moment in the past.
     fn now_ns(&self) -> u64;
 
-    /// What is registered is counted here, if anything.
+    /// Sets the counters for registrations and packets.
     fn count_into(&mut self, counts: Arc<PortCounts>);
 
-    /// What is known of the port. [`refresh`](Self::refresh) changes it.
+    /// Attributes of the port. [`refresh`](Self::refresh) updates them.
     fn facts(&self) -> &PortAttr;
 
-    /// Asks the device again: state of the port, its LID, where its GID stands in the table.
+    /// Queries the device again: state of the port, its LID, the index of its GID.
     fn refresh(&mut self) -> Result<(), CallError>;
 
-    /// Lets the device reach memory.
+    /// Registers memory.
     ///
     /// # Safety
-    /// The memory stays mapped until [`deregister`](Self::deregister) has returned or the port was dropped, and until then whoever
-    /// holds it expects that the device reads it, and writes it if `access` says so.
+    /// The memory stays mapped until [`deregister`](Self::deregister) has returned or the port was dropped, and until
+    /// then its owner allows the device to read it, and to write it if `access` allows that.
     unsafe fn register(
         &mut self,
         base: NonNull<u8>,
@@ -58,17 +58,16 @@ pub(crate) trait VerbsPort: fmt::Debug + Send + Sized {
         access: RegionAccess,
     ) -> Result<Region, CallError>;
 
-    /// Ends that: the device touches this memory no more.
+    /// Deregisters a region: the device accesses this memory no more.
     fn deregister(&mut self, region: Region);
 
-    /// Hands buffers for receives over: the caller's names for them, and where they are. Answers how many were taken, from the
-    /// first on.
+    /// Posts receive buffers, each with the caller's `wr_id`. Returns how many were taken, from the first on.
     fn post_receives(&mut self, queue: Receives, buffers: &[(u64, Sge)]) -> usize;
 
-    /// Number of the queue pair for datagrams.
+    /// Number of the queue pair for datagrams (UD QPN).
     fn datagram_number(&self) -> u32;
 
-    /// Where it is found.
+    /// The address of this port, for peers.
     fn address(&self) -> PortAddress {
         let facts = self.facts();
         PortAddress {
@@ -80,42 +79,42 @@ pub(crate) trait VerbsPort: fmt::Debug + Send + Sized {
         }
     }
 
-    /// The key that it wants.
+    /// The Q_Key of its datagram queue pair.
     fn datagram_key(&self) -> u32;
 
-    /// A way for datagrams to a port elsewhere.
+    /// Creates an address handle for a remote port.
     fn create_address_handle(&mut self, to: &PortAddress) -> Result<AddressHandle, CallError>;
 
-    /// Forgets one.
+    /// Destroys an address handle.
     fn destroy_address_handle(&mut self, handle: AddressHandle);
 
-    /// Sends a datagram. A body [`WorkBody::Inline`] is at most [`PortAttr::inline_bytes`] long and copied at once.
+    /// Sends a datagram. A body [`WorkBody::Inline`] is at most [`PortAttr::inline_bytes`] long and is copied at once.
     fn post_datagram(
         &mut self,
-        to: Mailbox,
+        to: DatagramDestination,
         work: u64,
         body: WorkBody<'_>,
         signaled: bool,
     ) -> Result<(), QueueFull>;
 
-    /// Makes a reliable queue pair, which takes work only after [`connect`](Self::connect).
+    /// Creates a reliable queue pair, which takes work only after [`connect`](Self::connect).
     fn create(&mut self) -> Result<QueuePairHandle, CallError>;
 
-    /// Joins it to one elsewhere; from now on it receives and sends.
+    /// Connects it to a remote queue pair; from then on it receives and sends.
     fn connect(&mut self, pair: QueuePairHandle, to: &RemotePair) -> Result<(), CallError>;
 
-    /// Breaks it: whatever was posted comes back as [`WorkStatus::Flushed`], if it was signaled or fails.
+    /// Moves it to the error state: posted requests come back as [`WorkStatus::Flushed`] if they are signaled or fail.
     fn fail(&mut self, pair: QueuePairHandle);
 
-    /// Takes it apart. No completion of its sends comes any more, not even those that wait. Completions of receives may come
-    /// or not: some devices forget them, and with them the names of their buffers.
+    /// Destroys it. None of its send completions is delivered any more, not even pending ones. Receive completions may
+    /// be delivered or not: some devices drop them, and with them the buffers' `wr_id`s.
     fn destroy(&mut self, pair: QueuePairHandle);
 
-    /// Posts work requests in one go; answers how many were taken, from the first on. A request that was not signaled has no
+    /// Posts a list of work requests; returns how many were taken, from the first on. An unsignaled request has no
     /// completion unless it fails; it has ended when a later one of the same queue pair has.
     fn post(&mut self, pair: QueuePairHandle, requests: &[WorkRequest<'_>]) -> usize;
 
-    /// Posts one send, whose body travels inside; `false`: it was not taken.
+    /// Posts one send with an inline body; `false`: it was not taken.
     #[inline(always)]
     fn post_inline(
         &mut self,
@@ -133,76 +132,76 @@ pub(crate) trait VerbsPort: fmt::Debug + Send + Sized {
         self.post(pair, &[request]) == 1
     }
 
-    /// Takes completions of one kind of queue; answers how many.
-    fn poll(&mut self, which: CqKind, done: &mut [Done]) -> usize;
+    /// Polls a completion queue; returns how many completions were taken.
+    fn poll(&mut self, which: CqKind, done: &mut [PortCompletion]) -> usize;
 
-    /// Takes the first one, if there is one.
+    /// Polls a completion queue for one completion.
     #[inline(always)]
-    fn poll_first(&mut self, which: CqKind) -> Option<Done> {
-        let mut done = [Done::default()];
+    fn poll_first(&mut self, which: CqKind) -> Option<PortCompletion> {
+        let mut done = [PortCompletion::default()];
         (self.poll(which, &mut done) != 0).then(|| done[0])
     }
 
-    /// Asks for a sign on [`sign`](Self::sign) when the next completion comes, of either queue.
+    /// Arms both completion queues: the next completion raises an event on [`event_fd`](Self::event_fd).
     fn arm(&mut self) -> Result<(), CallError>;
 
-    /// A descriptor that becomes readable then, or when there is an event.
-    fn sign(&self) -> Option<BorrowedFd<'_>>;
+    /// The descriptor that becomes readable on a completion event or an asynchronous event.
+    fn event_fd(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Whether packets have come since this was asked, although nothing may have ended: a process that plays its port itself does not
-    /// sleep in the middle of a message. A device knows nothing of that.
-    fn take_stirred(&mut self) -> bool {
+    /// Whether packets have arrived since the last call, even without a completion: a process with a user-space port
+    /// does not sleep in the middle of a message. A device does not report that.
+    fn take_activity(&mut self) -> bool {
         false
     }
 
-    /// Takes the signs away that have come.
-    fn take_signs(&mut self);
+    /// Acknowledges pending completion events.
+    fn ack_events(&mut self);
 
-    /// The next thing that happened to the port itself; never waits.
+    /// The next asynchronous event of the port; never blocks.
     fn next_event(&mut self) -> Option<PortEvent>;
 }
 
-/// Counted by the ports of a process; anybody may read it at any time.
+/// Counters of the ports of a process; any thread may read them at any time.
 #[derive(Debug, Default)]
 pub(crate) struct PortCounts {
-    /// Regions that were ever registered.
+    /// Regions ever registered.
     pub(crate) regions: Own64,
-    /// Bytes of them; of memory that several ports know, as often.
-    came_bytes: Own64,
-    /// Bytes of those that are no longer.
-    went_bytes: Own64,
-    /// The most that were there at any time.
+    /// Bytes ever registered; memory registered on several ports counts once per port.
+    registered_bytes_ever: Own64,
+    /// Bytes ever deregistered.
+    deregistered_bytes: Own64,
+    /// High-water mark of registered bytes.
     pub(crate) most_bytes: Own64,
-    /// Packets that were sent again. These three by ports whose process plays the adapter: adapters keep them to themselves.
+    /// Packets sent again. This and the next two are counted by user-space ports only: adapters do not report them.
     pub(crate) repeated: Own64,
-    /// Times that no answer came in time.
+    /// Timeouts without an answer.
     pub(crate) timeouts: Own64,
-    /// Times that less was sent at once, because of congestion or losses.
+    /// Times that the congestion window was cut, because of congestion or losses.
     pub(crate) window_cuts: Own64,
-    /// Packets whose payload was not copied, and its bytes. Adapters copy none.
+    /// Packets whose payload was not copied, and its bytes. Adapters never copy.
     pub(crate) in_place: Own64,
     pub(crate) in_place_bytes: Own64,
 }
 
 impl PortCounts {
-    /// Memory was registered.
+    /// Counts a registration.
     pub(crate) fn add(&self, bytes: u64) {
         self.regions.add(1);
-        self.came_bytes.add(bytes);
+        self.registered_bytes_ever.add(bytes);
         let more = self.bytes().saturating_sub(self.most_bytes.get());
         self.most_bytes.add(more);
     }
 
-    /// It is not any more.
+    /// Counts a deregistration.
     pub(crate) fn take(&self, bytes: u64) {
-        self.went_bytes.add(bytes);
+        self.deregistered_bytes.add(bytes);
     }
 
-    /// Bytes that are registered now.
+    /// Bytes registered now.
     pub(crate) fn bytes(&self) -> u64 {
-        // In this order: what went has come before.
-        let went = self.went_bytes.get();
-        self.came_bytes.get().saturating_sub(went)
+        // Read in this order, `deregistered_bytes` never exceeds `registered_bytes_ever`.
+        let went = self.deregistered_bytes.get();
+        self.registered_bytes_ever.get().saturating_sub(went)
     }
 }
 
@@ -211,64 +210,64 @@ impl PortCounts {
 pub(crate) struct PortAttr {
     /// The device's name, `mlx5_0`.
     pub(crate) device: String,
-    /// The port's number there, from 1.
+    /// Port number on its device, from 1.
     pub(crate) port: u8,
-    /// Whether it can carry anything now.
+    /// Whether it is active.
     pub(crate) is_up: bool,
-    /// Where others find it; without the number of the datagram queue pair.
+    /// Its address; without the number of the datagram queue pair.
     pub(crate) link: LinkLayer,
     pub(crate) lid: u16,
     pub(crate) gid: [u8; 16],
-    /// Where that GID stands in the port's table, now.
+    /// Index of this GID in the port's table.
     pub(crate) gid_index: u8,
-    /// Bytes that one packet carries.
+    /// MTU in bytes.
     pub(crate) packet_bytes: u32,
-    /// What the port carries at most; 0: nobody knows.
+    /// Rate in Mbit/s; 0: unknown.
     pub(crate) rate_mbps: u32,
-    /// Bytes that travel inside a work request.
+    /// Largest inline body, in bytes.
     pub(crate) inline_bytes: u32,
-    /// Most bytes of one work request.
+    /// Largest message, in bytes.
     pub(crate) message_bytes: u64,
-    /// Reads and atomics that one queue pair has under way.
+    /// Outstanding reads and atomics per queue pair (`max_rd_atomic`).
     pub(crate) reads: u8,
-    /// Whether it does atomics.
+    /// Whether it supports atomics.
     pub(crate) atomics: bool,
-    /// Work requests that one reliable queue pair takes.
+    /// Work requests that one reliable queue pair holds.
     pub(crate) depth: u32,
-    /// Whether a read may be said to have ended well that brought nothing. Its queue pair breaks over it then, so what was
-    /// posted behind it tells the truth.
-    pub(crate) reads_lie: bool,
-    /// Whether the kernel plays the device, on the processors of this host.
+    /// Whether a read may complete successfully without its data. Its queue pair breaks then, so a completion of a
+    /// request posted behind it proves it.
+    pub(crate) has_unreliable_reads: bool,
+    /// Whether the kernel implements the device in software, on the processors of this host (rxe, siw).
     pub(crate) in_software: bool,
-    /// What queue pairs are told.
+    /// Attributes that queue pairs are set up with.
     pub(crate) terms: NetTerms,
-    /// Where the key of their partition stands in the port's table.
+    /// Index of its partition key in the port's table.
     pub(crate) partition: u16,
 }
 
-/// How many of everything a port is opened with.
+/// Queue depths that a port is opened with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Depths {
-    /// Completions that each queue holds.
+    /// Entries of each completion queue.
     pub(crate) completions: u32,
-    /// Sends under way on one reliable queue pair.
+    /// Send queue depth of one reliable queue pair.
     pub(crate) sends: u32,
-    /// Datagrams under way.
+    /// Send queue depth of the datagram queue pair.
     pub(crate) datagrams: u32,
     /// Buffers in the shared receive queue.
     pub(crate) shared: u32,
-    /// Buffers for datagrams.
+    /// Receive buffers for datagrams.
     pub(crate) datagram_buffers: u32,
-    /// Bytes that should travel inside a work request; the device may grant less.
+    /// Largest inline body to request, in bytes; the device may grant less.
     pub(crate) inline_bytes: u32,
 }
 
-/// What peers may do with a memory region. This process may always read and write it.
+/// Remote access to a memory region. This process may always read and write it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RegionAccess {
-    /// Nothing.
+    /// None.
     Own,
-    /// Nothing, and the memory may be such that this process cannot write.
+    /// None; this process may lack write access to the memory itself.
     OwnRead,
     /// Reads.
     Read,
@@ -279,7 +278,7 @@ pub(crate) enum RegionAccess {
 /// Registered memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Region {
-    /// The port's name for it.
+    /// Index of the region at the port.
     pub(crate) id: u32,
     pub(crate) local_key: u32,
     pub(crate) remote_key: u32,
@@ -296,18 +295,18 @@ pub(crate) struct Sge {
 /// The body of a work request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum WorkBody<'a> {
-    /// These bytes, copied when it is posted.
+    /// These bytes, copied when the request is posted.
     Inline(&'a [u8]),
-    /// What lies there until it is complete.
+    /// Registered memory, read or written until completion.
     Piece(Sge),
 }
 
-/// Which buffers for receives.
+/// Which receive queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Receives {
-    /// Of all reliable queue pairs.
+    /// The shared receive queue of the reliable queue pairs.
     Shared,
-    /// Of datagrams. The first [`GRH_BYTES`] of a buffer are the device's.
+    /// The datagram queue pair's. The first [`GRH_BYTES`] of a buffer are the device's.
     Datagrams,
 }
 
@@ -318,60 +317,60 @@ pub(crate) enum CqKind {
     Receives,
 }
 
-/// An address handle: an index among those of the port. Never zero inside, so that an `Option` of it takes no more room.
+/// An address handle: an index at its port. Never zero inside, so that an `Option` of it takes no more room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AddressHandle(NonZeroU32);
 
 impl AddressHandle {
-    /// The way at a place.
+    /// The address handle with this index.
     pub(crate) fn at(place: u32) -> Self {
         Self(NonZeroU32::MIN.saturating_add(place))
     }
 
-    /// Its place.
+    /// Its index.
     #[inline(always)]
     pub(crate) fn place(self) -> u32 {
         self.0.get() - 1
     }
 }
 
-/// Where a datagram goes: the way, the queue pair that receives it, and the key that it must name to be heard there.
+/// Destination of a datagram: address handle, queue pair number, and Q_Key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Mailbox {
+pub(crate) struct DatagramDestination {
     pub(crate) handle: AddressHandle,
     pub(crate) number: u32,
     pub(crate) key: u32,
 }
 
-/// A reliable queue pair: its index at the port, and its number on the network.
+/// A reliable queue pair: its index at the port, and its queue pair number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QueuePairHandle {
     pub(crate) id: u32,
     pub(crate) number: u32,
 }
 
-/// The other end of a reliable queue pair.
+/// The remote end of a reliable queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RemotePair {
     pub(crate) address: PortAddress,
-    /// Its number.
+    /// Its queue pair number.
     pub(crate) number: u32,
-    /// Packet number that it begins with, and that this side begins with; 24 bits.
+    /// First packet sequence numbers of the remote end and of this end; 24 bits.
     pub(crate) their_first: u32,
     pub(crate) our_first: u32,
-    /// How long an answer may take before a packet is sent again: 4.096 µs × 2^patience; below 32.
-    pub(crate) patience: u8,
+    /// Acknowledgement timeout as in `ibv_qp_attr.timeout`: 4.096 µs × 2^timeout; below 32.
+    pub(crate) timeout_exp: u8,
 }
 
 /// A work request for a reliable queue pair.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WorkRequest<'a> {
-    /// Comes back in its completion.
+    /// Its `wr_id`, returned in the completion.
     pub(crate) work: u64,
     pub(crate) operation: WorkOpcode,
-    /// What is sent or written, or where that which is read goes.
+    /// The data to send or write, or the destination of a read.
     pub(crate) body: WorkBody<'a>,
-    /// Whether its end is told.
+    /// Whether it generates a completion.
     pub(crate) signaled: bool,
 }
 
@@ -400,18 +399,18 @@ pub(crate) enum WorkOpcode {
     },
 }
 
-/// The end of a work request.
+/// A work completion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Done {
+pub(crate) struct PortCompletion {
     pub(crate) work: u64,
     pub(crate) status: WorkStatus,
-    /// Bytes received; of datagrams with the [`GRH_BYTES`] in front.
+    /// Bytes received; for datagrams including the [`GRH_BYTES`] in front.
     pub(crate) bytes: u32,
-    /// Number of this process's queue pair.
+    /// Number of the local queue pair.
     pub(crate) number: u32,
-    /// Number of the sender's queue pair, of datagrams.
+    /// Number of the sender's queue pair, for datagrams.
     pub(crate) source: u32,
-    /// The maker's own number for an error.
+    /// Vendor error code.
     pub(crate) vendor: u32,
 }
 
@@ -420,23 +419,23 @@ pub(crate) struct Done {
 pub(crate) enum WorkStatus {
     #[default]
     Success,
-    /// Its queue pair had broken before.
+    /// Its queue pair was in the error state.
     Flushed,
-    /// The other side does not answer.
+    /// The peer does not answer (retries exceeded).
     RetryExceeded,
-    /// The other side had no buffer for too long.
+    /// The peer had no receive buffer for too long (RNR retries exceeded).
     NotReady,
-    /// The other side does not allow it: the key is wrong, or its memory is gone.
+    /// The peer's device refuses access: wrong key, or deregistered memory.
     RemoteAccess,
-    /// The other side found the request wrong.
+    /// The peer's device rejects the request as invalid.
     RemoteInvalid,
-    /// The other side could not do it.
+    /// The peer's device could not carry it out.
     RemoteOperation,
-    /// Memory of this side is not registered as it should be.
+    /// Local memory is not registered as the request needs it.
     LocalProtection,
-    /// What arrived is longer than its buffer.
+    /// The message is longer than its receive buffer.
     LocalLength,
-    /// Another number of `enum ibv_wc_status`.
+    /// Another value of `enum ibv_wc_status`.
     Other(u32),
     /// Synthesized here: the completion never came (`lost_completions.rs`).
     Forgotten,
@@ -447,21 +446,21 @@ pub(crate) enum WorkStatus {
 pub(crate) enum PortEvent {
     PortDown,
     PortUp,
-    /// Its LID or its table of GIDs is another one.
+    /// Its LID or its GID table has changed.
     AddressChanged,
     /// The device is lost.
     DeviceLost,
     /// The shared receive queue is lost.
     SharedQueueLost,
-    /// A queue pair broke, by its number.
+    /// A queue pair broke; its number.
     QueuePairLost(u32),
     /// A completion queue is lost.
     CompletionsLost,
-    /// Another number of `enum ibv_event_type`, of no consequence.
+    /// Another value of `enum ibv_event_type`, without consequences.
     Other(u32),
 }
 
-/// Nothing was posted: the queue has no room.
+/// Nothing was posted: the queue is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QueueFull;
 
@@ -470,9 +469,9 @@ pub(crate) struct QueueFull;
 pub(crate) struct CallError {
     /// The verb, `ibv_reg_mr`.
     pub(crate) call: &'static str,
-    /// What the system says.
+    /// The system's error.
     pub(crate) errno: i32,
 }
 
-/// Bytes in front of every datagram in its buffer.
+/// Bytes of the Global Routing Header in front of every received datagram.
 pub(crate) const GRH_BYTES: usize = 40;

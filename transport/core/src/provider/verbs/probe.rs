@@ -1,106 +1,109 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The size of packets of a queue pair is found out while it is made: asks and answers that are as long as it, and echoes where no
-//! answer comes. What follows from them is decided by [`Path`](super::path::Path).
+//! Exchange of the messages of path MTU discovery while a queue pair is made: requests and answers padded to the MTU,
+//! and echoes where no answer comes. [`PathMtuProbe`](super::path_mtu::PathMtuProbe) decides what follows from them.
 
 use session::CarrierState;
 
 use super::error_text;
 use super::links::VerbsLinks;
-use super::path::{Miss, filled_bytes};
+use super::path_mtu::{Miss, filled_bytes};
 use super::port::VerbsPort;
-use super::rail::RailPeer;
+use super::rail::PeerPath;
 use super::wire::{self, NOTE_BYTES, Say};
 
 impl<P: VerbsPort> VerbsLinks<P> {
-    /// What a packet of a queue pair carries at most, as far as its two ports say; `None`: where the peer is found is not known.
-    pub(super) fn most_packet_bytes(&mut self, line: RailPeer) -> Option<u32> {
-        let ours = self.rails[line.at()].packet_bytes();
-        let theirs = self.sides.link(line)?.address?.packet_bytes;
+    /// Largest MTU of a queue pair, as far as its two ports allow; `None`: the peer's address is unknown.
+    pub(super) fn most_packet_bytes(&mut self, path: PeerPath) -> Option<u32> {
+        let ours = self.rails[path.at()].packet_bytes();
+        let theirs = self.peers.link(path)?.address?.packet_bytes;
         Some(ours.min(theirs))
     }
 
-    /// A queue pair is asked for with an end of this process: of the size that was found before, if any was.
-    pub(super) fn ask(&mut self, line: RailPeer, end: u32) {
+    /// Requests a queue pair for a local end, with the path MTU found before, if any was.
+    pub(super) fn request_connection(&mut self, path: PeerPath, end: u32) {
         let now_ns = self.schedule.now_ns;
-        let most = self.most_packet_bytes(line);
-        if let (Some(link), Some(most)) = (self.sides.link(line), most) {
-            let again = link.path.begin(most, now_ns);
-            let wants_echo = again && link.path.may_shrink();
-            link.connection.connect(end, now_ns);
+        let most = self.most_packet_bytes(path);
+        if let (Some(link), Some(most)) = (self.peers.link(path), most) {
+            let again = link.path_mtu.begin(most, now_ns);
+            let wants_echo = again && link.path_mtu.may_shrink();
+            link.connection.ask(end, now_ns);
             let has_room = self.has_for_long_note();
-            self.say_again(line);
+            self.resend_note(path);
             if wants_echo && has_room {
-                self.want_echo(line, false);
+                self.request_echo(path, false);
             }
         }
     }
 
-    /// Whether an ask or an answer can leave. One that cannot is lost, and an echo after it would tell of a way that is too narrow.
+    /// Whether a padded note has room. One that has none is lost, and an echo after it would falsely show a narrow
+    /// path.
     fn has_for_long_note(&mut self) -> bool {
         self.sends.has_for_long_note(&mut self.rails)
     }
 
-    /// Nobody has answered so often: says again what was said last. After an ask an echo is wanted, and after some in vain an echo alone: who
-    /// computes finds no more of them than it needs.
-    pub(super) fn say_once_more(&mut self, line: RailPeer, tries: u8) {
-        let Some(link) = self.sides.link(line) else {
+    /// Repeats the last note, which had no answer. A request is followed by an echo, and after some tries an echo is
+    /// sent alone: a peer that computes does not find many long notes to process.
+    pub(super) fn resend_with_echo(&mut self, path: PeerPath, attempts: u8) {
+        let Some(link) = self.peers.link(path) else {
             return;
         };
-        let wants_echo = link.is_asking() && link.path.may_shrink();
-        let alone = wants_echo && tries > LONG_ASKS;
+        let wants_echo = link.is_asking() && link.path_mtu.may_shrink();
+        let alone = wants_echo && attempts > LONG_ASKS;
         let has_room = alone || self.has_for_long_note();
         if !alone {
-            self.say_again(line);
+            self.resend_note(path);
         }
         if wants_echo && has_room {
-            self.want_echo(line, alone);
+            self.request_echo(path, alone);
         }
     }
 
-    fn want_echo(&mut self, line: RailPeer, alone: bool) {
-        let Some(link) = self.sides.link(line) else {
+    fn request_echo(&mut self, path: PeerPath, alone: bool) {
+        let Some(link) = self.peers.link(path) else {
             return;
         };
-        link.path.awaits_echo(alone);
+        link.path_mtu.awaits_echo(alone);
         let attempt = link.connection.attempt();
-        self.say_echo(line, attempt, true);
+        self.send_echo(path, attempt, true);
     }
 
-    fn say_echo(&mut self, line: RailPeer, attempt: u32, asks: bool) {
-        let Some(to) = self.way_to(line) else { return };
-        let source = self.sides.of(line.peer).known_as;
+    fn send_echo(&mut self, path: PeerPath, attempt: u32, asks: bool) {
+        let Some(to) = self.destination_of(path) else {
+            return;
+        };
+        let source = self.peers.of(path.peer).known_as;
         let note = wire::echo(source, attempt, asks);
         let sends = &mut self.sends;
         self.rails
-            .send_note(line.rail, to, (&note, NOTE_BYTES), sends);
-        self.sides.arm(line.peer, self.schedule.now_ns);
+            .send_note(path.rail, to, (&note, NOTE_BYTES), sends);
+        self.peers.arm(path.peer, self.schedule.now_ns);
     }
 
-    /// The peer wants an echo, or has sent one back.
+    /// Handles an echo: a request to send it back, or a reply.
     #[inline(never)]
-    pub(super) fn hear_echo(&mut self, line: RailPeer, attempt: u32, asks: bool) {
+    pub(super) fn take_echo(&mut self, path: PeerPath, attempt: u32, asks: bool) {
         self.schedule.now_ns = self.rails.clock();
         let now_ns = self.schedule.now_ns;
         let has_room = self.has_for_long_note();
-        let Some(side) = self.sides.get_mut(line.peer) else {
+        let Some(side) = self.peers.get_mut(path.peer) else {
             return;
         };
-        side.was_heard();
-        side.heard_on = line.rail;
-        let link = side.link_mut(line.rail);
-        if link.is_some_and(|link| link.heard(now_ns)) {
-            self.sides.arm(line.peer, now_ns);
+        side.mark_alive();
+        side.last_rail = path.rail;
+        let link = side.link_mut(path.rail);
+        if link.is_some_and(|link| link.mark_received(now_ns)) {
+            self.peers.arm(path.peer, now_ns);
         }
-        let Some(link) = self.sides.link(line) else {
+        let Some(link) = self.peers.link(path) else {
             return;
         };
         if asks {
-            // No answer may have left for want of room. None leaves either after an ask that is older than ours: where ours comes to
-            // something, none is needed.
+            // For lack of room no answer may have been sent. None is sent either for a request older than ours: if ours
+            // succeeds, none is needed.
             let newest = link.connection.attempt();
             let is_old = is_newer(newest, attempt);
             if has_room && !(is_old && link.is_asking()) {
-                self.say_echo(line, if is_old { newest } else { attempt }, false);
+                self.send_echo(path, if is_old { newest } else { attempt }, false);
             }
             return;
         }
@@ -109,73 +112,73 @@ impl<P: VerbsPort> VerbsLinks<P> {
         };
         let newest = link.connection.attempt();
         if is_newer(attempt, newest) {
-            // There were others that this process has not heard of.
+            // There were later attempts, unknown to this process.
             link.connection.refuse(attempt);
-            link.connection.connect(end, now_ns);
-            return self.say_once_more(line, 0);
+            link.connection.ask(end, now_ns);
+            return self.resend_with_echo(path, 0);
         }
         if attempt != newest {
             return;
         }
-        match link.path.echo(now_ns) {
+        match link.path_mtu.echo(now_ns) {
             Miss::Late => {}
             Miss::Again { after_ns } => {
-                link.connection.resend_at(now_ns + after_ns);
-                self.sides.arm(line.peer, now_ns);
+                link.connection.hasten(now_ns + after_ns);
+                self.peers.arm(path.peer, now_ns);
             }
             Miss::Less => {
-                // An attempt of its own: the peer may have joined an end already whose packets are longer.
-                link.connection.connect(end, now_ns);
-                self.say_once_more(line, 0);
+                // A new attempt: the peer may have connected an end with the larger MTU already.
+                link.connection.ask(end, now_ns);
+                self.resend_with_echo(path, 0);
             }
         }
     }
 
-    /// Both ends agree on the size of packets of a queue pair; this process has asked if it is `asked`.
-    pub(super) fn agree(&mut self, line: RailPeer, packet_bytes: u32, asked: bool) {
+    /// Records the MTU of a queue pair; `asked`: this process has requested it.
+    pub(super) fn agree(&mut self, path: PeerPath, packet_bytes: u32, asked: bool) {
         let now_ns = self.schedule.now_ns;
-        let most = self.most_packet_bytes(line);
-        let (Some(link), Some(most)) = (self.sides.link(line), most) else {
+        let most = self.most_packet_bytes(path);
+        let (Some(link), Some(most)) = (self.peers.link(path), most) else {
             return;
         };
-        let is_news = asked && packet_bytes < most && link.path.is_doubted();
-        link.path.agree(packet_bytes, most, now_ns);
-        if is_news {
+        let is_new = asked && packet_bytes < most && link.path_mtu.is_doubted();
+        link.path_mtu.agree(packet_bytes, most, now_ns);
+        if is_new {
             self.counts.narrow.add(1);
-            self.tell_narrow(line, packet_bytes, most);
+            self.report_path_mtu(path, packet_bytes, most);
         }
     }
 
-    /// Says once that the way to a peer carries less than both ports.
+    /// Reports once that the path MTU is below that of both ports.
     #[cold]
-    fn tell_narrow(&mut self, line: RailPeer, packet_bytes: u32, most: u32) {
-        let Some(ends) = self.ends_of(line) else {
+    fn report_path_mtu(&mut self, path: PeerPath, packet_bytes: u32, most: u32) {
+        let Some(ends) = self.ends_of(path) else {
             return;
         };
-        let words = error_text::of_narrow_way(packet_bytes, most, &ends);
-        self.news.remark_on_way(words);
+        let message = error_text::of_narrow_path(packet_bytes, most, &ends);
+        self.notices.remark_on_path(message);
     }
 
-    /// Bytes of a note on a line: more than it says where it names a queue pair.
-    pub(super) fn note_bytes(&self, line: RailPeer, say: &Say) -> usize {
+    /// Length of a note on a path, in bytes: padded if it names a queue pair.
+    pub(super) fn note_bytes(&self, path: PeerPath, say: &Say) -> usize {
         let (Say::Connect { end, .. } | Say::Accept { end, .. }) = say else {
             return NOTE_BYTES;
         };
-        let ours = self.rails[line.at()].address();
-        let side = self.sides.get(line.peer);
-        let theirs = side.and_then(|side| side.link(line.rail)?.address);
+        let ours = self.rails[path.at()].address();
+        let side = self.peers.get(path.peer);
+        let theirs = side.and_then(|side| side.link(path.rail)?.address);
         theirs.map_or(NOTE_BYTES, |theirs| {
             filled_bytes(end.packet_bytes, &ours, &theirs)
         })
     }
 }
 
-/// Of two numbers of attempts.
+/// Compares numbers of attempts.
 fn is_newer(one: u32, other: u32) -> bool {
     one.wrapping_sub(other).cast_signed() > 0
 }
 
-/// So many asks in a row are said in full, though nothing is heard.
+/// Most padded requests in a row without an answer.
 const LONG_ASKS: u8 = 2;
 
 #[cfg(test)]
@@ -192,7 +195,7 @@ mod tests {
         word: 9,
     };
 
-    /// Two processes at ports with packets of 4096 bytes, who ask for a queue pair at once.
+    /// Two processes on ports with an MTU of 4096 bytes, which request a queue pair at the same time.
     fn two() -> (FakeNet, [Verbs<FakePort>; 2]) {
         let net = FakeNet::new(FakeConfig {
             packet_bytes: 4096,
@@ -209,7 +212,7 @@ mod tests {
         (net, both)
     }
 
-    /// Both look until the first has joined a queue pair.
+    /// Both poll until the first has connected a queue pair.
     fn until_joined(net: &FakeNet, both: &mut [Verbs<FakePort>; 2]) {
         let limit_ns = net.now_ns() + 5_000_000_000;
         let mut completions = Completions::new();
@@ -230,14 +233,14 @@ mod tests {
     #[test]
     fn an_ask_that_is_older_than_what_the_peer_knows_of_costs_no_size() {
         let (net, mut both) = two();
-        let line = RailPeer { peer: 0, rail: 0 };
-        // It has asked so often, and nobody has heard it.
-        let link = both[1].streams.links.sides.link(line).unwrap();
+        let path = PeerPath { peer: 0, rail: 0 };
+        // It has requested that often, and no request arrived.
+        let link = both[1].streams.links.peers.link(path).unwrap();
         link.connection.refuse(9);
         both[0].post_send(Peer(1), HEAD, &[5; 40]).unwrap();
         until_joined(&net, &mut both);
-        let line = RailPeer { peer: 1, rail: 0 };
-        let link = both[0].streams.links.sides.link(line).unwrap();
+        let path = PeerPath { peer: 1, rail: 0 };
+        let link = both[0].streams.links.peers.link(path).unwrap();
         assert_eq!(link.connection.attempt(), 10);
         assert_eq!(link.packet_bytes(), Some(4096));
         assert_eq!(both[0].counts().narrow.get(), 0);
@@ -248,15 +251,15 @@ mod tests {
         let (net, mut both) = two();
         both[0].post_send(Peer(1), HEAD, &[5; 40]).unwrap();
         let mut completions = Completions::new();
-        let line = RailPeer { peer: 1, rail: 0 };
-        // It computes: after some asks there are echoes alone, and further and further apart.
+        let path = PeerPath { peer: 1, rail: 0 };
+        // It computes: after some requests there are echoes alone, at growing intervals.
         while net.now_ns() < 1_000_000_000 {
             both[0].poll(&mut completions);
             net.advance_until(net.now_ns() + 1_000_000);
         }
         let links = &mut both[0].streams.links;
-        links.hear_echo(line, 0, true);
-        let link = links.sides.link(line).unwrap();
+        links.take_echo(path, 0, true);
+        let link = links.peers.link(path).unwrap();
         let soon_ns = net.now_ns() + 2_000_000;
         assert!(
             link.connection

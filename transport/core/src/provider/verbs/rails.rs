@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! All ports of this process, in one list, and what is asked of them together: whose a buffer is, who serves, what time it is,
-//! and to forget memory that several know. Nothing in here knows a peer.
+//! All ports of this process, and operations on all of them: which rail a buffer belongs to, which rails serve, the
+//! clock, and deregistration of memory that several have registered. Independent of peers.
 
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
@@ -9,12 +9,12 @@ use session::Slot;
 
 use super::address::{self, PortAddress, Rated};
 use super::keys::Regions;
-use super::ledger::PostedRequest;
 use super::look::cannot_open;
 use super::memory::register_exported;
 use super::peer_port::PeerPort;
 use super::pools::{RecvPool, SendPool};
-use super::port::{CallError, Done, Mailbox, PortAttr, VerbsPort, WorkBody};
+use super::port::{CallError, DatagramDestination, PortAttr, PortCompletion, VerbsPort, WorkBody};
+use super::posted::PostedRequest;
 use super::rail::{MOST_RAILS, Rail, largest_datagram, rail_of};
 use super::wire::NOTE_BYTES;
 use super::work::Work;
@@ -22,29 +22,29 @@ use super::{DATAGRAMS, NetLimits, PortChange, name};
 use crate::Completions;
 use crate::wait_set::WaitSet;
 
-/// The ports; there is at least one.
+/// The ports; at least one.
 #[derive(Debug)]
 pub(super) struct Rails<P: VerbsPort> {
     all: Vec<Rail<P>>,
-    /// Where they were found at first: what the others know.
+    /// Their addresses when they were opened, which the peers have.
     published: Vec<PortAddress>,
-    /// Largest packet that goes as a datagram.
+    /// Largest packet that may go as a datagram, in bytes.
     datagram_bytes: usize,
-    /// The one on which something came last.
+    /// The rail of the last completion.
     warm: usize,
     is_all_lost: bool,
-    /// Where completions are written; empty while they are looked at.
-    pub(super) received: Vec<Done>,
-    pub(super) sent: Vec<Done>,
+    /// Buffers for polled completions; empty while they are processed.
+    pub(super) received: Vec<PortCompletion>,
+    pub(super) sent: Vec<PortCompletion>,
 }
 
-/// What a process begins with.
+/// Result of [`open_all`].
 #[derive(Debug)]
 pub(super) struct Opened<P: VerbsPort> {
     pub(super) rails: Rails<P>,
     pub(super) sends: SendPool,
-    /// What the user should know.
-    pub(super) words: Vec<String>,
+    /// Warnings for the user.
+    pub(super) warnings: Vec<String>,
 }
 
 impl<P: VerbsPort> Deref for Rails<P> {
@@ -72,30 +72,30 @@ impl<P: VerbsPort> Rails<P> {
             all,
             warm: 0,
             is_all_lost: false,
-            received: vec![Done::default(); Completions::CAPACITY],
-            sent: vec![Done::default(); 16],
+            received: vec![PortCompletion::default(); Completions::CAPACITY],
+            sent: vec![PortCompletion::default(); 16],
         }
     }
 
-    /// Time since any moment in the past.
+    /// Time since a fixed moment in the past, in nanoseconds.
     #[inline(always)]
     pub(super) fn clock(&self) -> u64 {
         self.all[0].port.now_ns()
     }
 
-    /// Where the ports were found at first.
+    /// The addresses of the ports when they were opened.
     pub(super) fn published(&self) -> &[PortAddress] {
         &self.published
     }
 
-    /// Where they are found now, and the name of this host: what others are told.
+    /// The address record for peers: the ports' present addresses, and the name of this host.
     pub(super) fn record(&self, host: &str) -> Vec<u8> {
         let port = |rail: &Rail<P>| (rail.address(), rail.port.facts().rate_mbps);
         let ports: Vec<Rated> = self.all.iter().map(port).collect();
         address::to_record(&ports, host)
     }
 
-    /// Largest packet that goes as a datagram over any of them.
+    /// Largest packet that may go as a datagram over any of them, in bytes.
     #[inline(always)]
     pub(super) fn datagram_bytes(&self) -> usize {
         self.datagram_bytes
@@ -106,35 +106,35 @@ impl<P: VerbsPort> Rails<P> {
         self.warm
     }
 
-    /// Something has come on this one.
+    /// Records a completion on this rail.
     #[inline(always)]
     pub(super) fn came_on(&mut self, rail: usize) {
         self.warm = rail;
     }
 
-    /// A buffer for receives may be posted again.
+    /// Returns a receive buffer, to be posted again.
     #[inline(always)]
     pub(super) fn give_back(&mut self, buffer: Slot) {
         self.all[usize::from(rail_of(buffer))].give_back(buffer);
     }
 
-    /// The buffers that one is of.
+    /// The pool of a receive buffer.
     #[inline(always)]
     pub(super) fn receives(&self, buffer: Slot) -> &RecvPool {
         &self.all[usize::from(rail_of(buffer))].receives
     }
 
-    /// Whether anything could go over one now.
+    /// Whether a rail can carry packets now.
     pub(super) fn serves(&self, rail: u8) -> bool {
         self.all[usize::from(rail)].serves()
     }
 
-    /// Whether anything could go over a link now.
+    /// Whether a link can carry packets now.
     pub(super) fn may_use(&self, link: &PeerPort, now_ns: u64) -> bool {
-        self.serves(link.rail) && link.address.is_some() && link.way_after_ns <= now_ns
+        self.serves(link.rail) && link.address.is_some() && link.handle_after_ns <= now_ns
     }
 
-    /// A port carries nothing any more, or again: what the user is told.
+    /// The notice that a port went down or came back.
     pub(super) fn change(&self, rail: usize, is_up: bool) -> PortChange {
         let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         let serving = self.all.iter().filter(|rail| rail.serves()).count();
@@ -146,7 +146,7 @@ impl<P: VerbsPort> Rails<P> {
         }
     }
 
-    /// One is of no use any more.
+    /// Marks a rail as lost.
     pub(super) fn lose(&mut self, rail: usize, why: String) {
         self.all[rail].lost = Some(why.into());
         let living = self.all.iter().position(|rail| rail.lost.is_none());
@@ -154,22 +154,22 @@ impl<P: VerbsPort> Rails<P> {
         self.is_all_lost = living.is_none();
     }
 
-    /// All ports are lost, and so are all peers.
+    /// Whether all ports are lost, and with them all peers.
     pub(super) fn is_all_lost(&self) -> bool {
         self.is_all_lost
     }
 
-    /// Reliable queue pairs on all of them.
+    /// Number of reliable queue pairs on all of them.
     pub(super) fn pairs(&self) -> usize {
         self.all.iter().map(|rail| rail.numbers.len()).sum()
     }
 
-    /// Whether there may be one more.
+    /// Whether another one may be made.
     pub(super) fn has_room_for_pair(&self, limits: &NetLimits) -> bool {
         self.pairs() < limits.pairs as usize
     }
 
-    /// Registers memory with rail `main`, and with those of `others` that serve and can.
+    /// Registers memory on rail `main`, and on those of `others` that serve and can.
     pub(super) fn register(
         &mut self,
         main: u8,
@@ -189,7 +189,7 @@ impl<P: VerbsPort> Rails<P> {
         Ok(regions)
     }
 
-    /// Forgets memory on all that know it.
+    /// Deregisters memory on all rails.
     pub(super) fn deregister(&mut self, regions: Regions) {
         for (rail, region) in self.all.iter_mut().zip(regions) {
             if let Some(region) = region {
@@ -198,11 +198,11 @@ impl<P: VerbsPort> Rails<P> {
         }
     }
 
-    /// Sends a note as a datagram, filled up to so many bytes. One that finds no room is lost, as it may be on its way.
+    /// Sends a note as a datagram, padded to `bytes`. If there is no room it is lost, as on the wire.
     pub(super) fn send_note(
         &mut self,
         rail: u8,
-        to: Mailbox,
+        to: DatagramDestination,
         (note, bytes): (&[u8; NOTE_BYTES], usize),
         sends: &mut SendPool,
     ) {
@@ -212,11 +212,11 @@ impl<P: VerbsPort> Rails<P> {
         }
     }
 
-    /// Posts what is in a slot as a datagram; `false`: there is no room.
+    /// Posts the packet in a slot as a datagram; `false`: there is no room.
     pub(super) fn post_datagram(
         &mut self,
         rail: u8,
-        to: Mailbox,
+        to: DatagramDestination,
         sends: &mut SendPool,
         (slot, bytes): (Slot, usize),
     ) -> bool {
@@ -237,65 +237,65 @@ impl<P: VerbsPort> Rails<P> {
         true
     }
 
-    /// Forgets the memory of a work, where it was registered for that alone.
+    /// Deregisters the memory of a work, if it was registered for that work alone.
     pub(super) fn deregister_of(&mut self, work: &Work) {
         if let Some((rail, region)) = work.region() {
             self.all[rail].port.deregister(region);
         }
     }
 
-    /// Whether the kernel plays the device of one of them.
+    /// Whether one of their devices is implemented by the kernel in software.
     pub(super) fn is_any_in_software(&self) -> bool {
         self.all.iter().any(|rail| rail.port.facts().in_software)
     }
 
-    /// Whether packets have come on any since this was asked.
-    pub(super) fn take_stirred(&mut self) -> bool {
-        let stirred = self.all.iter_mut().map(|rail| rail.port.take_stirred());
+    /// Whether packets have arrived on any port since the last call.
+    pub(super) fn take_activity(&mut self) -> bool {
+        let stirred = self.all.iter_mut().map(|rail| rail.port.take_activity());
         stirred.fold(false, |any, one| any | one)
     }
 
-    /// Asks for a sign on each of them. `false`: that failed.
+    /// Arms the completion queues of all. `false`: that failed.
     pub(super) fn arm(&mut self) -> bool {
         let mut living = self.all.iter_mut().filter(|rail| rail.lost.is_none());
         living.all(|rail| rail.port.arm().is_ok())
     }
 
-    /// Adds what can wake the process.
-    pub(super) fn add_signs(&self, waits: &mut WaitSet) {
+    /// Adds the descriptors of all ports to a wait set.
+    pub(super) fn add_event_fds(&self, waits: &mut WaitSet) {
         for rail in self.all.iter().filter(|rail| rail.lost.is_none()) {
-            match rail.port.sign() {
-                Some(sign) => waits.add_descriptor(sign),
-                None => waits.poll_after(WITHOUT_SIGN),
+            match rail.port.event_fd() {
+                Some(event_fd) => waits.add_sign(event_fd),
+                None => waits.poll_after(WITHOUT_EVENTS),
             }
         }
     }
 
-    /// Whether something on each of them wakes a process that sleeps.
+    /// Whether completions of all ports wake a process that sleeps.
     pub(super) fn all_wake(&self) -> bool {
         let mut rails = self.all.iter().filter(|rail| rail.lost.is_none());
-        rails.all(|rail| rail.port.sign().is_some())
+        rails.all(|rail| rail.port.event_fd().is_some())
     }
 
-    /// The process is awake again.
-    pub(super) fn take_signs(&mut self) {
+    /// Acknowledges the completion events after a sleep.
+    pub(super) fn ack_events(&mut self) {
         for rail in &mut self.all {
-            rail.port.take_signs();
+            rail.port.ack_events();
         }
     }
 
-    /// Bytes of the buffers for receives that there are.
+    /// Memory of the receive buffers, in bytes.
     pub(super) fn received_bytes(&self) -> usize {
         self.all.iter().map(|rail| rail.receives.bytes()).sum()
     }
 
-    /// The most of them, on so many rails.
+    /// Most memory of receive buffers on `rails` rails, in bytes.
     pub(super) fn received_most_bytes(&self, rails: usize) -> usize {
         let rails = self.all.iter().take(rails);
         rails.map(|rail| rail.receives.most_bytes()).sum()
     }
 
-    /// Closes what is not used any more, and takes all buffers for receives away.
+    /// Destroys unused address handles and deregisters all receive buffers.
     pub(super) fn retire(&mut self) {
         for rail in &mut self.all {
             for (_, handle) in std::mem::take(&mut rail.old_handles) {
@@ -306,20 +306,21 @@ impl<P: VerbsPort> Rails<P> {
     }
 }
 
-/// Ports as rails, with slots for sends that all of them know. The first must serve; what is wrong with others is told.
+/// Opens ports as rails, with send slots registered on all of them. The first must open; failures of others become
+/// warnings.
 pub(super) fn open_all<P: VerbsPort>(
     ports: impl IntoIterator<Item = P>,
     limits: &NetLimits,
 ) -> Result<Opened<P>, CallError> {
     let mut rails: Vec<Rail<P>> = Vec::new();
-    let mut words = Vec::new();
+    let mut warnings = Vec::new();
     for port in ports.into_iter().take(MOST_RAILS) {
         let facts = port.facts().clone();
         let at = u8::try_from(rails.len()).unwrap_or(u8::MAX);
         match Rail::open(at, port, limits) {
             Ok(rail) => rails.push(rail),
             Err(error) if rails.is_empty() => return Err(error),
-            Err(error) => words.push(left_out(&error, &facts)),
+            Err(error) => warnings.push(left_out(&error, &facts)),
         }
     }
     loop {
@@ -329,13 +330,13 @@ pub(super) fn open_all<P: VerbsPort>(
             return Ok(Opened {
                 rails,
                 sends,
-                words,
+                warnings,
             });
         };
         sends.retire(&mut rails);
         match rails.pop().filter(|_| !rails.is_empty()) {
             Some(mut last) => {
-                words.push(left_out(&error, last.port.facts()));
+                warnings.push(left_out(&error, last.port.facts()));
                 last.receives.retire(&mut last.port);
             }
             None => return Err(error),
@@ -350,10 +351,10 @@ fn left_out(error: &CallError, facts: &PortAttr) -> String {
     )
 }
 
-/// How often a port is polled that gives no sign.
-const WITHOUT_SIGN: Duration = Duration::from_millis(1);
+/// Interval of polls of a port without completion events.
+const WITHOUT_EVENTS: Duration = Duration::from_millis(1);
 
-/// A port of a network that loses nothing, for tests of other parts.
+/// A port on a network without losses, for tests of other parts.
 #[cfg(test)]
 pub(super) fn one_rail() -> Rails<super::FakePort> {
     use super::{FakeConfig, FakeNet};

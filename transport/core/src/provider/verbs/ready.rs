@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What waits to be handed up: completions that found no room in the caller's array, and frames that came in several packets,
-//! which are lent until they are released. Nothing of a port or of a stream is in here.
+//! Completions that found no room in the caller's array, and frames assembled from several packets, which are lent
+//! until they are released. Independent of ports and streams.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use super::pools::is_datagram;
 use super::slab::Slab;
 use crate::{Completion, Completions, Lease, WorkId, WorkOutcome};
 
-/// What the caller gets with its next polls.
+/// Completions for the caller's next polls.
 #[derive(Debug)]
 pub(super) struct Ready {
     completions: VecDeque<Completion>,
@@ -23,13 +23,13 @@ impl Ready {
         }
     }
 
-    /// Whether no completion waits.
+    /// Whether no completion is pending.
     #[inline(always)]
     pub(super) fn is_empty(&self) -> bool {
         self.completions.is_empty()
     }
 
-    /// Hands up those that wait, as many as there is room for.
+    /// Moves pending completions to the caller's array, as far as there is room.
     #[inline(always)]
     pub(super) fn hand_up(&mut self, completions: &mut Completions) {
         while !completions.is_full()
@@ -39,9 +39,9 @@ impl Ready {
         }
     }
 
-    /// Hands one up at once if there is room for it.
+    /// Appends a completion to the caller's array, or queues it if the array is full.
     #[inline(always)]
-    pub(super) fn tell(&mut self, completion: Completion, completions: &mut Completions) {
+    pub(super) fn deliver(&mut self, completion: Completion, completions: &mut Completions) {
         if completions.is_full() {
             self.completions.push_back(completion);
         } else {
@@ -49,12 +49,12 @@ impl Ready {
         }
     }
 
-    /// Keeps one for the next poll, behind the others.
+    /// Queues a completion for the next poll.
     pub(super) fn push(&mut self, completion: Completion) {
         self.completions.push_back(completion);
     }
 
-    /// The same of a work that has ended.
+    /// Queues the completion of a work.
     pub(super) fn end(&mut self, work: WorkId, outcome: WorkOutcome, lease: Lease) {
         self.push(Completion::Worked {
             work,
@@ -63,14 +63,14 @@ impl Ready {
         });
     }
 
-    /// The same of all in an array.
+    /// Queues all completions of an array.
     pub(super) fn push_all(&mut self, completions: &mut Completions) {
         let taken = (0..completions.len()).filter_map(|index| completions.take(index));
         self.completions.extend(taken);
     }
 
-    /// What the next poll tells first: what was taken now comes before what found no room in the array.
-    pub(super) fn tell_first(&mut self, completions: &mut Completions) {
+    /// Puts the completions of an array before the queued ones: the next poll returns them first.
+    pub(super) fn put_first(&mut self, completions: &mut Completions) {
         for index in (0..completions.len()).rev() {
             if let Some(completion) = completions.take(index) {
                 self.completions.push_front(completion);
@@ -78,12 +78,12 @@ impl Ready {
         }
     }
 
-    /// Keeps a frame that came in several packets; answers what it is lent as.
+    /// Keeps a frame that was assembled from several packets; returns its index for the caller.
     pub(super) fn lend(&mut self, frame: Vec<u8>) -> u32 {
         self.assembled.insert(frame.into_boxed_slice()) | ASSEMBLED
     }
 
-    /// A frame that is lent; `None`: it was released.
+    /// A lent frame; `None`: it was released.
     pub(super) fn lent(&self, index: u32) -> Option<&[u8]> {
         let frame = self.assembled.get(index & !ASSEMBLED);
         frame.map(|frame| &**frame)
@@ -94,12 +94,12 @@ impl Ready {
     }
 }
 
-/// Whether what was lent came in several packets; otherwise it lies in a buffer for receives.
+/// Whether a lent frame was assembled from several packets; otherwise it is in a receive buffer.
 pub(super) fn is_assembled(index: u32) -> bool {
     index & ASSEMBLED != 0 && !is_datagram(index)
 }
 
-/// Marks the place of a frame that came in several packets.
+/// Marks the index of an assembled frame.
 const ASSEMBLED: u32 = 1 << 30;
 
 #[cfg(test)]
@@ -111,8 +111,8 @@ mod tests {
         Completion::Lost { peer: Peer(peer) }
     }
 
-    /// The peers that the next poll tells of.
-    fn told(ready: &mut Ready) -> Vec<u32> {
+    /// The peers in the completions of the next poll.
+    fn next_peers(ready: &mut Ready) -> Vec<u32> {
         let mut completions = Completions::new();
         ready.hand_up(&mut completions);
         let peer = |completion| match completion {
@@ -129,11 +129,11 @@ mod tests {
         ready.push(lost(7));
         taken.push(lost(1));
         taken.push(lost(2));
-        ready.tell_first(&mut taken);
+        ready.put_first(&mut taken);
         let mut later = Completions::new();
         later.push(lost(9));
         ready.push_all(&mut later);
-        assert_eq!(told(&mut ready), [1, 2, 7, 9]);
+        assert_eq!(next_peers(&mut ready), [1, 2, 7, 9]);
         assert!(ready.is_empty());
     }
 
@@ -142,10 +142,10 @@ mod tests {
         let (mut ready, mut completions) = (Ready::new(), Completions::new());
         let most = u32::try_from(Completions::CAPACITY).unwrap();
         for peer in 0..=most {
-            ready.tell(lost(peer), &mut completions);
+            ready.deliver(lost(peer), &mut completions);
         }
         assert!(completions.is_full());
-        assert_eq!(told(&mut ready), [most]);
+        assert_eq!(next_peers(&mut ready), [most]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory of this process that devices know: what stays registered, what peers may reach, and buffers that small data pass
-//! through. It is looked up here, lent here and taken back here; who may have it is decided elsewhere.
+//! Registered memory of this process: permanent registrations, exports to peers, and bounce buffers. This file does the
+//! bookkeeping; its callers decide who gets what.
 
 use std::collections::HashMap;
 
@@ -18,14 +18,14 @@ use crate::RemoteKey;
 #[derive(Debug)]
 pub(super) struct RegionRegistry {
     pub(super) owned: Owned,
-    /// Memory that peers may reach, by the rail and the key that they were given.
+    /// Exported memory, by the rail and the key that the peer was given.
     exports: HashMap<(u8, u32), ExportedRegion>,
-    /// Keys that were given and not withdrawn.
+    /// Number of keys given and not withdrawn.
     lent: u32,
-    /// What small reads go into, and what peers read small data from.
+    /// Bounce buffers for small reads, and for small data that peers read.
     arrivals: Bounces,
     offers: Bounces,
-    /// No more is copied.
+    /// Largest transfer that is copied, in bytes.
     copied_bytes: u64,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct ExportedRegion {
     address: u64,
     bytes: u64,
     pub(super) regions: Regions,
-    /// It is a copy, in this buffer of ours.
+    /// The bounce buffer, if it is a copy.
     pub(super) bounce: Option<Bounce>,
 }
 
@@ -52,13 +52,13 @@ impl RegionRegistry {
         }
     }
 
-    /// Bounce buffers may take so much.
+    /// Sets the memory limit of the bounce buffers.
     pub(super) fn grant(&mut self, bytes: usize) {
         self.arrivals.grant(bytes / 2);
         self.offers.grant(bytes / 2);
     }
 
-    /// Bytes of the bounce buffers that there are, and of as many as there may be.
+    /// Memory of the bounce buffers, now and at most, in bytes.
     pub(super) fn bounced_bytes(&self) -> (usize, usize) {
         let (arrivals, offers) = (&self.arrivals, &self.offers);
         (
@@ -67,19 +67,19 @@ impl RegionRegistry {
         )
     }
 
-    /// Whether data are copied: few, in memory that is not registered.
+    /// Whether data are copied: small ones, in memory that is not registered.
     pub(super) fn is_copied(&self, address: u64, bytes: u64) -> bool {
         let few = bytes != 0 && bytes <= self.copied_bytes;
         few && self.owned.regions(address, bytes).is_none()
     }
 
-    /// Whether peers may reach any memory.
+    /// Whether any memory is exported.
     pub(super) fn is_any_lent(&self) -> bool {
         self.lent != 0
     }
 
-    /// Makes the key for memory that is registered, and lets a peer reach it. `main`: the rail that is preferred. `None`: no rail
-    /// knows it.
+    /// Makes the key for registered memory, and exports it to a peer. `main`: the preferred rail. `None`: it is
+    /// registered on no rail.
     pub(super) fn export(
         &mut self,
         (known_as, peer): (u32, u32),
@@ -103,7 +103,8 @@ impl RegionRegistry {
         Some(key)
     }
 
-    /// The same of a copy of some bytes. `None`: there is no buffer for it. A key that opens nothing: no rail knows the buffer.
+    /// Exports a copy of the bytes. `None`: there is no free buffer. A key without access: the buffer is registered on
+    /// no rail.
     pub(super) fn export_copy<P: VerbsPort>(
         &mut self,
         (known_as, peer): (u32, u32),
@@ -137,13 +138,13 @@ impl RegionRegistry {
         ))
     }
 
-    /// A key is withdrawn: what it named alone. The caller takes that away from devices, or gives its buffer back.
+    /// Withdraws a key; returns the memory that it alone named. The caller deregisters it, or returns its buffer.
     pub(super) fn withdraw(&mut self, key: RemoteKey) -> Option<ExportedRegion> {
         self.lent = self.lent.saturating_sub(1);
         self.exports.remove(&(rail_of(key.check), low(key.check)))
     }
 
-    /// The buffer of a copy is free again. `is_read`: somebody may still read it (B3 of `bounce.rs`).
+    /// Returns the buffer of a copy. `is_read`: a peer may still read it (B3 of `bounce.rs`).
     pub(super) fn give_back<P: VerbsPort>(
         &mut self,
         bounce: Bounce,
@@ -151,13 +152,13 @@ impl RegionRegistry {
         rails: &mut Rails<P>,
     ) {
         if is_read {
-            self.offers.give_back_anew(bounce, rails);
+            self.offers.give_back_rekeyed(bounce, rails);
         } else {
             self.offers.give_back(bounce);
         }
     }
 
-    /// The regions of memory that was exported to this peer, where a check names it: what is not inside is not found.
+    /// The regions of memory exported to this peer under this check value; `None`: part of the range is outside.
     pub(super) fn exported(
         &self,
         peer: u32,
@@ -172,12 +173,12 @@ impl RegionRegistry {
             let is_theirs = export.peer == peer && bytes != 0 && end <= export.bytes;
             return is_theirs.then_some(export.regions);
         }
-        // What stays registered is known to all who were told its key, whole.
+        // Permanently registered memory is accessible as a whole to all holders of its key.
         let known = self.owned.regions_with_key(name, (address, bytes));
         known.filter(|_| bytes != 0)
     }
 
-    /// The key to a work's memory on its rail, and its region if it was registered for this.
+    /// The key of a work's memory on its rail, and its region if it was registered for this work.
     pub(super) fn register<P: VerbsPort>(
         &mut self,
         memory: WorkMemory,
@@ -212,7 +213,7 @@ impl RegionRegistry {
         })
     }
 
-    /// Lets a read go into a bounce buffer, if there is one for it.
+    /// Directs a read into a bounce buffer, if it is small and a buffer is free.
     pub(super) fn divert<P: VerbsPort>(&mut self, work: &mut Work, rails: &mut Rails<P>) {
         let is_whole = work.kind == WorkKind::Read && work.lease.is_some() && work.local.is_none();
         if is_whole && self.is_copied(work.base, work.bytes) {
@@ -223,37 +224,37 @@ impl RegionRegistry {
         }
     }
 
-    /// Copies a read that ends out of its bounce buffer, if it has ended well.
-    pub(super) fn bring_home(&mut self, work: &mut Work, is_done: bool) {
+    /// Copies a finished read out of its bounce buffer, if it succeeded, and returns the buffer.
+    pub(super) fn copy_out_read(&mut self, work: &mut Work, is_done: bool) {
         let Some(bounce) = work.bounce.take() else {
             return;
         };
         if let Some(lease) = work.lease.as_mut().filter(|_| is_done) {
             self.arrivals.copy_to(&bounce, lease);
         }
-        if work.under_way == 0 {
+        if work.in_flight == 0 {
             self.arrivals.give_back(bounce);
         }
     }
 
-    /// Takes all memory away from peers.
+    /// Deregisters all exported memory.
     pub(super) fn withdraw_all<P: VerbsPort>(&mut self, rails: &mut Rails<P>) {
         for (_, export) in std::mem::take(&mut self.exports) {
-            // Copies are taken away with all buffers.
+            // Copies are deregistered with the bounce buffers.
             if export.bounce.is_none() {
                 rails.deregister(export.regions);
             }
         }
     }
 
-    /// Takes all buffers away from the ports.
+    /// Deregisters all bounce buffers.
     pub(super) fn retire_bounces<P: VerbsPort>(&mut self, rails: &mut Rails<P>) {
         self.arrivals.retire(rails);
         self.offers.retire(rails);
     }
 }
 
-/// A peer wants what it was not given, or not over this rail.
+/// The peer has no access to this memory, or not over this rail.
 const NOT_EXPORTED: CallError = CallError {
     call: "ibv_reg_mr",
     errno: libc::EACCES,

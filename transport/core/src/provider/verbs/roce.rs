@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A port that is a program: RoCEv2 by the engine of the crate `roce`, over whatever carries its packets. Everything happens in the
-//! calls of its process, so a process that makes none answers nobody; what it misses meanwhile comes again.
+//! A user-space RoCEv2 port: the protocol engine of the crate `roce` over some carrier of packets. It runs in the calls
+//! of its process only, so a process that makes no calls answers no packets; its peers send them again.
 //!
 //! | file | what |
 //! |---|---|
-//! | `port.rs` | what the provider asks: the calls of `VerbsPort` |
-//! | `open.rs` | the address and the facts of a port |
-//! | `carrier.rs` | what packets go through |
-//! | `udp.rs`, `connected.rs`, `trains.rs` | UDP: a socket, those that only send, and packets that leave together |
-//! | `recv_mode.rs` | how a socket is looked at, by how much comes |
-//! | `system.rs` | calls of the system |
-//! | `shared.rs`, `claim.rs` | the port to which adapters send, shared by the ranks of a job on a host |
-//! | `dpdk.rs`, `dpdk_ports.rs` | a port of DPDK, and which one is this process's |
+//! | `port.rs` | the calls of `VerbsPort` |
+//! | `open.rs` | the address and attributes of a port |
+//! | `carrier.rs` | the interface to carriers of packets |
+//! | `udp.rs`, `connected.rs`, `gso.rs` | UDP: a socket, connected sockets for sending only, and segmentation
+//! offload |
+//! | `recv_mode.rs` | how a socket is read, depending on the packet rate |
+//! | `system.rs` | system calls |
+//! | `shared.rs`, `claim.rs` | the UDP port of RoCE, shared by the ranks of a job on a host |
+//! | `dpdk.rs`, `dpdk_ports.rs` | a DPDK port, and which one this process uses |
 //! | `faulty.rs` | a network with faults, within one process, for tests |
-//! | `writing.rs` | packets that leave, whole or in front of a payload that stays where it is |
+//! | `writing.rs` | outgoing packets, whole or as a header in front of a payload that is sent in place |
 //! | `regions.rs` | registered memory |
 //! | `pairs.rs` | reliable queue pairs |
 //! | `completions.rs` | completions |
-//! | `completion_event.rs` | what wakes a process |
+//! | `completion_event.rs` | the descriptor that wakes a process |
 //!
-//! A turn ([`RocePort::turn`]) takes a burst of packets, hands each to its queue pair, and then sends what there is, so that a burst
-//! has one acknowledgement. What is posted leaves at once.
+//! A turn ([`RocePort::turn`]) receives a burst of packets, hands each to its queue pair, and then sends what is ready,
+//! so that a burst has one acknowledgement. Posted requests are sent at once.
 
 mod carrier;
-mod chance;
 mod claim;
 mod completion_event;
 mod completions;
@@ -31,14 +31,15 @@ mod connected;
 mod dpdk;
 pub(in crate::provider) mod dpdk_ports;
 mod faulty;
+mod gso;
 mod open;
 mod pairs;
 mod port;
+mod random;
 mod recv_mode;
 mod regions;
 mod shared;
 mod system;
-mod trains;
 mod udp;
 mod writing;
 
@@ -52,7 +53,7 @@ use roce::format::Packet;
 use roce::link::FramePayload;
 use roce::{DatagramPair, ReceiveQueue, RoceSge};
 
-use super::port::{CqKind, Done, PortAttr, PortCounts};
+use super::port::{CqKind, PortAttr, PortCompletion, PortCounts};
 use super::slab::Slab;
 use carrier::Carrier;
 use completion_event::{CompletionEvent, WakeConditions};
@@ -64,92 +65,94 @@ pub(super) use pairs::PairNumbers;
 use pairs::RocePairs;
 use regions::RoceRegions;
 pub(in crate::provider) use udp::Udp;
-use writing::Exit;
+use writing::PacketWriter;
 
 /// A port over a carrier.
 #[derive(Debug)]
 pub(crate) struct RocePort<C> {
     facts: PortAttr,
     carrier: C,
-    sign: Option<CompletionEvent>,
+    completion_event: Option<CompletionEvent>,
     handles: Slab<SocketAddr>,
     queues: RoceQueues,
     limits: RocePortLimits,
     counts: Arc<PortCounts>,
-    /// There was a turn since completions of sends were asked for.
+    /// Whether a turn was made since completions of sends were last polled.
     has_turned: bool,
-    /// Packets have come since that was asked.
-    has_stirred: bool,
+    /// Whether packets have arrived since the last [`take_activity`](super::port::VerbsPort::take_activity).
+    has_activity: bool,
 }
 
-/// The limits of a port's queue pairs.
+/// Limits of a port's queue pairs.
 #[derive(Clone, Copy, Debug)]
 struct RocePortLimits {
-    /// Requests that one reliable queue pair takes.
+    /// Send queue depth of one reliable queue pair.
     sends: u32,
-    /// Packets that one sends before it waits for an acknowledgement.
+    /// Most packets in flight on one queue pair.
     window_packets: u32,
-    /// Answers to one request of a read.
+    /// Most response packets to one read request.
     read_packets: u32,
-    /// How long a peer of ours may give no sign of life before a queue pair to it breaks.
+    /// Time without a packet from a peer's user-space port after which a queue pair to it breaks.
     silence_ns: u64,
 }
 
 /// The queue pairs of a port, and the memory that they access.
 #[derive(Debug)]
 struct RoceQueues {
-    /// Where packets come.
+    /// The local address.
     local: SocketAddr,
     regions: RoceRegions,
     pairs: RocePairs,
     shared: ReceiveQueue,
     datagrams: DatagramPair,
     datagram_buffers: ReceiveQueue,
-    /// Datagrams wait to be sent.
+    /// Whether datagrams wait to be sent.
     has_datagrams: bool,
-    /// The queue pair with which something was done and that is not settled, and whether it may have something to send.
+    /// The queue pair in use whose completions and deadline are not settled yet, and whether it may have a packet to
+    /// send.
     touched: Option<(u32, bool)>,
     ends: RoceCompletions,
 }
 
 impl<C: Carrier> RocePort<C> {
-    /// Takes what has come, and sends what there is, both as much as a burst or some.
+    /// Receives a burst of packets, and sends a bounded number.
     fn turn(&mut self) {
         let now_ns = self.carrier.begin();
         self.receive(now_ns);
         self.receive_late(now_ns);
         self.queues.pairs.wake_due(now_ns);
         self.send(now_ns);
-        // Whoever asked for this turn takes its completions.
-        self.follow_sign(false);
+        // The caller of this turn takes its completions.
+        self.update_wake(false);
     }
 
-    /// Takes a burst of what has come; answers how many packets.
+    /// Receives a burst; returns the number of packets.
     fn receive(&mut self, now_ns: u64) -> usize {
         let count = self.carrier.receive();
-        self.hear(now_ns, count);
+        self.deliver_burst(now_ns, count);
         count
     }
 
-    /// Hands so many packets of the last burst to their queue pairs. What they ask for leaves before all of a long one is done, so that
-    /// the other end does not wait for it; but not where an answer is overdue that may be among the rest.
-    fn hear(&mut self, now_ns: u64, count: usize) {
-        self.has_stirred |= count != 0;
+    /// Hands `count` packets of the last burst to their queue pairs. In a long burst responses are sent in between, so
+    /// that the other end does not wait for its end; but not while a response is overdue that may be among the rest.
+    fn deliver_burst(&mut self, now_ns: u64, count: usize) {
+        self.has_activity |= count != 0;
         for index in 0..count {
-            if index % MOST_HEARD == MOST_HEARD - 1 {
+            if index % MOST_DELIVERED == MOST_DELIVERED - 1 {
                 self.queues.settle();
                 if !self.queues.pairs.is_any_due(now_ns) {
                     self.send(now_ns);
                 }
             }
             if let Some(carried) = self.carrier.received(index) {
-                self.queues.hear(now_ns, &carried);
+                self.queues.deliver(now_ns, &carried);
             }
         }
         self.queues.settle();
     }
 
-    /// Where an answer is overdue, takes all that has come: this process may have computed for long, and answers wait in the socket.
+    /// While a response is overdue, receives all packets: this process may have computed for long, and responses wait
+    /// in the socket.
     fn receive_late(&mut self, now_ns: u64) {
         for _ in 0..MOST_LATE {
             if !self.queues.pairs.is_any_due(now_ns) || self.receive(now_ns) == 0 {
@@ -158,12 +161,12 @@ impl<C: Carrier> RocePort<C> {
         }
     }
 
-    /// Sends what there is, as far as there is room and not for long.
+    /// Sends what is ready, as far as there is room, a bounded number of packets.
     fn send(&mut self, now_ns: u64) {
         if self.carrier.has_unsent() {
             self.carrier.flush();
         }
-        let mut exit = Exit::new(&mut self.carrier, &self.counts);
+        let mut exit = PacketWriter::new(&mut self.carrier, &self.counts);
         for _ in 0..MOST_SENT {
             if !exit.makes_room() || !self.queues.send_next(now_ns, &mut exit) {
                 break;
@@ -173,15 +176,15 @@ impl<C: Carrier> RocePort<C> {
         self.carrier.flush();
     }
 
-    /// Something was posted: it leaves at once.
+    /// Sends what was posted, at once.
     fn send_now(&mut self) {
         let now_ns = self.carrier.begin();
         self.receive_late(now_ns);
         self.send(now_ns);
-        self.follow_sign(true);
+        self.update_wake(true);
     }
 
-    /// What a process that sleeps is to be woken for; `ends`: also for what has ended.
+    /// When to wake a process that sleeps; `ends`: completions count too.
     fn wanted(&self, ends: bool) -> WakeConditions {
         let queues = &self.queues;
         let is_stuck = self.carrier.has_unsent();
@@ -202,21 +205,27 @@ impl<C: Carrier> RocePort<C> {
         WakeConditions { at_ns, for_room }
     }
 
-    /// Wakes another thread, which may sleep, no later than it is to be.
-    fn follow_sign(&mut self, ends: bool) {
-        if self.sign.as_ref().is_some_and(CompletionEvent::is_armed) {
+    /// Updates the wake-up conditions of an armed completion event: another thread may sleep on it.
+    fn update_wake(&mut self, ends: bool) {
+        if self
+            .completion_event
+            .as_ref()
+            .is_some_and(CompletionEvent::is_armed)
+        {
             let wanted = self.wanted(ends);
-            if let (Some(sign), Some(packets)) = (&mut self.sign, self.carrier.descriptor()) {
-                // What cannot be watched is found when the process polls: nobody sleeps for ever.
-                _ = sign.hasten(packets, wanted);
+            if let (Some(event), Some(packets)) =
+                (&mut self.completion_event, self.carrier.descriptor())
+            {
+                // On failure the process finds the change when it polls: no sleep is unlimited.
+                _ = event.hasten(packets, wanted);
             }
         }
     }
 }
 
 impl RoceQueues {
-    /// Something has come. What is no packet of a queue pair here changes nothing.
-    fn hear(&mut self, now_ns: u64, carried: &FramePayload<'_>) {
+    /// Handles a received packet. Packets that are not for a queue pair of this port are ignored.
+    fn deliver(&mut self, now_ns: u64, carried: &FramePayload<'_>) {
         let packet = carried.verified().map(Packet::parse);
         let Some(Ok(mut packet)) = packet else {
             return;
@@ -240,7 +249,7 @@ impl RoceQueues {
         }
     }
 
-    /// Something was done with a queue pair, which is settled when it is another's turn.
+    /// Marks a queue pair as in use; it is settled when another one is used.
     fn touch(&mut self, number: u32, may_send: bool) {
         let before = match self.touched {
             Some((before, could_send)) if before == number => could_send,
@@ -252,15 +261,15 @@ impl RoceQueues {
         self.touched = Some((number, before || may_send));
     }
 
-    /// Takes the completions and keeps the deadline of the one with which something was done.
+    /// Settles the queue pair in use: takes its completions, and records its deadline.
     fn settle(&mut self) {
         if let Some((number, may_send)) = self.touched.take() {
             self.pairs.settle(number, may_send, &mut self.ends);
         }
     }
 
-    /// Takes completions; answers how many. Datagrams hold their places until theirs are taken.
-    fn take(&mut self, which: CqKind, places: &mut [Done]) -> usize {
+    /// Takes completions; returns how many. Datagrams occupy the send queue until theirs are taken.
+    fn take(&mut self, which: CqKind, places: &mut [PortCompletion]) -> usize {
         let mut count = self.ends.take(which, places);
         if which == CqKind::Sends {
             for place in places.iter_mut().skip(count) {
@@ -274,13 +283,13 @@ impl RoceQueues {
         count
     }
 
-    /// Hands over the next packet that is to leave, for which there is room; `false`: there is none.
-    fn send_next(&mut self, now_ns: u64, exit: &mut Exit<'_, impl Carrier>) -> bool {
+    /// Hands the next packet to the carrier, which has room for it; `false`: there is none.
+    fn send_next(&mut self, now_ns: u64, exit: &mut PacketWriter<'_, impl Carrier>) -> bool {
         if self.has_datagrams {
             let outgoing = self.datagrams.next_outgoing(&self.regions);
             self.has_datagrams = outgoing.is_some();
             if let Some(outgoing) = outgoing {
-                // Their buffers are free when they were handed over.
+                // Their buffers are free after the copy.
                 exit.push_copied(&outgoing, &self.regions);
                 return true;
             }
@@ -303,7 +312,7 @@ impl RoceQueues {
     }
 }
 
-/// A piece in the engine's words.
+/// A scatter-gather entry as the engine's type.
 fn piece(piece: super::port::Sge) -> RoceSge {
     RoceSge {
         key: piece.local_key,
@@ -312,11 +321,11 @@ fn piece(piece: super::port::Sge) -> RoceSge {
     }
 }
 
-/// Packets of a burst that are heard before something is sent.
-const MOST_HEARD: usize = 32;
-/// Packets that leave in one turn, at most: others wait for the next, so that what comes is not lost meanwhile.
+/// Packets of a burst that are handled before something is sent.
+const MOST_DELIVERED: usize = 32;
+/// Most packets sent in one turn: others wait for the next, so that arriving packets are not dropped meanwhile.
 const MOST_SENT: usize = 62;
-/// When to look for room again that nothing shows: a socket holds more than leaves meanwhile.
+/// Delay before the next attempt to send where room is not signalled: a socket buffers more than is sent meanwhile.
 const ROOM_AFTER_NS: u64 = 200_000;
-/// Bursts that are taken before somebody counts as silent: more than a socket holds.
+/// Most bursts received before a peer counts as silent: more than a socket holds.
 const MOST_LATE: usize = 1024;

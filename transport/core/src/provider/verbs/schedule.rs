@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Polls and time: how many there were, what time it was last, and what is looked at only now and then. Nothing in here does
-//! anything; it says when something is due.
+//! Counts polls, caches the clock, and decides when periodic checks are due. It carries out none of them.
 
 use super::fetch::TRY_EVERY_NS;
 
-/// Counts polls, and knows when what is next.
+/// Poll counter and times of periodic checks.
 #[derive(Debug)]
 pub(super) struct Schedule {
-    /// The time when it was asked last.
+    /// The time of the last reading of the clock.
     pub(super) now_ns: u64,
     polls: u64,
-    /// Something was heard since the caller wanted to sleep last: what was full may have room.
-    has_stirred: bool,
-    /// When the ports are asked for events next, and when they were last.
+    /// Something has arrived or ended since the caller last tried to sleep: there may be room again.
+    has_activity: bool,
+    /// Time of the next check for asynchronous events, and of the last one.
     events_at_ns: u64,
     events_were_ns: u64,
-    /// When peers were last looked at that may have to say something.
+    /// Time of the last check for missing acknowledgements.
     receivers_ns: u64,
 }
 
@@ -24,38 +23,39 @@ impl Schedule {
         Self {
             now_ns,
             polls: 0,
-            has_stirred: false,
+            has_activity: false,
             events_at_ns: 0,
             events_were_ns: 0,
             receivers_ns: 0,
         }
     }
 
-    /// Polls, and looks that took the place of one, so far.
+    /// Number of polls so far, and of calls of `Verbs::look` that replaced one.
     #[inline(always)]
     pub(super) fn polls(&self) -> u64 {
         self.polls
     }
 
-    /// Another begins.
+    /// Counts a poll.
     #[inline(always)]
     pub(super) fn count(&mut self) {
         self.polls += 1;
     }
 
-    /// Whether the next must be a poll: looks alone would put off all else.
+    /// Whether the next must be a full poll: looks alone would delay everything else.
     #[inline(always)]
     pub(super) fn needs_poll(&self) -> bool {
         (self.polls + 1).is_multiple_of(POLL_EVERY)
     }
 
-    /// Whether this is the poll, of every so many, that does a thing.
+    /// Whether work done every `every` polls is due in this one.
     #[inline(always)]
     pub(super) fn is_turn(&self, every: u64) -> bool {
         self.polls.is_multiple_of(every)
     }
 
-    /// Which of `count` rails this poll asks at step `step`. Each is the first in turn: a busy one leaves no room for others.
+    /// The rail that this poll reads at step `step`, of `count`. Each is the first in turn: a busy one leaves no room
+    /// for others.
     #[inline(always)]
     pub(super) fn rail(&self, step: usize, count: usize) -> usize {
         match count {
@@ -64,29 +64,29 @@ impl Schedule {
         }
     }
 
-    /// Something has come, or there is room: the caller may not sleep yet.
+    /// Records that something has arrived or ended: the caller may not sleep yet.
     #[inline(always)]
-    pub(super) fn stir(&mut self) {
-        self.has_stirred = true;
+    pub(super) fn note_activity(&mut self) {
+        self.has_activity = true;
     }
 
-    /// Whether that was so since this was asked last.
-    pub(super) fn take_stirred(&mut self) -> bool {
-        std::mem::take(&mut self.has_stirred)
+    /// Whether that was recorded since the last call.
+    pub(super) fn take_activity(&mut self) -> bool {
+        std::mem::take(&mut self.has_activity)
     }
 
-    /// The ports are asked for events at the next look at the clock.
-    pub(super) fn ask_events_now(&mut self) {
+    /// Makes the check for asynchronous events due at the next reading of the clock.
+    pub(super) fn check_events_now(&mut self) {
         self.events_at_ns = 0;
     }
 
-    /// The same, unless they were just asked: where nobody has answered, a port may be found elsewhere by now.
-    pub(super) fn ask_events_soon(&mut self) {
+    /// The same, at most once a millisecond: after a timeout a port's address may have changed.
+    pub(super) fn check_events_soon(&mut self) {
         let soon = self.events_were_ns + EVENTS_AT_MOST_EVERY_NS;
         self.events_at_ns = self.events_at_ns.min(soon);
     }
 
-    /// Whether the ports are to be asked for events now; if so, they are asked again after a while.
+    /// Whether the check for asynchronous events is due; if so, schedules the next one.
     pub(super) fn are_events_due(&mut self) -> bool {
         if self.now_ns < self.events_at_ns {
             return false;
@@ -96,7 +96,7 @@ impl Schedule {
         true
     }
 
-    /// Whether it is time to look at who does not say what has arrived; if so, it is again after a while.
+    /// Whether the check for missing acknowledgements is due; if so, schedules the next one.
     pub(super) fn are_receivers_due(&mut self) -> bool {
         if self.now_ns < self.receivers_at_ns() {
             return false;
@@ -105,15 +105,15 @@ impl Schedule {
         true
     }
 
-    /// When that is.
+    /// When the next one is due.
     pub(super) fn receivers_at_ns(&self) -> u64 {
         self.receivers_ns + TRY_EVERY_NS
     }
 }
 
-/// A poll is due after so many looks at most.
+/// Most looks between two full polls.
 const POLL_EVERY: u64 = 64;
-/// Ports are asked for events every so often, and where a timer runs out at most so often.
+/// Intervals of checks for asynchronous events: regular, and shortest after a timer has expired.
 const EVENTS_EVERY_NS: u64 = 100_000_000;
 const EVENTS_AT_MOST_EVERY_NS: u64 = 1_000_000;
 
@@ -154,13 +154,13 @@ mod tests {
     fn ports_are_asked_at_once_then_now_and_then_and_sooner_on_request() {
         let mut schedule = Schedule::new(5);
         assert!(schedule.are_events_due() && !schedule.are_events_due());
-        schedule.ask_events_soon();
+        schedule.check_events_soon();
         assert!(!schedule.are_events_due(), "they were just asked");
         schedule.now_ns += EVENTS_AT_MOST_EVERY_NS;
         assert!(schedule.are_events_due() && !schedule.are_events_due());
         schedule.now_ns += EVENTS_EVERY_NS - 1;
         assert!(!schedule.are_events_due());
-        schedule.ask_events_now();
+        schedule.check_events_now();
         assert!(schedule.are_events_due());
     }
 
@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn what_has_stirred_is_told_once() {
         let mut schedule = Schedule::new(0);
-        schedule.stir();
-        assert!(schedule.take_stirred() && !schedule.take_stirred());
+        schedule.note_activity();
+        assert!(schedule.take_activity() && !schedule.take_activity());
     }
 }

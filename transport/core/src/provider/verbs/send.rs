@@ -1,32 +1,35 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets on their way out: kept in their peer's stream, sent over its queue pair or as datagrams, and what is heard of them.
-//! Those that were held back go with one ring of the device's bell; one that need not wait goes alone, and at once.
+//! Outgoing packets: kept in their peer's stream, sent over its queue pair or as datagrams, until their completions.
+//! Packets that were held back are posted as one list with one doorbell; a packet that need not wait is posted alone,
+//! at once.
 
 use session::{Ack, Moment, Session, Slot, UnsentPacket, Via};
 
 use super::control_queue::ControlPacket;
-use super::ledger::PostedRequest;
 use super::pools::SendPool;
-use super::port::{CqKind, Done, VerbsPort, WorkBody, WorkOpcode, WorkRequest, WorkStatus};
+use super::port::{
+    CqKind, PortCompletion, VerbsPort, WorkBody, WorkOpcode, WorkRequest, WorkStatus,
+};
+use super::posted::PostedRequest;
 use super::streams::VerbsStreams;
 use super::wire::{self, BEGINS, ENDS, HEADER_BYTES, StreamPacket};
 use super::{DATAGRAMS, MOST_POSTED, name, parts_of};
 use crate::{Full, Head};
 
 impl<P: VerbsPort> VerbsStreams<P> {
-    /// Posts a send that does not go straight.
+    /// Posts a send that does not take the fast path.
     pub(super) fn post(&mut self, to: u32, head: Head, body: &[u8]) -> Result<(), Full> {
-        let side = self.links.sides.of(to);
+        let side = self.links.peers.of(to);
         if side.is_lost() {
-            // The caller was told; nobody will ever read this.
+            // The caller has been notified; the packet will never be received.
             return Ok(());
         }
         let is_large = body.len() > ring::SLOT_BODY_BYTES;
         if is_large && !side.session.may_lend() {
-            self.links.ask_for_ack(to);
+            self.links.request_ack(to);
             return Err(Full);
         }
-        let side = self.links.sides.of(to);
+        let side = self.links.peers.of(to);
         side.packets = side.packets.saturating_add(1);
         let (begins, whole) = match side.pair_for_sends() {
             Some(_) => (true, true),
@@ -41,18 +44,18 @@ impl<P: VerbsPort> VerbsStreams<P> {
             self.keep_parts(to, head, body)?;
         }
         if is_large {
-            self.links.sides.of(to).session.lend();
+            self.links.peers.of(to).session.lend();
         }
         self.links.counts.sends.add(1);
         self.flush(to);
         Ok(())
     }
 
-    /// Sends a short frame over the peer's queue pair where nothing stands in the way, as nearly always: the fast path.
+    /// The fast path, nearly always taken: sends a short frame over the peer's queue pair if nothing has to wait.
     /// `false`: nothing was done.
     #[inline(always)]
     pub(super) fn send_straight(&mut self, to: u32, head: Head, body: &[u8]) -> bool {
-        let Some(side) = self.links.sides.get_mut(to) else {
+        let Some(side) = self.links.peers.get_mut(to) else {
             return false;
         };
         let Some(index) = side.pair_for_more() else {
@@ -62,10 +65,10 @@ impl<P: VerbsPort> VerbsStreams<P> {
             return false;
         };
         let bytes = HEADER_BYTES + body.len();
-        let rail = &mut self.links.rails[pair.line.at()];
+        let rail = &mut self.links.rails[pair.path.at()];
         let facts = rail.port.facts();
         let (room, inline) = (facts.depth as usize, facts.inline_bytes as usize);
-        let is_full = pair.ledger.len() + self.links.limits.signal_every as usize >= room
+        let is_full = pair.requests.len() + self.links.limits.signal_every as usize >= room
             || rail.posted >= MOST_POSTED / 2
             || side.session.room() == 0;
         if is_full || bytes > inline {
@@ -84,8 +87,8 @@ impl<P: VerbsPort> VerbsStreams<P> {
             word: head.word,
         };
         let place = fill(&mut self.links.sends, slot, &packet, body);
-        let signaled = pair.ledger.unsignaled() + 1 >= self.links.limits.signal_every;
-        let work = name(index, pair.ledger.next());
+        let signaled = pair.requests.unsignaled() + 1 >= self.links.limits.signal_every;
+        let work = name(index, pair.requests.next());
         if !rail.port.post_inline(pair.end, work, place, signaled) {
             self.links.sends.release(slot);
             return false;
@@ -96,7 +99,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
             number: packet.number,
             read: None,
         };
-        pair.ledger.push(posted, signaled);
+        pair.requests.push(posted, signaled);
         pair.used_at = self.links.schedule.polls();
         rail.posted += 1;
         self.links.counts.packets.add(1);
@@ -108,17 +111,17 @@ impl<P: VerbsPort> VerbsStreams<P> {
         true
     }
 
-    /// Keeps a frame, or a part of one, in the peer's stream.
+    /// Keeps a frame, or a part of one, in the peer's stream until it is acknowledged.
     #[inline(always)]
     pub(super) fn keep(&mut self, to: u32, head: Head, parts: u8, body: &[u8]) -> Result<(), Full> {
         let bytes = HEADER_BYTES + body.len();
-        let side = self.links.sides.get_mut(to).ok_or(Full)?;
+        let side = self.links.peers.get_mut(to).ok_or(Full)?;
         if side.session.room() == 0 {
-            self.links.ask_for_ack(to);
+            self.links.request_ack(to);
             return Err(Full);
         }
         let Some(slot) = self.links.sends.take(&mut self.links.rails, bytes) else {
-            self.relieve();
+            self.request_completions();
             return Err(Full);
         };
         let packet = StreamPacket {
@@ -135,20 +138,20 @@ impl<P: VerbsPort> VerbsStreams<P> {
         Ok(())
     }
 
-    /// Keeps a frame as several packets, each of which goes as a datagram; all or none.
+    /// Keeps a frame as several packets for datagrams; all or none.
     #[cold]
     fn keep_parts(&mut self, to: u32, head: Head, body: &[u8]) -> Result<(), Full> {
-        let line = self.links.sides.of(to).line(to);
-        if self.links.hopes_for_pair(line) {
-            // Better over the queue pair that is being made.
+        let path = self.links.peers.of(to).path(to);
+        if self.links.may_get_pair(path) {
+            // It goes over the queue pair that is being made.
             return Err(Full);
         }
         let datagram_bytes = self.links.rails.datagram_bytes();
-        let side = self.links.sides.of(to);
+        let side = self.links.peers.of(to);
         let part_bytes = datagram_bytes.min(side.datagram_bytes()) - HEADER_BYTES;
         let parts = body.len().div_ceil(part_bytes);
         if (side.session.room() as usize) < parts || !self.links.sends.has(part_bytes, parts) {
-            self.relieve();
+            self.request_completions();
             return Err(Full);
         }
         for (index, part) in body.chunks(part_bytes).enumerate() {
@@ -159,20 +162,20 @@ impl<P: VerbsPort> VerbsStreams<P> {
         Ok(())
     }
 
-    /// Sends what waits in the peer's stream, as far as it goes now.
+    /// Sends the unsent packets of the peer's stream, as far as there is room.
     #[inline(always)]
     pub(super) fn flush(&mut self, peer: u32) {
-        while let Some(side) = self.links.sides.get_mut(peer)
+        while let Some(side) = self.links.peers.get_mut(peer)
             && let Some(due) = side.session.next_unsent()
         {
-            // A packet that tells of a write must not come before it.
+            // A packet that announces a write must not overtake it.
             let sent = match side.pair_for_sends() {
                 _ if side.immediates != 0 && !side.is_ready() => false,
                 Some(pair) => self.send_over(peer, pair, due),
                 None => self.send_datagram(peer, due),
             };
             if !sent {
-                return self.links.sides.list_unsent(peer);
+                return self.links.peers.list_unsent(peer);
             }
         }
     }
@@ -180,31 +183,31 @@ impl<P: VerbsPort> VerbsStreams<P> {
     #[inline(always)]
     fn send_over(&mut self, peer: u32, index: u32, due: UnsentPacket) -> bool {
         let (Some(side), Some(pair)) = (
-            self.links.sides.get_mut(peer),
+            self.links.peers.get_mut(peer),
             self.links.pairs.get_mut(index),
         ) else {
             return false;
         };
-        let at = pair.line.at();
+        let at = pair.path.at();
         let rail = &mut self.links.rails[at];
         let inline_bytes = rail.port.facts().inline_bytes as usize;
         let depth = rail.port.facts().depth as usize;
-        if pair.ledger.len() >= depth || rail.posted >= MOST_POSTED {
+        if pair.requests.len() >= depth || rail.posted >= MOST_POSTED {
             return false;
         }
         let bytes = due.bytes as usize;
         if self.links.sends.is_still(due.slot) {
             stamp(&mut self.links.sends, due.slot, side.session.take_ack());
         }
-        // Those without a completion, of all queue pairs, are never all that may be posted.
+        // Unsignaled requests, of all queue pairs together, never fill the limit.
         let scarce = self.links.sends.is_scarce()
             || rail.posted >= MOST_POSTED / 2
-            || pair.ledger.len() + self.links.limits.signal_every as usize >= depth;
-        let signaled = scarce || pair.ledger.unsignaled() + 1 >= self.links.limits.signal_every;
+            || pair.requests.len() + self.links.limits.signal_every as usize >= depth;
+        let signaled = scarce || pair.requests.unsignaled() + 1 >= self.links.limits.signal_every;
         let body = self.links.sends.body(due.slot, at, bytes, inline_bytes);
         let read = matches!(body, WorkBody::Piece(_)).then_some(due.slot);
         let request = WorkRequest {
-            work: name(index, pair.ledger.next()),
+            work: name(index, pair.requests.next()),
             operation: WorkOpcode::Send,
             body,
             signaled,
@@ -217,7 +220,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
             number: due.number,
             read,
         };
-        pair.ledger.push(posted, signaled);
+        pair.requests.push(posted, signaled);
         pair.used_at = self.links.schedule.polls();
         rail.posted += 1;
         self.links.counts.packets.add(1);
@@ -232,44 +235,44 @@ impl<P: VerbsPort> VerbsStreams<P> {
     fn send_datagram(&mut self, peer: u32, due: UnsentPacket) -> bool {
         let links = &mut self.links;
         let first = links.limits.datagrams_first;
-        let side = links.sides.of(peer);
-        let line = side.line(peer);
+        let side = links.peers.of(peer);
+        let path = side.path(peer);
         let is_too_long = due.bytes as usize > side.datagram_bytes();
-        // While a queue pair is made, it is found out how long packets may be on the way.
+        // Making a queue pair discovers the path MTU.
         let is_doubted = due.bytes > SURE_BYTES && side.session.timeouts() >= SOME_TIMEOUTS;
-        // A peer that only computes is no reason to give up another one's.
+        // A peer that only computes is no reason to close the queue pair of another.
         let may_be = is_doubted && links.rails.has_room_for_pair(&links.limits);
         let wants_pair = side.packets > first || is_too_long || may_be;
         if wants_pair && !side.waits_for_last {
-            self.links.want_pair(line);
+            self.links.request_pair(path);
         }
         self.links.schedule.now_ns = self.links.rails.clock();
         let now_ns = self.links.schedule.now_ns;
-        let Some(to) = self.links.way_to(line) else {
+        let Some(to) = self.links.destination_of(path) else {
             return false;
         };
-        let side = self.links.sides.of(peer);
+        let side = self.links.peers.of(peer);
         if due.bytes as usize > side.datagram_bytes() {
             return false;
         }
         if self.links.sends.is_still(due.slot) {
-            let ack = self.links.sides.of(peer).session.take_ack();
+            let ack = self.links.peers.of(peer).session.tell();
             stamp(&mut self.links.sends, due.slot, ack);
         }
         let packet = (due.slot, due.bytes as usize);
         let sends = &mut self.links.sends;
-        if !self.links.rails.post_datagram(line.rail, to, sends, packet) {
+        if !self.links.rails.post_datagram(path.rail, to, sends, packet) {
             return false;
         }
         self.links.counts.datagrams.add(1);
         let at = Moment::of(now_ns);
         let via = Via::Lossy { at };
-        self.links.sides.of(peer).session.sent(due.number, via);
-        self.links.sides.arm(peer, self.links.schedule.now_ns);
+        self.links.peers.of(peer).session.sent(due.number, via);
+        self.links.peers.arm(peer, self.links.schedule.now_ns);
         true
     }
 
-    /// Takes completions of sends.
+    /// Polls the completion queues of sends.
     #[inline(never)]
     pub(super) fn poll_sends(&mut self) {
         let mut done = std::mem::take(&mut self.links.rails.sent);
@@ -288,15 +291,15 @@ impl<P: VerbsPort> VerbsStreams<P> {
     }
 
     #[inline(never)]
-    fn take_all_sent(&mut self, rail: usize, done: &[Done]) {
-        self.links.schedule.stir();
+    fn take_all_sent(&mut self, rail: usize, done: &[PortCompletion]) {
+        self.links.schedule.note_activity();
         for one in done {
             self.take_sent(rail, one);
         }
     }
 
     #[inline(always)]
-    fn take_sent(&mut self, rail: usize, done: &Done) {
+    fn take_sent(&mut self, rail: usize, done: &PortCompletion) {
         let (index, number) = parts_of(done.work);
         if index == DATAGRAMS {
             return self.links.rails[rail].datagram_ended(number, &mut self.links.sends);
@@ -307,22 +310,22 @@ impl<P: VerbsPort> VerbsStreams<P> {
         let Some(pair) = self.links.pairs.get_mut(index) else {
             return;
         };
-        let (number, lacks_proof) = pair.ledger.told(number);
+        let (number, needs_proof) = pair.requests.completed(number);
         while let Some(pair) = self.links.pairs.get_mut(index)
-            && let Some(posted) = pair.ledger.ended(number)
+            && let Some(posted) = pair.requests.ended(number)
         {
             let made = pair.made;
             self.links.rails[rail].posted -= 1;
             self.links.retire(posted, made);
         }
-        if lacks_proof {
-            self.links.prove(index);
+        if needs_proof {
+            self.links.post_proof(index);
         }
     }
 
-    /// Sends what waits in a peer's stream, as far as it goes now, in chains where there is a queue pair.
+    /// Sends the unsent packets of a peer's stream, as far as there is room; in lists where there is a queue pair.
     pub(super) fn flush_held(&mut self, peer: u32) {
-        while let Some(side) = self.links.sides.get(peer)
+        while let Some(side) = self.links.peers.get(peer)
             && side.session.unsent() > 1
             && (side.immediates == 0 || side.is_ready())
             && let Some(index) = side.pair_for_sends()
@@ -331,20 +334,20 @@ impl<P: VerbsPort> VerbsStreams<P> {
         self.flush(peer);
     }
 
-    /// Sends some packets over a queue pair. `false`: there is no room for more.
+    /// Posts a list of packets to a queue pair. `false`: there is no room for more.
     fn send_chain(&mut self, peer: u32, index: u32) -> bool {
         let links = &mut self.links;
-        let (Some(side), Some(pair)) = (links.sides.get_mut(peer), links.pairs.get_mut(index))
+        let (Some(side), Some(pair)) = (links.peers.get_mut(peer), links.pairs.get_mut(index))
         else {
             return false;
         };
-        let at = pair.line.at();
+        let at = pair.path.at();
         let rail = &mut links.rails[at];
         let facts = rail.port.facts();
         let (depth, inline_bytes) = (facts.depth as usize, facts.inline_bytes as usize);
-        let room =
-            (depth.saturating_sub(pair.ledger.len())).min(MOST_POSTED.saturating_sub(rail.posted));
-        let mut due = [UnsentPacket::default(); MOST_IN_CHAIN];
+        let room = (depth.saturating_sub(pair.requests.len()))
+            .min(MOST_POSTED.saturating_sub(rail.posted));
+        let mut due = [Due::default(); MOST_IN_CHAIN];
         let count = side
             .session
             .next_of_unsent(&mut due[..room.min(MOST_IN_CHAIN)]);
@@ -355,18 +358,18 @@ impl<P: VerbsPort> VerbsStreams<P> {
         stamp_all(&mut links.sends, &mut side.session, due);
         let is_scarce = links.sends.is_scarce();
         let signal_every = links.limits.signal_every;
-        let mut unsignaled = pair.ledger.unsignaled();
+        let mut unsignaled = pair.requests.unsignaled();
         let mut requests = [EMPTY; MOST_IN_CHAIN];
         for (place, (request, one)) in requests.iter_mut().zip(due).enumerate() {
-            let (posted, under_way) = (rail.posted + place, pair.ledger.len() + place);
+            let (posted, in_flight) = (rail.posted + place, pair.requests.len() + place);
             let scarce = is_scarce
                 || posted >= MOST_POSTED / 2
-                || under_way + signal_every as usize >= depth;
+                || in_flight + signal_every as usize >= depth;
             let signaled = scarce || unsignaled + 1 >= signal_every;
             unsignaled = if signaled { 0 } else { unsignaled + 1 };
             let number = u32::try_from(place).unwrap_or(0);
             *request = WorkRequest {
-                work: name(index, pair.ledger.next().wrapping_add(number)),
+                work: name(index, pair.requests.next().wrapping_add(number)),
                 operation: WorkOpcode::Send,
                 body: links
                     .sends
@@ -379,7 +382,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
             requests.map(|request| (request.signaled, matches!(request.body, WorkBody::Piece(_))));
         for (one, (signaled, is_read)) in due[..taken].iter().zip(posted) {
             let (number, read) = (one.number, is_read.then_some(one.slot));
-            pair.ledger
+            pair.requests
                 .push(PostedRequest::Packet { peer, number, read }, signaled);
             if let Some(slot) = read {
                 links.sends.posted(slot);
@@ -393,69 +396,63 @@ impl<P: VerbsPort> VerbsStreams<P> {
         taken == count
     }
 
-    /// Sends a packet of the provider's own, as soon as there is room.
-    pub(super) fn write_letter(&mut self, to: u32, head: Head, body: Vec<u8>) {
-        self.letters.push(ControlPacket { to, head, body });
-        self.post_letters();
+    /// Queues a control packet of the provider and sends it as soon as there is room.
+    pub(super) fn send_control(&mut self, to: u32, head: Head, body: Vec<u8>) {
+        self.control.push(ControlPacket { to, head, body });
+        self.post_control();
     }
 
-    /// Sends those that have room now.
-    pub(super) fn post_letters(&mut self) {
-        let mut left = self.letters.take();
-        left.retain(|letter| !self.post_letter(letter));
-        self.letters.put_back(left);
+    /// Sends the queued control packets that have room now.
+    pub(super) fn post_control(&mut self) {
+        let mut left = self.control.take();
+        left.retain(|packet| !self.post_control_packet(packet));
+        self.control.put_back(left);
     }
 
-    /// `false`: there is no room.
-    fn post_letter(&mut self, letter: &ControlPacket) -> bool {
-        let to = letter.to;
-        if self.links.sides.of(to).is_lost() {
+    /// Sends one. `false`: there is no room.
+    fn post_control_packet(&mut self, packet: &ControlPacket) -> bool {
+        let to = packet.to;
+        if self.links.peers.of(to).is_lost() {
             return true;
         }
         if self
-            .keep(to, letter.head, BEGINS | ENDS, &letter.body)
+            .keep(to, packet.head, BEGINS | ENDS, &packet.body)
             .is_err()
         {
-            self.links.sides.list_unsent(to);
+            self.links.peers.list_unsent(to);
             return false;
         }
-        let side = self.links.sides.of(to);
+        let side = self.links.peers.of(to);
         side.packets = side.packets.saturating_add(1);
         self.flush(to);
         true
     }
 
-    /// No slot is left: finds out which are not needed any more.
+    /// No slot is left: requests the completions and acknowledgements that free some.
     #[cold]
-    pub(super) fn relieve(&mut self) {
+    pub(super) fn request_completions(&mut self) {
         for index in self.links.pairs.places() {
             let Some(pair) = self.links.pairs.get(index).filter(|pair| pair.is_whole()) else {
                 continue;
             };
-            let peer = pair.line.peer;
-            if pair.ledger.unsignaled() != 0 {
+            let peer = pair.path.peer;
+            if pair.requests.unsignaled() != 0 {
                 self.links.mark(index);
-            } else if self
-                .links
-                .sides
-                .of(peer)
-                .session
-                .oldest_unacknowledged()
-                .is_some()
-            {
-                self.links.ask_for_ack(peer);
+            } else if self.links.peers.of(peer).session.awaits_word().is_some() {
+                self.links.request_ack(peer);
             }
         }
         self.poll_sends();
     }
 
-    /// Breaks queue pairs that have forgotten what was posted (`lost_completions.rs`). Whoever sleeps over that sees it when it wakes.
-    pub(super) fn break_forgotten(&mut self) {
+    /// Breaks queue pairs whose device has lost a completion (`lost_completions.rs`). After a sleep this is checked at
+    /// the wake-up.
+    pub(super) fn break_lost(&mut self) {
         let now_ns = self.links.schedule.now_ns;
         if self.links.pairs.late(now_ns).is_empty() {
             return;
         }
-        // What was told while nobody looked counts.
+        // Completions that arrived while this process was not polling count.
         self.poll_sends();
         for index in self.links.pairs.late(now_ns) {
             self.links.forget(index);
@@ -479,8 +476,8 @@ fn fill<'a>(
     place
 }
 
-/// Writes what the peer should be told into a packet that is sent now, and what it is asked where slots are scarce. Not while
-/// a device still reads it for an earlier time: half of one answer and half of another would be a third.
+/// Writes the acknowledgement into a packet that is sent now, and requests one where slots are scarce. Not while a
+/// device still reads the slot for an earlier transmission: it could send half of the old header and half of the new.
 #[inline(always)]
 pub(super) fn stamp(sends: &mut SendPool, slot: Slot, ack: Ack) {
     let asks = sends.is_scarce();
@@ -488,13 +485,13 @@ pub(super) fn stamp(sends: &mut SendPool, slot: Slot, ack: Ack) {
     if let Some(header) = header.first_chunk_mut() {
         wire::write_ack(ack, header);
         if asks {
-            wire::ask(header);
+            wire::request_ack(header);
         }
     }
 }
 
-/// Tells the peer with each packet what has come of it.
-fn stamp_all(sends: &mut SendPool, session: &mut Session, due: &[UnsentPacket]) {
+/// Writes the acknowledgement into each packet of a list.
+fn stamp_all(sends: &mut SendPool, session: &mut Session, due: &[Due]) {
     for one in due {
         if sends.is_still(one.slot) {
             stamp(sends, one.slot, session.take_ack());
@@ -502,9 +499,9 @@ fn stamp_all(sends: &mut SendPool, session: &mut Session, due: &[UnsentPacket]) 
     }
 }
 
-/// Packets of so many bytes arrive on any way.
+/// Datagrams of this size pass on any path.
 const SURE_BYTES: u32 = 256;
-/// A longer one that has not arrived after so many times may be too long.
+/// Timeouts after which a longer packet is suspected to exceed the path MTU.
 const SOME_TIMEOUTS: u8 = 2;
 const EMPTY: WorkRequest<'static> = WorkRequest {
     work: 0,
@@ -512,5 +509,5 @@ const EMPTY: WorkRequest<'static> = WorkRequest {
     body: WorkBody::Inline(&[]),
     signaled: false,
 };
-/// So many at once: as many as a device is told in one list.
+/// Most packets in a list: the most work requests that a device is handed in one list.
 const MOST_IN_CHAIN: usize = 16;

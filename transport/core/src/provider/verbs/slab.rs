@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Things under small numbers, which are given again when a thing has gone.
+//! Values under small numbers; the numbers of removed values are used again.
 
-/// A table of things.
+/// A table of values.
 #[derive(Debug)]
 pub(super) struct Slab<T> {
     places: Vec<Option<T>>,
@@ -18,15 +18,15 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Puts a thing in; answers its number.
-    pub(super) fn insert(&mut self, thing: T) -> u32 {
+    /// Inserts a value; returns its number.
+    pub(super) fn insert(&mut self, value: T) -> u32 {
         self.count += 1;
         let Some(number) = self.free.pop() else {
             let number = u32::try_from(self.places.len()).expect("fewer things than numbers");
-            self.places.push(Some(thing));
+            self.places.push(Some(value));
             return number;
         };
-        self.places[number as usize] = Some(thing);
+        self.places[number as usize] = Some(value);
         number
     }
 
@@ -49,25 +49,25 @@ impl<T> Slab<T> {
         self.count == 0
     }
 
-    /// Takes one out.
+    /// Removes a value.
     pub(super) fn remove(&mut self, number: u32) -> Option<T> {
-        let thing = self.places.get_mut(number as usize)?.take()?;
+        let value = self.places.get_mut(number as usize)?.take()?;
         self.free.push(number);
         self.count -= 1;
-        Some(thing)
+        Some(value)
     }
 
-    /// All that are in, lowest number first.
+    /// All values, lowest number first.
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
         self.places.iter().flatten()
     }
 
-    /// All numbers that things have, or have had.
+    /// All numbers in use, now or before.
     pub(super) fn numbers(&self) -> impl Iterator<Item = u32> + use<T> {
         (0..).take(self.places.len())
     }
 
-    /// The same things, to change them.
+    /// All values, for changes.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.places.iter_mut().flatten()
     }
@@ -86,7 +86,7 @@ mod tests {
         assert_eq!((slab.get(a), slab.get(b)), (None, Some(&'b')));
         assert_eq!(slab.insert('c'), a);
         assert_eq!(
-            slab.iter_mut().map(|thing| *thing).collect::<String>(),
+            slab.iter_mut().map(|value| *value).collect::<String>(),
             "cb"
         );
     }

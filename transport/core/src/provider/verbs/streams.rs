@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The streams of packets to all peers (crate `session`), over their [`VerbsLinks`]: packets are kept and sent in `send.rs`. What comes is
-//! taken in by [`Verbs`](super::Verbs), and put here to be handed up.
+//! The streams of packets to all peers (crate `session`), over their [`VerbsLinks`]; `send.rs` keeps and sends packets.
+//! [`Verbs`](super::Verbs) handles arriving packets, and queues their completions here.
 
 use super::NetLimits;
 use super::control_queue::ControlQueue;
@@ -12,14 +12,14 @@ use super::ready::Ready;
 #[derive(Debug)]
 pub(super) struct VerbsStreams<P: VerbsPort> {
     pub(super) links: VerbsLinks<P>,
-    /// Packets of the provider's own that found no room.
-    pub(super) letters: ControlQueue,
-    /// What the caller gets with its next polls.
+    /// Control packets of the provider that wait for room.
+    pub(super) control: ControlQueue,
+    /// Completions for the caller's next polls.
     pub(super) ready: Ready,
 }
 
 impl<P: VerbsPort> VerbsStreams<P> {
-    /// Takes ports, for a job of `peers` processes.
+    /// Opens the streams on these ports, for a job of `peers` processes.
     pub(super) fn open(
         me: u32,
         peers: u32,
@@ -28,14 +28,14 @@ impl<P: VerbsPort> VerbsStreams<P> {
     ) -> Result<Self, CallError> {
         Ok(Self {
             links: VerbsLinks::open(me, peers, ports, limits)?,
-            letters: ControlQueue::default(),
+            control: ControlQueue::default(),
             ready: Ready::new(),
         })
     }
 
-    /// Whether nothing waits to be handed up, sent or told.
+    /// Whether nothing is pending: no completion, send or acknowledgement.
     #[inline(always)]
     pub(super) fn is_calm(&self) -> bool {
-        self.ready.is_empty() && self.links.sides.is_calm()
+        self.ready.is_empty() && self.links.peers.is_calm()
     }
 }

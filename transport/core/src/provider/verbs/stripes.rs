@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How large reads and writes are divided among several rails, each of which moves a share.
 
-/// Divides bytes among rails as fast as they are, leaving out slow ones whose share would not be worth it.
+/// Divides bytes among rails in proportion to their rates, leaving out slow ones whose share would be too small.
 pub(super) fn divide(bytes: u64, mut rails: Vec<(u8, u32)>, least: u64) -> Vec<(u8, u64)> {
     if rails.iter().any(|(_, rate)| *rate == 0) {
         rails.iter_mut().for_each(|(_, rate)| *rate = 1);
@@ -32,7 +32,7 @@ pub(super) fn divide(bytes: u64, mut rails: Vec<(u8, u32)>, least: u64) -> Vec<(
     }
 }
 
-/// Shares begin at multiples of this.
+/// Shares begin at multiples of this, in bytes.
 const GRAIN_BYTES: u64 = 4096;
 
 #[cfg(test)]

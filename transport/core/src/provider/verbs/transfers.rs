@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What moves large data: reads, writes and atomic operations, the memory that devices know for that, and what peers carry out. It
-//! is handed the [`VerbsStreams`] whose links it uses, and told by [`VerbsLinkEvent`]s what has become of those.
+//! Transfers of large data: reads, writes and atomic operations, the memory registered for them, and reads carried out
+//! by peers. The methods take the [`VerbsStreams`] whose links they use, and handle their [`VerbsLinkEvent`]s.
 //!
-//! | file | what its methods do |
+//! | file | methods |
 //! |------|---------------------|
 //! | `work.rs` | begin works, post their parts, end them |
-//! | `fetch.rs` | have reads carried out by their peers, and carry out theirs |
-//! | `keys.rs` | let peers reach memory, and tell them how |
+//! | `fetch.rs` | have reads carried out by their owners as writes, and carry out those of peers |
+//! | `keys.rs` | export memory, and send its keys to peers |
 
 use std::ptr::NonNull;
 
@@ -16,19 +16,19 @@ use super::keys::PeerKeys;
 use super::links::VerbsLinkEvent;
 use super::memory::SharedMapping;
 use super::port::{VerbsPort, WorkStatus};
-use super::rail::RailPeer;
+use super::rail::PeerPath;
 use super::registry::RegionRegistry;
 use super::streams::VerbsStreams;
 use super::works::Works;
 use crate::{Completion, Peer};
 
-/// All transfers that are under way, and the memory that they use.
+/// All transfers in flight, and the memory that they use.
 #[derive(Debug)]
 pub(super) struct VerbsTransfers {
     pub(super) works: Works,
     pub(super) registry: RegionRegistry,
-    /// Further keys to memory of peers.
-    pub(super) told: PeerKeys,
+    /// Remote keys that peers have sent for their other rails.
+    pub(super) peer_keys: PeerKeys,
     /// Reads that peers carry out.
     pub(super) fetches: Fetches,
 }
@@ -38,18 +38,18 @@ impl VerbsTransfers {
         Self {
             works: Works::new(),
             registry: RegionRegistry::new(limits),
-            told: PeerKeys::default(),
+            peer_keys: PeerKeys::default(),
             fetches: Fetches::new(),
         }
     }
 
-    /// Takes in what has become of streams and queue pairs.
-    pub(super) fn hear<P: VerbsPort>(
+    /// Handles a link event.
+    pub(super) fn handle_event<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
-        upshot: VerbsLinkEvent,
+        event: VerbsLinkEvent,
     ) {
-        match upshot {
+        match event {
             VerbsLinkEvent::Part {
                 work,
                 bytes,
@@ -67,24 +67,24 @@ impl VerbsTransfers {
         }
     }
 
-    /// A peer is lost: nothing moves there any more.
+    /// Ends everything to a lost peer.
     fn end_all_to<P: VerbsPort>(&mut self, streams: &mut VerbsStreams<P>, peer: u32) {
-        let links = streams.links.sides.of(peer).links();
+        let links = streams.links.peers.of(peer).links();
         let rails: Vec<u8> = links.map(|link| link.rail).collect();
         for rail in rails {
-            self.fail_waiting(streams, RailPeer { peer, rail });
+            self.fail_waiting(streams, PeerPath { peer, rail });
         }
         self.end_fetches(streams, peer);
         let peer = Peer(peer);
         streams.ready.push(Completion::Lost { peer });
     }
 
-    /// Whether anything moves, or may be read by peers meanwhile.
-    pub(super) fn is_any_under_way(&self) -> bool {
+    /// Whether any transfer is in flight, or any memory is exported to peers.
+    pub(super) fn is_any_in_flight(&self) -> bool {
         self.registry.is_any_lent() || !self.works.is_empty() || !self.fetches.is_empty()
     }
 
-    /// Keeps memory registered, which `mapping` is, or else somebody else's. `false`: that is not possible.
+    /// Keeps memory registered: `mapping`, or memory of another provider. `false`: it cannot be registered.
     pub(super) fn own<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
@@ -94,12 +94,12 @@ impl VerbsTransfers {
         let rails = &mut streams.links.rails;
         let owned = self.registry.owned.own(place, bytes, mapping, rails);
         if let Err(error) = &owned {
-            streams.links.complain_of_registration(error, bytes as u64);
+            streams.links.warn_of_registration(error, bytes as u64);
         }
         owned.is_ok()
     }
 
-    /// Takes all memory back from the ports.
+    /// Deregisters all memory.
     pub(super) fn retire<P: VerbsPort>(&mut self, streams: &mut VerbsStreams<P>) {
         let rails = &mut streams.links.rails;
         self.registry.withdraw_all(rails);

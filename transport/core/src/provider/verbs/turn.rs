@@ -1,114 +1,119 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One turn of the network: what has come, what has left, what is due, and what happens to the ports themselves; and how to
+//! One poll of the network: received packets, completed sends, timers, and asynchronous events of the ports; and how to
 //! sleep until there is more.
 
 use std::time::Duration;
 
-use super::port::{CqKind, Done, VerbsPort};
+use super::port::{CqKind, PortCompletion, VerbsPort};
 use super::{PortChange, SENDS_EVERY, Verbs};
 use crate::Completions;
 use crate::wait_set::WaitSet;
 
 impl<P: VerbsPort> Verbs<P> {
-    /// Asks once what happened.
+    /// Polls once.
     #[inline(never)]
     pub(in crate::provider) fn poll(&mut self, completions: &mut Completions) {
         self.streams.links.schedule.count();
         self.catch_up();
         self.streams.ready.hand_up(completions);
-        if self.streams.links.sides.is_any_owing() {
-            self.streams.links.tell_owed();
+        if self.streams.links.peers.is_any_owing() {
+            self.streams.links.send_owed_acks();
         }
         let mut done = std::mem::take(&mut self.streams.links.rails.received);
-        let (mut has_heard, mut has_all) = (false, true);
+        let (mut has_received, mut has_all) = (false, true);
         let count = self.streams.links.rails.len();
         for step in 0..count {
             let rail = self.streams.links.schedule.rail(step, count);
             if self.streams.links.rails[rail].lost.is_some() {
-                // Whoever is heard there would be answered.
+                // A packet from there would be answered there.
                 continue;
             }
             let room = Completions::CAPACITY - completions.len();
             let port = &mut self.streams.links.rails[rail].port;
-            let heard = port.poll(CqKind::Receives, &mut done[..room]);
-            if heard != 0 {
-                self.take_all_received(rail, &done[..heard], completions);
+            let received = port.poll(CqKind::Receives, &mut done[..room]);
+            if received != 0 {
+                self.take_all_received(rail, &done[..received], completions);
             }
-            has_heard |= heard != 0;
-            has_all &= heard < room;
+            has_received |= received != 0;
+            has_all &= received < room;
         }
         self.streams.links.rails.received = done;
-        if self.streams.links.schedule.is_turn(SENDS_EVERY) || self.awaits_sends(has_heard) {
+        if self.streams.links.schedule.is_turn(SENDS_EVERY) || self.awaits_sends(has_received) {
             self.streams.poll_sends();
         }
         self.settle();
-        if self.streams.links.sides.is_any_unsent() {
+        if self.streams.links.peers.is_any_unsent() {
             self.flush_all();
         }
-        if has_all && self.streams.links.sides.is_any_leaving() {
-            self.streams.links.leave_some();
+        if has_all && self.streams.links.peers.is_any_leaving() {
+            self.streams.links.advance_leaving();
             self.settle();
         }
         if self.streams.links.schedule.is_turn(P::CLOCK_EVERY) {
-            self.look_at_clock();
+            self.check_clock();
         }
         self.settle();
     }
 
-    /// Tells reads and writes what has become of streams and queue pairs.
+    /// Hands the queued link events to reads and writes.
     #[inline(always)]
     pub(super) fn settle(&mut self) {
-        if !self.streams.links.upshots.is_empty() {
+        if !self.streams.links.link_events.is_empty() {
             self.settle_all();
         }
     }
 
     #[inline(never)]
     fn settle_all(&mut self) {
-        while let Some(upshot) = self.streams.links.upshots.pop_front() {
-            self.moves.hear(&mut self.streams, upshot);
+        while let Some(event) = self.streams.links.link_events.pop_front() {
+            self.transfers.handle_event(&mut self.streams, event);
         }
     }
 
-    /// Whether anything but room waits for the end of what was posted.
+    /// Whether work other than freeing slots waits for completions of sends.
     #[inline(always)]
-    fn awaits_sends(&self, has_heard: bool) -> bool {
-        let is_urgent = !self.moves.works.is_empty()
-            || self.streams.links.sides.is_any_unsent()
-            || self.streams.links.sides.is_any_leaving();
-        (is_urgent && !has_heard) || self.streams.links.sends.is_scarce()
+    fn awaits_sends(&self, has_received: bool) -> bool {
+        let is_urgent = !self.transfers.works.is_empty()
+            || self.streams.links.peers.is_any_unsent()
+            || self.streams.links.peers.is_any_leaving();
+        (is_urgent && !has_received) || self.streams.links.sends.is_scarce()
     }
 
     #[inline(never)]
-    fn take_all_received(&mut self, rail: usize, done: &[Done], completions: &mut Completions) {
+    fn take_all_received(
+        &mut self,
+        rail: usize,
+        done: &[PortCompletion],
+        completions: &mut Completions,
+    ) {
         for one in done {
             let receives = &mut self.streams.links.rails[rail].receives;
             if let Some(buffer) = receives.filled(one.work, one.bytes) {
                 self.take_filled(buffer, one, completions);
             }
         }
-        self.streams.links.schedule.stir();
+        self.streams.links.schedule.note_activity();
         self.streams.links.rails.came_on(rail);
         let rail = &mut self.streams.links.rails[rail];
-        rail.receives.tend(&mut rail.port);
+        rail.receives.replenish(&mut rail.port);
     }
 
     #[cold]
     fn flush_all(&mut self) {
-        for peer in self.streams.links.sides.take_unsent() {
-            self.moves.go_on(&mut self.streams, peer);
+        for peer in self.streams.links.peers.take_unsent() {
+            self.transfers.go_on(&mut self.streams, peer);
         }
-        if !self.streams.letters.is_empty() {
-            self.streams.post_letters();
+        if !self.streams.control.is_empty() {
+            self.streams.post_control();
         }
     }
 
-    /// What is due by now.
-    fn look_at_clock(&mut self) {
+    /// Reads the clock, and does what is due.
+    fn check_clock(&mut self) {
         self.streams.links.schedule.now_ns = self.streams.links.rails.clock();
-        let next = self.streams.links.sides.deadline_ns();
+        let next = self.streams.links.peers.deadline_ns();
         if next.is_some_and(|deadline_ns| deadline_ns <= self.streams.links.schedule.now_ns) {
-            self.streams.links.schedule.ask_events_soon();
+            self.streams.links.schedule.check_events_soon();
         }
         if self.streams.links.schedule.are_events_due() {
             self.take_all_events();
@@ -117,10 +122,10 @@ impl<P: VerbsPort> Verbs<P> {
         while let Some(peer) = self
             .streams
             .links
-            .sides
+            .peers
             .next_due(self.streams.links.schedule.now_ns)
         {
-            self.streams.links.schedule.stir();
+            self.streams.links.schedule.note_activity();
             let sends_again = self.streams.links.time_is_over(peer);
             // Reads and writes before packets (P2).
             self.settle();
@@ -134,87 +139,88 @@ impl<P: VerbsPort> Verbs<P> {
         for rail in 0..self.streams.links.rails.len() {
             self.streams.links.take_events(rail);
         }
-        if P::MAY_FORGET {
-            self.streams.break_forgotten();
+        if P::MAY_LOSE_COMPLETIONS {
+            self.streams.break_lost();
         }
-        if !self.moves.fetches.is_empty() {
-            self.moves.try_owners(&mut self.streams);
+        if !self.transfers.fetches.is_empty() {
+            self.transfers.try_owners(&mut self.streams);
         }
         self.streams.links.try_receivers();
     }
 
-    /// Whether all that was sent has arrived, and everybody was told what has arrived here; what was posted last is asked about.
+    /// Whether all packets have been acknowledged, here and at the peers; requests the missing acknowledgements.
     pub(in crate::provider) fn is_quiet(&mut self) -> bool {
         self.catch_up();
-        self.streams.links.sides.owe_all();
-        let all = self.streams.links.sides.have_all_arrived();
+        self.streams.links.peers.owe_all();
+        let all = self.streams.links.peers.have_all_arrived();
         if !all {
-            self.streams.relieve();
+            self.streams.request_completions();
             self.settle();
         }
-        all && self.streams.letters.is_empty() && !self.streams.links.sides.is_any_owing()
+        all && self.streams.control.is_empty() && !self.streams.links.peers.is_any_owing()
     }
 
-    /// A peer whose address should be asked for; each is named once.
+    /// A peer whose address is needed; each is returned once.
     pub(in crate::provider) fn wanted_address(&mut self) -> Option<u32> {
-        self.streams.links.strangers.next_wanted()
+        self.streams.links.unresolved.next_wanted()
     }
 
     #[inline(always)]
     pub(in crate::provider) fn has_news(&self) -> bool {
-        self.streams.links.strangers.is_any_wanted() || !self.streams.links.news.is_empty()
+        self.streams.links.unresolved.is_any_wanted() || !self.streams.links.notices.is_empty()
     }
 
-    /// A port that has gone down or come back.
+    /// A port that went down or came back.
     pub(in crate::provider) fn next_port_change(&mut self) -> Option<PortChange> {
-        self.streams.links.news.next_change()
+        self.streams.links.notices.next_change()
     }
 
-    /// Something that the user should know.
+    /// A warning for the user.
     pub(in crate::provider) fn next_complaint(&mut self) -> Option<String> {
-        self.streams.links.news.next_complaint()
+        self.streams.links.notices.next_complaint()
     }
 
-    /// What the user should know once of the job.
+    /// A message for the user that is to be shown once per job.
     pub(in crate::provider) fn next_remark(&mut self) -> Option<String> {
-        self.streams.links.news.next_remark()
+        self.streams.links.notices.next_remark()
     }
 
-    /// Whether nothing is here and nothing can be done: then a sign comes when there is.
+    /// Arms the completion queues and polls once more. `true`: nothing is pending, and the next completion raises an
+    /// event.
     pub(in crate::provider) fn prepare_sleep(&mut self) -> bool {
-        if self.streams.links.rails.take_stirred() || !self.streams.links.rails.arm() {
+        if self.streams.links.rails.take_activity() || !self.streams.links.rails.arm() {
             return false;
         }
-        // What came before gives no sign any more.
+        // Earlier completions raise no event.
         let mut completions = Completions::new();
         self.poll(&mut completions);
         self.streams.poll_sends();
         self.settle();
-        self.streams.ready.tell_first(&mut completions);
-        let has_stirred = self.streams.links.schedule.take_stirred();
-        !has_stirred
+        self.streams.ready.put_first(&mut completions);
+        let has_activity = self.streams.links.schedule.take_activity();
+        !has_activity
             && self.streams.ready.is_empty()
-            && !self.streams.links.sides.is_any_owing()
-            && !self.streams.links.sides.is_any_leaving()
-            && !self.streams.links.strangers.is_any_wanted()
+            && !self.streams.links.peers.is_any_owing()
+            && !self.streams.links.peers.is_any_leaving()
+            && !self.streams.links.unresolved.is_any_wanted()
     }
 
-    /// Adds what can wake the process, and when something is due.
+    /// Adds the ports' descriptors and the next deadline to a wait set.
     pub(in crate::provider) fn fall_asleep(&mut self, waits: &mut WaitSet) {
         if let Some(due) = self.until_due() {
             waits.poll_after(due);
         }
-        self.streams.links.rails.add_signs(waits);
+        self.streams.links.rails.add_event_fds(waits);
     }
 
-    /// How long until something is due; `None`: nothing is.
+    /// Time to the next deadline; `None`: there is none.
     pub(super) fn until_due(&self) -> Option<Duration> {
         let links = &self.streams.links;
-        let awaits_word = links.pairs.is_any_unsaid(&links.sides);
+        let awaits_word = links.pairs.is_any_ack_pending(&links.peers);
         let receivers_at_ns = awaits_word.then(|| links.schedule.receivers_at_ns());
         let deadlines = [
-            links.sides.deadline_ns(),
-            self.moves.fetches.tries_owners_at(),
+            links.peers.deadline_ns(),
+            self.transfers.fetches.tries_owners_at(),
             receivers_at_ns,
         ];
         let deadline = deadlines.into_iter().flatten().min()?;
@@ -223,12 +229,12 @@ impl<P: VerbsPort> Verbs<P> {
         ))
     }
 
-    /// The process is awake again.
+    /// Continues after a sleep.
     pub(in crate::provider) fn wake(&mut self) {
-        self.streams.links.rails.take_signs();
-        // An event may be what has woken it.
-        self.streams.links.schedule.ask_events_now();
-        self.look_at_clock();
+        self.streams.links.rails.ack_events();
+        // An asynchronous event may have woken the process.
+        self.streams.links.schedule.check_events_now();
+        self.check_clock();
         self.settle();
     }
 }

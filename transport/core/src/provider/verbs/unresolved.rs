@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Peers whose address is not known yet: who should be asked for, and some datagrams that seem to be from them, until they can
-//! be believed. The buffers of these are not free meanwhile, so there are few.
+//! Peers with unknown addresses, and datagrams that claim to be from them, until they can be verified. Their receive
+//! buffers are occupied meanwhile, so the number is small.
 
 use std::collections::{HashSet, VecDeque};
 
 use session::Slot;
 
-/// Peers whose address is not known yet, and datagrams that seem to be theirs.
+/// Peers with unknown addresses, and datagrams that claim to be from them.
 #[derive(Debug, Default)]
 pub(super) struct UnresolvedPeers {
-    /// Peers whose address should be asked for.
+    /// Peers whose address is to be requested.
     wanted: VecDeque<u32>,
-    /// The sender as it says, buffer, and queue pair it came from.
+    /// Claimed sender, buffer, and sending queue pair.
     datagrams: VecDeque<(u32, Slot, u32)>,
-    /// Peers that are reached by another network than this one: nothing of theirs is kept.
+    /// Peers that are reached over another network than this one: their datagrams are refused.
     elsewhere: HashSet<u32>,
 }
 
 impl UnresolvedPeers {
-    /// The address of a peer should be asked for.
+    /// Requests the address of a peer.
     pub(super) fn want(&mut self, peer: u32) {
         self.wanted.push_back(peer);
     }
@@ -28,14 +28,14 @@ impl UnresolvedPeers {
         !self.wanted.is_empty()
     }
 
-    /// A peer to ask for; each is named once.
+    /// The next peer whose address is needed; each is returned once.
     pub(super) fn next_wanted(&mut self) -> Option<u32> {
         self.wanted.pop_front()
     }
 
     /// Whether a further datagram may be kept.
     pub(super) fn has_room(&self) -> bool {
-        self.datagrams.len() < MOST_STRANGERS
+        self.datagrams.len() < MOST_HELD
     }
 
     /// Whether a peer was [shut out](Self::shut_out).
@@ -43,23 +43,23 @@ impl UnresolvedPeers {
         self.elsewhere.contains(&peer)
     }
 
-    /// From now on nothing is kept of a peer: takes what was.
+    /// Refuses a peer's datagrams from now on; returns those that were kept.
     pub(super) fn shut_out(&mut self, peer: u32) -> Vec<(Slot, u32)> {
         self.elsewhere.insert(peer);
         self.take(peer)
     }
 
-    /// Keeps a datagram from `source`, as it says, by its buffer and the queue pair that it came from.
+    /// Keeps a datagram: its claimed sender, its buffer, and the sending queue pair.
     pub(super) fn keep(&mut self, source: u32, buffer: Slot, number: u32) {
         self.datagrams.push_back((source, buffer, number));
     }
 
-    /// Bytes for peers that were shut out.
+    /// Memory for peers that were shut out, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.elsewhere.capacity() * size_of::<u32>()
     }
 
-    /// Takes what came from a peer, oldest first: buffers and queue pairs.
+    /// Takes the datagrams kept for a peer, oldest first: buffers and sending queue pairs.
     pub(super) fn take(&mut self, peer: u32) -> Vec<(Slot, u32)> {
         let all = std::mem::take(&mut self.datagrams).into_iter();
         let (theirs, others): (Vec<_>, _) = all.partition(|(source, ..)| *source == peer);
@@ -69,8 +69,8 @@ impl UnresolvedPeers {
     }
 }
 
-/// Datagrams of peers that are not known yet.
-const MOST_STRANGERS: usize = 16;
+/// Most datagrams kept.
+const MOST_HELD: usize = 16;
 
 #[cfg(test)]
 mod tests {
@@ -78,36 +78,36 @@ mod tests {
 
     #[test]
     fn each_peer_gets_its_own_in_their_order() {
-        let mut strangers = UnresolvedPeers::default();
+        let mut unresolved = UnresolvedPeers::default();
         for (source, buffer) in [(3, 10), (4, 11), (3, 12)] {
-            strangers.keep(source, buffer, 100 + source);
+            unresolved.keep(source, buffer, 100 + source);
         }
-        assert_eq!(strangers.take(3), [(10, 103), (12, 103)]);
-        assert_eq!(strangers.take(3), []);
-        assert_eq!(strangers.take(4), [(11, 104)]);
+        assert_eq!(unresolved.take(3), [(10, 103), (12, 103)]);
+        assert_eq!(unresolved.take(3), []);
+        assert_eq!(unresolved.take(4), [(11, 104)]);
     }
 
     #[test]
     fn nothing_is_kept_of_who_is_shut_out() {
-        let mut strangers = UnresolvedPeers::default();
+        let mut unresolved = UnresolvedPeers::default();
         for source in [3, 4] {
-            strangers.keep(source, 10 + source, 100 + source);
+            unresolved.keep(source, 10 + source, 100 + source);
         }
-        assert_eq!(strangers.shut_out(3), [(13, 103)]);
-        assert!(strangers.is_elsewhere(3) && !strangers.is_elsewhere(4));
-        assert_eq!(strangers.take(4), [(14, 104)]);
+        assert_eq!(unresolved.shut_out(3), [(13, 103)]);
+        assert!(unresolved.is_elsewhere(3) && !unresolved.is_elsewhere(4));
+        assert_eq!(unresolved.take(4), [(14, 104)]);
     }
 
     #[test]
     fn there_is_room_for_some() {
-        let mut strangers = UnresolvedPeers::default();
+        let mut unresolved = UnresolvedPeers::default();
         let mut kept = 0;
-        while strangers.has_room() {
-            strangers.keep(1, kept, 0);
+        while unresolved.has_room() {
+            unresolved.keep(1, kept, 0);
             kept += 1;
         }
-        assert_eq!(kept as usize, MOST_STRANGERS);
-        strangers.take(1);
-        assert!(strangers.has_room());
+        assert_eq!(kept as usize, MOST_HELD);
+        unresolved.take(1);
+        assert!(unresolved.has_room());
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What two processes say to each other over a port, as bytes. Numbers are little endian.
+//! The wire format between two processes over a port. Integers are little-endian.
 //!
 //! A *packet* is a frame or a part of one, in a peer's stream. It travels as a datagram or over a reliable queue pair:
 //!
@@ -10,54 +10,56 @@
 //! |      2 |     2 | flags  | of the frame, the caller's |
 //! |      4 |     4 | source | world rank of the sender |
 //! |      8 |     4 | number | in the sender's stream to this peer |
-//! |     12 |     4 | next   | number of the packet that the sender waits for |
-//! |     16 |     8 | beyond | bit i: it has packet `next + 1 + i` |
+//! |     12 |     4 | next   | number of the next packet that the sender expects |
+//! |     16 |     8 | beyond | bit i: it has received packet `next + 1 + i` |
 //! |     24 |     8 | word   | of the frame, the caller's |
-//! |     32 |     1 | parts  | 1 the frame begins here, 2 it ends here; 4 an acknowledgement is wanted at once |
+//! |     32 |     1 | parts  | 1 the frame begins here, 2 it ends here; 4 an immediate acknowledgement is requested |
 //! |     33 |     1 | –      | zero |
 //! |     34 |     2 | returned | see [`Ack`] |
 //! |     36 |     4 | –      | zero |
 //! |     40 |     – | body   | |
 //!
-//! A *note* is a datagram outside the stream: an acknowledgement alone, or what is said to make a queue pair.
+//! A *note* is a datagram outside the stream: an acknowledgement alone, or a message of the handshake that sets up a
+//! queue pair.
 //!
 //! | offset | bytes | field   | |
 //! |-------:|------:|---------|-|
 //! |      0 |     1 | what    | see [`Say`] |
-//! |      1 |     1 | yes     | what is asked or told with 1 |
+//! |      1 |     1 | yes     | flag of the kind: 0 or 1 |
 //! |      2 |     2 | returned | as above |
 //! |      4 |     4 | source  | world rank of the sender |
 //! |      8 |     4 | attempt | number of the attempt |
-//! |     12 |     4 | number  | of a queue pair |
-//! |     16 |     3 | first   | packet number that it begins with |
-//! |     19 |     1 | size    | what packets of the queue pair carry, as a power of two |
-//! |     20 |    12 | next, beyond | as above: what the sender has when it says this |
+//! |     12 |     4 | number  | queue pair number |
+//! |     16 |     3 | first   | its first packet sequence number |
+//! |     19 |     1 | size    | its MTU, as a power of two |
+//! |     20 |    12 | next, beyond | as above, when the note is sent |
 //!
-//! Where it names a queue pair, zeros follow: it is at least as long as what such a packet carries, so that it arrives where these do
-//! (`path.rs`). An *echo* ([`ECHO`]) has the same first 12 bytes and then zeros: whoever gets one that asks sends it back.
+//! A note that names a queue pair is padded with zeros: it is at least as long as the MTU of that queue pair, so that
+//! it arrives where its packets do (`path_mtu.rs`). An *echo* ([`ECHO`]) has the same first 12 bytes and then zeros:
+//! the receiver of one that requests it sends it back.
 //!
-//! A note [`MOVED`] has an address record (`address.rs`) from offset 8 on instead: where its sender is found from now on.
+//! A note [`MOVED`] has an address record (`address.rs`) from offset 8 on instead: the new address of its sender.
 //!
-//! All lengths are the network's; whatever does not parse is dropped and counted.
+//! Lengths are those that the device reports; whatever does not parse is dropped and counted.
 
 use std::ops::RangeInclusive;
 
 use session::Ack;
 
 use super::address::PortAddress;
-use super::path::MORE_BYTES;
+use super::path_mtu::MORE_BYTES;
 use crate::Head;
 
-/// Bytes in front of a packet's body.
+/// Length of a packet's header, in bytes.
 pub(super) const HEADER_BYTES: usize = 40;
-/// Bytes of a note.
+/// Length of a note without padding, in bytes.
 pub(super) const NOTE_BYTES: usize = 32;
 
 /// The frame begins with this packet.
 pub(super) const BEGINS: u8 = 1;
 /// The frame ends with this packet.
 pub(super) const ENDS: u8 = 2;
-/// Its sender wants to hear at once that it has arrived.
+/// The sender requests an immediate acknowledgement.
 pub(super) const ASKS: u8 = 4;
 
 /// The header of a packet.
@@ -72,16 +74,16 @@ pub(super) struct StreamPacket {
     pub(super) word: u64,
 }
 
-/// What a note says.
-pub(super) type Say = session::LinkMessage<PairEnd>;
+/// The content of a note.
+pub(super) type Say = session::Say<PairEnd>;
 
 /// One end of a reliable queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PairEnd {
     pub(super) number: u32,
-    /// Number of the first packet that it will send; 24 bits.
+    /// Packet sequence number of the first packet that it sends; 24 bits.
     pub(super) first: u32,
-    /// What a packet of it carries: a power of two from 256 to 4096.
+    /// Its MTU in bytes: a power of two from 256 to 4096.
     pub(super) packet_bytes: u32,
 }
 
@@ -94,7 +96,7 @@ pub(super) enum WireMessage {
         ack: Ack,
         say: Say,
     },
-    /// Asks to be sent back, or was.
+    /// A request to be sent back, or the reply.
     Echo {
         source: u32,
         attempt: u32,
@@ -107,7 +109,7 @@ pub(super) enum WireMessage {
 }
 
 impl StreamPacket {
-    /// The frame's head, as its receiver sees it.
+    /// The head of the frame, for its receiver.
     pub(super) fn head(&self) -> Head {
         Head {
             kind: self.kind,
@@ -130,7 +132,7 @@ impl StreamPacket {
     }
 }
 
-/// Puts another acknowledgement into a written packet, which is sent now.
+/// Replaces the acknowledgement in a packet that is about to be sent.
 #[inline(always)]
 pub(super) fn write_ack(ack: Ack, to: &mut [u8; HEADER_BYTES]) {
     to[12..16].copy_from_slice(&ack.next.to_le_bytes());
@@ -138,12 +140,12 @@ pub(super) fn write_ack(ack: Ack, to: &mut [u8; HEADER_BYTES]) {
     to[34..36].copy_from_slice(&ack.returned.to_le_bytes());
 }
 
-/// Asks for an acknowledgement in a written packet.
-pub(super) fn ask(to: &mut [u8; HEADER_BYTES]) {
+/// Sets the request for an acknowledgement in a written packet.
+pub(super) fn request_ack(to: &mut [u8; HEADER_BYTES]) {
     to[32] |= ASKS;
 }
 
-/// A note from `source`, which has `ack` of the peer's stream.
+/// A note from `source`, with `ack` for the peer's stream.
 pub(super) fn note(source: u32, ack: Ack, say: Say) -> [u8; NOTE_BYTES] {
     const NO_END: PairEnd = PairEnd {
         number: 0,
@@ -174,7 +176,7 @@ pub(super) fn note(source: u32, ack: Ack, say: Say) -> [u8; NOTE_BYTES] {
     bytes
 }
 
-/// An echo from `source`: one that asks to be sent back, or one that is.
+/// An echo from `source`: a request (`asks`) or a reply.
 pub(super) fn echo(source: u32, attempt: u32, asks: bool) -> [u8; NOTE_BYTES] {
     let mut bytes = [0; NOTE_BYTES];
     (bytes[0], bytes[1]) = (ECHO, asks.into());
@@ -183,7 +185,7 @@ pub(super) fn echo(source: u32, attempt: u32, asks: bool) -> [u8; NOTE_BYTES] {
     bytes
 }
 
-/// A note from `source`, whose address is another one now.
+/// A note from `source` with its new address.
 pub(super) fn moved(source: u32, address: PortAddress) -> [u8; NOTE_BYTES] {
     let mut bytes = [0; NOTE_BYTES];
     bytes[0] = MOVED;
@@ -192,8 +194,8 @@ pub(super) fn moved(source: u32, address: PortAddress) -> [u8; NOTE_BYTES] {
     bytes
 }
 
-/// Reads what arrived, of which these are the first bytes, and all where they are no more than a header; `None`: nobody of this version
-/// wrote it. `length`: of all.
+/// Parses a received message. `bytes`: its beginning, or all of it if it is no longer than a header; `length`: of the
+/// whole message. `None`: it is not of this version.
 #[inline(always)]
 pub(super) fn read(bytes: &[u8], length: usize) -> Option<WireMessage> {
     let header = bytes.first_chunk::<HEADER_BYTES>();
@@ -203,7 +205,7 @@ pub(super) fn read(bytes: &[u8], length: usize) -> Option<WireMessage> {
     }
 }
 
-/// Reads the beginning of a packet; `None`: it is something else.
+/// Parses the header of a packet; `None`: it is something else.
 #[inline(always)]
 pub(super) fn packet(header: &[u8; HEADER_BYTES]) -> Option<StreamPacket> {
     (header[0] == PACKET).then(|| read_packet(header))
@@ -268,7 +270,7 @@ fn read_note(bytes: &[u8], length: usize) -> Option<WireMessage> {
     Some(WireMessage::Note { source, ack, say })
 }
 
-/// The queue pair that a note names; `None`: packets have no such size, or the note is not as long as it would show.
+/// The queue pair that a note names; `None`: the MTU is invalid, or the note is not padded to it.
 fn read_end(bytes: &[u8; NOTE_BYTES], length: usize) -> Option<PairEnd> {
     let first = word_at(bytes, 16);
     let power = first >> NUMBER_BITS;
@@ -283,7 +285,7 @@ fn read_end(bytes: &[u8; NOTE_BYTES], length: usize) -> Option<PairEnd> {
         })
 }
 
-/// What the sender of a note has.
+/// The acknowledgement in a note.
 fn read_ack(bytes: &[u8; NOTE_BYTES]) -> Ack {
     Ack {
         next: word_at(bytes, 20),
@@ -306,10 +308,10 @@ fn long_at(bytes: &[u8], at: usize) -> u64 {
         .map_or(0, |word| u64::from_le_bytes(*word))
 }
 
-/// Queue pairs and packets of the network have numbers of 24 bits.
+/// Queue pair numbers and packet sequence numbers have 24 bits.
 pub(super) const NUMBER_MASK: u32 = (1 << NUMBER_BITS) - 1;
 const NUMBER_BITS: u32 = 24;
-/// What packets carry, as powers of two.
+/// Valid MTUs, as powers of two.
 const SIZES: RangeInclusive<u32> = 8..=12;
 
 const PACKET: u8 = 0x11;
@@ -332,7 +334,7 @@ mod tests {
         packet_bytes: 2048,
     };
 
-    /// Reads the whole of what arrived.
+    /// Parses a whole message.
     fn read(bytes: &[u8]) -> Option<WireMessage> {
         super::read(bytes, bytes.len())
     }
@@ -365,7 +367,7 @@ mod tests {
             read(&bytes),
             Some(WireMessage::Packet(StreamPacket { ack, ..packet }))
         );
-        ask(&mut bytes);
+        request_ack(&mut bytes);
         let parts = BEGINS | ENDS | ASKS;
         let asking = StreamPacket {
             ack,
@@ -436,7 +438,7 @@ mod tests {
         ] {
             assert_eq!(super::read(&long, length).is_some(), is_good, "{length}");
         }
-        // Before sizes were told, the byte was 0.
+        // In versions without an MTU field the byte was 0.
         for power in (0..=7).chain(13..=255) {
             let mut bytes = long;
             bytes[19] = power;

@@ -1,29 +1,31 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reads, writes and atomic operations on peers' memory by the device: how they begin, which rails they go over, and how they end.
-//! How far each is, `works.rs` knows.
+//! Reads, writes and atomic operations on peers' memory by the device: how they begin, over which rails they go, and
+//! how they end. `works.rs` tracks the progress of each.
 //!
-//! - W1: a lease comes back, with its completion, only after the device has forgotten the memory.
-//! - W2: what was under way on a queue pair that broke is posted again, in the old order. A read or write that has happened
-//!   already happens twice then, with the same bytes; but a write whose immediate has arrived does not, since its target
-//!   may be in use again.
-//! - W3: where reads lie (`PortAttr::reads_lie`), one has ended when something that was posted behind it has: since a lie breaks
-//!   the queue pair, nothing behind it ends well. A read that is alone has a write of nothing right behind it. The others
-//!   prove each other, and the last of them gets its write of nothing when it has ended.
-//! - W4: an atomic operation that was under way on a queue pair that broke is not posted again; its end is [`WorkOutcome::Unknown`].
-//! - W5: that the peer's memory may not be reached is believed when it is said twice in a row. Where packets are lost, a read
-//!   that has ended is asked for again by its device; if the memory was withdrawn meanwhile, the refusal falls on whatever
-//!   is under way by then. The same holds for a request that the peer's device finds wrong: Linux' rxe was seen to
-//!   say so of a good write on a busy machine. Why it does is not known.
+//! - W1: a lease is returned, with its completion, only after the device has given up the memory.
+//! - W2: requests in flight on a queue pair that broke are posted again, in their old order. A read or write that was
+//!   already carried out is carried out twice then, with the same bytes; but a write whose immediate has arrived is
+//!   not, since its target may be in use again.
+//! - W3: where reads are unreliable (`PortAttr::has_unreliable_reads`), a read has ended when a request posted behind
+//!   it has: a false success breaks the queue pair, so no request behind it succeeds. A single read gets a zero-byte
+//!   write right behind it. Several reads prove each other, and the last of them gets its zero-byte write when it has
+//!   completed.
+//! - W4: an atomic operation in flight on a queue pair that broke is not posted again; its outcome is
+//!   [`WorkOutcome::Unknown`].
+//! - W5: a remote access error counts only when it is reported twice in a row. With packet loss, a device may request a
+//!   completed read again; if the memory was withdrawn meanwhile, the error falls on whichever request is in flight
+//!   then. The same holds for "remote invalid request": Linux rxe was seen to report it for a valid write on a busy
+//!   machine. The cause is not known.
 
 use std::mem;
 
 use super::arrive::IMMEDIATE;
 use super::bounce::Bounce;
-use super::fetch::Errand;
+use super::fetch::PeerFetch;
 use super::keys::{Keys, is_sealed};
 use super::peer_port::PeerPort;
 use super::port::{PortAttr, Region, RegionAccess, Sge, VerbsPort, WorkOpcode, WorkStatus};
-use super::rail::RailPeer;
+use super::rail::PeerPath;
 use super::streams::VerbsStreams;
 use super::stripes::divide;
 use super::transfers::VerbsTransfers;
@@ -37,56 +39,56 @@ use crate::{Atomic, Head, Lease, LocalKey, Peer, RemoteKey, WorkId, WorkOutcome}
 pub(in crate::provider) enum WorkKind {
     Read,
     Write,
-    /// Not a second time: nobody could tell whether that is one too many.
+    /// Never carried out twice: the result would be wrong without detection.
     Atomic(Atomic),
 }
 
-/// A read, write or atomic operation that was posted by the caller, or a share of one.
+/// A read, write or atomic operation posted by the caller, or a share of one.
 #[derive(Debug)]
 pub(super) struct Work {
     pub(super) peer: u32,
     pub(super) id: WorkId,
-    /// Its place in the order of all.
+    /// Its position in the order of all works.
     pub(super) serial: u64,
-    /// The memory; that of a share is lent to the whole, that of an errand is exported.
+    /// The memory; that of a share belongs to the whole, that of an errand is exported.
     pub(super) lease: Option<Lease>,
     pub(super) base: u64,
     pub(super) bytes: u64,
-    /// What it is known by, if it stays registered.
+    /// Its local key, if it stays registered.
     pub(super) local: Option<LocalKey>,
-    /// The rail over which it goes, and how the memory is known there, if it is.
+    /// The rail it goes over, and its registration there, if any.
     pub(super) rail: u8,
     pub(super) registered: Option<Registered>,
     pub(super) kind: WorkKind,
-    /// Where it begins there.
+    /// Remote address at which it begins.
     pub(super) address: u64,
     pub(super) keys: Keys,
-    /// Bytes that were posted, and of these the ones that are there: parts end in order.
+    /// Bytes posted, and of these the completed ones: parts end in order.
     pub(super) posted: u64,
     pub(super) ended: u64,
-    /// Work requests of it that have not ended.
-    pub(super) under_way: u32,
-    /// Some of them must be posted again.
+    /// Its outstanding work requests.
+    pub(super) in_flight: u32,
+    /// Some of its parts must be posted again.
     pub(super) again: bool,
-    /// How often that was so since a part of it ended well, while it was the oldest.
-    pub(super) tries: u8,
-    /// How often the parts of a read that may lie were halved.
+    /// How often that happened since a part of it succeeded, while it was the oldest.
+    pub(super) attempts: u8,
+    /// How often the parts of an unreliable read were halved.
     pub(super) halvings: u8,
-    /// The part that came back last was refused by the peer's device (W5).
+    /// The last part was refused by the peer's device (W5).
     pub(super) refused: bool,
     pub(super) outcome: WorkOutcome,
-    /// The packet that tells the peer of a write.
+    /// Number of the packet that announces the write to the peer.
     pub(super) immediate: Option<u32>,
-    /// The peer has asked for it: the memory is what was exported, and the end is told there.
-    pub(super) errand: Option<Errand>,
-    /// Shares of it that have not ended; it does nothing itself then. Of a share: the whole.
+    /// The peer has requested it: the memory is what was exported, and the end is reported to the peer.
+    pub(super) errand: Option<PeerFetch>,
+    /// Shares of it that have not ended; it posts nothing itself then. Of a share: the whole.
     pub(super) shares: u32,
     pub(super) whole: Option<u32>,
-    /// What a read goes into instead of the lease; then it is the base.
+    /// The bounce buffer that a read goes into instead of the lease; `base` is its address then.
     pub(super) bounce: Option<Bounce>,
 }
 
-/// The memory of a work request, and the rail with which it must be registered.
+/// The memory of a work, and the rail on which it must be registered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WorkMemory {
     pub(super) base: u64,
@@ -94,20 +96,20 @@ pub(super) struct WorkMemory {
     pub(super) local: Option<LocalKey>,
     pub(super) rail: u8,
     pub(super) access: RegionAccess,
-    /// To whom it was exported, and what names it.
+    /// The peer it was exported to, and the export's check value.
     pub(super) export: Option<(u32, u64)>,
 }
 
-/// How a device knows the memory of a work.
+/// Registration of a work's memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Registered {
     pub(super) local_key: u32,
-    /// Where it is registered for this alone.
+    /// The region, if it was registered for this work alone.
     pub(super) region: Option<Region>,
 }
 
 impl WorkKind {
-    /// As the device is asked for it.
+    /// The opcode of its work requests.
     fn operation(self, address: u64, key: u32) -> WorkOpcode {
         match self {
             Self::Read => WorkOpcode::Read { address, key },
@@ -124,7 +126,7 @@ impl WorkKind {
 }
 
 impl Work {
-    /// A work that moves nothing as yet, and goes over no rail.
+    /// A work without bytes and without a rail.
     pub(super) fn new(peer: u32, serial: u64, kind: WorkKind, address: u64, keys: Keys) -> Self {
         Self {
             peer,
@@ -141,9 +143,9 @@ impl Work {
             keys,
             posted: 0,
             ended: 0,
-            under_way: 0,
+            in_flight: 0,
             again: false,
-            tries: 0,
+            attempts: 0,
             halvings: 0,
             refused: false,
             outcome: WorkOutcome::Done,
@@ -155,7 +157,7 @@ impl Work {
         }
     }
 
-    /// What a device must know of.
+    /// Its memory, as it must be registered.
     pub(super) fn stretch(&self) -> WorkMemory {
         WorkMemory {
             base: self.base,
@@ -170,22 +172,24 @@ impl Work {
         }
     }
 
-    /// The region that was made for it, and on which rail.
+    /// The region registered for it alone, and on which rail.
     pub(super) fn region(&self) -> Option<(usize, Region)> {
         let region = self.registered.and_then(|registered| registered.region);
         region.map(|region| (usize::from(self.rail), region))
     }
 
-    /// Bytes of one work request of it, at most.
-    pub(super) fn most_in_part(&self, facts: &PortAttr, most: u64) -> u64 {
+    /// Largest part of it, in bytes.
+    pub(super) fn most_part_bytes(&self, facts: &PortAttr, most: u64) -> u64 {
         facts.message_bytes.min(most).min(match self.kind {
-            WorkKind::Read if facts.reads_lie => MOST_DOUBTED_PART_BYTES >> self.halvings,
+            WorkKind::Read if facts.has_unreliable_reads => {
+                MOST_UNPROVEN_PART_BYTES >> self.halvings
+            }
             WorkKind::Write if facts.in_software => MOST_COUNTED_PART_BYTES >> self.halvings,
             _ => u64::MAX,
         })
     }
 
-    /// What moves the next bytes that were not posted, with the key of the peer's rail `theirs`.
+    /// The next part to post, with the key for the peer's rail `theirs`.
     pub(super) fn part(&self, bytes: u32, theirs: u8) -> (WorkOpcode, Sge) {
         let address = self.address.wrapping_add(self.posted);
         let operation = self.kind.operation(address, self.keys[usize::from(theirs)]);
@@ -199,7 +203,8 @@ impl Work {
 }
 
 impl VerbsTransfers {
-    /// With an immediate there must be room for the packet that carries it.
+    /// Posts a write. With an immediate there must be room for the packet that carries it; otherwise the lease is
+    /// returned.
     pub(super) fn post_write<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
@@ -213,8 +218,8 @@ impl VerbsTransfers {
             self.begin(streams, peer.0, lease, (key, offset), id, WorkKind::Write);
             return Ok(());
         };
-        let ready = streams.links.sides.of(peer.0).is_lost()
-            || self.is_ready_for_immediate(streams, peer.0);
+        let ready =
+            streams.links.peers.of(peer.0).is_lost() || self.can_post_immediate(streams, peer.0);
         if !ready {
             return Err(lease);
         }
@@ -224,13 +229,13 @@ impl VerbsTransfers {
             flags: 0,
             word: immediate.into(),
         };
-        let end = self.known_end(streams, peer.0, &lease, (key, offset), WorkKind::Write);
+        let end = self.outcome_unposted(streams, peer.0, &lease, (key, offset), WorkKind::Write);
         if let Some(outcome) = end.filter(|end| *end != WorkOutcome::Done) {
             streams.ready.end(id, outcome, lease);
             return Ok(());
         }
         // Kept before the write begins, sent behind it: nothing else is posted between.
-        let number = streams.links.sides.of(peer.0).session.next();
+        let number = streams.links.peers.of(peer.0).session.next();
         if end.is_some() {
             if streams.keep(peer.0, head, BEGINS | ENDS, &[]).is_err() {
                 return Err(lease);
@@ -240,11 +245,11 @@ impl VerbsTransfers {
             return Ok(());
         }
         let work = self.work(streams, peer.0, lease, (key, offset), id, WorkKind::Write);
-        // Nobody is told of a write that cannot be.
+        // A write that cannot be done is not announced to the peer.
         let work = match self.prepare(streams, work) {
             Ok(work) => work,
             Err(work) => {
-                self.end_unbegun(streams, work);
+                self.end_unposted(streams, work);
                 return Ok(());
             }
         };
@@ -252,7 +257,7 @@ impl VerbsTransfers {
             streams.links.rails.deregister_of(&work);
             return work.lease.map_or(Ok(()), Err);
         }
-        streams.links.sides.of(peer.0).immediates += 1;
+        streams.links.peers.of(peer.0).immediates += 1;
         let immediate = Some(number);
         self.start(streams, Work { immediate, ..work });
         self.go_on(streams, peer.0);
@@ -260,26 +265,26 @@ impl VerbsTransfers {
     }
 
     /// Whether a write and its packet can be posted now, with nothing before them.
-    fn is_ready_for_immediate<P: VerbsPort>(
+    fn can_post_immediate<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
         peer: u32,
     ) -> bool {
-        let side = streams.links.sides.of(peer);
+        let side = streams.links.peers.of(peer);
         let joined = side.pair_for_sends().is_some();
         let idle = side.main.waiting.is_empty() && !side.session.has_unsent();
         if !joined {
-            let line = side.line(peer);
-            streams.links.want_pair(line);
+            let path = side.path(peer);
+            streams.links.request_pair(path);
             streams
                 .links
-                .sides
+                .peers
                 .await_pair(peer, streams.links.schedule.now_ns);
         }
         joined && idle
     }
 
-    /// Registers the lease and puts the work behind those that wait; ends it at once where it cannot begin.
+    /// Registers the lease and queues the work behind those that wait; ends it at once if it cannot begin.
     pub(super) fn begin<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
@@ -289,7 +294,7 @@ impl VerbsTransfers {
         id: WorkId,
         kind: WorkKind,
     ) {
-        if let Some(outcome) = self.known_end(streams, peer, &lease, (key, offset), kind) {
+        if let Some(outcome) = self.outcome_unposted(streams, peer, &lease, (key, offset), kind) {
             return streams.ready.end(id, outcome, lease);
         }
         let facts = streams.links.port_to(peer).facts();
@@ -300,7 +305,7 @@ impl VerbsTransfers {
         self.begin_work(streams, work);
     }
 
-    /// Begins a work on all rails, or on one.
+    /// Begins a work on several rails, or on one.
     pub(super) fn begin_work<P: VerbsPort>(&mut self, streams: &mut VerbsStreams<P>, work: Work) {
         let work = match self.share_out(streams, work) {
             Ok(()) => return,
@@ -308,11 +313,11 @@ impl VerbsTransfers {
         };
         match self.prepare(streams, work) {
             Ok(work) => self.start(streams, work),
-            Err(work) => self.end_unbegun(streams, work),
+            Err(work) => self.end_unposted(streams, work),
         }
     }
 
-    /// A work that goes over no rail yet.
+    /// A work without a rail.
     fn work<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
@@ -325,8 +330,8 @@ impl VerbsTransfers {
         let serial = self.works.next_serial();
         let there = key.address.wrapping_add(offset);
         let is_large = key.bytes >= streams.links.limits.striped_bytes;
-        let may_be_told = is_large && streams.links.sides.of(peer).more.is_some();
-        let keys = self.told.keys_to(peer, key, may_be_told);
+        let may_have_more = is_large && streams.links.peers.of(peer).more.is_some();
+        let keys = self.peer_keys.keys_to(peer, key, may_have_more);
         Work {
             id,
             base: lease.address(),
@@ -337,7 +342,7 @@ impl VerbsTransfers {
         }
     }
 
-    /// Chooses a work's rail and registers its memory there; an error gives back one that cannot begin.
+    /// Chooses a work's rail and registers its memory there; an error returns a work that cannot begin.
     #[allow(
         clippy::result_large_err,
         reason = "it is given back as it was taken, and that is rare"
@@ -349,7 +354,7 @@ impl VerbsTransfers {
     ) -> Result<Work, Work> {
         let Some(rail) = streams
             .links
-            .sides
+            .peers
             .rail_for(work.peer, &work.keys, &streams.links.rails)
         else {
             return Err(work);
@@ -363,7 +368,7 @@ impl VerbsTransfers {
             Ok(registered) => work.registered = Some(registered),
             Err(error) => {
                 if work.errand.is_none() {
-                    streams.links.complain_of_registration(&error, work.bytes);
+                    streams.links.warn_of_registration(&error, work.bytes);
                 }
                 return Err(work);
             }
@@ -371,19 +376,19 @@ impl VerbsTransfers {
         Ok(work)
     }
 
-    fn end_unbegun<P: VerbsPort>(&mut self, streams: &mut VerbsStreams<P>, mut work: Work) {
-        self.registry.bring_home(&mut work, false);
-        self.tell_end(streams, work, WorkOutcome::Unreachable);
+    fn end_unposted<P: VerbsPort>(&mut self, streams: &mut VerbsStreams<P>, mut work: Work) {
+        self.registry.copy_out_read(&mut work, false);
+        self.report_end(streams, work, WorkOutcome::Unreachable);
     }
 
-    /// Puts a work behind those that wait for its rail, and posts what can be posted.
+    /// Queues a work behind those that wait for its rail, and posts what can be posted.
     pub(super) fn start<P: VerbsPort>(&mut self, streams: &mut VerbsStreams<P>, work: Work) {
-        let line = self.works.start(work, &mut streams.links.sides);
-        self.push_works(streams, line);
+        let path = self.works.start(work, &mut streams.links.peers);
+        self.push_works(streams, path);
     }
 
-    /// How a work ends that need not begin.
-    fn known_end<P: VerbsPort>(
+    /// The outcome of a work that ends without being posted; `None`: it must be posted.
+    fn outcome_unposted<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
         peer: u32,
@@ -391,13 +396,13 @@ impl VerbsTransfers {
         (key, offset): (RemoteKey, u64),
         kind: WorkKind,
     ) -> Option<WorkOutcome> {
-        let side = streams.links.sides.of(peer);
+        let side = streams.links.peers.of(peer);
         let known_as = side.known_as;
         if side.is_lost() {
             return Some(WorkOutcome::Unreachable);
         }
         if key.check == 0 {
-            // Nothing has no key either.
+            // Empty memory has no key either.
             let is_empty = key.bytes == 0 && offset == 0 && lease.bytes() == 0;
             return Some(if is_empty {
                 WorkOutcome::Done
@@ -418,71 +423,74 @@ impl VerbsTransfers {
         }
     }
 
-    /// Posts works of a peer that wait, oldest first, on all its links.
+    /// Posts waiting works of a peer, oldest first, on all its links.
     pub(super) fn push_all_works<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
         peer: u32,
     ) {
-        let line = streams.links.sides.of(peer).line(peer);
-        self.push_works(streams, line);
-        for place in 0..streams.links.sides.of(peer).others().len() {
-            let link = streams.links.sides.of(peer).others().get(place);
+        let path = streams.links.peers.of(peer).path(peer);
+        self.push_works(streams, path);
+        for place in 0..streams.links.peers.of(peer).others().len() {
+            let link = streams.links.peers.of(peer).others().get(place);
             if let Some(rail) = link.map(|link| link.rail) {
-                self.push_works(streams, RailPeer { peer, rail });
+                self.push_works(streams, PeerPath { peer, rail });
             }
         }
     }
 
-    /// The same on one link.
+    /// Posts waiting works on one link, oldest first.
     pub(super) fn push_works<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
-        line: RailPeer,
+        path: PeerPath,
     ) {
-        while let Some(link) = streams.links.sides.link(line)
+        while let Some(link) = streams.links.peers.link(path)
             && let Some(index) = link.waiting.first().copied()
         {
             let pair = link.connection.usable();
-            if self.works.is_told(index, &streams.links.sides) {
+            if self
+                .works
+                .is_announcement_acked(index, &streams.links.peers)
+            {
                 self.finish(streams, index);
                 continue;
             }
-            let waits = streams.links.sides.of(line.peer).waits_for_last;
+            let waits = streams.links.peers.of(path.peer).waits_for_last;
             let Some(pair) = pair.filter(|_| !waits) else {
-                return self.wait_for_pair(streams, line);
+                return self.wait_for_pair(streams, path);
             };
             let (registry, rails) = (&mut self.registry, &mut streams.links.rails);
-            match self.works.make_known(index, registry, rails) {
+            match self.works.ensure_registered(index, registry, rails) {
                 Some(true) if self.push_work(streams, index, pair) => {}
                 Some(false) => {
                     self.finish(streams, index);
                     continue;
                 }
-                Some(true) | None => return streams.links.sides.list_unsent(line.peer),
+                Some(true) | None => return streams.links.peers.list_unsent(path.peer),
             }
-            if let Some(link) = streams.links.sides.link(line) {
+            if let Some(link) = streams.links.peers.link(path) {
                 link.waiting.retain(|waiting| *waiting != index);
             }
         }
     }
 
-    /// Works need a queue pair. Where the peer refuses one, they go over another link, or cannot be done.
-    fn wait_for_pair<P: VerbsPort>(&mut self, streams: &mut VerbsStreams<P>, line: RailPeer) {
-        let hopes = streams.links.hopes_for_pair(line);
-        // Where another link has just become the main one, all that waits goes there soon.
-        if !hopes && !streams.links.is_to_rebind(line.peer) {
-            self.move_waiting(streams, line);
+    /// Works need a queue pair. Where the peer refuses one, they move to another link or fail.
+    fn wait_for_pair<P: VerbsPort>(&mut self, streams: &mut VerbsStreams<P>, path: PeerPath) {
+        let hopes = streams.links.may_get_pair(path);
+        // Where another link has just become the main one, all that waits moves there soon.
+        if !hopes && !streams.links.is_to_rebind(path.peer) {
+            self.move_waiting(streams, path);
         }
-        if !hopes && !streams.links.is_to_rebind(line.peer) {
-            self.fail_waiting(streams, line);
+        if !hopes && !streams.links.is_to_rebind(path.peer) {
+            self.fail_waiting(streams, path);
         }
-        if streams.links.sides.of(line.peer).has_waiting() {
-            streams.links.sides.list_unsent(line.peer);
+        if streams.links.peers.of(path.peer).has_waiting() {
+            streams.links.peers.list_unsent(path.peer);
         }
     }
 
-    /// Posts what is left of a work; `false`: there is no room for all of it.
+    /// Posts the rest of a work; `false`: there is no room for all of it.
     fn push_work<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
@@ -492,12 +500,12 @@ impl VerbsTransfers {
         let Some(pair) = streams.links.pairs.get_mut(pair_index) else {
             return true;
         };
-        let line = pair.line;
+        let path = pair.path;
         let route = WorkPath {
             index: pair_index,
             pair,
-            rail: &mut streams.links.rails[line.at()],
-            theirs: streams.links.sides.rail_there(line),
+            rail: &mut streams.links.rails[path.at()],
+            theirs: streams.links.peers.rail_there(path),
             part_bytes: streams.links.limits.part_bytes,
             poll: streams.links.schedule.polls(),
         };
@@ -508,7 +516,7 @@ impl VerbsTransfers {
         pushed == Pushed::All
     }
 
-    /// A part has ended well.
+    /// A part of a work has succeeded.
     pub(super) fn part_ended<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
@@ -520,7 +528,7 @@ impl VerbsTransfers {
         self.settle(streams, index);
     }
 
-    /// A part has failed, or was flushed after another had.
+    /// A part has failed, or was flushed after another had failed.
     pub(super) fn part_failed<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
@@ -529,38 +537,38 @@ impl VerbsTransfers {
         status: WorkStatus,
     ) {
         self.works
-            .part_failed(index, bytes, status, &streams.links.sides);
+            .part_failed(index, bytes, status, &streams.links.peers);
         self.settle(streams, index);
     }
 
-    /// Ends a work whose parts have all ended, or puts it back in its place.
+    /// Ends a work whose parts have all ended, or queues it again in its place.
     #[inline(never)]
     fn settle<P: VerbsPort>(&mut self, streams: &mut VerbsStreams<P>, index: u32) {
-        match self.works.settle(index, &streams.links.sides) {
-            Settled::Goes => {}
-            Settled::Over => self.finish(streams, index),
+        match self.works.settle(index, &streams.links.peers) {
+            Settled::InFlight => {}
+            Settled::Ended => self.finish(streams, index),
             Settled::Again => {
                 if self.bind_again(streams, index) {
-                    self.works.put_back(index, &mut streams.links.sides);
+                    self.works.put_back(index, &mut streams.links.peers);
                 }
             }
         }
     }
 
-    /// A work has ended (W1).
+    /// Ends a work (W1).
     pub(super) fn finish<P: VerbsPort>(&mut self, streams: &mut VerbsStreams<P>, index: u32) {
-        let Some(mut work) = self.works.take(index, &mut streams.links.sides) else {
+        let Some(mut work) = self.works.take(index, &mut streams.links.peers) else {
             return;
         };
         streams.links.rails.deregister_of(&work);
         let outcome = work.outcome;
         self.registry
-            .bring_home(&mut work, outcome == WorkOutcome::Done);
-        self.tell_end(streams, work, outcome);
+            .copy_out_read(&mut work, outcome == WorkOutcome::Done);
+        self.report_end(streams, work, outcome);
     }
 
-    /// Tells who waits for a work how it has ended.
-    pub(super) fn tell_end<P: VerbsPort>(
+    /// Reports the end of a work: to the whole it is a share of, to the peer, or to the caller.
+    pub(super) fn report_end<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
         work: Work,
@@ -579,8 +587,8 @@ impl VerbsTransfers {
         }
     }
 
-    /// The port is lost, or (`is_gone`) the device: it may never tell the end of what it was doing, but touches no memory that was
-    /// taken away from it. All peers are lost, so nothing takes the places of these works.
+    /// Ends all works after the port is lost, or (`is_gone`) the device: their completions may never come, but
+    /// deregistered memory is not accessed any more. All peers are lost, so the freed places are not used again.
     pub(super) fn end_all_works<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
@@ -591,46 +599,48 @@ impl VerbsTransfers {
                 continue;
             };
             if work.shares != 0 {
-                // It ends with the last of them.
+                // It ends with the last of its shares.
                 continue;
             }
-            // Memory that stays registered is out of reach only when the device is gone; that of a bounce buffer is our own.
-            if work.region().is_none() && work.bounce.is_none() && work.under_way != 0 && !is_gone {
+            // Memory that stays registered is out of reach only when the device is gone; that of a bounce buffer is our
+            // own.
+            if work.region().is_none() && work.bounce.is_none() && work.in_flight != 0 && !is_gone {
                 continue;
             }
             work.outcome = match work.kind {
-                WorkKind::Atomic(_) if work.under_way != 0 => WorkOutcome::Unknown,
+                WorkKind::Atomic(_) if work.in_flight != 0 => WorkOutcome::Unknown,
                 _ => WorkOutcome::Unreachable,
             };
             self.finish(streams, index);
         }
     }
 
-    /// Works of a peer that wait cannot be done. But what tells the peer of a write may be on its way: that write must be,
-    /// unless the peer is lost.
+    /// Fails the waiting works of a path. But a write whose announcement may be on the wire must be carried out, unless
+    /// the peer is lost.
     pub(super) fn fail_waiting<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
-        line: RailPeer,
+        path: PeerPath,
     ) {
-        let is_lost = streams.links.sides.of(line.peer).is_lost();
+        let is_lost = streams.links.peers.of(path.peer).is_lost();
         let waiting = streams
             .links
-            .sides
-            .link(line)
+            .peers
+            .link(path)
             .map(|link| link.waiting.clone());
         for index in waiting.unwrap_or_default() {
             let Some(work) = self.works.get_mut(index) else {
                 continue;
             };
-            if work.under_way == 0 && (is_lost || work.immediate.is_none()) {
+            if work.in_flight == 0 && (is_lost || work.immediate.is_none()) {
                 work.outcome = WorkOutcome::Unreachable;
                 self.finish(streams, index);
             }
         }
     }
 
-    /// Shares a large read or write out among the rails that have a queue pair; an error gives back one that is not.
+    /// Divides a large read or write among the rails that have a queue pair; an error returns a work that is not
+    /// divided.
     #[allow(
         clippy::result_large_err,
         reason = "it is given back as it was taken, which costs a copy"
@@ -641,7 +651,7 @@ impl VerbsTransfers {
         work: Work,
     ) -> Result<(), Work> {
         let is_large = work.bytes >= streams.links.limits.striped_bytes;
-        let has_more = !streams.links.sides.of(work.peer).others().is_empty();
+        let has_more = !streams.links.peers.of(work.peer).others().is_empty();
         if !is_large || !has_more || matches!(work.kind, WorkKind::Atomic(_)) {
             return Err(work);
         }
@@ -665,14 +675,15 @@ impl VerbsTransfers {
         Ok(())
     }
 
-    /// The rails that take a share of a work now, and how large a one. Others are asked for, for the next one.
+    /// The rails that take a share of a work now, and its size. Queue pairs are requested on the others, for the next
+    /// work.
     fn rails_for_shares<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
         work: &Work,
     ) -> Vec<(u8, u64)> {
         let peer = work.peer;
-        let side = streams.links.sides.of(peer);
+        let side = streams.links.peers.of(peer);
         let Some(more) = &side.more else {
             return Vec::new();
         };
@@ -696,9 +707,9 @@ impl VerbsTransfers {
                 true if here.serves() => {
                     rails.push((rail, here.port.facts().rate_mbps.min(rate_there)));
                 }
-                // None is given up for it.
+                // No queue pair is given up for it.
                 false if streams.links.rails.has_room_for_pair(&streams.links.limits) => {
-                    streams.links.want_pair(RailPeer { peer, rail })
+                    streams.links.request_pair(PeerPath { peer, rail })
                 }
                 _ => {}
             }
@@ -706,65 +717,66 @@ impl VerbsTransfers {
         divide(work.bytes, rails, streams.links.limits.striped_bytes / 2)
     }
 
-    /// A work that waits goes over the rail that is best now. `false`: there is none, and it has ended.
+    /// Moves a waiting work to the rail that is best now. `false`: there is none, and the work has ended.
     pub(super) fn bind_again<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
         index: u32,
     ) -> bool {
-        let (sides, rails) = (&mut streams.links.sides, &mut streams.links.rails);
-        let is_bound = self.works.bind_again(index, sides, rails);
+        let (peers, rails) = (&mut streams.links.peers, &mut streams.links.rails);
+        let is_bound = self.works.bind_again(index, peers, rails);
         if !is_bound {
             self.finish(streams, index);
         }
         is_bound
     }
 
-    /// A link gets no queue pair now: reads and writes that wait for one go over another link that has it, or soon will.
+    /// Moves the reads and writes that wait on a link without a queue pair to another link that has one, or soon will.
     #[cold]
     pub(super) fn move_waiting<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
-        line: RailPeer,
+        path: PeerPath,
     ) {
-        let links = self.links_instead(streams, line);
+        let links = self.links_instead(streams, path);
         let waiting = streams
             .links
-            .sides
-            .link(line)
+            .peers
+            .link(path)
             .map(|link| mem::take(&mut link.waiting));
         for index in waiting.unwrap_or_default() {
             if let Some(work) = self.works.get_mut(index) {
-                // What two devices do to one word is not done in one step; and nothing goes to and fro for ever.
-                let may_move = !matches!(work.kind, WorkKind::Atomic(_)) && work.tries < MOST_TRIES;
+                // Two devices are not atomic toward each other; and no work moves back and forth without limit.
+                let may_move =
+                    !matches!(work.kind, WorkKind::Atomic(_)) && work.attempts < MOST_TRIES;
                 let has_key = |(_, theirs): &&(u8, u8)| work.keys[usize::from(*theirs)] != 0;
                 let to = links.iter().find(has_key).filter(|_| may_move).copied();
                 if let Some((rail, _)) = to {
-                    work.tries += 1;
-                    let (sides, rails) = (&mut streams.links.sides, &mut streams.links.rails);
-                    self.works.bind(index, rail, sides, rails);
+                    work.attempts += 1;
+                    let (peers, rails) = (&mut streams.links.peers, &mut streams.links.rails);
+                    self.works.bind(index, rail, peers, rails);
                 }
             }
-            self.works.put_back(index, &mut streams.links.sides);
+            self.works.put_back(index, &mut streams.links.peers);
         }
         for (rail, _) in links {
-            let peer = line.peer;
-            self.push_works(streams, RailPeer { peer, rail });
+            let peer = path.peer;
+            self.push_works(streams, PeerPath { peer, rail });
         }
     }
 
-    /// The links to a peer that could do what one cannot, those with a queue pair first: rails here and there.
+    /// The links that could replace that of a path, those with a queue pair first: rails here and there.
     fn links_instead<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
-        line: RailPeer,
+        path: PeerPath,
     ) -> Vec<(u8, u8)> {
-        // One that was joined before is asked for again.
+        // One that was connected before is requested again.
         let is_tried = |link: &&PeerPort| link.connection.is_alive() || link.breaks != 0;
         let mut tried: Vec<&PeerPort> = streams
             .links
-            .sides
-            .of(line.peer)
+            .peers
+            .of(path.peer)
             .links()
             .filter(is_tried)
             .collect();
@@ -774,48 +786,48 @@ impl VerbsTransfers {
             .map(|link| (link.rail, link.theirs))
             .collect();
         rails.retain(|(rail, _)| {
-            let other = RailPeer {
+            let other = PeerPath {
                 rail: *rail,
-                ..line
+                ..path
             };
-            other != line
+            other != path
                 && streams.links.rails[other.at()].serves()
-                && streams.links.hopes_for_pair(other)
+                && streams.links.may_get_pair(other)
         });
         rails
     }
 
-    /// Something may go on for a peer: works that wait, then packets (P2).
+    /// Posts what waits for a peer: works, then packets (P2).
     pub(super) fn go_on<P: VerbsPort>(&mut self, streams: &mut VerbsStreams<P>, peer: u32) {
-        let side = streams.links.sides.of(peer);
+        let side = streams.links.peers.of(peer);
         if side.is_lost() {
             return;
         }
         if side.has_waiting() {
             self.push_all_works(streams, peer);
         }
-        let side = streams.links.sides.of(peer);
+        let side = streams.links.peers.of(peer);
         if side.main.waiting.is_empty() || side.pair_for_sends().is_none() {
             streams.flush_held(peer);
         }
     }
 
-    /// The links to a peer have changed: all that waits is shared out among them anew.
+    /// The links to a peer have changed: assigns all waiting works to rails again.
     pub(super) fn bind_all_again<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
         peer: u32,
     ) {
-        let links = streams.links.sides.of(peer).links_mut();
+        let links = streams.links.peers.of(peer).links_mut();
         let waiting: Vec<u32> = links
             .flat_map(|link| mem::take(&mut link.waiting))
             .collect();
         for index in waiting {
             if self.bind_again(streams, index) {
-                self.works.put_back(index, &mut streams.links.sides);
+                self.works.put_back(index, &mut streams.links.peers);
             }
         }
-        self.works.count_strays(peer, &mut streams.links.sides);
+        self.works.count_strays(peer, &mut streams.links.peers);
     }
 }
 
@@ -824,8 +836,8 @@ fn fits(lease: &Lease, key: RemoteKey, offset: u64) -> bool {
     end.is_some_and(|end| end <= key.bytes)
 }
 
-/// Bytes of one work request at most, of a write by a device of the kernel: it counts every packet of one that is lost or
-/// overtaken against the seven times that it tries.
+/// Largest part of a write by a device of the kernel, in bytes: it counts every lost or reordered packet of one request
+/// against its seven retries.
 const MOST_COUNTED_PART_BYTES: u64 = 64 << 10;
-/// The same of a read that may lie: one lost packet costs all of it.
-const MOST_DOUBTED_PART_BYTES: u64 = 512 << 10;
+/// Largest part of an unreliable read, in bytes: one lost packet costs all of it.
+const MOST_UNPROVEN_PART_BYTES: u64 = 512 << 10;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! All reads, writes and atomic operations that have begun and not ended, and how far each is. Parts are posted and counted
-//! here, and judged when they end; nothing is said to a peer, and no completion leaves from here.
+//! All reads, writes and atomic operations in flight, and the progress of each. Parts are posted and counted here, and
+//! their outcome decided; messages to peers and completions are sent elsewhere.
 
 use super::bounce::Bounce;
 use super::keys::Keys;
-use super::ledger::PostedRequest;
 use super::pair::{NOTHING, ReliablePair};
 use super::peer_table::PeerTable;
 use super::port::{CallError, VerbsPort, WorkBody, WorkRequest, WorkStatus};
-use super::rail::{Rail, RailPeer};
+use super::posted::PostedRequest;
+use super::rail::{PeerPath, Rail};
 use super::rails::Rails;
 use super::registry::RegionRegistry;
 use super::slab::Slab;
@@ -16,28 +16,28 @@ use super::work::{Work, WorkKind};
 use super::{MOST_POSTED, name};
 use crate::WorkOutcome;
 
-/// The works of a process, by their places.
+/// The works of a process, by index.
 #[derive(Debug)]
 pub(super) struct Works {
     all: Slab<Work>,
-    /// Works that were ever begun.
+    /// Number of works ever begun.
     serial: u64,
-    /// Bytes of reads under way that may lie.
-    doubted_bytes: u64,
+    /// Bytes of unreliable reads in flight.
+    unproven_bytes: u64,
 }
 
 /// The queue pair and the rail to which parts of a work are posted.
 #[derive(Debug)]
 pub(super) struct WorkPath<'a, P: VerbsPort> {
-    /// The queue pair, by its place, and its rail.
+    /// Index of the queue pair, the queue pair, and its rail.
     pub(super) index: u32,
     pub(super) pair: &'a mut ReliablePair,
     pub(super) rail: &'a mut Rail<P>,
-    /// The rail of the peer that it leads to.
+    /// The rail of the peer that it is connected to.
     pub(super) theirs: u8,
-    /// Bytes of a part at most.
+    /// Largest part, in bytes.
     pub(super) part_bytes: u64,
-    /// The poll in which this happens.
+    /// Number of the present poll.
     pub(super) poll: u64,
 }
 
@@ -47,18 +47,18 @@ pub(super) enum Pushed {
     All,
     /// There is no room for more.
     Full,
-    /// What would have proved a read was not taken: nothing would tell whether it lies.
+    /// The request that would have proved a read was not taken: its success could not be checked.
     Unproved,
 }
 
-/// How a work is after one of its parts has ended.
+/// State of a work after one of its parts has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Settled {
-    /// Others are under way, or may be posted.
-    Goes,
-    /// It has ended, as it says itself.
-    Over,
-    /// What did not end well is to be posted again.
+    /// Other parts are in flight, or may be posted.
+    InFlight,
+    /// It has ended, with its `outcome`.
+    Ended,
+    /// Its failed parts are to be posted again.
     Again,
 }
 
@@ -67,11 +67,11 @@ impl Works {
         Self {
             all: Slab::new(),
             serial: 0,
-            doubted_bytes: 0,
+            unproven_bytes: 0,
         }
     }
 
-    /// A number for what begins now: its place in the order of all.
+    /// The next serial number: the position in the order of all works.
     pub(super) fn next_serial(&mut self) -> u64 {
         self.serial += 1;
         self.serial
@@ -90,37 +90,37 @@ impl Works {
         self.all.is_empty()
     }
 
-    /// All places that works have, or have had.
+    /// All indices in use, now or before.
     pub(super) fn places(&self) -> impl Iterator<Item = u32> + use<> {
         self.all.numbers()
     }
 
-    /// Gives a work a place among all.
+    /// Gives a work an index.
     pub(super) fn place(&mut self, work: Work) -> u32 {
         self.all.insert(work)
     }
 
-    /// Puts a work behind those that wait for its rail; answers the line.
-    pub(super) fn start(&mut self, work: Work, sides: &mut PeerTable) -> RailPeer {
+    /// Queues a work behind those that wait for its rail; returns its path.
+    pub(super) fn start(&mut self, work: Work, peers: &mut PeerTable) -> PeerPath {
         let (peer, rail) = (work.peer, work.rail);
-        let is_told = work.immediate.is_some();
+        let is_announced = work.immediate.is_some();
         let index = self.place(work);
-        let line = RailPeer { peer, rail };
-        if let Some(link) = sides.link(line) {
+        let path = PeerPath { peer, rail };
+        if let Some(link) = peers.link(path) {
             link.waiting.push(index);
         }
-        if is_told {
-            self.count_strays(peer, sides);
+        if is_announced {
+            self.count_strays(peer, peers);
         }
-        line
+        path
     }
 
-    /// Puts a work among those that wait, in its old place.
-    pub(super) fn put_back(&mut self, index: u32, sides: &mut PeerTable) {
+    /// Queues a work again, in its old position.
+    pub(super) fn put_back(&mut self, index: u32, peers: &mut PeerTable) {
         let Some(work) = self.all.get(index) else {
             return;
         };
-        let link = sides.get_mut(work.peer);
+        let link = peers.get_mut(work.peer);
         let Some(link) = link.and_then(|side| side.link_mut(work.rail)) else {
             return;
         };
@@ -135,75 +135,75 @@ impl Works {
         link.waiting.insert(place, index);
     }
 
-    /// Takes a work out that has ended: it waits nowhere any more.
-    pub(super) fn take(&mut self, index: u32, sides: &mut PeerTable) -> Option<Work> {
+    /// Removes a work that has ended, from its queue too.
+    pub(super) fn take(&mut self, index: u32, peers: &mut PeerTable) -> Option<Work> {
         let work = self.all.remove(index)?;
-        let is_told = work.immediate.is_some();
-        if let Some(side) = sides.get_mut(work.peer) {
+        let is_announced = work.immediate.is_some();
+        if let Some(side) = peers.get_mut(work.peer) {
             if let Some(link) = side.link_mut(work.rail) {
                 link.waiting.retain(|waiting| *waiting != index);
             }
-            side.immediates -= u32::from(is_told);
+            side.immediates -= u32::from(is_announced);
         }
-        if is_told {
-            self.count_strays(work.peer, sides);
+        if is_announced {
+            self.count_strays(work.peer, peers);
         }
         Some(work)
     }
 
-    /// It cannot be done. The caller ends it.
+    /// Marks a work as failed. The caller ends it.
     pub(super) fn give_up(&mut self, index: u32) {
         if let Some(work) = self.all.get_mut(index) {
             work.outcome = WorkOutcome::Unreachable;
         }
     }
 
-    /// A work that waits goes over the rail that is best now. `false`: there is none, and it cannot be done.
+    /// Moves a waiting work to the rail that is best now. `false`: there is none, and it fails.
     pub(super) fn bind_again<P: VerbsPort>(
         &mut self,
         index: u32,
-        sides: &mut PeerTable,
+        peers: &mut PeerTable,
         rails: &mut Rails<P>,
     ) -> bool {
         let Some(work) = self.all.get(index) else {
             return false;
         };
         let rail = work.rail;
-        let is_told = work.immediate.is_some();
-        let Some(best) = sides.rail_for(work.peer, &work.keys, rails) else {
-            if !is_told {
+        let is_announced = work.immediate.is_some();
+        let Some(best) = peers.rail_for(work.peer, &work.keys, rails) else {
+            if !is_announced {
                 self.give_up(index);
             }
-            return is_told;
+            return is_announced;
         };
         if best != rail {
-            self.bind(index, best, sides, rails);
+            self.bind(index, best, peers, rails);
         }
         true
     }
 
-    /// A work that waits goes over this rail, where its memory is not known yet.
+    /// Moves a waiting work to a rail, where its memory is not registered yet.
     pub(super) fn bind<P: VerbsPort>(
         &mut self,
         index: u32,
         rail: u8,
-        sides: &mut PeerTable,
+        peers: &mut PeerTable,
         rails: &mut Rails<P>,
     ) {
         let Some(work) = self.all.get_mut(index) else {
             return;
         };
-        let (peer, is_told) = (work.peer, work.immediate.is_some());
+        let (peer, is_announced) = (work.peer, work.immediate.is_some());
         rails.deregister_of(work);
         (work.rail, work.registered) = (rail, None);
-        if is_told {
-            self.count_strays(peer, sides);
+        if is_announced {
+            self.count_strays(peer, peers);
         }
     }
 
-    /// Registers the memory of a work with its rail, where it is not. `Some(false)`: that is not possible, and the work cannot be
-    /// done; `None`: it is not possible now, and the work must stay, since the peer is told of it.
-    pub(super) fn make_known<P: VerbsPort>(
+    /// Registers the memory of a work on its rail, if it is not. `Some(false)`: impossible, and the work has failed;
+    /// `None`: impossible now, and the work must wait, since its write is announced to the peer.
+    pub(super) fn ensure_registered<P: VerbsPort>(
         &mut self,
         index: u32,
         registry: &mut RegionRegistry,
@@ -224,7 +224,7 @@ impl Works {
         }
     }
 
-    /// The shares of a work, registered on their rails; an error: some cannot be.
+    /// The shares of a work, registered on their rails; an error: one cannot be registered.
     pub(super) fn shares<P: VerbsPort>(
         &mut self,
         whole: &Work,
@@ -260,7 +260,7 @@ impl Works {
         Ok(shares)
     }
 
-    /// A share has ended. `true`: so has the whole, with the last of them, and as badly as the worst.
+    /// Records the end of a share. `true`: the whole has ended with its last share, with the worst outcome of all.
     pub(super) fn share_ended(&mut self, whole: u32, outcome: WorkOutcome) -> bool {
         let Some(work) = self.all.get_mut(whole) else {
             return false;
@@ -272,7 +272,7 @@ impl Works {
         work.shares == 0
     }
 
-    /// Posts what is left of a work.
+    /// Posts the remaining parts of a work.
     pub(super) fn push<P: VerbsPort>(&mut self, index: u32, route: WorkPath<'_, P>) -> Pushed {
         let Some(work) = self.all.get_mut(index) else {
             return Pushed::All;
@@ -281,19 +281,20 @@ impl Works {
         let facts = rail.port.facts();
         let depth = facts.depth as usize;
         let all = work.bytes;
-        let doubted = work.kind == WorkKind::Read && facts.reads_lie;
-        let most = work.most_in_part(facts, route.part_bytes);
+        let unproven = work.kind == WorkKind::Read && facts.has_unreliable_reads;
+        let most = work.most_part_bytes(facts, route.part_bytes);
         while work.posted < all {
-            // Others are proved by what comes later.
-            let alone = doubted && !pair.ledger.has_doubted();
+            // Otherwise a later request proves it.
+            let alone = unproven && !pair.requests.has_unproven();
             let requests = 1 + usize::from(alone);
-            let full = pair.ledger.len() + requests > depth || rail.posted + requests > MOST_POSTED;
-            if full || (doubted && self.doubted_bytes >= MOST_DOUBTED_BYTES) {
+            let full =
+                pair.requests.len() + requests > depth || rail.posted + requests > MOST_POSTED;
+            if full || (unproven && self.unproven_bytes >= MOST_UNPROVEN_BYTES) {
                 return Pushed::Full;
             }
             let bytes = u32::try_from((all - work.posted).min(most)).unwrap_or(0);
             let (operation, piece) = work.part(bytes, route.theirs);
-            let next = pair.ledger.next();
+            let next = pair.requests.next();
             let request = WorkRequest {
                 work: name(route.index, next),
                 operation,
@@ -313,51 +314,51 @@ impl Works {
             let posted = PostedRequest::Part {
                 work: index,
                 bytes,
-                doubted,
+                unproven,
             };
-            pair.ledger.push(posted, !alone);
+            pair.requests.push(posted, !alone);
             pair.used_at = route.poll;
             rail.posted += taken;
             work.posted += u64::from(bytes);
-            work.under_way += 1;
-            if doubted {
-                self.doubted_bytes += u64::from(bytes);
+            work.in_flight += 1;
+            if unproven {
+                self.unproven_bytes += u64::from(bytes);
             }
             if taken < requests {
                 return Pushed::Unproved;
             }
             if alone {
-                pair.ledger.push(PostedRequest::Mark { read: None }, true);
+                pair.requests.push(PostedRequest::Mark { read: None }, true);
             }
         }
         Pushed::All
     }
 
-    /// A part has ended well.
+    /// Records a part that has succeeded.
     pub(super) fn part_ended(&mut self, index: u32, bytes: u32) {
-        self.doubt_no_more(index, bytes);
+        self.subtract_unproven(index, bytes);
         if let Some(work) = self.all.get_mut(index) {
-            work.under_way -= 1;
+            work.in_flight -= 1;
             work.ended += u64::from(bytes);
-            (work.tries, work.refused) = (0, false);
+            (work.attempts, work.refused) = (0, false);
             work.halvings = work.halvings.saturating_sub(1);
         }
     }
 
-    /// A part has failed, or was flushed after another had.
+    /// Records a part that has failed, or was flushed after another had failed.
     pub(super) fn part_failed(
         &mut self,
         index: u32,
         bytes: u32,
         status: WorkStatus,
-        sides: &PeerTable,
+        peers: &PeerTable,
     ) {
-        self.doubt_no_more(index, bytes);
-        let has_other = status == WorkStatus::RemoteAccess && self.drop_key(index, sides);
+        self.subtract_unproven(index, bytes);
+        let has_other = status == WorkStatus::RemoteAccess && self.drop_key(index, peers);
         let Some(work) = self.all.get_mut(index) else {
             return;
         };
-        work.under_way -= 1;
+        work.in_flight -= 1;
         let is_atomic = matches!(work.kind, WorkKind::Atomic(_));
         match status {
             _ if has_other => work.again = true,
@@ -370,7 +371,7 @@ impl Works {
                 work.outcome = WorkOutcome::BadKey;
             }
             _ if is_atomic => work.outcome = WorkOutcome::Unknown,
-            // What was exported has been withdrawn.
+            // The exported memory has been withdrawn.
             WorkStatus::LocalProtection if work.errand.is_some() => {
                 work.outcome = WorkOutcome::BadKey
             }
@@ -381,13 +382,14 @@ impl Works {
         }
     }
 
-    /// The key for a work's rail opens nothing: it may be old. `true`: there is one for another rail.
-    fn drop_key(&mut self, index: u32, sides: &PeerTable) -> bool {
+    /// The peer's device refused the key for a work's rail, which may be outdated. `true`: there is a key for another
+    /// rail.
+    fn drop_key(&mut self, index: u32, peers: &PeerTable) -> bool {
         let work = self.all.get_mut(index);
         let Some(work) = work.filter(|work| !matches!(work.kind, WorkKind::Atomic(_))) else {
             return false;
         };
-        let link = sides.get(work.peer).and_then(|side| side.link(work.rail));
+        let link = peers.get(work.peer).and_then(|side| side.link(work.rail));
         let Some(link) = link else { return false };
         let mut keys: Keys = work.keys;
         keys[usize::from(link.theirs)] = 0;
@@ -398,50 +400,50 @@ impl Works {
         has_other
     }
 
-    /// A part that may have lied is back.
-    fn doubt_no_more(&mut self, index: u32, bytes: u32) {
+    /// Subtracts an ended part of an unreliable read.
+    fn subtract_unproven(&mut self, index: u32, bytes: u32) {
         let is_read = |work: &Work| work.kind == WorkKind::Read;
         if self.all.get(index).is_some_and(is_read) {
-            self.doubted_bytes = self.doubted_bytes.saturating_sub(bytes.into());
+            self.unproven_bytes = self.unproven_bytes.saturating_sub(bytes.into());
         }
     }
 
-    /// Whether a work has ended, now that a part of it has, or is to be posted again.
-    pub(super) fn settle(&mut self, index: u32, sides: &PeerTable) -> Settled {
+    /// Decides whether a work has ended, or is to be posted again, after one of its parts has ended.
+    pub(super) fn settle(&mut self, index: u32, peers: &PeerTable) -> Settled {
         let Some(work) = self.all.get(index) else {
-            return Settled::Goes;
+            return Settled::InFlight;
         };
         let bad = work.outcome != WorkOutcome::Done;
         let all = work.posted == work.bytes;
-        let lost = sides.get(work.peer).is_none_or(|side| side.is_lost());
-        // Of what waits for a peer that is lost nothing more is posted.
-        if work.under_way != 0 || !(all || bad || work.again || lost) {
-            return Settled::Goes;
+        let lost = peers.get(work.peer).is_none_or(|side| side.is_lost());
+        // Nothing more is posted for a peer that is lost.
+        if work.in_flight != 0 || !(all || bad || work.again || lost) {
+            return Settled::InFlight;
         }
-        let (again, told) = (work.again, self.is_told(index, sides));
+        let (again, told) = (work.again, self.is_announcement_acked(index, peers));
         let counts = again && self.is_oldest(work);
         let Some(work) = self.all.get_mut(index) else {
-            return Settled::Goes;
+            return Settled::InFlight;
         };
-        work.tries = work.tries.saturating_add(counts.into());
+        work.attempts = work.attempts.saturating_add(counts.into());
         work.halvings = MOST_HALVINGS.min(work.halvings + u8::from(again));
-        if again && work.tries > MOST_TRIES && work.immediate.is_none() {
-            // Some devices do not say that it is this request which breaks the queue pair.
+        if again && work.attempts > MOST_TRIES && work.immediate.is_none() {
+            // Some devices do not report that this request is the one that breaks the queue pair.
             work.outcome = WorkOutcome::Unreachable;
-            return Settled::Over;
+            return Settled::Ended;
         }
         if bad || told || (all && !again) {
-            return Settled::Over;
+            return Settled::Ended;
         }
         if lost {
             work.outcome = WorkOutcome::Unreachable;
-            return Settled::Over;
+            return Settled::Ended;
         }
         (work.again, work.posted) = (false, work.ended);
         Settled::Again
     }
 
-    /// Whether nothing that was posted for its peer before it is still here. What comes after that may fail for it.
+    /// Whether no earlier work for this peer and rail is left; later ones may fail because of it.
     fn is_oldest(&self, work: &Work) -> bool {
         let is_older = |other: &Work| {
             let same = (other.peer, other.rail) == (work.peer, work.rail);
@@ -450,20 +452,20 @@ impl Works {
         !self.all.iter().any(is_older)
     }
 
-    /// Whether the peer has what tells it of a write: then that write has been.
-    pub(super) fn is_told(&self, index: u32, sides: &PeerTable) -> bool {
+    /// Whether the peer has acknowledged the packet that announces a write: then the write has completed.
+    pub(super) fn is_announcement_acked(&self, index: u32, peers: &PeerTable) -> bool {
         let work = self.all.get(index);
         let Some((work, number)) = work.and_then(|work| Some((work, work.immediate?))) else {
             return false;
         };
-        let side = sides.get(work.peer);
-        // Of one that is lost nothing is kept, and nothing is known.
-        side.is_some_and(|side| !side.is_lost() && !side.session.is_unacknowledged(number))
+        let side = peers.get(work.peer);
+        // The stream of a lost peer is not kept, and shows nothing.
+        side.is_some_and(|side| !side.is_lost() && !side.session.is_kept(number))
     }
 
-    /// Counts the writes that tell a peer something and do not go over its main link.
-    pub(super) fn count_strays(&mut self, peer: u32, sides: &mut PeerTable) {
-        let side = sides.of(peer);
+    /// Counts announced writes that do not go over the peer's main link.
+    pub(super) fn count_strays(&mut self, peer: u32, peers: &mut PeerTable) {
+        let side = peers.of(peer);
         let main = side.main.rail;
         let is_stray =
             |work: &&Work| work.peer == peer && work.immediate.is_some() && work.rail != main;
@@ -473,7 +475,7 @@ impl Works {
         }
     }
 
-    /// Takes all memory of works away from the ports.
+    /// Deregisters the memory of all works.
     pub(super) fn retire<P: VerbsPort>(&mut self, rails: &mut Rails<P>) {
         for work in self.all.iter() {
             rails.deregister_of(work);
@@ -481,97 +483,98 @@ impl Works {
     }
 }
 
-/// A part of a read or write is tried so often.
+/// Times that a part of a read or write is tried.
 pub(super) const MOST_TRIES: u8 = 32;
-/// Its parts become smaller when some fail, so often, and larger again with each that does not.
+/// Times that the parts of a work are halved after failures; each success doubles them again.
 const MOST_HALVINGS: u8 = 5;
-/// Bytes of reads that may lie, under way in this process: more overrun the queues of a kernel that plays the device.
-const MOST_DOUBTED_BYTES: u64 = 2 << 20;
+/// Most bytes of unreliable reads in flight in this process: more overrun the queues of a device implemented by the
+/// kernel.
+const MOST_UNPROVEN_BYTES: u64 = 2 << 20;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const LINE: RailPeer = RailPeer { peer: 1, rail: 0 };
+    const PATH: PeerPath = PeerPath { peer: 1, rail: 0 };
 
-    /// A work of 100 bytes that goes over rail 0.
+    /// A work of 100 bytes on rail 0.
     fn work(works: &mut Works, kind: WorkKind) -> Work {
         Work {
             bytes: 100,
-            ..Work::new(LINE.peer, works.next_serial(), kind, 0, [1, 0, 0, 0])
+            ..Work::new(PATH.peer, works.next_serial(), kind, 0, [1, 0, 0, 0])
         }
     }
 
-    /// One of which all is under way, in one part.
-    fn under_way(works: &mut Works, kind: WorkKind) -> u32 {
+    /// A work whose bytes are all in flight, in one part.
+    fn in_flight(works: &mut Works, kind: WorkKind) -> u32 {
         let work = Work {
             posted: 100,
-            under_way: 1,
+            in_flight: 1,
             ..work(works, kind)
         };
         works.place(work)
     }
 
-    fn fail(works: &mut Works, index: u32, status: WorkStatus, sides: &PeerTable) -> Settled {
-        works.part_failed(index, 100, status, sides);
-        works.settle(index, sides)
+    fn fail(works: &mut Works, index: u32, status: WorkStatus, peers: &PeerTable) -> Settled {
+        works.part_failed(index, 100, status, peers);
+        works.settle(index, peers)
     }
 
     #[test]
     fn what_ends_well_is_over_with_its_last_part() {
-        let (mut works, sides) = (Works::new(), PeerTable::new(0, 2, 7));
-        let index = under_way(&mut works, WorkKind::Read);
+        let (mut works, peers) = (Works::new(), PeerTable::new(0, 2, 7));
+        let index = in_flight(&mut works, WorkKind::Read);
         let work = works.get_mut(index).unwrap();
-        work.under_way = 2;
+        work.in_flight = 2;
         works.part_ended(index, 60);
-        assert_eq!(works.settle(index, &sides), Settled::Goes);
+        assert_eq!(works.settle(index, &peers), Settled::InFlight);
         works.part_ended(index, 40);
-        assert_eq!(works.settle(index, &sides), Settled::Over);
+        assert_eq!(works.settle(index, &peers), Settled::Ended);
         let work = works.get_mut(index).unwrap();
         assert_eq!((work.outcome, work.ended), (WorkOutcome::Done, 100));
     }
 
     #[test]
     fn what_was_flushed_goes_again_in_its_old_place() {
-        let (mut works, mut sides) = (Works::new(), PeerTable::new(0, 2, 7));
-        let first = under_way(&mut works, WorkKind::Write);
+        let (mut works, mut peers) = (Works::new(), PeerTable::new(0, 2, 7));
+        let first = in_flight(&mut works, WorkKind::Write);
         let second = work(&mut works, WorkKind::Write);
-        assert_eq!(works.start(second, &mut sides), LINE);
+        assert_eq!(works.start(second, &mut peers), PATH);
         assert_eq!(
-            fail(&mut works, first, WorkStatus::Flushed, &sides),
+            fail(&mut works, first, WorkStatus::Flushed, &peers),
             Settled::Again
         );
-        works.put_back(first, &mut sides);
-        works.put_back(first, &mut sides);
-        assert_eq!(sides.of(1).main.waiting, [first, first + 1]);
-        assert!(works.take(first, &mut sides).is_some());
-        assert_eq!(sides.of(1).main.waiting, [first + 1]);
+        works.put_back(first, &mut peers);
+        works.put_back(first, &mut peers);
+        assert_eq!(peers.of(1).main.waiting, [first, first + 1]);
+        assert!(works.take(first, &mut peers).is_some());
+        assert_eq!(peers.of(1).main.waiting, [first + 1]);
         assert_eq!(works.len(), 1);
     }
 
     #[test]
     fn a_refusal_is_believed_when_it_comes_twice_in_a_row() {
-        let (mut works, mut sides) = (Works::new(), PeerTable::new(0, 2, 7));
-        sides.of(1);
-        let index = under_way(&mut works, WorkKind::Read);
+        let (mut works, mut peers) = (Works::new(), PeerTable::new(0, 2, 7));
+        peers.of(1);
+        let index = in_flight(&mut works, WorkKind::Read);
         let refused = WorkStatus::RemoteAccess;
-        assert_eq!(fail(&mut works, index, refused, &sides), Settled::Again);
+        assert_eq!(fail(&mut works, index, refused, &peers), Settled::Again);
         let again = works.get_mut(index).unwrap();
-        (again.under_way, again.posted) = (1, 100);
-        assert_eq!(fail(&mut works, index, refused, &sides), Settled::Over);
+        (again.in_flight, again.posted) = (1, 100);
+        assert_eq!(fail(&mut works, index, refused, &peers), Settled::Ended);
         let work = works.get_mut(index).unwrap();
         assert_eq!(work.outcome, WorkOutcome::BadKey);
     }
 
     #[test]
     fn an_atomic_operation_is_not_tried_again() {
-        let (mut works, mut sides) = (Works::new(), PeerTable::new(0, 2, 7));
-        sides.of(1);
+        let (mut works, mut peers) = (Works::new(), PeerTable::new(0, 2, 7));
+        peers.of(1);
         let add = WorkKind::Atomic(crate::Atomic::FetchAdd { add: 1 });
-        let index = under_way(&mut works, add);
+        let index = in_flight(&mut works, add);
         assert_eq!(
-            fail(&mut works, index, WorkStatus::Flushed, &sides),
-            Settled::Over
+            fail(&mut works, index, WorkStatus::Flushed, &peers),
+            Settled::Ended
         );
         let work = works.get_mut(index).unwrap();
         assert_eq!(work.outcome, WorkOutcome::Unknown);
@@ -579,25 +582,25 @@ mod tests {
 
     #[test]
     fn only_the_oldest_of_a_line_runs_out_of_tries() {
-        let (mut works, mut sides) = (Works::new(), PeerTable::new(0, 2, 7));
-        sides.of(1);
-        let indices = [0; 2].map(|_| under_way(&mut works, WorkKind::Write));
-        let mut last = Settled::Goes;
+        let (mut works, mut peers) = (Works::new(), PeerTable::new(0, 2, 7));
+        peers.of(1);
+        let indices = [0; 2].map(|_| in_flight(&mut works, WorkKind::Write));
+        let mut last = Settled::InFlight;
         for _ in 0..=MOST_TRIES {
             for index in indices {
                 let work = works.get_mut(index).unwrap();
-                (work.under_way, work.posted) = (1, 100);
+                (work.in_flight, work.posted) = (1, 100);
             }
             assert_eq!(
-                fail(&mut works, indices[1], WorkStatus::Flushed, &sides),
+                fail(&mut works, indices[1], WorkStatus::Flushed, &peers),
                 Settled::Again
             );
-            last = fail(&mut works, indices[0], WorkStatus::Flushed, &sides);
+            last = fail(&mut works, indices[0], WorkStatus::Flushed, &peers);
         }
-        assert_eq!(last, Settled::Over);
+        assert_eq!(last, Settled::Ended);
         let [first, second] = indices.map(|index| {
             let work = works.get_mut(index).unwrap();
-            (work.outcome, work.tries, work.halvings)
+            (work.outcome, work.attempts, work.halvings)
         });
         assert_eq!(
             first,

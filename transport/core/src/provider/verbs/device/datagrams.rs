@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The queue pair for datagrams breaks when one cannot be sent: some devices do that while the port is down. It is made anew,
-//! under the same number, behind the caller's back: datagrams may be lost anyway, and buffers come back as
-//! [`WorkStatus::Flushed`] and are posted again as any others.
+//! The datagram queue pair goes to the error state when a datagram cannot be sent: on some devices that happens while
+//! the port is down. It is reset and set up again with the same number, transparently to the caller: datagrams may be
+//! lost anyway, and buffers come back as [`WorkStatus::Flushed`] and are posted again like any others.
 //!
-//! All that was posted must have come back before. So a mark is posted to each of the two queues, behind everything; until both
-//! are back, new datagrams and buffers wait here.
+//! All posted requests must have come back before. So a mark is posted to each of the two queues, behind everything;
+//! until both have come back, new datagrams and buffers wait here.
 
-use super::super::port::{CqKind, Done, Receives, Sge, WorkStatus};
+use super::super::port::{CqKind, PortCompletion, Receives, Sge, WorkStatus};
 use super::VerbsDevice;
 use super::pair;
 
-/// A queue pair for datagrams that is broken.
+/// The state of a broken datagram queue pair.
 #[derive(Debug, Default)]
 pub(super) struct Repair {
-    /// How far the marks are: of sends, of receives.
+    /// The states of the marks: of sends, of receives.
     marks: [Mark; 2],
-    /// Datagrams that were posted meanwhile, by their names: they are lost.
+    /// Datagrams posted meanwhile, by `wr_id`: they are lost.
     late: Vec<u64>,
-    /// Buffers that were posted meanwhile.
+    /// Buffers posted meanwhile.
     buffers: Vec<(u64, Sge)>,
 }
 
@@ -30,9 +30,9 @@ pub(super) enum Mark {
 }
 
 impl VerbsDevice {
-    /// A completion has told a failure. `true`: it is none for the caller.
+    /// Handles a completion with an error. `true`: it is not for the caller.
     #[cold]
-    pub(super) fn take_failure(&mut self, which: CqKind, done: &Done) -> bool {
+    pub(super) fn take_failure(&mut self, which: CqKind, done: &PortCompletion) -> bool {
         if done.number != self.datagram_number {
             return false;
         }
@@ -45,16 +45,16 @@ impl VerbsDevice {
         is_mark
     }
 
-    /// The queue pair for datagrams is broken.
+    /// Starts the repair of the datagram queue pair.
     pub(super) fn repair_datagrams(&mut self) {
         if self.repair.is_none() {
             self.repair = Some(Repair::default());
-            // It may only have stopped sending.
+            // It may be in the send queue error state only.
             pair::fail(self.verbs, &self.datagrams);
         }
     }
 
-    /// Keeps a datagram that comes while it is repaired. `false`: it is whole.
+    /// Keeps a datagram that is posted during a repair. `false`: there is no repair.
     #[inline(always)]
     pub(super) fn is_late(&mut self, work: u64) -> bool {
         let Some(repair) = &mut self.repair else {
@@ -65,7 +65,7 @@ impl VerbsDevice {
         true
     }
 
-    /// Keeps buffers that come while it is repaired. `false`: it is whole.
+    /// Keeps buffers that are posted during a repair. `false`: there is no repair.
     pub(super) fn are_late(&mut self, buffers: &[(u64, Sge)]) -> bool {
         let Some(repair) = &mut self.repair else {
             return false;
@@ -75,14 +75,15 @@ impl VerbsDevice {
         true
     }
 
-    /// Posts the marks as soon as there is room; when they are back, begins anew.
+    /// Posts the marks as soon as there is room; when they have come back, resets the queue pair.
     pub(super) fn go_on_repairing(&mut self) {
         for which in [CqKind::Sends, CqKind::Receives] {
             let at = which as usize;
             if self.mark_of(at) == Some(Mark::Wanted) {
                 let mark = self.post_mark(which);
                 self.set_mark(at, mark);
-                // Soft-RoCE looks at what was posted to a broken queue pair only when it is broken once more.
+                // Soft-RoCE processes requests posted to a queue pair in the error state only when it is moved there
+                // again.
                 pair::fail(self.verbs, &self.datagrams);
             }
         }
@@ -106,11 +107,11 @@ impl VerbsDevice {
             return;
         };
         let number = self.datagram_number;
-        let flushed = |work| Done {
+        let flushed = |work| PortCompletion {
             work,
             status: WorkStatus::Flushed,
             number,
-            ..Done::default()
+            ..PortCompletion::default()
         };
         self.kept[CqKind::Sends as usize].extend(repair.late.into_iter().map(flushed));
         let again = pair::reset(self.verbs, &self.datagrams).and_then(|()| {
@@ -126,5 +127,5 @@ impl VerbsDevice {
     }
 }
 
-/// The name of the marks. No caller's work request has it.
+/// The `wr_id` of the marks; no other work request has it.
 pub(super) const MARK: u64 = u64::MAX;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a real device does: tests in the virtual machine with two Soft-RoCE devices (`cargo xtask test softroce` runs them).
+//! Behaviour of real devices: tests in the virtual machine with two Soft-RoCE devices (`cargo xtask test softroce` runs
+//! them).
 //!
 //! # Safety
-//! Memory that the devices reach is never given back ([`GuestMemory`]), and is only copied from and to.
+//! Memory that the devices access is never freed ([`GuestMemory`]), and is only copied from and to.
 #![allow(unsafe_code)]
 
 mod changes;
@@ -16,10 +17,10 @@ use super::super::address::PortAddress;
 use super::super::port::{GRH_BYTES, WorkOpcode, WorkStatus};
 use super::*;
 
-/// A queue pair for datagrams that wants the key of most.
-fn mailbox(handle: AddressHandle, number: u32) -> Mailbox {
+/// A remote datagram queue pair with the Q_Key of most tests.
+fn mailbox(handle: AddressHandle, number: u32) -> DatagramDestination {
     let key = Q_KEY;
-    Mailbox {
+    DatagramDestination {
         handle,
         number,
         key,
@@ -55,7 +56,7 @@ impl GuestMemory {
         assert!(at + bytes.len() <= BLOCK_BYTES);
         // SAFETY: inside the block, by the assertion.
         let place = unsafe { self.base.add(at) };
-        // SAFETY: as above; nobody borrows the block.
+        // SAFETY: as above; the block is not borrowed.
         unsafe { place.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
     }
 
@@ -71,7 +72,7 @@ impl GuestMemory {
 }
 
 fn memory() -> NonNull<u8> {
-    // Aligned, and never given back.
+    // Aligned, and never freed.
     NonNull::from(Box::leak(vec![0u64; BLOCK_BYTES / 8].into_boxed_slice())).cast()
 }
 
@@ -80,7 +81,7 @@ impl GuestPort {
         let device = VerbsDevice::open(name, 1, &DEPTHS, &NetTerms::DEFAULT, q_key, None);
         let mut device = device.unwrap_or_else(|error| panic!("{error}"));
         let base = memory();
-        // SAFETY: the memory is never given back.
+        // SAFETY: the memory is never freed.
         let region = unsafe { device.register(base, BLOCK_BYTES, RegionAccess::Full) }.unwrap();
         Self {
             device,
@@ -99,7 +100,7 @@ impl GuestPort {
         }
     }
 
-    /// Buffers of 512 bytes from the second half of the block on, named 100, 101…
+    /// Buffers of 512 bytes from the second half of the block on, with the `wr_id`s 100, 101…
     fn post_buffers(&mut self, queue: Receives, count: usize) {
         let buffer = |at: usize| {
             (
@@ -111,17 +112,17 @@ impl GuestPort {
         assert_eq!(self.device.post_receives(queue, &buffers), count);
     }
 
-    /// The next completions, as many as are expected.
-    fn wait(&mut self, which: CqKind, count: usize) -> Vec<Done> {
+    /// The next `count` completions.
+    fn wait(&mut self, which: CqKind, count: usize) -> Vec<PortCompletion> {
         let mut all = Vec::new();
         let start = Instant::now();
         while all.len() < count {
-            let mut done = [Done::default(); 4];
+            let mut done = [PortCompletion::default(); 4];
             let most = done.len().min(count - all.len());
             let got = self.device.poll(which, &mut done[..most]);
             all.extend_from_slice(&done[..got]);
             assert!(
-                start.elapsed() < PATIENCE,
+                start.elapsed() < LIMIT,
                 "{} of {count} completions came: {all:?}",
                 all.len()
             );
@@ -138,7 +139,7 @@ impl GuestPort {
         while !all.contains(&wanted) {
             all.extend(self.device.next_event());
             assert!(
-                start.elapsed() < PATIENCE,
+                start.elapsed() < LIMIT,
                 "{wanted:?} has not come, {all:?} have"
             );
             std::thread::sleep(Duration::from_micros(100));
@@ -165,14 +166,14 @@ fn buffer_at(at: usize) -> usize {
     BLOCK_BYTES / 2 + at * BUFFER_BYTES
 }
 
-fn two_sides() -> (GuestPort, GuestPort) {
+fn two_ports() -> (GuestPort, GuestPort) {
     (
         GuestPort::open("rxe0", Q_KEY),
         GuestPort::open("rxe1", Q_KEY),
     )
 }
 
-/// A reliable queue pair on each side, joined.
+/// A reliable queue pair on each side, connected.
 fn joined(a: &mut GuestPort, b: &mut GuestPort) -> (QueuePairHandle, QueuePairHandle) {
     let (left, right) = (a.device.create().unwrap(), b.device.create().unwrap());
     let to = |side: &GuestPort, pair: QueuePairHandle, their_first, our_first| RemotePair {
@@ -180,7 +181,7 @@ fn joined(a: &mut GuestPort, b: &mut GuestPort) -> (QueuePairHandle, QueuePairHa
         number: pair.number,
         their_first,
         our_first,
-        patience: 14,
+        timeout_exp: 14,
     };
     let (to_b, to_a) = (to(b, right, 0x1234, 77), to(a, left, 77, 0x1234));
     b.device.connect(right, &to_a).unwrap();
@@ -188,14 +189,14 @@ fn joined(a: &mut GuestPort, b: &mut GuestPort) -> (QueuePairHandle, QueuePairHa
     (left, right)
 }
 
-fn statuses(done: &[Done]) -> Vec<(u64, WorkStatus)> {
+fn statuses(done: &[PortCompletion]) -> Vec<(u64, WorkStatus)> {
     done.iter().map(|done| (done.work, done.status)).collect()
 }
 
 fn shell(line: &str) {
     let done = Command::new("sh").args(["-ec", line]).output().unwrap();
-    let said = String::from_utf8_lossy(&done.stderr);
-    assert!(done.status.success(), "{line}: {said}");
+    let stderr = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{line}: {stderr}");
 }
 
 #[test]
@@ -207,13 +208,18 @@ fn both_devices_are_listed_with_the_address_that_others_get() {
         let port = &device.ports.as_ref().unwrap()[0];
         assert_eq!((port.unfit, port.link), (None, Some(LinkLayer::Ethernet)));
         let best = port.gids.best().unwrap();
-        assert_eq!(gid::in_words(best.entry.gid), ip);
+        assert_eq!(gid::to_text(best.entry.gid), ip);
         let why: Vec<_> = (0..port.gids.all.len())
             .map(|at| port.gids.why(at))
             .collect();
         assert!(why.iter().any(|why| why.contains("link-local")), "{why:?}");
         assert!(why.iter().any(|why| why.starts_with("chosen: ")), "{why:?}");
-        assert!(GuestPort::open(name, Q_KEY).device.facts().reads_lie);
+        assert!(
+            GuestPort::open(name, Q_KEY)
+                .device
+                .facts()
+                .has_unreliable_reads
+        );
     }
 }
 
@@ -231,15 +237,15 @@ fn what_is_not_there_is_told_with_what_is() {
 #[test]
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
 fn datagrams_tell_their_sender_and_need_the_key() {
-    let (mut a, mut b) = two_sides();
-    let mut stranger = GuestPort::open("rxe1", Q_KEY + 1);
+    let (mut a, mut b) = two_ports();
+    let mut other_job = GuestPort::open("rxe1", Q_KEY + 1);
     b.post_buffers(Receives::Datagrams, 4);
-    stranger.post_buffers(Receives::Datagrams, 4);
+    other_job.post_buffers(Receives::Datagrams, 4);
     let number = a.device.datagram_number();
     let handle = a.device.create_address_handle(&b.address()).unwrap();
     let to = b.device.datagram_number();
     a.block.write(0, b"from memory");
-    let wrong = stranger.device.datagram_number();
+    let wrong = other_job.device.datagram_number();
     let body = WorkBody::Inline(b"wrong key");
     a.device
         .post_datagram(mailbox(handle, wrong), 0, body, false)
@@ -267,9 +273,9 @@ fn datagrams_tell_their_sender_and_need_the_key() {
         assert_eq!(body, wanted);
     }
     assert_eq!(
-        stranger
+        other_job
             .device
-            .poll(CqKind::Receives, &mut [Done::default()]),
+            .poll(CqKind::Receives, &mut [PortCompletion::default()]),
         0
     );
     a.device.destroy_address_handle(handle);
@@ -282,7 +288,7 @@ fn datagrams_tell_their_sender_and_need_the_key() {
 #[test]
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
 fn messages_arrive_once_and_in_order_and_only_signaled_ones_are_told() {
-    let (mut a, mut b) = two_sides();
+    let (mut a, mut b) = two_ports();
     let (left, right) = joined(&mut a, &mut b);
     b.post_buffers(Receives::Shared, 40);
     let texts: Vec<String> = (0..40).map(|at| format!("message {at:2}")).collect();
@@ -308,15 +314,19 @@ fn messages_arrive_once_and_in_order_and_only_signaled_ones_are_told() {
         assert_eq!((done.number, done.bytes), (right.number, 10));
         assert_eq!(b.block.read(buffer_at(at), 10), texts[at].as_bytes());
     }
-    assert_eq!(a.device.poll(CqKind::Sends, &mut [Done::default()]), 0);
+    assert_eq!(
+        a.device
+            .poll(CqKind::Sends, &mut [PortCompletion::default()]),
+        0
+    );
 }
 
 #[test]
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
 fn no_more_is_taken_than_the_queue_holds() {
-    let (mut a, mut b) = two_sides();
+    let (mut a, mut b) = two_ports();
     let (left, _) = joined(&mut a, &mut b);
-    // Nobody has a buffer, so nothing ends for a while.
+    // There are no receive buffers, so nothing completes for a while.
     let body = WorkBody::Inline(b"x");
     let requests: Vec<_> = (0..600)
         .map(|work| request(work, WorkOpcode::Send, body))
@@ -333,7 +343,7 @@ fn no_more_is_taken_than_the_queue_holds() {
 #[test]
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
 fn writes_and_reads_reach_the_other_sides_memory() {
-    let (mut a, mut b) = two_sides();
+    let (mut a, mut b) = two_ports();
     let (left, _) = joined(&mut a, &mut b);
     let key = b.block.region.remote_key;
     let address = b.block.address(0);
@@ -361,7 +371,7 @@ fn writes_and_reads_reach_the_other_sides_memory() {
 #[test]
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
 fn atomics_change_a_word_there_and_bring_its_old_value() {
-    let (mut a, mut b) = two_sides();
+    let (mut a, mut b) = two_ports();
     let (left, _) = joined(&mut a, &mut b);
     b.block.write(64, &42u64.to_ne_bytes());
     let (address, key) = (b.block.address(64), b.block.region.remote_key);
@@ -399,10 +409,10 @@ fn atomics_change_a_word_there_and_bring_its_old_value() {
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
 fn memory_that_cannot_be_written_can_be_sent_and_read_by_others() {
     static CONSTANT: [u8; 8192] = [9; 8192];
-    let (mut a, mut b) = two_sides();
+    let (mut a, mut b) = two_ports();
     let (left, _) = joined(&mut a, &mut b);
     let base = NonNull::from(&CONSTANT).cast();
-    // SAFETY: it stays for ever, and nobody writes it.
+    // SAFETY: it is static and read-only.
     let refused = unsafe { b.device.register(base, 8192, RegionAccess::Own) };
     assert_eq!(refused.unwrap_err().errno, libc::EFAULT);
     // SAFETY: as above.
@@ -432,60 +442,71 @@ fn memory_that_cannot_be_written_can_be_sent_and_read_by_others() {
 #[test]
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
 fn of_a_destroyed_pair_only_buffers_come_back() {
-    let (mut a, mut b) = two_sides();
+    let (mut a, mut b) = two_ports();
     let (left, right) = joined(&mut a, &mut b);
     b.post_buffers(Receives::Shared, 4);
     a.send(left, 1, WorkBody::Inline(b"one"));
     a.send(left, 2, WorkBody::Inline(b"two"));
     assert_eq!(b.wait(CqKind::Receives, 1).len(), 1);
-    // Both have ended at the other side by then.
+    // Both have arrived at the other side by then.
     let start = Instant::now();
     while b.block.read(buffer_at(1), 3) != b"two" {
-        assert!(start.elapsed() < PATIENCE);
+        assert!(start.elapsed() < LIMIT);
     }
     std::thread::sleep(Duration::from_millis(50));
     a.device.destroy(left);
     b.device.destroy(right);
-    assert_eq!(a.device.poll(CqKind::Sends, &mut [Done::default()]), 0);
+    assert_eq!(
+        a.device
+            .poll(CqKind::Sends, &mut [PortCompletion::default()]),
+        0
+    );
     let done = b.wait(CqKind::Receives, 1);
     assert_eq!((done[0].work, done[0].bytes), (101, 3));
-    assert_eq!(b.device.poll(CqKind::Receives, &mut [Done::default()]), 0);
+    assert_eq!(
+        b.device
+            .poll(CqKind::Receives, &mut [PortCompletion::default()]),
+        0
+    );
 }
 
 #[test]
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
 fn a_sign_comes_with_the_first_completion_after_arming() {
-    let (mut a, mut b) = two_sides();
+    let (mut a, mut b) = two_ports();
     let (left, _) = joined(&mut a, &mut b);
     b.post_buffers(Receives::Shared, 3);
-    let sign = b.device.sign().unwrap().as_raw_fd();
+    let event_fd = b.device.event_fd().unwrap().as_raw_fd();
     b.device.arm().unwrap();
-    assert!(!is_readable(sign, 0));
+    assert!(!is_readable(event_fd, 0));
     a.send(left, 1, WorkBody::Inline(b"one"));
-    assert!(is_readable(sign, 10_000));
-    b.device.take_signs();
-    assert!(!is_readable(sign, 0));
+    assert!(is_readable(event_fd, 10_000));
+    b.device.ack_events();
+    assert!(!is_readable(event_fd, 0));
     assert_eq!(b.wait(CqKind::Receives, 1)[0].work, 100);
-    // Not armed: no sign.
+    // Not armed: no event.
     a.send(left, 2, WorkBody::Inline(b"two"));
     assert_eq!(b.wait(CqKind::Receives, 1)[0].work, 101);
-    assert!(!is_readable(sign, 0));
-    // Sends give a sign too.
+    assert!(!is_readable(event_fd, 0));
+    // Completions of sends raise an event too.
     a.device.arm().unwrap();
     a.send(left, 3, WorkBody::Inline(b"three"));
-    assert!(is_readable(a.device.sign().unwrap().as_raw_fd(), 10_000));
-    a.device.take_signs();
+    assert!(is_readable(
+        a.device.event_fd().unwrap().as_raw_fd(),
+        10_000
+    ));
+    a.device.ack_events();
 }
 
-/// Within so many milliseconds.
+/// Waits up to `timeout_ms`.
 fn is_readable(descriptor: RawFd, timeout_ms: i32) -> bool {
-    let mut asked = libc::pollfd {
+    let mut request = libc::pollfd {
         fd: descriptor,
         events: libc::POLLIN,
         revents: 0,
     };
-    // SAFETY: one structure, as is told.
-    unsafe { libc::poll(&raw mut asked, 1, timeout_ms) == 1 }
+    // SAFETY: one structure, and its count.
+    unsafe { libc::poll(&raw mut request, 1, timeout_ms) == 1 }
 }
 
 #[test]
@@ -493,13 +514,13 @@ fn is_readable(descriptor: RawFd, timeout_ms: i32) -> bool {
 fn nothing_is_left_when_a_port_is_closed() {
     let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
     let objects = || {
-        let told = Command::new("rdma").args(["resource"]).output().unwrap();
-        String::from_utf8(told.stdout).unwrap()
+        let message = Command::new("rdma").args(["resource"]).output().unwrap();
+        String::from_utf8(message.stdout).unwrap()
     };
     drop(GuestPort::open("rxe0", Q_KEY));
     let before = (descriptors(), objects());
     for _ in 0..10 {
-        let (mut a, mut b) = two_sides();
+        let (mut a, mut b) = two_ports();
         joined(&mut a, &mut b);
         b.post_buffers(Receives::Shared, 4);
         b.post_buffers(Receives::Datagrams, 4);
@@ -510,7 +531,7 @@ fn nothing_is_left_when_a_port_is_closed() {
 }
 
 const Q_KEY: u32 = 0x1234_5678;
-const PATIENCE: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(60);
 const BLOCK_BYTES: usize = 64 << 10;
 const BUFFER_BYTES: usize = 512;
 const DEPTHS: Depths = Depths {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which devices and ports this host has, and which of them would serve.
+//! The devices and ports of this host, and which of them are usable.
 
 use verbs_sys::{
     IBV_LINK_LAYER_ETHERNET, IBV_LINK_LAYER_INFINIBAND, IBV_MTU_256, IBV_PORT_ACTIVE,
@@ -20,65 +20,65 @@ use super::pair::MOST_READS;
 pub(crate) struct DiscoveredPort {
     pub(crate) device: String,
     pub(crate) port: u8,
-    /// `None`: a network that is not served.
+    /// `None`: an unsupported link layer.
     pub(crate) link: Option<LinkLayer>,
-    /// A number of `enum ibv_port_state`.
+    /// A value of `enum ibv_port_state`.
     pub(crate) state: u32,
     pub(crate) lid: u16,
     pub(crate) packet_bytes: u32,
-    /// What the port carries at most; 0: nobody knows.
+    /// Rate in Mbit/s; 0: unknown.
     pub(crate) rate_mbps: u32,
-    /// Reads and atomics that a queue pair has under way, of either side.
+    /// Reads and atomics that a queue pair can have in flight, as initiator and as target.
     pub(crate) reads: u8,
-    /// Whether the kernel plays the device.
+    /// Whether the kernel implements the device in software.
     pub(crate) in_software: bool,
-    /// Where the key of its partition stands in its table.
+    /// Index of the partition key in the port's table.
     pub(crate) partition: u16,
     pub(crate) gids: GidChoice,
     /// Why it cannot be used.
     pub(crate) unfit: Option<Unfit>,
 }
 
-/// A device, and its ports or why they are not known.
+/// A device, and its ports or the error of querying them.
 #[derive(Clone, Debug)]
 pub(crate) struct DiscoveredDevice {
     pub(crate) name: String,
     pub(crate) ports: Result<Vec<DiscoveredPort>, CallError>,
 }
 
-/// Looks at all devices. `route`: where packets will go, if that is known.
+/// Queries all devices. `route`: where packets will go, if known.
 pub(crate) fn list(route: HostRoute, terms: &NetTerms) -> Result<Vec<DiscoveredDevice>, OpenError> {
     let verbs = VerbsFunctions::load().map_err(OpenError::NoLibrary)?;
     let devices = Devices::list(verbs).map_err(OpenError::NoList)?;
     let interfaces = gid::interfaces().unwrap_or_default();
-    let look = |(at, name): (usize, String)| {
+    let query = |(at, name): (usize, String)| {
         let ports = devices.open(at).and_then(|context| {
-            let surveyor = Surveyor::new(verbs, &context, &name, terms)?;
-            surveyor
+            let query = PortQuery::new(verbs, &context, &name, terms)?;
+            query
                 .ports()
-                .map(|port| surveyor.look(port, &interfaces, route, None))
+                .map(|port| query.query(port, &interfaces, route, None))
                 .collect()
         });
         DiscoveredDevice { name, ports }
     };
-    Ok(devices.names().into_iter().enumerate().map(look).collect())
+    Ok(devices.names().into_iter().enumerate().map(query).collect())
 }
 
-/// Looks at the ports of one device.
+/// Queries the ports of one device.
 #[derive(Debug)]
-pub(super) struct Surveyor<'a> {
+pub(super) struct PortQuery<'a> {
     verbs: &'static VerbsFunctions,
     context: &'a VerbsObject<ibv_context>,
     device: &'a str,
     count: u8,
     reads: u8,
     in_software: bool,
-    /// Places that the tables of all ports have together.
+    /// Sum of the GID table sizes of all ports.
     places: usize,
     terms: NetTerms,
 }
 
-impl<'a> Surveyor<'a> {
+impl<'a> PortQuery<'a> {
     pub(super) fn new(
         verbs: &'static VerbsFunctions,
         context: &'a VerbsObject<ibv_context>,
@@ -109,8 +109,8 @@ impl<'a> Surveyor<'a> {
         1..=self.count
     }
 
-    /// What is known of a port. `keep`: the GID that others know it by.
-    pub(super) fn look(
+    /// Queries a port. `keep`: the GID that was published to peers.
+    pub(super) fn query(
         &self,
         port: u8,
         interfaces: &[HostInterface],
@@ -147,7 +147,7 @@ impl<'a> Surveyor<'a> {
         Ok(found)
     }
 
-    /// Where the key of the partition stands in a port's table of so many.
+    /// Index of the partition key in a port's table of `places` entries.
     fn place_of_partition(&self, port: u8, places: u16) -> Result<Option<u16>, CallError> {
         let wanted = self.terms.partition;
         if wanted == 0 {
@@ -160,7 +160,8 @@ impl<'a> Surveyor<'a> {
     }
 }
 
-/// Whether two keys are of one partition (IBTA vol. 1 section 10.9.3): the highest bit only says who may talk to whom there.
+/// Whether two keys are of one partition (IBTA vol. 1 section 10.9.3): the highest bit only shows full or limited
+/// membership.
 fn is_of(key: u16, wanted: u16) -> bool {
     const NUMBER: u16 = 0x7fff;
     key & NUMBER == wanted & NUMBER && key & NUMBER != 0
@@ -180,34 +181,35 @@ fn link_of(attributes: &ibv_port_attr) -> Option<LinkLayer> {
     match u32::from(attributes.link_layer) {
         IBV_LINK_LAYER_INFINIBAND => Some(LinkLayer::Infiniband),
         IBV_LINK_LAYER_ETHERNET => Some(LinkLayer::Ethernet),
-        // Devices from before there was a choice.
+        // Devices older than the field.
         0 if attributes.lid != 0 => Some(LinkLayer::Infiniband),
         _ => None,
     }
 }
 
-/// As many as a device has under way as the one that is read from, and as the reader.
+/// Reads and atomics that a device can have in flight both as target and as initiator.
 fn reads_at_once(as_owner: i32, as_reader: i32) -> u8 {
     let reads = as_owner.min(as_reader);
     u8::try_from(reads.clamp(0, MOST_READS)).unwrap_or(0)
 }
 
-/// Bytes of a packet: 256 for the first number of `enum ibv_mtu`, and twice as many for each that follows.
+/// MTU in bytes: 256 for the first value of `enum ibv_mtu`, doubled with each further one.
 fn packet_bytes(attributes: &ibv_port_attr) -> u32 {
     let doubled = attributes.active_mtu.saturating_sub(IBV_MTU_256);
     256 << doubled.min(4)
 }
 
-/// What Soft-RoCE says who made it. Its reads lie: when a packet in the middle of an answer is lost it asks for the rest, takes
-/// the first packet of that for out of place, and ends the read with the success it was born with (`rxe_comp.c`).
+/// Vendor id that Soft-RoCE reports. Its reads are unreliable: when a packet in the middle of a response is lost it
+/// requests the rest, drops the first packet of that as out of sequence, and completes the read with its initial
+/// status, success (`rxe_comp.c`).
 const SOFT_ROCE_VENDOR: u32 = 0xff_ffff;
 
-/// What a port carries: the rate of a lane, times how many there are. 0: some number is unknown, or the port is down.
+/// Rate of a port in Mbit/s: the rate of a lane, times the number of lanes. 0: a value is unknown, or the port is down.
 fn rate_mbps(attributes: &ibv_port_attr) -> u32 {
     let lane_mbps = match attributes.active_speed {
         1 => 2_500,
         2 => 5_000,
-        // FDR10 has 10.3, and carries no more than QDR.
+        // FDR10 has 10.3 Gbit/s, and carries no more than QDR.
         4 | 8 => 10_000,
         16 => 14_000,
         32 => 25_000,

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The library's calls that make an object or ask about one, each behind a function that takes and gives values of this side.
+//! The library's calls that create or query an object, each behind a safe function.
 //!
 //! # Safety
-//! Every call gets objects that live (O1 in `object.rs`), and memory of the function's own that stays over the call and that the
-//! library keeps no pointer to. What is made of an object is dropped before it: that is the caller's part (O2).
+//! Every call gets live objects (O1 in `object.rs`), and memory of the function itself that stays valid for the call
+//! and to which the library keeps no pointer. Objects made from another one are dropped before it: the caller ensures
+//! that (O2).
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_int};
@@ -54,7 +55,7 @@ impl Devices {
         if name.is_null() {
             return String::new();
         }
-        // SAFETY: a string of C in the device, which lives as long as the list.
+        // SAFETY: a C string in the device, which is valid as long as the list.
         let name = unsafe { CStr::from_ptr(name) };
         name.to_string_lossy().into_owned()
     }
@@ -67,18 +68,18 @@ impl Devices {
         unsafe { place.read() }
     }
 
-    /// Opens one.
+    /// Opens a device.
     pub(super) fn open(&self, at: usize) -> Made<ibv_context> {
-        // SAFETY: a device of the list. A context keeps its device, whatever becomes of the list.
+        // SAFETY: a device of the list. A context keeps its device, independent of the list.
         let context = unsafe { (self.verbs.open_device)(self.device(at)) };
-        // SAFETY: made just now; nobody else closes it.
+        // SAFETY: just created, and not closed elsewhere.
         unsafe { VerbsObject::take("ibv_open_device", context, self.verbs.close_device) }
     }
 }
 
 impl Drop for Devices {
     fn drop(&mut self) {
-        // SAFETY: the library's list, given back once.
+        // SAFETY: the library's list, freed once.
         unsafe { (self.verbs.free_device_list)(self.list.as_ptr()) };
     }
 }
@@ -88,10 +89,10 @@ pub(super) fn device_attributes(
     context: &VerbsObject<ibv_context>,
 ) -> Result<ibv_device_attr, CallError> {
     let mut attributes = MaybeUninit::<ibv_device_attr>::zeroed();
-    // SAFETY: a living context, and room for what is answered.
+    // SAFETY: a live context, and room for the result.
     let answer = unsafe { (verbs.query_device)(context.as_ptr(), attributes.as_mut_ptr()) };
     check("ibv_query_device", answer)?;
-    // SAFETY: all zeros are a value of this structure of numbers, and so is whatever the library has written.
+    // SAFETY: all zeros are a value of this structure of numbers, and so is anything that the library writes.
     Ok(unsafe { attributes.assume_init() })
 }
 
@@ -101,13 +102,13 @@ pub(super) fn port_attributes(
     port: u8,
 ) -> Result<ibv_port_attr, CallError> {
     let mut attributes = ibv_port_attr::default();
-    // SAFETY: a living context, and room for what is answered.
+    // SAFETY: a live context, and room for the result.
     let answer = unsafe { (verbs.query_port)(context.as_ptr(), port, &raw mut attributes) };
     check("ibv_query_port", answer)?;
     Ok(attributes)
 }
 
-/// The keys of the partitions that a port is in, by their place in its table of so many.
+/// The partition keys of a port, by index; `places` is the size of its table.
 pub(super) fn partitions(
     verbs: &VerbsFunctions,
     context: &VerbsObject<ibv_context>,
@@ -116,7 +117,7 @@ pub(super) fn partitions(
 ) -> Result<Vec<u16>, CallError> {
     let key = |place: u16| {
         let mut key = 0;
-        // SAFETY: a living context, and room for a key.
+        // SAFETY: a live context, and room for a key.
         let answer =
             unsafe { (verbs.query_pkey)(context.as_ptr(), port, c_int::from(place), &raw mut key) };
         check("ibv_query_pkey", answer)?;
@@ -125,7 +126,7 @@ pub(super) fn partitions(
     (0..places).map(key).collect()
 }
 
-/// The GIDs of a port. `places` are at least as many as the tables of all ports of the device have.
+/// The GIDs of a port. `places`: at least the sum of the GID table sizes of all ports of the device.
 pub(super) fn gids(
     verbs: &VerbsFunctions,
     context: &VerbsObject<ibv_context>,
@@ -134,7 +135,7 @@ pub(super) fn gids(
 ) -> Result<Vec<GidEntry>, CallError> {
     let mut table = vec![ibv_gid_entry::default(); places];
     let size = size_of::<ibv_gid_entry>();
-    // SAFETY: a living context, and room for `places` entries of the size that is told.
+    // SAFETY: a live context, and room for `places` entries of the given size.
     let count =
         unsafe { (verbs.query_gid_table)(context.as_ptr(), table.as_mut_ptr(), places, 0, size) };
     let Ok(count) = usize::try_from(count) else {
@@ -147,36 +148,36 @@ pub(super) fn gids(
     Ok(its.filter_map(entry).collect())
 }
 
-fn entry(told: &ibv_gid_entry) -> Option<GidEntry> {
-    let kind = match told.gid_type {
+fn entry(entry_attr: &ibv_gid_entry) -> Option<GidEntry> {
+    let kind = match entry_attr.gid_type {
         IBV_GID_TYPE_IB => GidType::Infiniband,
         IBV_GID_TYPE_ROCE_V1 => GidType::RoceV1,
         IBV_GID_TYPE_ROCE_V2 => GidType::RoceV2,
         _ => return None,
     };
     Some(GidEntry {
-        index: told.gid_index,
-        gid: told.gid.raw,
+        index: entry_attr.gid_index,
+        gid: entry_attr.gid.raw,
         kind,
-        interface: told.ndev_ifindex,
+        interface: entry_attr.ndev_ifindex,
     })
 }
 
 pub(super) fn domain(verbs: &VerbsFunctions, context: &VerbsObject<ibv_context>) -> Made<ibv_pd> {
-    // SAFETY: a living context.
+    // SAFETY: a live context.
     let domain = unsafe { (verbs.alloc_pd)(context.as_ptr()) };
-    // SAFETY: made just now; nobody else gives it back.
+    // SAFETY: just created, and not freed elsewhere.
     unsafe { VerbsObject::take("ibv_alloc_pd", domain, verbs.dealloc_pd) }
 }
 
-/// A channel for the signs of completion queues; reading it never waits.
+/// A completion channel in non-blocking mode.
 pub(super) fn channel(
     verbs: &VerbsFunctions,
     context: &VerbsObject<ibv_context>,
 ) -> Made<ibv_comp_channel> {
-    // SAFETY: a living context.
+    // SAFETY: a live context.
     let channel = unsafe { (verbs.create_comp_channel)(context.as_ptr()) };
-    // SAFETY: made just now; nobody else takes it apart.
+    // SAFETY: just created, and not destroyed elsewhere.
     let channel = unsafe {
         VerbsObject::take(
             "ibv_create_comp_channel",
@@ -189,13 +190,13 @@ pub(super) fn channel(
 }
 
 pub(super) fn channel_descriptor(channel: &VerbsObject<ibv_comp_channel>) -> RawFd {
-    // SAFETY: a living channel, whose fields do not change.
+    // SAFETY: a live channel, whose fields do not change.
     unsafe { (*channel.as_ptr()).fd }
 }
 
-/// The descriptor that tells of events; reading it never waits from now on.
+/// The descriptor of asynchronous events, set to non-blocking mode.
 pub(super) fn event_descriptor(context: &VerbsObject<ibv_context>) -> Result<RawFd, CallError> {
-    // SAFETY: a living context, whose fields do not change.
+    // SAFETY: a live context, whose fields do not change.
     let descriptor = unsafe { (*context.as_ptr()).async_fd };
     never_wait(descriptor)?;
     Ok(descriptor)
@@ -212,14 +213,14 @@ fn never_wait(descriptor: RawFd) -> Result<(), CallError> {
     check("fcntl", answer)
 }
 
-/// One descriptor that is readable when one of these is. It stays so until that one is read.
+/// A descriptor that is readable while one of these is.
 pub(in crate::provider::verbs) fn watch(descriptors: &[RawFd]) -> Result<OwnedFd, CallError> {
     // SAFETY: a number.
     let raw = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
     if raw < 0 {
         return Err(last_error("epoll_create1"));
     }
-    // SAFETY: made just now, and nobody else knows it.
+    // SAFETY: just created, with no other owner.
     let watch = unsafe { OwnedFd::from_raw_fd(raw) };
     for descriptor in descriptors {
         let mut event = libc::epoll_event {
@@ -227,8 +228,7 @@ pub(in crate::provider::verbs) fn watch(descriptors: &[RawFd]) -> Result<OwnedFd
             u64: 0,
         };
         let add = libc::EPOLL_CTL_ADD;
-        // SAFETY: two numbers of descriptors, of which a closed one is told and not used, and a structure that is only read
-        // during the call.
+        // SAFETY: two descriptors, which the kernel validates, and a structure that is only read during the call.
         let answer =
             unsafe { libc::epoll_ctl(watch.as_raw_fd(), add, *descriptor, &raw mut event) };
         check("epoll_ctl", answer)?;
@@ -243,7 +243,7 @@ pub(super) fn completions(
     depth: u32,
 ) -> Made<ibv_cq> {
     let depth = c_int::try_from(depth).unwrap_or(c_int::MAX);
-    // SAFETY: a living context and channel; completion vector 0 is always there.
+    // SAFETY: a live context and channel; completion vector 0 is always there.
     let queue = unsafe {
         (verbs.create_cq)(
             context.as_ptr(),
@@ -253,7 +253,7 @@ pub(super) fn completions(
             0,
         )
     };
-    // SAFETY: made just now; nobody else takes it apart.
+    // SAFETY: just created, and not destroyed elsewhere.
     unsafe { VerbsObject::take("ibv_create_cq", queue, verbs.destroy_cq) }
 }
 
@@ -270,13 +270,13 @@ pub(super) fn shared_receives(
             srq_limit: 0,
         },
     };
-    // SAFETY: a living domain; the structure is only used during the call.
+    // SAFETY: a live domain; the structure is only used during the call.
     let queue = unsafe { (verbs.create_srq)(domain.as_ptr(), &raw mut wanted) };
-    // SAFETY: made just now; nobody else takes it apart.
+    // SAFETY: just created, and not destroyed elsewhere.
     unsafe { VerbsObject::take("ibv_create_srq", queue, verbs.destroy_srq) }
 }
 
-/// What a queue pair is created with.
+/// The objects that a queue pair is created with.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct QueuePairInitAttr<'a> {
     pub(super) domain: &'a VerbsObject<ibv_pd>,
@@ -285,7 +285,7 @@ pub(super) struct QueuePairInitAttr<'a> {
     pub(super) shared: Option<&'a VerbsObject<ibv_srq>>,
 }
 
-/// A queue pair of the kind `IBV_QPT_*`. Also answers how many bytes travel inside its work requests.
+/// A queue pair of the type `IBV_QPT_*`, and the inline size that was granted.
 pub(super) fn queue_pair(
     verbs: &VerbsFunctions,
     parts: QueuePairInitAttr<'_>,
@@ -299,30 +299,30 @@ pub(super) fn queue_pair(
         srq: parts.shared.map_or(ptr::null_mut(), VerbsObject::as_ptr),
         cap: capacity,
         qp_type: kind,
-        // A work request has a completion where it asks for one.
+        // A work request generates a completion only if it is signaled.
         sq_sig_all: 0,
     };
-    // SAFETY: living objects; the structure is only used during the call.
+    // SAFETY: live objects; the structure is only used during the call.
     let pair = unsafe { (verbs.create_qp)(parts.domain.as_ptr(), &raw mut wanted) };
-    // SAFETY: made just now; nobody else takes it apart.
+    // SAFETY: just created, and not destroyed elsewhere.
     let pair = unsafe { VerbsObject::take("ibv_create_qp", pair, verbs.destroy_qp) }?;
     Ok((pair, wanted.cap.max_inline_data))
 }
 
-/// The number of a queue pair on the network.
+/// The queue pair number.
 pub(super) fn number_of(pair: &VerbsObject<ibv_qp>) -> u32 {
-    // SAFETY: a living queue pair, whose number does not change.
+    // SAFETY: a live queue pair, whose number does not change.
     unsafe { (*pair.as_ptr()).qp_num }
 }
 
-/// Sets attributes of a queue pair; `mask`: which.
+/// Sets the attributes of a queue pair that `mask` selects.
 pub(super) fn modify(
     verbs: &VerbsFunctions,
     pair: &VerbsObject<ibv_qp>,
     mut attributes: ibv_qp_attr,
     mask: u32,
 ) -> Result<(), CallError> {
-    // SAFETY: a living queue pair; the structure is only used during the call.
+    // SAFETY: a live queue pair; the structure is only used during the call.
     let answer =
         unsafe { (verbs.modify_qp)(pair.as_ptr(), &raw mut attributes, mask.cast_signed()) };
     check("ibv_modify_qp", answer)
@@ -333,16 +333,16 @@ pub(super) fn address_handle(
     domain: &VerbsObject<ibv_pd>,
     mut attributes: ibv_ah_attr,
 ) -> Made<ibv_ah> {
-    // SAFETY: a living domain; the structure is only used during the call.
+    // SAFETY: a live domain; the structure is only used during the call.
     let handle = unsafe { (verbs.create_ah)(domain.as_ptr(), &raw mut attributes) };
-    // SAFETY: made just now; nobody else takes it apart.
+    // SAFETY: just created, and not destroyed elsewhere.
     unsafe { VerbsObject::take("ibv_create_ah", handle, verbs.destroy_ah) }
 }
 
-/// Lets the device reach memory, as the bits `IBV_ACCESS_*` say.
+/// Registers memory with the access bits `IBV_ACCESS_*`.
 ///
 /// # Safety
-/// As `VerbsPort::register`, until the answer is dropped.
+/// As for `VerbsPort::register`, until the region is dropped.
 pub(super) unsafe fn region(
     verbs: &VerbsFunctions,
     domain: &VerbsObject<ibv_pd>,
@@ -351,15 +351,15 @@ pub(super) unsafe fn region(
     access: u32,
 ) -> Made<ibv_mr> {
     let (base, access) = (base.as_ptr().cast(), access.cast_signed());
-    // SAFETY: a living domain; the caller's promise for the memory.
+    // SAFETY: a live domain; the caller's guarantee for the memory.
     let region = unsafe { (verbs.reg_mr)(domain.as_ptr(), base, bytes, access) };
-    // SAFETY: made just now; nobody else takes it apart.
+    // SAFETY: just created, and not destroyed elsewhere.
     unsafe { VerbsObject::take("ibv_reg_mr", region, verbs.dereg_mr) }
 }
 
 /// Local and remote key.
 pub(super) fn keys_of(region: &VerbsObject<ibv_mr>) -> (u32, u32) {
-    // SAFETY: a living region, whose keys do not change.
+    // SAFETY: a live region, whose keys do not change.
     let local = unsafe { (*region.as_ptr()).lkey };
     // SAFETY: as above.
     let remote = unsafe { (*region.as_ptr()).rkey };

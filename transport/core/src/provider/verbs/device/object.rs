@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Objects that the library makes, each owned by one value here.
+//! Objects that the library creates, each owned by one value here.
 //!
 //! # Safety
-//! - **O1**: the pointer in an [`VerbsObject`] is one that the library made and that it has not taken apart; only `drop` takes it
-//!   apart, with the function that belongs to it.
-//! - **O2**: an object is dropped before those that it was made of. Whoever keeps several in a structure names them in that
-//!   order, since fields are dropped as they are named; values of a function are dropped the other way round.
+//! - **O1**: the pointer in a [`VerbsObject`] was returned by the library for an object that it has not destroyed; only
+//!   `drop` destroys it, with the matching function.
+//! - **O2**: an object is dropped before those that it was made from. A structure with several names them in that
+//!   order, since fields are dropped in the order of their declaration; local variables are dropped in reverse order.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
@@ -22,10 +22,10 @@ pub(super) struct VerbsObject<T> {
 }
 
 impl<T> VerbsObject<T> {
-    /// Takes over what `call` has answered; null is its error.
+    /// Takes ownership of the result of `call`; null means an error.
     ///
     /// # Safety
-    /// `pointer` is null, or what `destroy` takes apart and nobody else does; and O2 is kept.
+    /// `pointer` is null, or an object that `destroy` destroys and that has no other owner; and O2 is kept.
     pub(super) unsafe fn take(
         call: &'static str,
         pointer: *mut T,
@@ -43,13 +43,13 @@ impl<T> VerbsObject<T> {
 
 impl<T> Drop for VerbsObject<T> {
     fn drop(&mut self) {
-        // SAFETY: O1, and nothing that was made of it is left (O2). Where the system refuses all the same, the object just
-        // stays until the process ends.
+        // SAFETY: O1, and no object made from it is left (O2). If the system refuses nevertheless, the object stays
+        // until the process ends.
         unsafe { (self.destroy)(self.pointer.as_ptr()) };
     }
 }
 
-/// What a call means that answers 0, or the number of an error, or less than 0 with the number in `errno`.
+/// The result of a call that returns 0, or an errno, or a negative value with the error in `errno`.
 pub(super) fn check(call: &'static str, answer: c_int) -> Result<(), CallError> {
     match answer {
         0 => Ok(()),
@@ -58,7 +58,7 @@ pub(super) fn check(call: &'static str, answer: c_int) -> Result<(), CallError> 
     }
 }
 
-/// The error that `call` has left behind.
+/// The error that `call` left in `errno`.
 pub(super) fn last_error(call: &'static str) -> CallError {
     let errno = io::Error::last_os_error().raw_os_error().unwrap_or(0);
     CallError { call, errno }

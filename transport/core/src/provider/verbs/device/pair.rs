@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What queue pairs and ways are told: their states (IBTA vol. 1 section 10.3), and how to reach the other side.
+//! Attributes of queue pairs and address handles: state transitions (IBTA vol. 1 section 10.3), and the path to the
+//! remote end.
 
 use verbs_sys::{
     IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ,
@@ -17,10 +18,10 @@ use super::super::port::{CallError, Depths, PortAttr, RemotePair};
 use super::make::{self, QueuePairInitAttr};
 use super::object::VerbsObject;
 
-/// Reads and atomics that a queue pair has under way, at most. Adapters take that many.
+/// Most reads and atomics in flight on one queue pair. Adapters support that many.
 pub(super) const MOST_READS: i32 = 16;
 
-/// A reliable queue pair; also, how many bytes travel inside its work requests.
+/// Creates a reliable queue pair; returns it with the inline size that was granted.
 pub(super) fn reliable(
     verbs: &VerbsFunctions,
     parts: QueuePairInitAttr<'_>,
@@ -38,7 +39,7 @@ pub(super) fn reliable(
     })
 }
 
-/// The queue pair for datagrams; also, how many bytes travel inside its work requests.
+/// Creates the datagram queue pair; returns it with the inline size that was granted.
 pub(super) fn datagrams(
     verbs: &VerbsFunctions,
     parts: QueuePairInitAttr<'_>,
@@ -56,7 +57,7 @@ pub(super) fn datagrams(
     })
 }
 
-/// Asks for less and less inside work requests, until the device makes the queue pair. No question tells what it can do.
+/// Requests smaller and smaller inline sizes until the device creates the queue pair: there is no query for the limit.
 fn with_less_inline<T>(
     mut capacity: ibv_qp_cap,
     make: impl Fn(ibv_qp_cap) -> Result<(T, u32), CallError>,
@@ -70,7 +71,7 @@ fn with_less_inline<T>(
     }
 }
 
-/// From nothing to where datagrams come and go.
+/// Moves a datagram queue pair from Reset to Ready to Send.
 pub(super) fn start_datagrams(
     verbs: &VerbsFunctions,
     pair: &VerbsObject<ibv_qp>,
@@ -87,7 +88,7 @@ pub(super) fn start_datagrams(
     let mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
     make::modify(verbs, pair, initial, mask)?;
     make::modify(verbs, pair, state(IBV_QPS_RTR), IBV_QP_STATE)?;
-    // Packet numbers of datagrams mean nothing.
+    // Packet sequence numbers of datagrams have no meaning.
     make::modify(
         verbs,
         pair,
@@ -96,7 +97,7 @@ pub(super) fn start_datagrams(
     )
 }
 
-/// From nothing to where it can be joined.
+/// Moves a reliable queue pair from Reset to Init.
 pub(super) fn start(
     verbs: &VerbsFunctions,
     pair: &VerbsObject<ibv_qp>,
@@ -111,7 +112,7 @@ pub(super) fn start(
         qp_state: IBV_QPS_INIT,
         pkey_index: facts.partition,
         port_num: facts.port,
-        // What is allowed on the whole; each region says more exactly.
+        // The most that is allowed; the access flags of each region restrict it.
         qp_access_flags: IBV_ACCESS_LOCAL_WRITE
             | IBV_ACCESS_REMOTE_READ
             | IBV_ACCESS_REMOTE_WRITE
@@ -122,7 +123,7 @@ pub(super) fn start(
     make::modify(verbs, pair, initial, mask)
 }
 
-/// From there to where messages come and go.
+/// Moves a reliable queue pair from Init to Ready to Send.
 pub(super) fn join(
     verbs: &VerbsFunctions,
     pair: &VerbsObject<ibv_qp>,
@@ -136,7 +137,7 @@ pub(super) fn join(
 }
 
 pub(super) fn fail(verbs: &VerbsFunctions, pair: &VerbsObject<ibv_qp>) {
-    // One that cannot be broken has never been whole.
+    // If the transition fails the queue pair has never worked.
     let _ = make::modify(verbs, pair, state(IBV_QPS_ERR), IBV_QP_STATE);
 }
 
@@ -178,7 +179,7 @@ fn sending(facts: &PortAttr, to: &RemotePair) -> (ibv_qp_attr, u32) {
         qp_state: IBV_QPS_RTS,
         sq_psn: to.our_first & PACKET_NUMBERS,
         max_rd_atomic: facts.reads,
-        timeout: to.patience,
+        timeout: to.timeout_exp,
         retry_cnt: facts.terms.retries,
         rnr_retry: facts.terms.not_ready_retries,
         ..ibv_qp_attr::default()
@@ -192,7 +193,8 @@ fn sending(facts: &PortAttr, to: &RemotePair) -> (ibv_qp_attr, u32) {
     (attributes, mask)
 }
 
-/// How packets to an address travel. On Ethernet they always carry GIDs; on InfiniBand only to another subnet.
+/// The address vector for an address. On Ethernet packets always carry GIDs; on InfiniBand only those to another
+/// subnet.
 pub(super) fn ah_attr(facts: &PortAttr, to: &PortAddress) -> ibv_ah_attr {
     let is_global = facts.link == LinkLayer::Ethernet || subnet(facts.gid) != subnet(to.gid);
     let terms = &facts.terms;
@@ -221,13 +223,13 @@ pub(super) fn ah_attr(facts: &PortAttr, to: &PortAddress) -> ibv_ah_attr {
     }
 }
 
-/// The first half of a GID on InfiniBand.
+/// The subnet prefix of a GID on InfiniBand.
 fn subnet(gid: Gid) -> [u8; 8] {
     let [a, b, c, d, e, f, g, h, ..] = gid;
     [a, b, c, d, e, f, g, h]
 }
 
-/// Bits of the number of a packet.
+/// Bits of a packet sequence number.
 const PACKET_NUMBERS: u32 = 0x00ff_ffff;
 
 #[cfg(test)]
@@ -252,7 +254,7 @@ mod tests {
             reads: 16,
             atomics: true,
             depth: 64,
-            reads_lie: false,
+            has_unreliable_reads: false,
             in_software: false,
             terms: NetTerms::DEFAULT,
             partition: 5,
@@ -272,7 +274,7 @@ mod tests {
             number: 0x1234,
             their_first: 0xff00_0001,
             our_first: 0xff00_0002,
-            patience: 16,
+            timeout_exp: 16,
         }
     }
 

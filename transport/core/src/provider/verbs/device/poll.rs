@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What comes back: completions, the signs that there are some, and events.
+//! Completions, completion events and asynchronous events.
 //!
 //! # Safety
-//! The library writes to memory of the port's own, as much as it is told that there is. An event names an object that lives: the
-//! kernel forgets those of objects that were taken apart, and each is acknowledged before anything else is done.
+//! The library writes to memory of the port, at most as much as it is given. An event names a live object: the kernel
+//! discards events of destroyed objects, and each event is acknowledged before anything else is done.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_uint};
@@ -18,46 +18,48 @@ use verbs_sys::{
     IBV_WC_WR_FLUSH_ERR, ibv_async_event, ibv_async_event_element, ibv_wc, inline,
 };
 
-use super::super::port::{CallError, CqKind, Done, PortEvent, QueuePairHandle, WorkStatus};
+use super::super::port::{
+    CallError, CqKind, PortCompletion, PortEvent, QueuePairHandle, WorkStatus,
+};
 use super::VerbsDevice;
 use super::object::{check, last_error};
 use super::post::BATCH;
 
 impl VerbsDevice {
     #[inline]
-    pub(super) fn take_done(&mut self, which: CqKind, done: &mut [Done]) -> usize {
+    pub(super) fn take_done(&mut self, which: CqKind, done: &mut [PortCompletion]) -> usize {
         if self.repair.is_none() && self.kept[which as usize].is_empty() {
-            // Nothing special, and most often nothing at all.
+            // The usual case, mostly without any completion.
             let wanted = BATCH.min(done.len());
-            let got = self.ask(which, wanted);
+            let got = self.poll_into(which, wanted);
             if got == 0 {
                 return 0;
             }
-            return self.take_told(which, got, done);
+            return self.take_polled(which, got, done);
         }
         self.take_rest(which, done)
     }
 
     #[inline(always)]
-    pub(super) fn take_first_done(&mut self, which: CqKind) -> Option<Done> {
+    pub(super) fn take_first_done(&mut self, which: CqKind) -> Option<PortCompletion> {
         if self.repair.is_some() || !self.kept[which as usize].is_empty() {
             return self.take_first_kept(which);
         }
-        if self.ask(which, 1) == 0 {
+        if self.poll_into(which, 1) == 0 {
             return None;
         }
-        self.told_at(which, 0)
+        self.polled_at(which, 0)
     }
 
     #[cold]
-    fn take_first_kept(&mut self, which: CqKind) -> Option<Done> {
-        let mut done = [Done::default()];
+    fn take_first_kept(&mut self, which: CqKind) -> Option<PortCompletion> {
+        let mut done = [PortCompletion::default()];
         (self.take_rest(which, &mut done) != 0).then(|| done[0])
     }
 
-    /// What was told, `got` completions, and what else there is.
+    /// Hands over `got` polled completions, and polls for more.
     #[inline(never)]
-    fn take_told(&mut self, which: CqKind, got: usize, done: &mut [Done]) -> usize {
+    fn take_polled(&mut self, which: CqKind, got: usize, done: &mut [PortCompletion]) -> usize {
         let count = self.hand_over(which, got, done);
         if got < BATCH || done.len() <= BATCH {
             return count;
@@ -65,12 +67,12 @@ impl VerbsDevice {
         count + self.take_rest(which, &mut done[count..])
     }
 
-    /// Hands the first `got` of what was told to the caller; answers how many there are for it.
+    /// Hands the first `got` polled completions to the caller; returns how many are for it.
     #[inline(always)]
-    fn hand_over(&mut self, which: CqKind, got: usize, done: &mut [Done]) -> usize {
+    fn hand_over(&mut self, which: CqKind, got: usize, done: &mut [PortCompletion]) -> usize {
         let mut count = 0;
         for at in 0..got {
-            if let Some(one) = self.told_at(which, at) {
+            if let Some(one) = self.polled_at(which, at) {
                 done[count] = one;
                 count += 1;
             }
@@ -79,9 +81,9 @@ impl VerbsDevice {
     }
 
     #[inline(never)]
-    fn take_rest(&mut self, which: CqKind, done: &mut [Done]) -> usize {
+    fn take_rest(&mut self, which: CqKind, done: &mut [PortCompletion]) -> usize {
         if self.repair.is_some() {
-            // It waits for marks in both queues.
+            // The repair waits for marks in both queues.
             self.keep_completions();
         }
         let mut count = 0;
@@ -93,7 +95,7 @@ impl VerbsDevice {
         }
         while count < done.len() {
             let wanted = BATCH.min(done.len() - count);
-            let got = self.ask(which, wanted);
+            let got = self.poll_into(which, wanted);
             count += self.hand_over(which, got, &mut done[count..]);
             if got < wanted {
                 break;
@@ -102,40 +104,40 @@ impl VerbsDevice {
         count
     }
 
-    /// Lets the library write up to `wanted` completions, at most [`BATCH`]; answers how many.
+    /// Polls up to `wanted` completions, at most [`BATCH`], into the buffer; returns how many.
     #[inline]
-    fn ask(&mut self, which: CqKind, wanted: usize) -> usize {
+    fn poll_into(&mut self, which: CqKind, wanted: usize) -> usize {
         let queue = match which {
             CqKind::Sends => &self.sends,
             CqKind::Receives => &self.receives,
         };
-        let places = &mut self.told[..wanted];
+        let places = &mut self.polled[..wanted];
         let count = c_int::try_from(places.len()).unwrap_or(0);
-        // SAFETY: a living queue, and room for `count` completions.
+        // SAFETY: a live queue, and room for `count` completions.
         let got = unsafe { inline::poll_cq(queue.as_ptr(), count, places.as_mut_ptr()) };
-        if got < 0 && self.troubles.is_empty() {
-            self.troubles.push_back(PortEvent::CompletionsLost);
+        if got < 0 && self.events.is_empty() {
+            self.events.push_back(PortEvent::CompletionsLost);
         }
         usize::try_from(got).unwrap_or(0).min(wanted)
     }
 
-    /// What the library has written there; `None`: it is nothing for the caller.
+    /// The polled completion at an index; `None`: it is not for the caller.
     #[inline(always)]
-    fn told_at(&mut self, which: CqKind, at: usize) -> Option<Done> {
-        let one = in_our_terms(&self.told[at]);
+    fn polled_at(&mut self, which: CqKind, at: usize) -> Option<PortCompletion> {
+        let one = to_port_completion(&self.polled[at]);
         if one.status != WorkStatus::Success && self.take_failure(which, &one) {
             return None;
         }
         Some(one)
     }
 
-    /// Takes all completions that are there, for later.
+    /// Polls all completions and keeps them for later.
     pub(super) fn keep_completions(&mut self) {
         for which in [CqKind::Sends, CqKind::Receives] {
             loop {
-                let got = self.ask(which, BATCH);
+                let got = self.poll_into(which, BATCH);
                 for at in 0..got {
-                    let one = self.told_at(which, at);
+                    let one = self.polled_at(which, at);
                     self.kept[which as usize].extend(one);
                 }
                 if got < BATCH {
@@ -145,56 +147,56 @@ impl VerbsDevice {
         }
     }
 
-    /// Takes a queue pair apart that has been failed. Of its completions, those of sends are forgotten; those of receives still
-    /// come, since each brings a buffer back.
-    pub(super) fn take_apart(&mut self, pair: QueuePairHandle) {
-        // Some devices forget the completions that wait, buffers and all.
+    /// Destroys a queue pair in the error state. Its send completions are discarded; those of receives are kept, since
+    /// each returns a buffer.
+    pub(super) fn destroy_pair(&mut self, pair: QueuePairHandle) {
+        // Some devices discard pending completions, and with them the buffers.
         self.keep_completions();
         drop(self.pairs.remove(pair.id));
         self.keep_completions();
         self.kept[CqKind::Sends as usize].retain(|done| done.number != pair.number);
     }
 
-    pub(super) fn ask_for_signs(&mut self) -> Result<(), CallError> {
+    pub(super) fn arm_queues(&mut self) -> Result<(), CallError> {
         for queue in [&self.sends, &self.receives] {
-            // SAFETY: a living queue.
+            // SAFETY: a live queue.
             let answer = unsafe { inline::req_notify_cq(queue.as_ptr(), false) };
             check("ibv_req_notify_cq", answer)?;
         }
         Ok(())
     }
 
-    pub(super) fn take_all_signs(&mut self) {
+    pub(super) fn ack_all_events(&mut self) {
         loop {
             let (mut queue, mut context) = (ptr::null_mut(), ptr::null_mut());
-            // SAFETY: a living channel, which never waits, and two places for the answer.
+            // SAFETY: a live channel in non-blocking mode, and two places for the result.
             let answer = unsafe {
                 (self.verbs.get_cq_event)(self.channel.as_ptr(), &raw mut queue, &raw mut context)
             };
             if answer != 0 {
                 return;
             }
-            // SAFETY: the queue that was answered, and as many signs as were taken. A queue waits for that before it goes.
+            // SAFETY: the queue that was returned, and one event. Destroying a queue waits for the acknowledgement.
             unsafe { (self.verbs.ack_cq_events)(queue, 1) };
         }
     }
 
     pub(super) fn take_event(&mut self) -> Option<PortEvent> {
-        while self.troubles.is_empty() && !self.is_lost {
+        while self.events.is_empty() && !self.is_lost {
             let mut event = ibv_async_event {
                 element: ibv_async_event_element {
                     qp: ptr::null_mut(),
                 },
                 event_type: 0,
             };
-            // SAFETY: a living context, which never waits, and a place for the answer.
+            // SAFETY: a live context in non-blocking mode, and a place for the result.
             let answer =
                 unsafe { (self.verbs.get_async_event)(self.context.as_ptr(), &raw mut event) };
             if answer != 0 {
                 return self.no_event(last_error("ibv_get_async_event"));
             }
             let meaning = self.meaning(&event);
-            // SAFETY: the event that was just answered, once.
+            // SAFETY: the event that was just returned, once.
             unsafe { (self.verbs.ack_async_event)(&raw mut event) };
             match meaning {
                 Some(PortEvent::QueuePairLost(number)) if number == self.datagram_number => {
@@ -205,34 +207,34 @@ impl VerbsDevice {
                 None => {}
             }
         }
-        self.troubles.pop_front()
+        self.events.pop_front()
     }
 
     fn no_event(&mut self, error: CallError) -> Option<PortEvent> {
         if [libc::EAGAIN, libc::EINTR].contains(&error.errno) {
             return None;
         }
-        // The device has been taken away: nothing ever comes any more.
+        // The device is gone: no further events will come.
         self.is_lost = true;
         Some(PortEvent::DeviceLost)
     }
 
-    /// Gives the device up.
+    /// Marks the device as lost.
     pub(super) fn lose(&mut self) {
         self.is_lost = true;
-        self.troubles.push_back(PortEvent::DeviceLost);
+        self.events.push_back(PortEvent::DeviceLost);
     }
 
-    /// `None`: it is about another port.
+    /// The event as the provider's type; `None`: it concerns another port.
     fn meaning(&self, event: &ibv_async_event) -> Option<PortEvent> {
         let kind = event.event_type;
         if is_of_queue_pair(kind) {
             // SAFETY: an event of these kinds names a queue pair.
             let pair = unsafe { event.element.qp };
-            // SAFETY: it lives (module head), and its number does not change.
+            // SAFETY: it is live (module head), and its number does not change.
             return Some(PortEvent::QueuePairLost(unsafe { (*pair).qp_num }));
         }
-        // SAFETY: every kind of element is as good as a number here, and the whole was set before the call.
+        // SAFETY: any bytes are a valid integer, and the whole union was initialised before the call.
         let port = unsafe { event.element.port_num };
         let other = is_of_port(kind) && port != c_int::from(self.facts.port);
         (!other).then(|| event_of(kind))
@@ -271,25 +273,25 @@ fn event_of(kind: c_uint) -> PortEvent {
 }
 
 #[inline(always)]
-fn in_our_terms(told: &ibv_wc) -> Done {
-    if told.status == IBV_WC_SUCCESS {
-        return Done {
-            work: told.wr_id,
+fn to_port_completion(wc: &ibv_wc) -> PortCompletion {
+    if wc.status == IBV_WC_SUCCESS {
+        return PortCompletion {
+            work: wc.wr_id,
             status: WorkStatus::Success,
-            bytes: told.byte_len,
-            number: told.qp_num,
-            source: told.src_qp,
+            bytes: wc.byte_len,
+            number: wc.qp_num,
+            source: wc.src_qp,
             vendor: 0,
         };
     }
-    // Of one that failed, devices fill in no more than this.
-    Done {
-        work: told.wr_id,
-        status: status_of(told.status),
+    // Devices set only these fields for a failed request.
+    PortCompletion {
+        work: wc.wr_id,
+        status: status_of(wc.status),
         bytes: 0,
-        number: told.qp_num,
+        number: wc.qp_num,
         source: 0,
-        vendor: told.vendor_err,
+        vendor: wc.vendor_err,
     }
 }
 
@@ -314,7 +316,7 @@ mod tests {
     use super::*;
     use verbs_sys::{IBV_EVENT_SRQ_LIMIT_REACHED, IBV_WC_GENERAL_ERR};
 
-    fn told(status: c_uint) -> ibv_wc {
+    fn wc(status: c_uint) -> ibv_wc {
         ibv_wc {
             wr_id: 7,
             status,
@@ -328,10 +330,10 @@ mod tests {
 
     #[test]
     fn a_completion_tells_bytes_and_source_or_what_went_wrong() {
-        let good = in_our_terms(&told(IBV_WC_SUCCESS));
+        let good = to_port_completion(&wc(IBV_WC_SUCCESS));
         assert_eq!((good.work, good.number), (7, 17));
         assert_eq!((good.bytes, good.source, good.vendor), (100, 18, 0));
-        let bad = in_our_terms(&told(IBV_WC_RETRY_EXC_ERR));
+        let bad = to_port_completion(&wc(IBV_WC_RETRY_EXC_ERR));
         assert_eq!((bad.work, bad.number), (7, 17));
         assert_eq!((bad.bytes, bad.source, bad.vendor), (0, 0, 0x81));
         assert_eq!(bad.status, WorkStatus::RetryExceeded);
@@ -349,7 +351,7 @@ mod tests {
             (IBV_WC_LOC_LEN_ERR, WorkStatus::LocalLength),
             (IBV_WC_GENERAL_ERR, WorkStatus::Other(IBV_WC_GENERAL_ERR)),
         ] {
-            assert_eq!(in_our_terms(&told(number)).status, status);
+            assert_eq!(to_port_completion(&wc(number)).status, status);
         }
     }
 

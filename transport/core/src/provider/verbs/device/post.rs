@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Posting: lists of work requests on the stack, and one ring of the doorbell for each.
+//! Posting: lists of work requests on the stack, with one doorbell for each list.
 //!
 //! # Safety
-//! The library reads a list, and the pieces that it names, before a call returns. What the pieces themselves name is D2 of
-//! `device.rs`.
+//! The library reads a list and its scatter-gather entries before a call returns. For the memory that the entries name
+//! see D2 of `device.rs`.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
@@ -13,16 +13,17 @@ use std::ptr;
 use verbs_sys::{
     IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD,
     IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_SEND, ibv_ah, ibv_recv_wr, ibv_send_wr,
-    ibv_send_wr_atomic, ibv_send_wr_rdma, ibv_send_wr_ud, ibv_send_wr_way, ibv_sge, inline,
+    ibv_send_wr_atomic, ibv_send_wr_op, ibv_send_wr_rdma, ibv_send_wr_ud, ibv_sge, inline,
 };
 
 use super::super::port::{
-    CqKind, Mailbox, QueueFull, QueuePairHandle, Receives, Sge, WorkBody, WorkOpcode, WorkRequest,
+    CqKind, DatagramDestination, QueueFull, QueuePairHandle, Receives, Sge, WorkBody, WorkOpcode,
+    WorkRequest,
 };
 use super::datagrams::{MARK, Mark};
 use super::{DeviceRegion, VerbsDevice};
 
-/// Work requests in one list, and completions taken at once.
+/// Most work requests in one list, and completions polled at once.
 pub(super) const BATCH: usize = 16;
 
 impl VerbsDevice {
@@ -37,7 +38,7 @@ impl VerbsDevice {
         }
         let mut taken = 0;
         for batch in requests.chunks(BATCH) {
-            // What the device cannot do at all is refused, and what stands behind it.
+            // Requests that no device supports are refused, with those behind them.
             let good = batch.iter().take_while(|request| self.is_good(request));
             let good = good.count();
             let count = self.post_batch(pair, &batch[..good]);
@@ -65,7 +66,7 @@ impl VerbsDevice {
         good
     }
 
-    /// One alone: nothing of a list has to be set up.
+    /// Posts a single request, without setting up a list.
     #[inline]
     fn post_request(&self, pair: QueuePairHandle, request: &WorkRequest<'_>) -> bool {
         let Some(found) = self.pair(pair) else {
@@ -85,12 +86,13 @@ impl VerbsDevice {
             others: [0; 7],
         };
         let mut bad = ptr::null_mut();
-        // SAFETY: a living queue pair; a list of one, whose piece and inline body live over the call; D2 for the rest.
+        // SAFETY: a live queue pair; a list of one, whose entry and inline body are valid for the call; D2 for the
+        // rest.
         let answer = unsafe { inline::post_send(found.as_ptr(), &raw mut posted, &mut bad) };
         answer == 0
     }
 
-    /// A send whose body travels inside: nothing of a list or of other kinds has to be set up.
+    /// Posts a single send with an inline body, without setting up a list.
     #[inline(always)]
     pub(super) fn send_inline(
         &mut self,
@@ -121,12 +123,12 @@ impl VerbsDevice {
             others: [0; 7],
         };
         let mut bad = ptr::null_mut();
-        // SAFETY: a living queue pair; a list of one, whose piece and body live over the call; D2 for the rest.
+        // SAFETY: a live queue pair; a list of one, whose entry and body are valid for the call; D2 for the rest.
         let answer = unsafe { inline::post_send(found.as_ptr(), &raw mut posted, &mut bad) };
         answer == 0
     }
 
-    /// At most [`BATCH`] of them.
+    /// Posts a list of at most [`BATCH`] requests.
     #[inline]
     fn post_batch(&self, pair: QueuePairHandle, batch: &[WorkRequest<'_>]) -> usize {
         let Some(found) = self.pair(pair) else {
@@ -155,7 +157,7 @@ impl VerbsDevice {
             return 0;
         }
         let mut bad = ptr::null_mut();
-        // SAFETY: a living queue pair; a list that ends, and whose pieces and inline bodies live over the call; D2 for the rest.
+        // SAFETY: a live queue pair; a terminated list, whose entries and inline bodies are valid for the call; D2.
         let answer = unsafe { inline::post_send(found.as_ptr(), next, &mut bad) };
         taken(answer, next.addr(), bad.addr(), size_of::<ibv_send_wr>()).unwrap_or(batch.len())
     }
@@ -163,7 +165,7 @@ impl VerbsDevice {
     #[inline]
     pub(super) fn send_datagram(
         &mut self,
-        to: Mailbox,
+        to: DatagramDestination,
         work: u64,
         body: WorkBody<'_>,
         is_signaled: bool,
@@ -189,7 +191,7 @@ impl VerbsDevice {
         }
     }
 
-    /// One datagram, or one without a body.
+    /// Posts one datagram, with or without a body.
     #[inline(always)]
     fn post_alone(
         &self,
@@ -207,7 +209,7 @@ impl VerbsDevice {
             opcode: IBV_WR_SEND,
             send_flags: flags,
             imm_data: 0,
-            wr: ibv_send_wr_way {
+            wr: ibv_send_wr_op {
                 ud: ibv_send_wr_ud {
                     ah: handle,
                     remote_qpn: number,
@@ -217,7 +219,8 @@ impl VerbsDevice {
             others: [0; 7],
         };
         let mut bad = ptr::null_mut();
-        // SAFETY: a living queue pair and a living way; a list of one, whose piece and inline body live over the call; D2.
+        // SAFETY: a live queue pair and address handle; a list of one, whose entry and inline body are valid for the
+        // call; D2.
         unsafe { inline::post_send(self.datagrams.as_ptr(), &raw mut request, &mut bad) }
     }
 
@@ -226,7 +229,7 @@ impl VerbsDevice {
     pub(super) fn post_mark(&mut self, which: CqKind) -> Mark {
         let answer = match which {
             CqKind::Sends => {
-                // Ways live as long as datagrams that go them. So where there are none, nothing is under way.
+                // Address handles exist as long as datagrams to them. So without any, none is in flight.
                 let Some(handle) = self.handles.iter_mut().next().map(|handle| handle.as_ptr())
                 else {
                     return Mark::Back;
@@ -242,11 +245,11 @@ impl VerbsDevice {
                     num_sge: 0,
                 };
                 let mut bad = ptr::null_mut();
-                // SAFETY: a living queue pair; a list of one, without a piece.
+                // SAFETY: a live queue pair; a list of one, without an entry.
                 unsafe { inline::post_recv(self.datagrams.as_ptr(), &raw mut request, &mut bad) }
             }
         };
-        // Otherwise there is no room as yet.
+        // Otherwise there is no room yet.
         if answer == 0 {
             Mark::Posted
         } else {
@@ -278,7 +281,7 @@ impl VerbsDevice {
         taken
     }
 
-    /// Whether a buffer for receives lies in a region of this process; remembers that the region has some.
+    /// Whether a receive buffer is in a region of this process; marks the region as one with receive buffers.
     fn lend(&mut self, piece: Sge) -> bool {
         let holds = |held: &&mut DeviceRegion| {
             let offset = piece.address.checked_sub(held.first);
@@ -292,7 +295,7 @@ impl VerbsDevice {
         true
     }
 
-    /// At most [`BATCH`] of them.
+    /// Posts a list of at most [`BATCH`] buffers.
     fn post_buffer_batch(&self, queue: Receives, batch: &[(u64, Sge)]) -> usize {
         let mut list = [const { MaybeUninit::<ibv_recv_wr>::uninit() }; BATCH];
         let mut pieces = [ibv_sge::default(); BATCH];
@@ -313,7 +316,7 @@ impl VerbsDevice {
         }
         let mut bad = ptr::null_mut();
         let answer = match queue {
-            // SAFETY: a living queue; a list that ends, and whose pieces live over the call; the buffers are lent (D2).
+            // SAFETY: a live queue; a terminated list, whose entries are valid for the call; the buffers are lent (D2).
             Receives::Shared => unsafe {
                 inline::post_srq_recv(self.shared.as_ptr(), next, &mut bad)
             },
@@ -326,7 +329,7 @@ impl VerbsDevice {
     }
 }
 
-/// Where a body lies; answers the flag of an inline one.
+/// Writes the scatter-gather entry of a body; returns the flag of an inline one.
 #[inline(always)]
 fn put(piece: &mut ibv_sge, body: WorkBody<'_>) -> u32 {
     match body {
@@ -363,13 +366,13 @@ fn opcode(operation: WorkOpcode) -> u32 {
     }
 }
 
-/// What it does at the other side.
+/// The part of a request that depends on its opcode.
 #[inline(always)]
-fn handle(operation: WorkOpcode) -> ibv_send_wr_way {
-    let rdma = |remote_addr, rkey| ibv_send_wr_way {
+fn handle(operation: WorkOpcode) -> ibv_send_wr_op {
+    let rdma = |remote_addr, rkey| ibv_send_wr_op {
         rdma: ibv_send_wr_rdma { remote_addr, rkey },
     };
-    let atomic = |remote_addr, rkey, compare_add, swap| ibv_send_wr_way {
+    let atomic = |remote_addr, rkey, compare_add, swap| ibv_send_wr_op {
         atomic: ibv_send_wr_atomic {
             remote_addr,
             compare_add,
@@ -392,14 +395,14 @@ fn handle(operation: WorkOpcode) -> ibv_send_wr_way {
     }
 }
 
-/// How many of a list were taken, by the addresses of its first request and of the first that was not taken, which lie in one
-/// array; `None`: all.
+/// How many requests of a list were taken, from the addresses of its first request and of the first that was not taken,
+/// both in one array; `None`: all.
 #[inline(always)]
 fn taken(answer: c_int, first: usize, bad: usize, size: usize) -> Option<usize> {
     if answer == 0 {
         return None;
     }
-    // A device that does not say which has taken none.
+    // A device that does not report which has taken none.
     Some(bad.checked_sub(first).map_or(0, |bytes| bytes / size))
 }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a device is asked for, as settings say: tests with functions of this file in place of the library's, which write down
-//! what they are called with.
+//! The calls that settings lead to: tests with functions of this file in place of the library's, which record their
+//! arguments.
 //!
 //! # Safety
-//! Each function is called by `make.rs` alone, with objects of this file and with memory of the caller's own of the kind that
-//! the library is promised (as `make.rs` says); it reads and writes no more of that than the library would.
-//! Objects are never taken apart, so that all pointers stay good.
+//! Each function is called by `make.rs` alone, with objects of this file and with memory of the caller of the kind that
+//! the library is given (see `make.rs`); it reads and writes no more of that than the library would. Objects are never
+//! freed, so that all pointers stay valid.
 #![allow(unsafe_code)]
 
 use std::cell::RefCell;
@@ -20,7 +20,7 @@ use super::super::NetLimits;
 use super::*;
 use crate::GidPlaces;
 
-/// The calls of rdma-core since the thread began.
+/// The calls of rdma-core since the thread started.
 #[derive(Debug, Default)]
 struct RecordedCalls {
     completions: Vec<c_int>,
@@ -34,7 +34,7 @@ thread_local! {
     static ASKED: RefCell<RecordedCalls> = RefCell::default();
 }
 
-fn note(what: impl FnOnce(&mut RecordedCalls)) {
+fn record(what: impl FnOnce(&mut RecordedCalls)) {
     ASKED.with_borrow_mut(what);
 }
 
@@ -42,12 +42,12 @@ fn taken() -> RecordedCalls {
     ASKED.take()
 }
 
-/// An object that stays until the process ends; all zeros are a value of each of these structures.
+/// An object that is never freed; all zeros are a valid value of each of these structures.
 fn zeroed<T>() -> *mut T {
     Box::into_raw(Box::<MaybeUninit<T>>::new(MaybeUninit::zeroed())).cast()
 }
 
-/// A descriptor that stays, and that never becomes readable.
+/// A descriptor that is never closed, and never becomes readable.
 fn quiet() -> RawFd {
     // SAFETY: numbers.
     unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) }
@@ -59,14 +59,14 @@ macro_rules! functions {
     };
 }
 
-/// Those that end an object, and leave it.
+/// Functions that destroy an object; they do nothing.
 macro_rules! ends {
     ($($name:ident: $kind:ty;)*) => {
         $(unsafe extern "C" fn $name(_: *mut $kind) -> c_int { 0 })*
     };
 }
 
-/// Those that nobody calls here.
+/// Functions that are not called here.
 macro_rules! unused {
     ($($name:ident($($kind:ty),*) $(-> $result:ty)?;)*) => {
         $(unsafe extern "C" fn $name($(_: $kind),*) $(-> $result)? {
@@ -100,7 +100,7 @@ unused! {
     query_qp(*mut ibv_qp, *mut ibv_qp_attr, c_int, *mut ibv_qp_init_attr) -> c_int;
 }
 
-/// The addresses of the only port, by their places.
+/// The addresses of the only port, with their GID indices.
 fn table() -> [(u32, [u8; 16]); 3] {
     let ip = |last| Ipv4Addr::new(203, 0, 113, last).to_ipv6_mapped().octets();
     let mut link_local = [0; 16];
@@ -108,7 +108,7 @@ fn table() -> [(u32, [u8; 16]); 3] {
     [(0, link_local), (1, ip(1)), (3, ip(3))]
 }
 
-/// The keys of its partitions.
+/// The port's partition keys.
 const KEYS: [u16; 3] = [0xffff, 0x8007, 0x0012];
 
 functions! {
@@ -136,7 +136,7 @@ functions! {
         0
     }
     query_port(_context: *mut ibv_context, _port: u8, answer: *mut ibv_port_attr) -> c_int {
-        let told = ibv_port_attr {
+        let attributes = ibv_port_attr {
             state: IBV_PORT_ACTIVE,
             active_mtu: IBV_MTU_4096,
             gid_tbl_len: 4,
@@ -146,7 +146,7 @@ functions! {
             ..ibv_port_attr::default()
         };
         // SAFETY: the caller's.
-        unsafe { answer.write(told) };
+        unsafe { answer.write(attributes) };
         0
     }
     query_pkey(_context: *mut ibv_context, _port: u8, place: c_int, key: *mut u16) -> c_int {
@@ -171,7 +171,7 @@ functions! {
                 gid_type: IBV_GID_TYPE_ROCE_V2,
                 ndev_ifindex: 0,
             };
-            // SAFETY: the caller's array has more places, by the assertion.
+            // SAFETY: the caller's array has at least three entries, by the assertion.
             let place = unsafe { entries.add(at) };
             // SAFETY: as above.
             unsafe { place.write(entry) };
@@ -191,31 +191,31 @@ functions! {
         _context: *mut ibv_context, depth: c_int, _own: *mut c_void,
         _channel: *mut ibv_comp_channel, _vector: c_int
     ) -> *mut ibv_cq {
-        note(|asked| asked.completions.push(depth));
+        record(|asked| asked.completions.push(depth));
         zeroed()
     }
     create_srq(_domain: *mut ibv_pd, wanted: *mut ibv_srq_init_attr) -> *mut ibv_srq {
         // SAFETY: the caller's.
         let depth = unsafe { (*wanted).attr.max_wr };
-        note(|asked| asked.shared.push(depth));
+        record(|asked| asked.shared.push(depth));
         zeroed()
     }
     create_qp(_domain: *mut ibv_pd, wanted: *mut ibv_qp_init_attr) -> *mut ibv_qp {
         // SAFETY: the caller's.
         let wanted = unsafe { &*wanted };
-        note(|asked| asked.pairs.push((wanted.qp_type, wanted.cap)));
+        record(|asked| asked.pairs.push((wanted.qp_type, wanted.cap)));
         zeroed()
     }
     modify_qp(_pair: *mut ibv_qp, attributes: *mut ibv_qp_attr, _mask: c_int) -> c_int {
         // SAFETY: the caller's.
         let attributes = unsafe { *attributes };
-        note(|asked| asked.changes.push(attributes));
+        record(|asked| asked.changes.push(attributes));
         0
     }
     create_ah(_domain: *mut ibv_pd, attributes: *mut ibv_ah_attr) -> *mut ibv_ah {
         // SAFETY: the caller's.
         let attributes = unsafe { *attributes };
-        note(|asked| asked.handles.push(attributes));
+        record(|asked| asked.handles.push(attributes));
         zeroed()
     }
 }
@@ -257,7 +257,7 @@ static FUNCTIONS: VerbsFunctions = VerbsFunctions {
     destroy_ah,
 };
 
-/// Opens the port as settings say.
+/// Opens the port with these settings.
 fn open(limits: &NetLimits) -> Result<VerbsDevice, OpenError> {
     let port = PortName {
         name: "asked0",
@@ -267,7 +267,7 @@ fn open(limits: &NetLimits) -> Result<VerbsDevice, OpenError> {
     VerbsDevice::open_by(&FUNCTIONS, port, &depths, terms, 0x1234, None)
 }
 
-/// What is asked for when it is opened, a queue pair is joined to one elsewhere, and a way is opened.
+/// The calls made when the port is opened, a queue pair is connected, and an address handle is created.
 fn asked_with(limits: &NetLimits) -> (PortAttr, RecordedCalls) {
     taken();
     let mut port = open(limits).unwrap_or_else(|error| panic!("{error}"));
@@ -283,7 +283,7 @@ fn asked_with(limits: &NetLimits) -> (PortAttr, RecordedCalls) {
         number: 8,
         their_first: 1,
         our_first: 2,
-        patience: limits.terms.patience(),
+        timeout_exp: limits.terms.timeout_exp(),
     };
     let pair = port.create().unwrap();
     port.connect(pair, &remote).unwrap();
@@ -343,7 +343,7 @@ fn queue_pairs_and_ways_are_told_what_is_set() {
         let of_state = move |change: &&ibv_qp_attr| change.qp_state == state;
         asked.changes.iter().filter(of_state)
     };
-    // Of datagrams and of the reliable queue pair.
+    // Of the datagram queue pair and of the reliable one.
     assert!(
         state(IBV_QPS_INIT)
             .map(|change| change.pkey_index)
@@ -399,21 +399,21 @@ fn a_port_without_what_is_set_says_what_it_lacks() {
         };
         open(&limits).map(drop).unwrap_err().to_string()
     };
-    let words = why(NetTerms {
+    let message = why(NetTerms {
         partition: 0x9999,
         ..NetTerms::DEFAULT
     });
     assert!(
-        words.contains("0x9999") && words.contains("RMPI_NET_PARTITION"),
-        "{words}"
+        message.contains("0x9999") && message.contains("RMPI_NET_PARTITION"),
+        "{message}"
     );
-    let words = why(NetTerms {
+    let message = why(NetTerms {
         gids: GidPlaces::of([2].into_iter()),
         ..NetTerms::DEFAULT
     });
     assert!(
-        words.contains("RMPI_NET_GID_INDEX does not name"),
-        "{words}"
+        message.contains("RMPI_NET_GID_INDEX does not name"),
+        "{message}"
     );
 }
 

@@ -1,28 +1,30 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What one port of the network holds.
+//! The state of one port of the network.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::super::NetTerms;
 use super::super::address::{LinkLayer, PortAddress};
-use super::super::port::{CallError, CqKind, Depths, Done, PortAttr, PortEvent, Sge, WorkStatus};
+use super::super::port::{
+    CallError, CqKind, Depths, PortAttr, PortCompletion, PortEvent, Sge, WorkStatus,
+};
 use super::config::{FakeConfig, FakeStats};
 use super::datagram::Datagrams;
 use super::memory::FakeRegions;
 use super::queue::{Added, CompletionQueue, FakeCompletion, FakeSlotOwner, FakeSlots};
 
-/// One port of the fake network.
+/// One port of the simulated network.
 #[derive(Debug)]
 pub(super) struct FakeAdapter {
     pub(super) state: FakeAdapterState,
-    /// The truth about the port; its process knows what it asked for last.
+    /// The true attributes of the port; its process has those of its last query.
     pub(super) facts: PortAttr,
     pub(super) q_key: u32,
-    /// Whether it is up as far as chance is concerned, and as far as the test is.
-    pub(super) up: Spell,
+    /// Whether it is up according to the random faults, and whether the test holds it down.
+    pub(super) up: RandomToggle,
     pub(super) is_held_down: bool,
-    /// The same for its process: whether it runs.
-    pub(super) here: Spell,
+    /// Whether its process is running, according to the random faults and to the test.
+    pub(super) running: RandomToggle,
     pub(super) paused_until: u64,
     /// The first port of its process.
     pub(super) process: u32,
@@ -36,14 +38,14 @@ pub(super) struct FakeAdapter {
     pub(super) stats: FakeStats,
     sends: CompletionQueue,
     receives: CompletionQueue,
-    has_sign: bool,
-    /// Until when its process sleeps, and whether that is when it would be too late.
+    has_event: bool,
+    /// Until when its process sleeps, and whether that is the longest time it may.
     sleeps_until: Option<(u64, bool)>,
     /// Completions that a test holds back, by the number of their queue pair.
     held: BTreeMap<u32, Vec<(CqKind, FakeCompletion)>>,
 }
 
-/// The state of a fake device.
+/// The state of a simulated device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FakeAdapterState {
     Open,
@@ -53,14 +55,14 @@ pub(super) enum FakeAdapterState {
     Gone,
 }
 
-/// The address that packets go to, and the one they come from.
+/// Destination and source address of packets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FakeDestination {
     pub(super) to: PortAddress,
     pub(super) source: FakeSource,
 }
 
-/// The address of a port at the time when a queue pair was connected, or an address handle opened.
+/// The address of a port at the time when a queue pair was connected, or an address handle created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FakeSource {
     lid: u16,
@@ -76,11 +78,11 @@ pub(super) struct FakeRecvQueue {
     pub(super) is_lost: bool,
 }
 
-/// A state that chance turns on and off.
+/// A state that toggles at random times.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Spell {
+pub(super) struct RandomToggle {
     pub(super) is_on: bool,
-    /// When it changes.
+    /// Time of the next change.
     pub(super) change: u64,
 }
 
@@ -92,7 +94,7 @@ impl FakeAdapter {
         number: u32,
         q_key: u32,
     ) -> Self {
-        let on = Spell {
+        let on = RandomToggle {
             is_on: true,
             change: u64::MAX,
         };
@@ -102,7 +104,7 @@ impl FakeAdapter {
             q_key,
             up: on,
             is_held_down: false,
-            here: on,
+            running: on,
             paused_until: 0,
             process: 0,
             regions: FakeRegions::default(),
@@ -115,38 +117,38 @@ impl FakeAdapter {
             stats: FakeStats::default(),
             sends: CompletionQueue::new(depths.completions),
             receives: CompletionQueue::new(depths.completions),
-            has_sign: false,
+            has_event: false,
             sleeps_until: None,
             held: BTreeMap::new(),
         }
     }
 
-    /// Whether there is a process with a device.
+    /// Whether its process exists and the device works.
     pub(super) fn is_open(&self) -> bool {
         self.state == FakeAdapterState::Open
     }
 
-    /// Whether its process has ended, and everything that it had went with it.
+    /// Whether its process has ended, and its objects with it.
     pub(super) fn is_gone(&self) -> bool {
         self.state == FakeAdapterState::Gone
     }
 
-    /// Whether packets come and go.
+    /// Whether it can carry packets.
     pub(super) fn carries(&self) -> bool {
         self.is_open() && self.facts.is_up
     }
 
-    /// Whether its process runs.
+    /// Whether its process is running.
     pub(super) fn runs(&self, now: u64) -> bool {
-        self.here.is_on && now >= self.paused_until
+        self.running.is_on && now >= self.paused_until
     }
 
-    /// Whether what its process does now has any effect.
+    /// Whether calls of its process have any effect now.
     pub(super) fn works(&self, now: u64) -> bool {
         self.is_open() && self.runs(now)
     }
 
-    /// Fails a call on a device that is not there any more.
+    /// Fails a call on a lost device.
     pub(super) fn alive(&self, call: &'static str) -> Result<(), CallError> {
         let errno = libc::EIO;
         match self.is_open() {
@@ -155,7 +157,7 @@ impl FakeAdapter {
         }
     }
 
-    /// Whether packets to this address come to this port.
+    /// Whether packets to this address arrive at this port.
     pub(super) fn is_at(&self, to: &PortAddress) -> bool {
         let place = match to.link {
             LinkLayer::Infiniband => self.facts.lid == to.lid,
@@ -164,12 +166,12 @@ impl FakeAdapter {
         to.link == self.facts.link && place
     }
 
-    /// Whether packets from there leave, and are known for what they are.
+    /// Whether this is still the address of the port, so that packets with it are sent and accepted.
     pub(super) fn is_still(&self, source: &FakeSource) -> bool {
         FakeSource::of(&self.facts) == *source
     }
 
-    /// Takes in whether the port is up.
+    /// Updates whether the port is up.
     pub(super) fn follow_link(&mut self) {
         let is_up = self.up.is_on && !self.is_held_down;
         if is_up == self.facts.is_up || !self.is_open() {
@@ -178,22 +180,22 @@ impl FakeAdapter {
         self.facts.is_up = is_up;
         self.stats.down += u64::from(!is_up);
         match is_up {
-            // As Soft-RoCE tells it.
+            // As Soft-RoCE reports it.
             true => self.events.extend([PortEvent::PortUp; 2]),
             false => self.events.push_back(PortEvent::PortDown),
         }
     }
 
-    /// A completion for its process.
-    pub(super) fn tell(&mut self, which: CqKind, entry: FakeCompletion) {
+    /// Delivers a completion to its process.
+    pub(super) fn complete(&mut self, which: CqKind, entry: FakeCompletion) {
         if let Some(held) = self.held.get_mut(&entry.done.number) {
             held.push((which, entry));
             return;
         }
         match self.queue(which).add(entry) {
-            Added::Silently | Added::Nowhere => {}
-            Added::Signed => {
-                self.has_sign = true;
+            Added::Quietly | Added::Nowhere => {}
+            Added::Notified => {
+                self.has_event = true;
                 self.stats.signs += 1;
             }
             Added::Overrun => {
@@ -224,11 +226,11 @@ impl FakeAdapter {
         self.receives.arm();
     }
 
-    pub(super) fn take_signs(&mut self) {
-        self.has_sign = false;
+    pub(super) fn ack_events(&mut self) {
+        self.has_event = false;
     }
 
-    /// Its process sleeps. `is_limit`: at that time at the latest it must have heard of something.
+    /// Starts a sleep of its process. `is_limit`: it must be woken by then.
     pub(super) fn fall_asleep(&mut self, until: u64, is_limit: bool) {
         self.sleeps_until = Some((until, is_limit));
     }
@@ -242,18 +244,18 @@ impl FakeAdapter {
         self.sleeps_until.is_some()
     }
 
-    /// Its process looks around, which some sign has woken or none.
-    pub(super) fn look_up(&mut self, is_woken: bool) {
+    /// Ends a sleep when the process polls; `is_woken`: by an event.
+    pub(super) fn end_sleep(&mut self, is_woken: bool) {
         let Some((_, is_limit)) = self.sleeps_until.take() else {
             return;
         };
         self.stats.overslept += u64::from(is_limit && !is_woken);
-        self.has_sign = false;
+        self.has_event = false;
     }
 
-    /// Whether the port gives a sign.
+    /// Whether the port has a pending event.
     pub(super) fn would_wake(&self) -> bool {
-        self.has_sign || !self.events.is_empty()
+        self.has_event || !self.events.is_empty()
     }
 
     pub(super) fn hold(&mut self, number: u32) {
@@ -262,11 +264,11 @@ impl FakeAdapter {
 
     pub(super) fn let_go(&mut self, number: u32) {
         for (which, entry) in self.held.remove(&number).unwrap_or_default() {
-            self.tell(which, entry);
+            self.complete(which, entry);
         }
     }
 
-    /// Takes the completions of a queue pair away that is gone.
+    /// Discards the completions of a destroyed queue pair.
     pub(super) fn purge(&mut self, serial: u32, number: u32) {
         let held = self.held.remove(&number).unwrap_or_default();
         let held = held.into_iter().map(|(_, entry)| entry);
@@ -297,7 +299,7 @@ impl FakeSource {
         }
     }
 
-    /// Whether it is where this address says.
+    /// Whether it is at this address.
     pub(super) fn is(&self, address: &PortAddress) -> bool {
         match address.link {
             LinkLayer::Infiniband => self.lid == address.lid,
@@ -319,7 +321,7 @@ impl FakeRecvQueue {
         }
     }
 
-    /// Takes buffers in; answers how many.
+    /// Posts buffers; returns how many.
     pub(super) fn post(&mut self, buffers: &[(u64, Sge)]) -> usize {
         if self.is_lost {
             return 0;
@@ -330,7 +332,7 @@ impl FakeRecvQueue {
         self.waiting.len() - before
     }
 
-    /// The oldest.
+    /// Takes the oldest buffer.
     pub(super) fn take(&mut self) -> Option<(u64, Sge)> {
         match self.is_lost {
             true => None,
@@ -339,17 +341,18 @@ impl FakeRecvQueue {
     }
 }
 
-/// A completion that says nothing but how bad it is: all else of an error is left as chance would have it.
-pub(super) fn ended(work: u64, number: u32, status: WorkStatus) -> Done {
-    let done = Done {
+/// A completion. With an error only the status, `work` and number are defined: the other fields are set to arbitrary
+/// values.
+pub(super) fn ended(work: u64, number: u32, status: WorkStatus) -> PortCompletion {
+    let done = PortCompletion {
         work,
         number,
         status,
-        ..Done::default()
+        ..PortCompletion::default()
     };
     match status {
         WorkStatus::Success => done,
-        _ => Done {
+        _ => PortCompletion {
             bytes: u32::MAX,
             source: u32::MAX,
             vendor: 0x81,
@@ -378,14 +381,14 @@ fn facts(config: &FakeConfig, depths: &Depths, terms: &NetTerms, index: u32) -> 
         reads: config.reads.min(terms.reads),
         atomics: config.atomics,
         depth: depths.sends.min(config.most_sends),
-        reads_lie: config.lie_permille != 0,
+        has_unreliable_reads: config.lie_permille != 0,
         in_software: config.in_software,
         terms: *terms,
         partition: 0,
     }
 }
 
-/// The GID of the `index`th place on the network: `::ffff:10.x.y.z`, or one of the default subnet.
+/// The GID of a place on the network by index: `::ffff:10.x.y.z`, or one of the default subnet.
 pub(super) fn gid(config: &FakeConfig, index: u32) -> [u8; 16] {
     let mut gid = [0; 16];
     gid[12..].copy_from_slice(&(0x0a00_0001 + index).to_be_bytes());
@@ -396,7 +399,7 @@ pub(super) fn gid(config: &FakeConfig, index: u32) -> [u8; 16] {
     gid
 }
 
-/// Its LID; there are none on Ethernet.
+/// Its LID; 0 on Ethernet.
 pub(super) fn lid(config: &FakeConfig, index: u32) -> u16 {
     match config.infiniband {
         true => u16::try_from(index + 1).unwrap_or(u16::MAX),

@@ -1,85 +1,85 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a fake network does, and what it counts.
+//! Configuration and counters of a simulated network.
 
 use crate::provider::sim::SimRandom;
 
-/// What a fake network does to packets, ports and processes, and what its ports can do. Times are in simulated nanoseconds.
+/// Faults and limits of a simulated network and its ports. Times are in simulated nanoseconds.
 ///
-/// Datagrams are lost, doubled and reordered for all to see; packets of reliable queue pairs are repeated by the device,
-/// so that a loss is only time, until it happens eight times in a row.
+/// Lost, duplicated and reordered datagrams are visible to the processes; packets of reliable queue pairs are
+/// retransmitted by the device, so that a loss only costs time, unless it happens eight times in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FakeConfig {
-    /// Where all chance comes from.
+    /// Seed of the random numbers.
     pub seed: u64,
-    /// Shortest way of a packet.
+    /// Smallest delay of a packet.
     pub least_delay_ns: u64,
-    /// Longest way of a packet; whatever is between the two reorders datagrams.
+    /// Largest delay of a packet; delays in between reorder datagrams.
     pub most_delay_ns: u64,
-    /// Datagrams lost, of 1000.
+    /// Datagrams lost, per 1000.
     pub loss_permille: u32,
-    /// Datagrams delivered twice, of 1000.
+    /// Datagrams delivered twice, per 1000.
     pub duplicate_permille: u32,
-    /// Packets of reliable queue pairs lost, of 1000; below 500, or hardly any work ends well.
+    /// Packets of reliable queue pairs lost, per 1000; from 500 on, hardly any work request succeeds.
     pub pair_loss_permille: u32,
-    /// Work requests with which a reliable queue pair breaks, of 1000: half of them carried out before, half not.
+    /// Work requests that break a reliable queue pair, per 1000: half of them after they were carried out.
     pub break_permille: u32,
-    /// Reads that end well and bring nothing, of 1000; their queue pair breaks over them, as that of Soft-RoCE does when
-    /// a part of the answer is lost. Not 0: the device is known for it.
+    /// Reads that complete successfully without data, per 1000; their queue pair breaks then, as that of Soft-RoCE does
+    /// when a part of the response is lost. Not 0: the device then reports unreliable reads.
     pub lie_permille: u32,
-    /// The device says that the kernel plays it.
+    /// The device reports that the kernel implements it in software.
     pub in_software: bool,
-    /// How long a reliable queue pair waits for an answer before it repeats what it sent, where it was told 14 (67 ms on real
-    /// devices); twice as long where it was told 15.
+    /// Time that a reliable queue pair waits for an answer before it retransmits, with a timeout exponent of 14 (67 ms
+    /// on real devices); twice as long with 15.
     pub answer_ns: u64,
-    /// How long it waits when the other side had no buffer.
+    /// Delay before a retransmission when the peer had no buffer.
     pub not_ready_ns: u64,
-    /// Longest time that a process spends off its processor; 0 for never.
+    /// Longest time that a process is off its processor; 0: never.
     pub most_away_ns: u64,
-    /// Share of the time that it does so, of 1000; at most 900.
+    /// Share of time that a process is off its processor, per 1000; at most 900.
     pub away_permille: u32,
-    /// Longest time that a port is down; 0 for never.
+    /// Longest time that a port is down; 0: never.
     pub most_down_ns: u64,
-    /// Share of the time that it is so, of 1000; at most 900.
+    /// Share of time that a port is down, per 1000; at most 900.
     pub down_permille: u32,
-    /// InfiniBand, where ports are found by their LID; else Ethernet, where it is the GID.
+    /// InfiniBand, where ports are addressed by LID; otherwise Ethernet, where they are addressed by GID.
     pub infiniband: bool,
-    /// Bytes of one packet, a power of two from 256 to 4096.
+    /// MTU of the ports in bytes, a power of two from 256 to 4096.
     pub packet_bytes: u32,
-    /// Bytes of a packet that the network carries; longer ones are lost. 0: as many as the ports.
+    /// MTU of the network in bytes; longer packets are lost. 0: that of the ports.
     pub way_bytes: u32,
-    /// Most bytes that travel inside a work request.
+    /// Largest inline body, in bytes.
     pub inline_bytes: u32,
-    /// Most bytes of one work request.
+    /// Largest message, in bytes.
     pub message_bytes: u64,
-    /// Reads and atomics that one queue pair has under way; 0: there are none.
+    /// Reads and atomics in flight on one queue pair; 0: not supported.
     pub reads: u8,
-    /// Whether there are atomics.
+    /// Whether atomics are supported.
     pub atomics: bool,
-    /// Most work requests of one reliable queue pair, whatever a port is opened with.
+    /// Limit of a reliable queue pair's send queue depth.
     pub most_sends: u32,
-    /// Most datagrams under way, likewise.
+    /// Limit of the datagram send queue depth.
     pub most_datagrams: u32,
-    /// Most buffers in the shared receive queue, likewise: few of them make a device that is often not ready.
+    /// Limit of the shared receive queue depth: a small one makes a device that often has no buffer.
     pub most_shared: u32,
-    /// Most buffers for datagrams, likewise.
+    /// Limit of the datagram receive queue depth.
     pub most_datagram_buffers: u32,
-    /// Reliable queue pairs that one port makes.
+    /// Most reliable queue pairs of one port.
     pub most_pairs: u32,
     /// Bytes that the process of a port may register (`RLIMIT_MEMLOCK`).
     pub most_memory_bytes: u64,
-    /// Whether the number of a queue pair that is gone goes to the next one at once.
+    /// Whether the number of a destroyed queue pair is reused at once.
     pub reuse_numbers: bool,
-    /// Number of the first packet in every stream of the provider.
+    /// First packet number of every stream of the provider.
     pub first_packet: u32,
 }
 
 impl FakeConfig {
-    /// Whether the network carries a packet of so many bytes.
+    /// Whether the network carries a packet of `bytes` bytes.
     pub(super) fn carries(&self, bytes: u64) -> bool {
         self.way_bytes == 0 || bytes <= self.way_bytes.into()
     }
 
-    /// A network on which nothing goes wrong, of devices like Soft-RoCE.
+    /// A network without faults, of devices like Soft-RoCE.
     #[must_use]
     pub fn calm(seed: u64) -> Self {
         Self {
@@ -116,8 +116,9 @@ impl FakeConfig {
         }
     }
 
-    /// A network whose troubles are drawn from the seed: some seeds lose a third of all datagrams, on some the queue pairs
-    /// break all the time, on some the ports go down and come back at another place of their table, some do all of it.
+    /// A network with faults drawn from the seed: with some seeds a third of all datagrams are lost, with some the
+    /// queue pairs keep breaking, with some the ports go down and come back with another GID index, with some all of it
+    /// happens.
     #[must_use]
     pub fn harsh(seed: u64) -> Self {
         let mut random = SimRandom::new(seed ^ 0xfa4e_d0e5_0f7a_11b1);
@@ -139,14 +140,14 @@ impl FakeConfig {
             break_permille: narrow(some(60)),
             answer_ns,
             not_ready_ns: 2_000 + some(20_000),
-            // A process that starves makes others run into their limits; a port that is down for less than eight
-            // waits for an answer is only slow.
+            // A process that is suspended makes others run into their limits; a port that is down for less than eight
+            // answer timeouts only delays packets.
             most_away_ns: match some(600_000) {
                 0 => 0,
                 time => time.max(2_000),
             },
             away_permille: narrow(some(500)),
-            // A port that goes up and down all the time does nothing else.
+            // A port that is down most of the time carries nothing.
             most_down_ns: match some(20 * answer_ns) {
                 0 => 0,
                 time => time.max(20_000),
@@ -162,99 +163,99 @@ impl FakeConfig {
             most_datagram_buffers: few(some(30), 1),
             most_pairs: few(some(8), 1),
             reuse_numbers: some(2) == 1,
-            // All streams come to their largest number soon.
+            // The packet numbers of all streams wrap around soon.
             first_packet: u32::MAX - narrow(some(60)),
             lie_permille: narrow(some(100)),
             ..Self::calm(seed)
         };
         if config.most_sends == 1 {
-            // What tells of a lie needs a place behind it.
+            // The request that proves a read needs a slot behind it.
             config.lie_permille = 0;
         }
-        // The device that lies is one that the kernel plays.
+        // Unreliable reads occur on devices of the kernel.
         config.in_software = config.lie_permille != 0;
         config
     }
 }
 
-/// What one port of a fake network did so far.
+/// Counters of one port of a simulated network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FakeStats {
-    /// Calls that rang the device's bell, whatever number of work requests they brought.
+    /// Calls that rang the doorbell, independent of the number of work requests.
     pub doorbells: u64,
     /// Work requests taken by reliable queue pairs.
     pub work_requests: u64,
-    /// Those of them, and datagrams, that asked to be told their end.
+    /// Signaled work requests and datagrams.
     pub signaled: u64,
-    /// Completions of sends that were taken, and of receives.
+    /// Completions of sends that were polled.
     pub send_completions: u64,
-    /// Completions of receives that were taken.
+    /// Completions of receives that were polled.
     pub receive_completions: u64,
-    /// Messages that reliable queue pairs delivered, and their bytes, counted where they were sent.
+    /// Messages delivered by reliable queue pairs, counted at the sender.
     pub messages: u64,
-    /// Bytes of them.
+    /// Bytes of these messages.
     pub message_bytes: u64,
-    /// Reads that ended well.
+    /// Successful reads.
     pub reads: u64,
-    /// Bytes of them.
+    /// Bytes of successful reads.
     pub read_bytes: u64,
-    /// Reads that were said to have ended well, but brought nothing.
+    /// Reads that completed successfully without data.
     pub lies: u64,
-    /// Writes that ended well.
+    /// Successful writes.
     pub writes: u64,
-    /// Bytes of them.
+    /// Bytes of successful writes.
     pub write_bytes: u64,
-    /// Atomics that ended well.
+    /// Successful atomics.
     pub atomics: u64,
     /// Datagrams sent.
     pub datagrams: u64,
-    /// Bytes of them.
+    /// Bytes of datagrams sent.
     pub datagram_bytes: u64,
-    /// Datagrams of this port that the network lost, a port that was down or nobody's address included.
+    /// Datagrams of this port that were lost, including those to a port that was down or to an unused address.
     pub datagrams_lost: u64,
-    /// Datagrams of this port that the network doubled.
+    /// Datagrams of this port that were duplicated.
     pub datagrams_doubled: u64,
-    /// Datagrams that arrived here before one that the same port had sent earlier.
+    /// Datagrams that arrived here before an earlier one of the same port.
     pub datagrams_overtaken: u64,
-    /// Datagrams that arrived here while no buffer was there.
+    /// Datagrams that arrived here without a receive buffer.
     pub datagrams_without_buffer: u64,
-    /// Datagrams that arrived here with another number or Q_Key, or longer than this port's packets.
+    /// Datagrams that arrived here with a wrong queue pair number or Q_Key, or longer than this port's MTU.
     pub datagrams_foreign: u64,
-    /// Packets of reliable queue pairs of this port that the network lost, or that nobody was there to take.
+    /// Packets of reliable queue pairs of this port that were lost, or arrived at no queue pair.
     pub packets_lost: u64,
-    /// Times that a reliable queue pair sent again what was lost, or whose answer was.
+    /// Retransmissions of reliable queue pairs.
     pub repeats: u64,
-    /// Times that a message came and the shared receive queue was empty.
+    /// Messages that found the shared receive queue empty.
     pub not_ready: u64,
-    /// Reliable queue pairs of this port that broke, those that were told to included.
+    /// Reliable queue pairs of this port that broke, including those moved to the error state by the caller.
     pub broken: u64,
-    /// Posts of all kinds that found less room than they wanted.
+    /// Posts of all kinds that found too little room.
     pub full: u64,
-    /// Posts and calls that no device would take at any time: too long, not connected, unaligned, a way that was closed
-    /// under its datagrams. A caller that makes one has a fault.
+    /// Posts and calls that no device accepts: too long, not connected, unaligned, an address handle destroyed before
+    /// its datagrams were sent. Each is an error of the caller.
     pub wrong: u64,
-    /// Completions that found no room: another fault of the caller.
+    /// Completions that overran their queue: another error of the caller.
     pub overruns: u64,
-    /// Buffers of the shared receive queue whose completions went away with their queue pair: one more.
+    /// Buffers of the shared receive queue whose completions were discarded with their queue pair: another one.
     pub buffers_lost: u64,
-    /// Times that completions were armed.
+    /// Times that completion queues were armed.
     pub arms: u64,
-    /// Signs given for completions.
+    /// Completion events raised.
     pub signs: u64,
-    /// Times that the process slept as long as it may, since nothing woke it.
+    /// Times that a process slept for the longest time, since nothing woke it.
     pub overslept: u64,
     /// Times that the process was taken off its processor.
     pub away: u64,
     /// Times that the port went down.
     pub down: u64,
-    /// Regions that were ever registered.
+    /// Regions ever registered.
     pub registered: u64,
-    /// Regions that are registered now.
+    /// Regions registered now.
     pub regions: u64,
-    /// Bytes of them.
+    /// Bytes registered now.
     pub region_bytes: u64,
-    /// Reliable queue pairs that are there now.
+    /// Existing reliable queue pairs.
     pub pairs: u64,
-    /// Ways for datagrams that are open now.
+    /// Existing address handles.
     pub handles: u64,
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Datagrams: they may be lost, come twice or late, and nobody hears of it. What is wrong on this side breaks the queue pair.
+//! Datagrams: they may be lost, duplicated or delayed, without a report. Local errors break the queue pair.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::super::address::PortAddress;
 use super::super::port::{
-    AddressHandle, CallError, CqKind, Depths, Done, GRH_BYTES, Mailbox, PortEvent, QueueFull,
-    Receives, Sge, WorkBody, WorkStatus,
+    AddressHandle, CallError, CqKind, DatagramDestination, Depths, GRH_BYTES, PortCompletion,
+    PortEvent, QueueFull, Receives, Sge, WorkBody, WorkStatus,
 };
 use super::adapter::{FakeDestination, FakeRecvQueue, FakeSource, ended};
 use super::config::FakeConfig;
@@ -15,25 +15,25 @@ use super::pair::FakeBody;
 use super::queue::{FakeCompletion, FakeSlotOwner, FakeSlots};
 use super::requester::DOORBELL_NS;
 
-/// The queue pair for datagrams of one port.
+/// The datagram queue pair of one port.
 #[derive(Debug)]
 pub(super) struct Datagrams {
     pub(super) number: u32,
     pub(super) sends: FakeSlots,
     pub(super) buffers: FakeRecvQueue,
-    /// How many of the next ones are lost.
+    /// Number of next datagrams to drop.
     pub(super) doomed: u32,
     posted: VecDeque<FakePostedSend>,
     is_broken: bool,
     left: u64,
-    /// The latest that has come from each port.
+    /// Sequence number of the latest datagram from each port.
     latest: BTreeMap<u32, u64>,
 }
 
-/// A posted datagram that has not ended.
+/// A posted datagram that is not completed.
 #[derive(Debug)]
 struct FakePostedSend {
-    to: Mailbox,
+    to: DatagramDestination,
     work: u64,
     body: FakeBody,
     signaled: bool,
@@ -45,7 +45,7 @@ struct FakePostedSend {
 pub(super) struct FakeDatagram {
     from: u32,
     target: FakeDestination,
-    /// How many the port has sent before.
+    /// Number of datagrams that the port had sent.
     sequence: u64,
     q_key: u32,
     source: u32,
@@ -119,7 +119,7 @@ impl FakeNetState {
     pub(super) fn post_datagram(
         &mut self,
         port: u32,
-        to: Mailbox,
+        to: DatagramDestination,
         work: u64,
         body: WorkBody<'_>,
         signaled: bool,
@@ -209,7 +209,7 @@ impl FakeNetState {
             done: ended(posted.work, adapter.datagrams.number, status),
             owner: FakeSlotOwner::DatagramSends { slot },
         };
-        adapter.tell(CqKind::Sends, entry);
+        adapter.complete(CqKind::Sends, entry);
     }
 
     fn carry_datagram(&mut self, datagram: FakeDatagram) {
@@ -244,7 +244,7 @@ impl FakeNetState {
         }
     }
 
-    /// What a test makes up.
+    /// Injects a datagram for a test.
     pub(super) fn inject_datagram(
         &mut self,
         from: u32,
@@ -309,7 +309,7 @@ impl FakeNetState {
             () => WorkStatus::LocalProtection,
         };
         let done = match status {
-            WorkStatus::Success => Done {
+            WorkStatus::Success => PortCompletion {
                 work,
                 status,
                 bytes: length,
@@ -320,13 +320,13 @@ impl FakeNetState {
             _ => ended(work, number, status),
         };
         let owner = FakeSlotOwner::DatagramReceives;
-        adapter.tell(CqKind::Receives, FakeCompletion { done, owner });
+        adapter.complete(CqKind::Receives, FakeCompletion { done, owner });
         if status != WorkStatus::Success {
             self.break_datagrams(port);
         }
     }
 
-    /// The queue pair for datagrams breaks: whatever was posted comes back, the buffers too.
+    /// Breaks the datagram queue pair: posted requests and buffers are flushed.
     fn break_datagrams(&mut self, port: u32) {
         let adapter = self.port(port);
         if std::mem::replace(&mut adapter.datagrams.is_broken, true) {
@@ -341,13 +341,13 @@ impl FakeNetState {
         while let Some((work, _)) = adapter.datagrams.buffers.take() {
             let done = ended(work, number, WorkStatus::Flushed);
             let owner = FakeSlotOwner::DatagramReceives;
-            adapter.tell(CqKind::Receives, FakeCompletion { done, owner });
+            adapter.complete(CqKind::Receives, FakeCompletion { done, owner });
         }
         adapter.datagrams.buffers.is_lost = true;
     }
 }
 
-/// What stands in front of a datagram in its buffer.
+/// The Global Routing Header in front of a datagram in its buffer.
 fn header(datagram: &FakeDatagram, to: &[u8; 16]) -> [u8; GRH_BYTES] {
     let mut header = [0; GRH_BYTES];
     let bytes = u16::try_from(datagram.bytes.len()).unwrap_or(u16::MAX);

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Registered memory: whoever names a key gets what its region allows, inside its bounds, and nothing else.
+//! Registered memory: a key gives the access that its region allows, inside its bounds, and nothing else.
 //!
 //! # Safety
-//! All memory that the fake touches is touched here. M1: a region stands in the table only between [`FakeRegions::add`], whose caller
-//! passes the promise of [`VerbsPort::register`](super::super::port::VerbsPort::register) on, and [`FakeRegions::remove`] or
-//! [`FakeRegions::clear`]; so its bytes are mapped and expected to be read, and to be written if its access says so. M2: every
-//! address is looked up in the table at the moment of the access, under the lock of the network; none is kept. The copies
-//! are of bytes without a type, to or from memory of this module's own; no reference to a region is made.
+//! All memory that the simulation accesses is accessed here. M1: a region is in the table only between
+//! [`FakeRegions::add`], whose caller passes on the guarantee of
+//! [`VerbsPort::register`](super::super::port::VerbsPort::register), and [`FakeRegions::remove`] or
+//! [`FakeRegions::clear`]; so its bytes are mapped, and may be read, and written if its access allows it. M2: every
+//! address is looked up in the table at the moment of the access, under the lock of the network; none is kept. The
+//! copies are of bytes without a type, to or from memory of this module; no reference to a region is made.
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -19,7 +20,7 @@ use crate::mr::to_usize;
 #[derive(Debug, Default)]
 pub(super) struct FakeRegions {
     table: BTreeMap<u32, FakeRegion>,
-    /// Which region a key names, for this process and for others.
+    /// Region ids by local key and by remote key.
     local: BTreeMap<u32, u32>,
     remote: BTreeMap<u32, u32>,
     bytes: u64,
@@ -34,15 +35,15 @@ struct FakeRegion {
     region: Region,
 }
 
-// SAFETY: an address with a length; whose memory it is and who may touch it does not depend on the thread (M1, M2).
+// SAFETY: an address with a length; neither the ownership of the memory nor its access depends on the thread (M1, M2).
 unsafe impl Send for FakeRegion {}
 
 impl FakeRegions {
     /// Adds a region. Its keys and its id are new.
     ///
     /// # Safety
-    /// Until it is removed, or all are cleared: the memory is mapped, and whoever holds it expects that it is read, and that
-    /// it is written if `access` says so.
+    /// Until it is removed, or all are cleared: the memory is mapped, and its owner allows it to be read, and to be
+    /// written if `access` allows that.
     pub(super) unsafe fn add(
         &mut self,
         base: NonNull<u8>,
@@ -62,7 +63,7 @@ impl FakeRegions {
         self.table.insert(region.id, held);
     }
 
-    /// Removes one; `false` if there is none like it.
+    /// Removes a region; `false`: there is none like it.
     pub(super) fn remove(&mut self, region: Region) -> bool {
         let found = self.table.get(&region.id);
         if found.is_none_or(|held| held.region != region) {
@@ -88,12 +89,12 @@ impl FakeRegions {
         self.bytes
     }
 
-    /// Whether this process may read a piece, or write it.
+    /// Whether this process may read a range, or with `writes` write it.
     pub(super) fn allows(&self, piece: Sge, writes: bool) -> bool {
         piece.bytes == 0 || self.find_local(piece, writes).is_some()
     }
 
-    /// The bytes of a piece.
+    /// The bytes of a range.
     pub(super) fn load(&self, piece: Sge) -> Option<Vec<u8>> {
         if piece.bytes == 0 {
             return Some(Vec::new());
@@ -102,7 +103,7 @@ impl FakeRegions {
         Some(copy_from(source, to_usize(u64::from(piece.bytes))))
     }
 
-    /// Writes to a piece, from its front on; `false` if that is not allowed or does not fit.
+    /// Writes to the beginning of a range; `false`: it is not allowed or does not fit.
     pub(super) fn store(&mut self, piece: Sge, bytes: &[u8]) -> bool {
         if bytes.is_empty() {
             return true;
@@ -114,7 +115,7 @@ impl FakeRegions {
         target.map(|target| copy_to(target, bytes)).is_some()
     }
 
-    /// What a peer reads.
+    /// Reads for a peer.
     pub(super) fn load_for_peer(&self, key: u32, address: u64, bytes: u32) -> Option<Vec<u8>> {
         if bytes == 0 {
             return Some(Vec::new());
@@ -124,7 +125,7 @@ impl FakeRegions {
         Some(copy_from(source, to_usize(u64::from(bytes))))
     }
 
-    /// What a peer writes.
+    /// Writes for a peer.
     pub(super) fn store_for_peer(&mut self, key: u32, address: u64, bytes: &[u8]) -> bool {
         if bytes.is_empty() {
             return true;
@@ -133,7 +134,7 @@ impl FakeRegions {
         target.map(|target| copy_to(target, bytes)).is_some()
     }
 
-    /// What a peer changes in one step: answers what was there.
+    /// Changes a word atomically for a peer; returns its old value.
     pub(super) fn change_for_peer(
         &mut self,
         key: u32,
@@ -184,7 +185,7 @@ impl FakeRegion {
         if end > self.bytes as u64 {
             return None;
         }
-        // SAFETY: at most `bytes` of the region, which is one stretch of mapped memory (M1).
+        // SAFETY: at most `bytes` of the region, which is one range of mapped memory (M1).
         let base = unsafe { self.base.add(to_usize(offset)) };
         let bytes = to_usize(bytes);
         Some(FakeRegionRange { base, bytes })
@@ -195,7 +196,7 @@ fn copy_from(source: FakeRegionRange, bytes: usize) -> Vec<u8> {
     assert!(bytes <= source.bytes);
     let mut copy = vec![0; bytes];
     // SAFETY:
-    // - readable: so many bytes of a region that stands in the table (M1, M2).
+    // - readable: `bytes` bytes of a region in the table (M1, M2).
     // - writable, and apart from it: a vector made just now.
     unsafe {
         source
@@ -208,9 +209,9 @@ fn copy_from(source: FakeRegionRange, bytes: usize) -> Vec<u8> {
 fn copy_to(target: FakeRegionRange, bytes: &[u8]) {
     assert!(bytes.len() <= target.bytes);
     // SAFETY:
-    // - writable: so many bytes of a region that stands in the table, whose access allows it (M1, M2; `find_local` and
-    //   `find_remote` see to the access).
-    // - readable: a slice; `copy` is right even if somebody registered the very bytes of a packet under way.
+    // - writable: as many bytes of a region in the table, whose access allows it (M1, M2; `find_local` and
+    //   `find_remote` check the access).
+    // - readable: a slice; `copy` is right even if it overlaps a registered region.
     unsafe {
         target
             .base
@@ -238,7 +239,7 @@ mod tests {
             remote_key: 9,
         };
         let base = NonNull::from(memory).cast();
-        // SAFETY: the memory outlives the table in every test, and nobody else touches it meanwhile.
+        // SAFETY: the memory outlives the table in every test, and is not accessed otherwise meanwhile.
         unsafe { regions.add(base, 16, access, region) };
         (regions, region, base.addr().get() as u64)
     }

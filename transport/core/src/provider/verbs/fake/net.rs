@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The network's clock, what happens when, and which ports reach each other.
+//! The network's clock, its events, and which ports reach each other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::NetTerms;
 use super::super::address::{LinkLayer, PortAddress};
 use super::super::port::{CallError, CqKind, Depths, PortEvent};
-use super::adapter::{FakeAdapter, FakeAdapterState, FakeSource, Spell, gid, lid};
+use super::adapter::{FakeAdapter, FakeAdapterState, FakeSource, RandomToggle, gid, lid};
 use super::config::FakeConfig;
 use super::datagram::FakeDatagram;
 use super::pair::{FakePacket, FakePair};
@@ -21,31 +21,31 @@ pub(super) struct FakeNetState {
     pub(super) random: SimRandom,
     pub(super) now: u64,
     /// By time, then in the order in which they were scheduled.
-    happenings: BTreeMap<(u64, u64), FakeNetEvent>,
+    events: BTreeMap<(u64, u64), FakeNetEvent>,
     scheduled: u64,
     pub(super) ports: Vec<FakeAdapter>,
-    /// By their serial numbers, which are never used again.
+    /// By serial number; serial numbers are never reused.
     pub(super) pairs: BTreeMap<u32, FakePair>,
     serials: u32,
-    /// Which queue pair has a number on the network. Those for datagrams have numbers too, but no entry here.
+    /// Queue pairs by QPN. Datagram queue pairs have numbers too, but no entry here.
     pub(super) numbers: BTreeMap<u32, u32>,
     next_number: u32,
     keys: u32,
     places: u32,
-    /// Pairs of ports between which nothing passes, the smaller first.
+    /// Pairs of ports that are cut off from each other, the smaller number first.
     cuts: BTreeSet<(u32, u32)>,
 }
 
-/// An event of the network, at a time that was fixed when it was scheduled.
+/// A scheduled event of the network.
 #[derive(Debug)]
 pub(super) enum FakeNetEvent {
-    /// The next request of a queue pair leaves, if there is one.
+    /// Sends the next request of a queue pair, if there is one.
     Leave { serial: u32 },
-    /// A queue pair has waited long enough for an answer.
+    /// The answer timeout of a queue pair.
     Timer { serial: u32 },
-    /// What was posted to a broken queue pair comes back.
+    /// Flushes the requests of a broken queue pair.
     Flush { serial: u32 },
-    /// The answer to a request leaves.
+    /// Sends the response to a request.
     Reply {
         serial: u32,
         psn: u32,
@@ -53,11 +53,11 @@ pub(super) enum FakeNetEvent {
     },
     /// A packet of a reliable queue pair arrives.
     Packet(Box<FakePacket>),
-    /// The next datagram of a port leaves.
+    /// Sends the next datagram of a port.
     DatagramLeaves { port: u32 },
-    /// One arrives.
+    /// A datagram arrives.
     Datagram(Box<FakeDatagram>),
-    /// A process is on its processor again.
+    /// A suspended process runs again.
     Return,
 }
 
@@ -67,7 +67,7 @@ impl FakeNetState {
             config,
             random: SimRandom::new(config.seed),
             now: 0,
-            happenings: BTreeMap::new(),
+            events: BTreeMap::new(),
             scheduled: 0,
             ports: Vec::new(),
             pairs: BTreeMap::new(),
@@ -80,7 +80,7 @@ impl FakeNetState {
         }
     }
 
-    /// Opens a port at a place of its own, for a new process or beside the first port of one; answers its index.
+    /// Opens a port at a new address, for a new process or for the one with port `first`; returns its index.
     pub(super) fn open(
         &mut self,
         depths: &Depths,
@@ -101,7 +101,7 @@ impl FakeNetState {
         if depths.sends == 0 || depths.datagrams == 0 || depths.datagram_buffers == 0 {
             return Err(fault("ibv_create_qp"));
         }
-        // The highest bit is for keys that only the system may use.
+        // The highest bit is reserved for privileged keys.
         if q_key >> 31 != 0 {
             return Err(fault("ibv_modify_qp"));
         }
@@ -117,7 +117,7 @@ impl FakeNetState {
                 away_permille,
                 ..
             } = self.config;
-            adapter.here.change = self.after(true, most_away_ns, away_permille);
+            adapter.running.change = self.after(true, most_away_ns, away_permille);
         }
         self.ports.push(adapter);
         Ok(index)
@@ -135,7 +135,7 @@ impl FakeNetState {
         ports.filter(move |other| other.process == process)
     }
 
-    /// Whether a process that slept on the signs of its ports would be awake.
+    /// Whether a process that slept on the events of its ports would be awake.
     pub(super) fn would_wake(&self, port: u32) -> bool {
         self.process_of(port).any(FakeAdapter::would_wake)
     }
@@ -146,49 +146,49 @@ impl FakeNetState {
         self.process_of(port).all(|port| port.is_asleep(now)) && !self.would_wake(port)
     }
 
-    /// A process looks around.
-    fn look_up(&mut self, port: u32) {
+    /// Ends the sleep of a process that polls.
+    fn end_sleep(&mut self, port: u32) {
         let process = self.ports[port as usize].process;
         let is_woken = self.would_wake(port);
         for port in &mut self.ports {
             if port.process == process {
-                port.look_up(is_woken);
+                port.end_sleep(is_woken);
             }
         }
     }
 
-    /// When the next thing happens.
+    /// Time of the next event.
     fn next_time(&mut self) -> Option<u64> {
         self.settle_timers();
-        let first = self.happenings.first_key_value();
+        let first = self.events.first_key_value();
         let first = first.map(|((time, _), _)| *time);
         let back = self.ports.iter().filter_map(FakeAdapter::comes_back);
         back.chain(first).min()
     }
 
-    /// Lets it happen, if it is not later than `limit`.
+    /// Processes the events at the next time, if it is not later than `limit`.
     pub(super) fn advance(&mut self, limit: u64) -> bool {
         let Some(next) = self.next_time().filter(|next| *next <= limit) else {
             return false;
         };
         self.pass_to(next);
-        while let Some(entry) = self.happenings.first_entry()
+        while let Some(entry) = self.events.first_entry()
             && entry.key().0 <= self.now
         {
-            let happening = entry.remove();
-            self.happen(happening);
+            let event = entry.remove();
+            self.process(event);
         }
         true
     }
 
-    /// Time comes to `limit` without anything that happens.
+    /// Advances the clock to `limit` without processing events.
     pub(super) fn pass_to(&mut self, limit: u64) {
         self.now = self.now.max(limit);
-        self.turn_spells();
+        self.update_toggles();
     }
 
-    fn happen(&mut self, happening: FakeNetEvent) {
-        match happening {
+    fn process(&mut self, event: FakeNetEvent) {
+        match event {
             FakeNetEvent::Leave { serial } => self.leave(serial),
             FakeNetEvent::Timer { serial } => self.time_out(serial),
             FakeNetEvent::Flush { serial } => self.flush(serial),
@@ -200,14 +200,14 @@ impl FakeNetState {
         }
     }
 
-    pub(super) fn schedule(&mut self, time: u64, happening: FakeNetEvent) {
+    pub(super) fn schedule(&mut self, time: u64, event: FakeNetEvent) {
         self.scheduled += 1;
-        self.happenings.insert((time, self.scheduled), happening);
+        self.events.insert((time, self.scheduled), event);
     }
 
-    /// Takes timers away that have nothing to wait for, so that they do not move the clock; others to where they belong.
+    /// Removes timers without a deadline, so that they do not advance the clock; moves others to their deadline.
     fn settle_timers(&mut self) {
-        while let Some(entry) = self.happenings.first_entry()
+        while let Some(entry) = self.events.first_entry()
             && let FakeNetEvent::Timer { serial } = *entry.get()
         {
             let time = entry.key().0;
@@ -224,7 +224,7 @@ impl FakeNetState {
         }
     }
 
-    /// A way through the network.
+    /// A random packet delay.
     pub(super) fn delay(&mut self) -> u64 {
         let FakeConfig {
             least_delay_ns,
@@ -234,12 +234,12 @@ impl FakeNetState {
         (least_delay_ns + self.spread(most_delay_ns.saturating_sub(least_delay_ns))).max(1)
     }
 
-    /// Up to so many nanoseconds.
+    /// A random time of at most `most` nanoseconds.
     pub(super) fn spread(&mut self, most: u64) -> u64 {
         self.random.below(1 + most)
     }
 
-    /// Whether a packet that has come to its destination's address arrives at this port.
+    /// Whether a packet for this address arrives at this port.
     pub(super) fn delivers(&self, from: u32, to: u32, address: &PortAddress) -> bool {
         let adapter = &self.ports[to as usize];
         let cut = self.cuts.contains(&(from.min(to), from.max(to)));
@@ -247,14 +247,14 @@ impl FakeNetState {
     }
 
     pub(super) fn set_cut(&mut self, one: u32, other: u32, is_cut: bool) {
-        let between = (one.min(other), one.max(other));
+        let key = (one.min(other), one.max(other));
         match is_cut {
-            true => self.cuts.insert(between),
-            false => self.cuts.remove(&between),
+            true => self.cuts.insert(key),
+            false => self.cuts.remove(&key),
         };
     }
 
-    /// Whether the way to an address can be found from a port, as the caller knows the port.
+    /// Whether an address can be resolved from a port, whose address the caller knows as `known`.
     pub(super) fn resolve(
         &self,
         port: u32,
@@ -268,7 +268,7 @@ impl FakeNetState {
         if to.link != adapter.facts.link {
             return fail(libc::EINVAL);
         }
-        // The place in the table that the caller means is empty now.
+        // The GID index that the caller uses is empty now.
         if !adapter.is_still(known) {
             return fail(libc::ENODATA);
         }
@@ -291,7 +291,7 @@ impl FakeNetState {
             return None;
         }
         if adapter.sleeps() {
-            self.look_up(port);
+            self.end_sleep(port);
         }
         let adapter = self.port(port);
         let entry = adapter.take_completion(which)?;
@@ -326,7 +326,7 @@ impl FakeNetState {
         self.serials
     }
 
-    /// A name or key for memory that nothing else on the network has.
+    /// An id or key that nothing else on the network has.
     pub(super) fn new_key(&mut self) -> u32 {
         self.keys += 1;
         self.keys
@@ -347,14 +347,14 @@ impl FakeNetState {
         adapter.events.push_back(PortEvent::AddressChanged);
     }
 
-    /// Gives its GID another place in its table.
+    /// Moves its GID to another table index.
     pub(super) fn move_gid(&mut self, port: u32) {
         let adapter = self.port(port);
         adapter.facts.gid_index = adapter.facts.gid_index % 15 + 1;
         adapter.events.push_back(PortEvent::AddressChanged);
     }
 
-    /// Ends the process of a port, or with [`FakeAdapterState::Lost`] the device under it.
+    /// Ends the process of a port, or with [`FakeAdapterState::Lost`] its device.
     pub(super) fn end_port(&mut self, port: u32, state: FakeAdapterState) {
         let adapter = self.port(port);
         let was_open = adapter.is_open();
@@ -365,8 +365,8 @@ impl FakeNetState {
         }
     }
 
-    /// Takes everything away that a process had.
-    pub(super) fn bury(&mut self, port: u32) {
+    /// Removes all objects of a process.
+    pub(super) fn end_process(&mut self, port: u32) {
         self.end_port(port, FakeAdapterState::Gone);
         let adapter = self.port(port);
         adapter.regions.clear();
@@ -377,8 +377,8 @@ impl FakeNetState {
         }
     }
 
-    /// Chance moves ports up and down, and processes off their processors and back.
-    fn turn_spells(&mut self) {
+    /// Takes ports up and down, and processes off their processors and back, at random.
+    fn update_toggles(&mut self) {
         let FakeConfig {
             most_down_ns,
             down_permille,
@@ -392,18 +392,18 @@ impl FakeNetState {
             }
             while self.ports[index].up.change <= self.now {
                 let is_on = !self.ports[index].up.is_on;
-                let stretch = self.stretch(is_on, most_down_ns, down_permille);
-                self.ports[index].up.turn(stretch);
+                let duration = self.random_duration(is_on, most_down_ns, down_permille);
+                self.ports[index].up.turn(duration);
                 self.ports[index].follow_link();
-                // The system has found another place for its address meanwhile.
+                // Meanwhile its address has got another table index.
                 if is_on && self.random.below(3) == 0 {
                     self.move_gid(u32::try_from(index).expect("ports are few"));
                 }
             }
-            while self.ports[index].here.change <= self.now {
-                let is_on = !self.ports[index].here.is_on;
-                let stretch = self.stretch(is_on, most_away_ns, away_permille);
-                self.ports[index].here.turn(stretch);
+            while self.ports[index].running.change <= self.now {
+                let is_on = !self.ports[index].running.is_on;
+                let duration = self.random_duration(is_on, most_away_ns, away_permille);
+                self.ports[index].running.turn(duration);
                 self.ports[index].stats.away += u64::from(!is_on);
             }
         }
@@ -411,11 +411,11 @@ impl FakeNetState {
 
     fn after(&mut self, is_on: bool, most_off: u64, permille: u32) -> u64 {
         self.now
-            .saturating_add(self.stretch(is_on, most_off, permille))
+            .saturating_add(self.random_duration(is_on, most_off, permille))
     }
 
-    /// How long a state lasts that is off for a share of the time.
-    fn stretch(&mut self, is_on: bool, most_off: u64, permille: u32) -> u64 {
+    /// A random duration of a state that is off for `permille` of the time.
+    fn random_duration(&mut self, is_on: bool, most_off: u64, permille: u32) -> u64 {
         if most_off == 0 || permille == 0 {
             return u64::MAX;
         }
@@ -429,22 +429,24 @@ impl FakeNetState {
 }
 
 impl FakeAdapter {
-    /// When chance brings it, or its process, back.
+    /// When the port, or its process, comes back.
     fn comes_back(&self) -> Option<u64> {
-        let spells = [self.up, self.here];
-        let off = spells.iter().filter(|spell| self.is_open() && !spell.is_on);
-        off.map(|spell| spell.change).min()
+        let toggles = [self.up, self.running];
+        let off = toggles
+            .iter()
+            .filter(|toggle| self.is_open() && !toggle.is_on);
+        off.map(|toggle| toggle.change).min()
     }
 }
 
-impl Spell {
-    fn turn(&mut self, stretch: u64) {
+impl RandomToggle {
+    fn turn(&mut self, duration: u64) {
         self.is_on = !self.is_on;
-        self.change = self.change.saturating_add(stretch);
+        self.change = self.change.saturating_add(duration);
     }
 }
 
-/// Numbers of queue pairs, and of packets, have 24 bits.
+/// Queue pair numbers and packet sequence numbers have 24 bits.
 pub(super) const NUMBER_MASK: u32 = 0xff_ffff;
-/// Completions that one queue can hold.
+/// Largest completion queue.
 const MOST_COMPLETIONS: u32 = 32_767;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One end of a reliable queue pair: go-back-N with a packet number for each packet that a message would fill.
+//! One end of a reliable queue pair: go-back-N with a packet sequence number for each packet that a message would fill.
 //!
-//! A request has *left* when it is on the wire, and may have to leave again; it has *ended* when its completion was made.
+//! A request has *left* when it is on the wire, and may be sent again; it has *ended* when its completion was made.
 
 use std::collections::VecDeque;
 
@@ -18,11 +18,11 @@ pub(super) struct FakePair {
     pub(super) number: u32,
     pub(super) state: FakePairState,
     pub(super) joined: Option<FakePairPeer>,
-    /// Work that has not ended, oldest first.
+    /// Requests that have not ended, oldest first.
     works: VecDeque<FakeWork>,
-    /// How many of them have left since the last time that all had to leave again.
+    /// Number of them sent since the last go-back.
     left: usize,
-    /// How many have left at any time.
+    /// Number of them ever sent.
     left_once: usize,
     pub(super) slots: FakeSlots,
     next_psn: u32,
@@ -34,19 +34,19 @@ pub(super) struct FakePair {
     pub(super) leave_is_due: bool,
     pub(super) flush_is_due: bool,
     pub(super) fault: Option<FakeFault>,
-    /// It has forgotten what was posted: nothing leaves or is answered any more.
+    /// The device has lost its requests: nothing is sent or answered any more.
     pub(super) forgets: bool,
-    /// What it receives next.
+    /// The next packet sequence number to receive.
     pub(super) expected: u32,
-    /// How many packets it has received, and so how far back a packet can lie that comes again.
+    /// Packets received so far, which limits how old a duplicate can be.
     accepted: u32,
-    /// It has asked for that packet and waits for it.
-    pub(super) has_asked: bool,
-    /// What atomics found, by their packet numbers: an atomic that comes again is not carried out again.
+    /// A negative acknowledgement for that packet was sent.
+    pub(super) has_sent_nak: bool,
+    /// Results of atomics, by packet sequence number: a duplicate is not carried out again.
     answered: VecDeque<(u32, u64)>,
-    /// Answers leave in the order of the requests.
+    /// When the next response may be sent: responses keep the order of the requests.
     pub(super) reply_free_at: u64,
-    /// When the latest of its packets arrives: none overtakes another.
+    /// Arrival time of its latest packet: packets are not reordered.
     pub(super) last_arrival: u64,
 }
 
@@ -59,7 +59,7 @@ pub(super) enum FakePairState {
     Broken,
 }
 
-/// The other end, and where this one was when they were connected.
+/// The remote end, and the local address when they were connected.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FakePairPeer {
     pub(super) remote: RemotePair,
@@ -67,7 +67,7 @@ pub(super) struct FakePairPeer {
     pub(super) packet_bytes: u32,
 }
 
-/// A fault that a test, or chance, has planned for the next request.
+/// A fault planned for the next request, by a test or at random.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FakeFault {
     pub(super) status: WorkStatus,
@@ -102,17 +102,17 @@ pub(super) struct FakePacket {
     pub(super) to: PortAddress,
     pub(super) number: u32,
     pub(super) psn: u32,
-    pub(super) what: FakePacketKind,
+    pub(super) kind: FakePacketKind,
 }
 
-/// A request, or the answer to one.
+/// A request or a response.
 #[derive(Debug)]
 pub(super) enum FakePacketKind {
     Request {
         operation: WorkOpcode,
-        /// What is sent or written.
+        /// The data to send or write.
         bytes: Vec<u8>,
-        /// How many are wanted.
+        /// Number of bytes to return.
         wanted: u32,
         packets: u32,
     },
@@ -120,7 +120,7 @@ pub(super) enum FakePacketKind {
 }
 
 impl FakePacketKind {
-    /// Bytes that it carries.
+    /// Length of its payload, in bytes.
     pub(super) fn bytes(&self) -> u32 {
         let bytes = match self {
             Self::Request { bytes, .. } | Self::Answer(FakeAnswer::Done(bytes)) => bytes.len(),
@@ -130,28 +130,28 @@ impl FakePacketKind {
     }
 }
 
-/// The answer to a request.
+/// The response to a request.
 #[derive(Debug)]
 pub(super) enum FakeAnswer {
-    /// It was carried out; what was read, or found.
+    /// It was carried out; with the data of a read, or the old value of an atomic.
     Done(Vec<u8>),
-    /// There was no buffer.
+    /// RNR NAK: there was no buffer.
     NotReady,
-    /// Packets before it are missing: again from this one on.
+    /// PSN sequence error NAK: retransmit from this packet on.
     Again,
     /// It is wrong, and the queue pair has broken.
     Refused(WorkStatus),
 }
 
-/// How the number of a packet compares to the expected one.
+/// A packet sequence number compared to the expected one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FakePsnOrder {
     Next,
-    /// It has come before.
+    /// A duplicate.
     Again,
-    /// Something is missing before it.
+    /// Packets before it are missing.
     Ahead,
-    /// It is none of this connection's.
+    /// It does not belong to this connection.
     Stray,
 }
 
@@ -178,7 +178,7 @@ impl FakePair {
             forgets: false,
             expected: 0,
             accepted: 0,
-            has_asked: false,
+            has_sent_nak: false,
             answered: VecDeque::new(),
             reply_free_at: 0,
             last_arrival: 0,
@@ -192,13 +192,13 @@ impl FakePair {
         self.joined = Some(joined);
     }
 
-    /// How long it waits for an answer, if it is so long for one that was told 14.
+    /// Its answer timeout, if that of exponent 14 is `usual_ns`.
     pub(super) fn answer_ns(&self, usual_ns: u64) -> u64 {
-        let told = self.joined.map_or(14, |joined| joined.remote.patience);
-        (usual_ns << told.saturating_sub(14)) >> 14_u8.saturating_sub(told)
+        let exponent = self.joined.map_or(14, |joined| joined.remote.timeout_exp);
+        (usual_ns << exponent.saturating_sub(14)) >> 14_u8.saturating_sub(exponent)
     }
 
-    /// Takes a request in, for a slot that it was given.
+    /// Queues a request in a slot.
     pub(super) fn push(&mut self, request: &WorkRequest<'_>, body: FakeBody, slot: u64) {
         let packet_bytes = self.joined.map_or(1, |joined| joined.packet_bytes);
         let packets = body.bytes().div_ceil(packet_bytes).max(1);
@@ -215,12 +215,12 @@ impl FakePair {
         });
     }
 
-    /// The next request that leaves, and whether all before it have ended.
+    /// The next request to send, and whether it is the oldest.
     pub(super) fn next_to_leave(&self, reads: u8) -> Option<(&FakeWork, bool)> {
         let work = self.works.get(self.left)?;
-        let under_way = self.works.iter().take(self.left);
-        let under_way = under_way.filter(|work| work.fetches()).count();
-        let waits = work.fetches() && under_way >= usize::from(reads);
+        let in_flight = self.works.iter().take(self.left);
+        let in_flight = in_flight.filter(|work| work.returns_data()).count();
+        let waits = work.returns_data() && in_flight >= usize::from(reads);
         (!waits).then_some((work, self.left == 0))
     }
 
@@ -229,7 +229,7 @@ impl FakePair {
         self.left_once = self.left_once.max(self.left);
     }
 
-    /// All that has not ended leaves again.
+    /// Marks all requests to be sent again.
     pub(super) fn go_back(&mut self) {
         self.left = 0;
     }
@@ -242,11 +242,11 @@ impl FakePair {
         self.works.is_empty()
     }
 
-    pub(super) fn has_under_way(&self) -> bool {
+    pub(super) fn has_in_flight(&self) -> bool {
         self.left > 0
     }
 
-    /// How many requests that have left stand before the one of this packet number.
+    /// Number of sent requests before the one with this packet sequence number.
     pub(super) fn before(&self, psn: u32) -> Option<usize> {
         let left = self.works.iter().take(self.left_once);
         left.take_while(|work| work.psn != psn)
@@ -266,7 +266,7 @@ impl FakePair {
         self.works.pop_front()
     }
 
-    /// When a silence of the other side has lasted too long.
+    /// When the answer timeout expires.
     pub(super) fn deadline(&self) -> Option<u64> {
         self.deadline
     }
@@ -284,34 +284,35 @@ impl FakePair {
         }
     }
 
-    /// A request was carried out.
+    /// Records that a request was carried out.
     pub(super) fn accept(&mut self, packets: u32) {
         self.expected = self.expected.wrapping_add(packets) & NUMBER_MASK;
         self.accepted = self.accepted.saturating_add(packets).min(NUMBER_MASK / 2);
-        self.has_asked = false;
+        self.has_sent_nak = false;
     }
 
-    pub(super) fn remember(&mut self, psn: u32, old: u64) {
+    pub(super) fn keep_result(&mut self, psn: u32, old: u64) {
         if self.answered.len() == MOST_ANSWERED {
             self.answered.pop_front();
         }
         self.answered.push_back((psn, old));
     }
 
-    /// What an atomic found that comes again.
-    pub(super) fn recall(&self, psn: u32) -> Option<u64> {
+    /// The result of a duplicate atomic.
+    pub(super) fn old_value(&self, psn: u32) -> Option<u64> {
         let mut answered = self.answered.iter().rev();
         answered.find(|(at, _)| *at == psn).map(|(_, old)| *old)
     }
 }
 
 impl FakeWork {
-    /// Whether its answer brings something: such work counts against the reads under way, and has an answer of its own.
-    pub(super) fn fetches(&self) -> bool {
+    /// Whether its response carries data: such requests count against the limit of reads, and have a response of their
+    /// own.
+    pub(super) fn returns_data(&self) -> bool {
         !matches!(self.operation, WorkOpcode::Send | WorkOpcode::Write { .. })
     }
 
-    /// How many bytes it moves.
+    /// Number of bytes that it moves.
     pub(super) fn bytes(&self) -> u32 {
         self.body.bytes()
     }
@@ -330,7 +331,7 @@ impl FakeBody {
     }
 }
 
-/// Reads and atomics that one queue pair can have under way on any device, and so atomics that may come again.
+/// Most reads and atomics in flight on one queue pair of any device, and so most duplicate atomics.
 const MOST_ANSWERED: usize = 256;
 
 #[cfg(test)]
@@ -387,7 +388,7 @@ mod tests {
         );
         pair.go_back();
         assert_eq!(pair.before(psns[1]), Some(1));
-        assert!(!pair.has_under_way());
+        assert!(!pair.has_in_flight());
     }
 
     #[test]
@@ -415,10 +416,10 @@ mod tests {
     #[test]
     fn an_atomic_that_comes_again_finds_its_first_answer() {
         let mut pair = pair(&[]);
-        pair.remember(7, 70);
-        pair.remember(8, 80);
+        pair.keep_result(7, 70);
+        pair.keep_result(8, 80);
         assert_eq!(
-            (pair.recall(7), pair.recall(8), pair.recall(9)),
+            (pair.old_value(7), pair.old_value(8), pair.old_value(9)),
             (Some(70), Some(80), None)
         );
     }

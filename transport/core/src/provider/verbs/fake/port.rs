@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One port as its process sees it.
+//! One port: the calls of its process.
 //!
 //! # Safety
-//! [`FakePort::register`] passes the promise of its caller on to the table of regions, word for word. When the port is
-//! dropped all its regions go from the table, so that nothing touches their memory after the last one who could deregister it.
+//! [`FakePort::register`] passes the guarantee of its caller on to the table of regions unchanged. When the port is
+//! dropped all its regions are removed from the table, so that no memory is accessed after the last chance to
+//! deregister it.
 #![allow(unsafe_code)]
 
 use std::os::fd::BorrowedFd;
@@ -14,19 +15,19 @@ use std::time::Duration;
 use super::super::NetTerms;
 use super::super::address::PortAddress;
 use super::super::port::{
-    AddressHandle, CallError, CqKind, Depths, Done, Mailbox, PortAttr, PortCounts, PortEvent,
-    QueueFull, QueuePairHandle, Receives, Region, RegionAccess, RemotePair, Sge, VerbsPort,
-    WorkBody, WorkRequest,
+    AddressHandle, CallError, CqKind, DatagramDestination, Depths, PortAttr, PortCompletion,
+    PortCounts, PortEvent, QueueFull, QueuePairHandle, Receives, Region, RegionAccess, RemotePair,
+    Sge, VerbsPort, WorkBody, WorkRequest,
 };
 use super::FakeNet;
 use super::adapter::FakeSource;
 
-/// One port of a fake network. When it is dropped its process has ended: nothing answers there any more.
+/// One port of a simulated network. Dropping it ends its process.
 #[derive(Debug)]
 pub(crate) struct FakePort {
     net: FakeNet,
     index: u32,
-    /// What its process asked for last.
+    /// The attributes of the last query.
     facts: PortAttr,
     counts: Arc<PortCounts>,
 }
@@ -35,13 +36,13 @@ impl FakeNet {
     /// Opens a port with an address of its own.
     ///
     /// # Errors
-    /// Depths that no device has, a Q_Key with its highest bit set.
+    /// Depths that no device supports, or a Q_Key with its highest bit set.
     #[cfg(test)]
     pub(crate) fn open(&self, depths: &Depths, q_key: u32) -> Result<FakePort, CallError> {
         self.open_beside(None, depths, &NetTerms::DEFAULT, q_key)
     }
 
-    /// The same for the process that has opened port `first`, if there is one.
+    /// Opens a port for the process that has opened port `first`, or for a new one.
     pub(crate) fn open_beside(
         &self,
         first: Option<u32>,
@@ -67,13 +68,13 @@ impl FakeNet {
     reason = "what tests ask, and whoever moves the network's clock; no provider needs all of it"
 )]
 impl FakePort {
-    /// Its number on the network: ports are counted from 0 as they are opened.
+    /// Its number on the network: ports are numbered from 0 as they are opened.
     pub(crate) fn index(&self) -> u32 {
         self.index
     }
 
-    /// The process sleeps until a sign of this port comes, or `due` is over in the time of the network. `or_longer`: nothing is
-    /// due by then, and it knows of nothing that happens.
+    /// Starts a sleep of the process until an event of this port, or for `due` of simulated time. `or_longer`: it has
+    /// no deadline of its own.
     pub(in super::super) fn fall_asleep(&self, due: Duration, or_longer: bool) {
         let due_ns = u64::try_from(due.as_nanos()).unwrap_or(u64::MAX);
         let mut net = self.net.lock();
@@ -81,7 +82,7 @@ impl FakePort {
         net.port(self.index).fall_asleep(until, or_longer);
     }
 
-    /// Whether a process that slept on the sign of this port since it took the last one away would be awake.
+    /// Whether a process that slept on the events of this port since it last acknowledged them would be awake.
     pub(crate) fn would_wake(&self) -> bool {
         self.net.would_wake(self.index)
     }
@@ -89,7 +90,7 @@ impl FakePort {
 
 impl Drop for FakePort {
     fn drop(&mut self) {
-        self.net.lock().bury(self.index);
+        self.net.lock().end_process(self.index);
     }
 }
 
@@ -132,8 +133,8 @@ impl VerbsPort for FakePort {
         };
         let adapter = net.port(self.index);
         adapter.stats.registered += 1;
-        // SAFETY: the caller's promise lasts until `deregister` has returned, which removes the region; if that never comes
-        // and the port is dropped, or its process is declared dead, all regions are cleared.
+        // SAFETY: the caller's guarantee lasts until `deregister` has returned, which removes the region; if it is
+        // never called, and the port is dropped or its process killed, all regions are cleared.
         unsafe { adapter.regions.add(base, bytes, access, region) };
         self.counts.add(bytes as u64);
         Ok(region)
@@ -171,7 +172,7 @@ impl VerbsPort for FakePort {
 
     fn post_datagram(
         &mut self,
-        to: Mailbox,
+        to: DatagramDestination,
         work: u64,
         body: WorkBody<'_>,
         signaled: bool,
@@ -201,7 +202,7 @@ impl VerbsPort for FakePort {
         self.net.lock().post(self.index, pair, requests)
     }
 
-    fn poll(&mut self, which: CqKind, done: &mut [Done]) -> usize {
+    fn poll(&mut self, which: CqKind, done: &mut [PortCompletion]) -> usize {
         let mut net = self.net.lock();
         let mut count = 0;
         for place in done {
@@ -222,13 +223,13 @@ impl VerbsPort for FakePort {
         Ok(())
     }
 
-    /// There is none: time on this network passes only when somebody moves it.
-    fn sign(&self) -> Option<BorrowedFd<'_>> {
+    /// None: the time of this network is simulated.
+    fn event_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    fn take_signs(&mut self) {
-        self.net.lock().port(self.index).take_signs();
+    fn ack_events(&mut self) {
+        self.net.lock().port(self.index).ack_events();
     }
 
     fn next_event(&mut self) -> Option<PortEvent> {

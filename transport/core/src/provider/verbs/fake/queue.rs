@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Completion queues, and the slots that work takes until its completion has been polled.
+//! Completion queues, and the slots that work requests take until their completion has been polled.
 
 use std::collections::VecDeque;
 
-use super::super::port::Done;
+use super::super::port::PortCompletion;
 
 /// A completion, and the slots that it frees.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FakeCompletion {
-    pub(super) done: Done,
+    pub(super) done: PortCompletion,
     pub(super) owner: FakeSlotOwner,
 }
 
@@ -17,9 +17,9 @@ pub(super) struct FakeCompletion {
 pub(super) enum FakeSlotOwner {
     /// Send slots of a reliable queue pair, by its serial number, up to this one.
     Pair { serial: u32, slot: u64 },
-    /// A slot of the shared receive queue, filled by this queue pair.
+    /// A slot of the shared receive queue, used by this queue pair.
     Shared { serial: u32 },
-    /// Send slots of the queue pair for datagrams.
+    /// Send slots of the datagram queue pair.
     DatagramSends { slot: u64 },
     /// A slot of its receive queue.
     DatagramReceives,
@@ -34,12 +34,12 @@ pub(super) struct CompletionQueue {
     is_lost: bool,
 }
 
-/// What came of a completion that was added.
+/// Result of adding a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Added {
-    Silently,
-    /// The queue was armed: the process gets a sign.
-    Signed,
+    Quietly,
+    /// The queue was armed: a completion event is raised.
+    Notified,
     /// There was no room, for the first time: the queue is lost.
     Overrun,
     /// The queue is lost.
@@ -66,8 +66,8 @@ impl CompletionQueue {
         }
         self.entries.push_back(entry);
         match std::mem::take(&mut self.is_armed) {
-            true => Added::Signed,
-            false => Added::Silently,
+            true => Added::Notified,
+            false => Added::Quietly,
         }
     }
 
@@ -75,12 +75,12 @@ impl CompletionQueue {
         self.entries.pop_front()
     }
 
-    /// The next completion that is added gives a sign; those that wait do not.
+    /// Makes the next completion raise an event; those already queued do not.
     pub(super) fn arm(&mut self) {
         self.is_armed = true;
     }
 
-    /// Takes away what belongs to a queue pair that is gone; answers what it was.
+    /// Removes the completions of a destroyed queue pair and returns them.
     pub(super) fn purge(&mut self, gone: u32) -> Vec<FakeCompletion> {
         let is_gone = |entry: &FakeCompletion| matches!(entry.owner, FakeSlotOwner::Pair { serial, .. } | FakeSlotOwner::Shared { serial } if serial == gone);
         let (purged, kept) = self.entries.drain(..).partition(is_gone);
@@ -90,8 +90,8 @@ impl CompletionQueue {
     }
 }
 
-/// Room for work. What was posted takes a slot until its own completion, or that of later work, has been polled: work that
-/// asks for no completion holds its slot until then.
+/// The slots of a work queue. A request takes a slot until its own completion, or that of a later request, has been
+/// polled: an unsignaled request holds its slot until then.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FakeSlots {
     depth: u64,
@@ -108,7 +108,7 @@ impl FakeSlots {
         }
     }
 
-    /// The slot that new work goes to, if there is one.
+    /// Takes a slot for a new request, if there is one.
     pub(super) fn take(&mut self) -> Option<u64> {
         if self.posted - self.freed == self.depth {
             return None;
@@ -117,12 +117,12 @@ impl FakeSlots {
         Some(self.posted - 1)
     }
 
-    /// A completion of what stood in this slot has been polled.
+    /// Frees the slots up to this one, whose completion has been polled.
     pub(super) fn free_up_to(&mut self, slot: u64) {
         self.freed = self.freed.max(slot + 1);
     }
 
-    /// A completion of any slot has been polled; they are all alike.
+    /// Frees any slot, after a completion has been polled; they are all alike.
     pub(super) fn free_one(&mut self) {
         self.freed += 1;
     }
@@ -133,9 +133,9 @@ mod tests {
     use super::*;
 
     fn entry(work: u64, owner: FakeSlotOwner) -> FakeCompletion {
-        let done = Done {
+        let done = PortCompletion {
             work,
-            ..Done::default()
+            ..PortCompletion::default()
         };
         FakeCompletion { done, owner }
     }
@@ -144,17 +144,17 @@ mod tests {
     fn only_a_completion_after_arming_gives_a_sign_and_only_one_does() {
         let mut queue = CompletionQueue::new(8);
         let any = entry(1, FakeSlotOwner::DatagramReceives);
-        assert_eq!(queue.add(any), Added::Silently);
+        assert_eq!(queue.add(any), Added::Quietly);
         queue.arm();
-        assert_eq!(queue.add(any), Added::Signed);
-        assert_eq!(queue.add(any), Added::Silently);
+        assert_eq!(queue.add(any), Added::Notified);
+        assert_eq!(queue.add(any), Added::Quietly);
     }
 
     #[test]
     fn a_queue_that_overruns_keeps_what_it_has_and_takes_no_more() {
         let mut queue = CompletionQueue::new(1);
         let any = |work| entry(work, FakeSlotOwner::DatagramReceives);
-        assert_eq!(queue.add(any(1)), Added::Silently);
+        assert_eq!(queue.add(any(1)), Added::Quietly);
         assert_eq!(queue.add(any(2)), Added::Overrun);
         assert_eq!(queue.add(any(3)), Added::Nowhere);
         assert_eq!(queue.take().map(|entry| entry.done.work), Some(1));

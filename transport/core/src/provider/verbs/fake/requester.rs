@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reliable queue pairs: the calls of a process, and what its device does with the requests. They leave in order, may have to
-//! leave again, and end in order when the answers have come.
+//! Reliable queue pairs: the calls of a process, and what its device does with the requests. They are sent in order,
+//! may be sent again, and end in order when the responses have arrived.
 //!
-//! Bytes that are sent or written are taken from memory whenever the request leaves; so memory that changes before its
-//! work has ended shows, and so does memory that is not registered any more.
+//! Data to send or write are read from memory whenever the request is sent; so changes of the memory before the request
+//! has ended are visible, and so is memory that is not registered any more.
 
 use super::super::port::{
     CallError, CqKind, PortEvent, QueuePairHandle, RemotePair, Sge, WorkBody, WorkOpcode,
@@ -121,7 +121,7 @@ impl FakeNetState {
         taken
     }
 
-    /// What a test lets a process send over its end of a queue pair.
+    /// Injects a message at one end of a queue pair for a test.
     pub(super) fn inject_message(&mut self, number: u32, bytes: &[u8]) -> bool {
         let serial = self.numbers.get(&number).copied();
         let Some((id, port)) = serial.and_then(|id| Some((id, self.pairs.get(&id)?.port))) else {
@@ -160,10 +160,10 @@ impl FakeNetState {
         true
     }
 
-    /// A queue pair by the name that its port has for it.
+    /// A queue pair by its handle.
     ///
     /// # Panics
-    /// If the port has none of that name: it was destroyed, or belongs to another port.
+    /// If the port has no such queue pair: it was destroyed, or belongs to another port.
     fn pair(&mut self, port: u32, name: QueuePairHandle) -> &mut FakePair {
         let pair = self.pairs.get_mut(&name.id);
         let pair = pair.filter(|pair| (pair.port, pair.number) == (port, name.number));
@@ -171,7 +171,7 @@ impl FakeNetState {
     }
 }
 
-/// What the device does with requests of its own process.
+/// Processing of local requests by the device.
 impl FakeNetState {
     fn leave_later(&mut self, serial: u32, after: u64) {
         let time = self.now + after;
@@ -183,7 +183,7 @@ impl FakeNetState {
         }
     }
 
-    /// Lets the next request leave.
+    /// Sends the next request.
     pub(super) fn leave(&mut self, serial: u32) {
         let Some(pair) = self.pairs.get_mut(&serial) else {
             return;
@@ -203,12 +203,12 @@ impl FakeNetState {
         let Some((work, is_oldest)) = pair.next_to_leave(adapter.facts.reads) else {
             return;
         };
-        // What goes wrong on this side is told after all that was posted before has ended.
+        // Local errors are reported after all requests posted before have ended.
         let fault = pair.fault.filter(|fault| !fault.carried_out);
         let gathered = match &work.body {
             _ if fault.is_some() => None,
             FakeBody::Inline(bytes) => Some(bytes.to_vec()),
-            FakeBody::Piece(piece) if work.fetches() => {
+            FakeBody::Piece(piece) if work.returns_data() => {
                 adapter.regions.allows(*piece, true).then(Vec::new)
             }
             FakeBody::Piece(piece) => adapter.regions.load(*piece),
@@ -216,12 +216,12 @@ impl FakeNetState {
         let Some(bytes) = gathered else {
             if is_oldest {
                 let status = fault.map(|fault| fault.status);
-                self.break_as_told(serial, status.unwrap_or(WorkStatus::LocalProtection));
+                self.break_as_planned(serial, status.unwrap_or(WorkStatus::LocalProtection));
             }
             return;
         };
         let (psn, gap) = (work.psn, 1 + u64::from(work.bytes()) / BYTES_PER_NS);
-        let what = FakePacketKind::Request {
+        let kind = FakePacketKind::Request {
             operation: work.operation,
             bytes,
             wanted: work.bytes(),
@@ -229,16 +229,16 @@ impl FakeNetState {
         };
         pair.has_left();
         let has_more = pair.has_more();
-        self.send(serial, psn, what);
+        self.send(serial, psn, kind);
         self.wait_for_answer(serial, false);
-        self.tempt_fate(serial);
+        self.inject_random_fault(serial);
         if has_more {
             self.leave_later(serial, gap);
         }
     }
 
-    /// Chance breaks queue pairs.
-    fn tempt_fate(&mut self, serial: u32) {
+    /// Breaks queue pairs at random.
+    fn inject_random_fault(&mut self, serial: u32) {
         if !self.random.chance(self.config.break_permille) {
             return;
         }
@@ -252,7 +252,7 @@ impl FakeNetState {
     }
 
     /// Puts a packet on the wire.
-    pub(super) fn send(&mut self, serial: u32, psn: u32, what: FakePacketKind) {
+    pub(super) fn send(&mut self, serial: u32, psn: u32, kind: FakePacketKind) {
         let Some((from, joined)) = self
             .pairs
             .get(&serial)
@@ -261,7 +261,7 @@ impl FakeNetState {
             return;
         };
         let adapter = &mut self.ports[from as usize];
-        let longest = joined.packet_bytes.min(what.bytes());
+        let longest = joined.packet_bytes.min(kind.bytes());
         let is_carried = self.config.carries(longest.into());
         let leaves = adapter.carries() && adapter.is_still(&joined.source) && is_carried;
         if !leaves || self.random.chance(self.config.pair_loss_permille) {
@@ -280,18 +280,18 @@ impl FakeNetState {
             to: joined.remote.address,
             number: joined.remote.number,
             psn,
-            what,
+            kind,
         };
         self.schedule(arrival, FakeNetEvent::Packet(Box::new(packet)));
     }
 
-    /// Sets the timer for an answer if it is not set, or `anew`; takes it away if nothing is under way.
+    /// Sets the answer timer if it is not set, or `anew`; clears it if nothing is in flight.
     fn wait_for_answer(&mut self, serial: u32, anew: bool) {
         let Some(pair) = self.pairs.get_mut(&serial) else {
             return;
         };
         let deadline = self.now + pair.answer_ns(self.config.answer_ns);
-        if !pair.has_under_way() {
+        if !pair.has_in_flight() {
             return pair.set_deadline(None);
         }
         if anew || pair.deadline().is_none() {
@@ -326,7 +326,7 @@ impl FakeNetState {
         self.leave_later(serial, 0);
     }
 
-    /// The answer to the request of this packet number has come; so those before it have been carried out.
+    /// Handles the response to the request with this packet sequence number; those before it have been carried out.
     pub(super) fn answered(&mut self, serial: u32, psn: u32, answer: FakeAnswer) {
         let pair = self.pairs.get(&serial).filter(|pair| !pair.forgets);
         let before = pair.and_then(|pair| pair.before(psn));
@@ -338,9 +338,9 @@ impl FakeNetState {
         }
         for _ in 0..before {
             let oldest = self.pairs.get(&serial).and_then(FakePair::oldest);
-            if oldest.is_none_or(|work| work.fetches()) {
-                // Its own answer is lost.
-                return self.repeat_all(serial);
+            if oldest.is_none_or(|work| work.returns_data()) {
+                // Its own response is lost.
+                return self.retransmit_all(serial);
             }
             if !self.end_well(serial, &[]) {
                 return;
@@ -352,7 +352,7 @@ impl FakeNetState {
                     self.go_on(serial);
                 }
             }
-            FakeAnswer::Again => self.repeat_all(serial),
+            FakeAnswer::Again => self.retransmit_all(serial),
             FakeAnswer::NotReady => self.wait_until_ready(serial),
             FakeAnswer::Refused(status) => self.break_with(serial, status),
         }
@@ -363,7 +363,7 @@ impl FakeNetState {
         self.leave_later(serial, 0);
     }
 
-    fn repeat_all(&mut self, serial: u32) {
+    fn retransmit_all(&mut self, serial: u32) {
         if let Some(pair) = self.pairs.get(&serial) {
             self.ports[pair.port as usize].stats.repeats += 1;
         }
@@ -390,7 +390,7 @@ impl FakeNetState {
         self.again(serial);
     }
 
-    /// The oldest request was carried out. `false`: the queue pair has broken over it.
+    /// Completes the oldest request, which was carried out. `false`: that broke the queue pair.
     fn end_well(&mut self, serial: u32, bytes: &[u8]) -> bool {
         let Some(pair) = self.pairs.get_mut(&serial) else {
             return false;
@@ -409,13 +409,13 @@ impl FakeNetState {
             self.break_with(serial, WorkStatus::Success);
             return false;
         }
-        let fits = match (&work.body, work.fetches()) {
+        let fits = match (&work.body, work.returns_data()) {
             (FakeBody::Piece(piece), true) => adapter.regions.store(*piece, bytes),
             _ => true,
         };
         let failed = fault.map(|fault| fault.status);
         if let Some(status) = failed.or_else(|| (!fits).then_some(WorkStatus::LocalProtection)) {
-            self.break_as_told(serial, status);
+            self.break_as_planned(serial, status);
             return false;
         }
         let bytes = u64::from(work.bytes());
@@ -434,7 +434,7 @@ impl FakeNetState {
         true
     }
 
-    /// The oldest request has ended.
+    /// Ends the oldest request.
     fn end_oldest(&mut self, serial: u32, status: WorkStatus) {
         let Some(pair) = self.pairs.get_mut(&serial) else {
             return;
@@ -451,18 +451,17 @@ impl FakeNetState {
             done: ended(work.work, number, status),
             owner: FakeSlotOwner::Pair { serial, slot },
         };
-        self.port(port).tell(CqKind::Sends, entry);
+        self.port(port).complete(CqKind::Sends, entry);
     }
 
-    /// The queue pair breaks over its oldest request.
+    /// Breaks the queue pair at its oldest request.
     fn break_with(&mut self, serial: u32, status: WorkStatus) {
         self.make_broken(serial);
         self.end_oldest(serial, status);
     }
 
-    /// The same when nothing was wrong but a test, or chance, wants it so: what only the other side can find wrong breaks that
-    /// side too.
-    fn break_as_told(&mut self, serial: u32, status: WorkStatus) {
+    /// The same for a planned fault: a status that only the peer's device can cause breaks the peer's end too.
+    fn break_as_planned(&mut self, serial: u32, status: WorkStatus) {
         self.break_with(serial, status);
         if !matches!(
             status,
@@ -477,12 +476,14 @@ impl FakeNetState {
         let other = remote.and_then(|remote| self.numbers.get(&remote)).copied();
         let joined = other.and_then(|other| self.pairs[&other].joined);
         if joined.is_some_and(|joined| joined.remote.number == own) {
-            other.into_iter().for_each(|other| self.break_untold(other));
+            other
+                .into_iter()
+                .for_each(|other| self.break_silently(other));
         }
     }
 
-    /// The queue pair breaks over what has come from the other side, which no completion of its own tells.
-    pub(super) fn break_untold(&mut self, serial: u32) {
+    /// Breaks the queue pair because of a peer's request, which no completion reports.
+    pub(super) fn break_silently(&mut self, serial: u32) {
         let Some(pair) = self.pairs.get(&serial) else {
             return;
         };
@@ -515,7 +516,7 @@ impl FakeNetState {
         }
     }
 
-    /// Whatever was posted to a broken queue pair ends.
+    /// Flushes all requests of a broken queue pair.
     pub(super) fn flush(&mut self, serial: u32) {
         let Some(pair) = self.pairs.get_mut(&serial) else {
             return;
@@ -530,26 +531,26 @@ impl FakeNetState {
     }
 }
 
-/// Whether any device takes such a request.
+/// Whether any device accepts such a request.
 fn is_possible(facts: &super::super::port::PortAttr, request: &WorkRequest<'_>) -> bool {
     let atomic = matches!(
         request.operation,
         WorkOpcode::FetchAdd { .. } | WorkOpcode::CompareSwap { .. }
     );
-    let fetches = atomic || matches!(request.operation, WorkOpcode::Read { .. });
-    if fetches && facts.reads == 0 {
+    let returns_data = atomic || matches!(request.operation, WorkOpcode::Read { .. });
+    if returns_data && facts.reads == 0 {
         return false;
     }
     match request.body {
         WorkBody::Inline(bytes) => {
-            !fetches && bytes.len() <= to_usize(u64::from(facts.inline_bytes))
+            !returns_data && bytes.len() <= to_usize(u64::from(facts.inline_bytes))
         }
         WorkBody::Piece(Sge { bytes, .. }) if atomic => facts.atomics && bytes == 8,
         WorkBody::Piece(Sge { bytes, .. }) => u64::from(bytes) <= facts.message_bytes,
     }
 }
 
-/// Whether it is an atomic that no device carries out; the first to see that is the other side.
+/// Whether it is an unaligned atomic; only the peer's device detects that.
 fn is_unaligned(operation: &WorkOpcode) -> bool {
     match operation {
         WorkOpcode::FetchAdd { address, .. } | WorkOpcode::CompareSwap { address, .. } => {
@@ -559,11 +560,11 @@ fn is_unaligned(operation: &WorkOpcode) -> bool {
     }
 }
 
-/// From a post to the moment when the device looks at it.
+/// Time from a post until the device processes it.
 pub(super) const DOORBELL_NS: u64 = 100;
-/// How fast bytes leave.
+/// Rate of sending.
 const BYTES_PER_NS: u64 = 10;
-/// Times that a silence is answered with a repetition: `retry_cnt`.
+/// Retransmissions after timeouts: `retry_cnt`.
 pub(super) const RETRIES: u8 = 7;
-/// Times that it tries again when the other side was not ready: `rnr_retry`.
+/// Retransmissions after RNR NAKs: `rnr_retry`.
 pub(super) const WAITS: u8 = 6;

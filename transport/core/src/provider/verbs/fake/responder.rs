@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reliable queue pairs: what a device does with the requests of others. Each is carried out once and in order.
+//! Reliable queue pairs: what a device does with the requests of peers. Each is carried out once and in order.
 //!
-//! A read takes the bytes when its answer leaves, which may be after later requests were carried out, as the standard
-//! allows without a fence. One that comes again, since the answer was lost, takes them again.
+//! A read takes the data when its response is sent, which may be after later requests were carried out, as the standard
+//! allows without a fence. A duplicate, after a lost response, takes them again.
 
 use super::super::port::{CqKind, WorkOpcode, WorkStatus};
 use super::adapter::ended;
@@ -13,11 +13,11 @@ use super::pair::{
 use super::queue::{FakeCompletion, FakeSlotOwner};
 use crate::mr::to_usize;
 
-/// An answer before it leaves.
+/// A response that is not sent yet.
 #[derive(Debug)]
 pub(super) enum FakeReply {
     Ready(FakeAnswer),
-    /// The bytes are taken when it leaves.
+    /// The data are taken when it is sent.
     Read {
         address: u64,
         key: u32,
@@ -42,7 +42,7 @@ impl FakeNetState {
             self.port(packet.from).stats.packets_lost += 1;
             return;
         };
-        match packet.what {
+        match packet.kind {
             FakePacketKind::Answer(answer) => self.answered(serial, packet.psn, answer),
             FakePacketKind::Request {
                 operation,
@@ -56,7 +56,7 @@ impl FakeNetState {
                         self.carry_out(serial, packet.psn, packets, operation, &bytes, wanted)
                     }
                     FakePsnOrder::Again => self.repeat(serial, packet.psn, operation, wanted),
-                    FakePsnOrder::Ahead => return self.ask(serial),
+                    FakePsnOrder::Ahead => return self.send_nak(serial),
                     FakePsnOrder::Stray => return,
                 };
                 if let Some(reply) = reply {
@@ -66,7 +66,7 @@ impl FakeNetState {
         }
     }
 
-    /// Carries a request out that is next.
+    /// Carries out the next request.
     fn carry_out(
         &mut self,
         serial: u32,
@@ -82,7 +82,7 @@ impl FakeNetState {
             WorkOpcode::Send => self.receive(serial, bytes)?,
             WorkOpcode::Write { address, key } => {
                 let regions = &mut self.port(port).regions;
-                // Of a write of nothing no device asks whether it is allowed.
+                // Devices do not check the key of a write of zero bytes.
                 match bytes.is_empty() || regions.store_for_peer(key, address, bytes) {
                     true => done(Vec::new()),
                     false => FakeReply::Ready(FakeAnswer::Refused(WorkStatus::RemoteAccess)),
@@ -108,8 +108,8 @@ impl FakeNetState {
         };
         let pair = self.pairs.get_mut(&serial)?;
         match &reply {
-            FakeReply::Ready(FakeAnswer::NotReady) => pair.has_asked = true,
-            FakeReply::Ready(FakeAnswer::Refused(_)) => self.break_untold(serial),
+            FakeReply::Ready(FakeAnswer::NotReady) => pair.has_sent_nak = true,
+            FakeReply::Ready(FakeAnswer::Refused(_)) => self.break_silently(serial),
             _ => pair.accept(packets),
         }
         Some(reply)
@@ -132,12 +132,12 @@ impl FakeNetState {
             return FakeReply::Ready(FakeAnswer::Refused(WorkStatus::RemoteAccess));
         };
         if let Some(pair) = self.pairs.get_mut(&serial) {
-            pair.remember(psn, old);
+            pair.keep_result(psn, old);
         }
         FakeReply::Ready(FakeAnswer::Done(old.to_ne_bytes().to_vec()))
     }
 
-    /// A message for the shared receive queue. Without one, nothing is answered.
+    /// Delivers a message to the shared receive queue. If that is lost, there is no response.
     fn receive(&mut self, serial: u32, bytes: &[u8]) -> Option<FakeReply> {
         let pair = &self.pairs[&serial];
         let number = pair.number;
@@ -167,11 +167,11 @@ impl FakeNetState {
             done.bytes = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         }
         let owner = FakeSlotOwner::Shared { serial };
-        adapter.tell(CqKind::Receives, FakeCompletion { done, owner });
+        adapter.complete(CqKind::Receives, FakeCompletion { done, owner });
         Some(FakeReply::Ready(reply))
     }
 
-    /// A request that was carried out comes again, since its answer was late or lost.
+    /// Responds to a duplicate request, whose response was late or lost.
     fn repeat(
         &self,
         serial: u32,
@@ -188,23 +188,23 @@ impl FakeNetState {
                 bytes: wanted,
             }),
             WorkOpcode::FetchAdd { .. } | WorkOpcode::CompareSwap { .. } => {
-                done(self.pairs[&serial].recall(psn)?.to_ne_bytes().to_vec())
+                done(self.pairs[&serial].old_value(psn)?.to_ne_bytes().to_vec())
             }
         }
     }
 
-    /// Packets are missing: says so once.
-    fn ask(&mut self, serial: u32) {
+    /// Sends one NAK for missing packets.
+    fn send_nak(&mut self, serial: u32) {
         let Some(pair) = self.pairs.get_mut(&serial) else {
             return;
         };
-        if !std::mem::replace(&mut pair.has_asked, true) {
+        if !std::mem::replace(&mut pair.has_sent_nak, true) {
             let psn = pair.expected;
             self.reply_later(serial, psn, FakeReply::Ready(FakeAnswer::Again));
         }
     }
 
-    /// Answers in the order of the requests; what is read may be read late.
+    /// Sends responses in the order of the requests; data may be read late.
     fn reply_later(&mut self, serial: u32, psn: u32, reply: FakeReply) {
         let late = match reply {
             FakeReply::Read { .. } => self
@@ -243,7 +243,7 @@ impl FakeNetState {
             },
         };
         if matches!(answer, FakeAnswer::Refused(_)) {
-            self.break_untold(serial);
+            self.break_silently(serial);
         }
         self.send(serial, psn, FakePacketKind::Answer(answer));
     }

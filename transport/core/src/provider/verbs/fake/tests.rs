@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Each rule of the fake.
+//! The rules of the simulation.
 
+pub(in super::super) mod block;
 mod datagrams;
 mod faults;
 mod harsh;

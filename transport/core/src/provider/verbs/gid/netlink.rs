@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is said to the kernel about links, addresses and routes, and what it answers (`netlink(7)`, `rtnetlink(7)`).
+//! Netlink messages about links, addresses and routes (`netlink(7)`, `rtnetlink(7)`).
 //!
-//! A message is a head of 16 bytes (length, kind, flags, number, port: all in the machine's byte order), a body that depends
-//! on the kind, and attributes of the form (length, kind, value), each padded to four bytes.
+//! A message is a header of 16 bytes (length, type, flags, sequence number, port id, all in host byte order), a body
+//! that depends on the type, and attributes (length, type, value), each padded to four bytes.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::{HostInterface, HostRoute};
 
-/// Questions.
+/// Message types of requests.
 pub(super) const LINKS: u16 = 18;
 pub(super) const ADDRESSES: u16 = 22;
 
-/// Asks for all things of a kind: `LINKS` or `ADDRESSES`.
-pub(super) fn ask_for_all(kind: u16) -> Vec<u8> {
+/// A dump request for `LINKS` or `ADDRESSES`.
+pub(super) fn dump_request(kind: u16) -> Vec<u8> {
     const DUMP: u16 = 0x300;
-    // Every address family, and the rest of the longer of the two bodies.
+    // Any address family; zeros for the rest of the longer of the two bodies.
     message(kind, DUMP, &[0; 16])
 }
 
-/// Asks which way packets to an address go.
-pub(super) fn ask_for_route(to: IpAddr) -> Vec<u8> {
+/// A request for the route to an address.
+pub(super) fn route_request(to: IpAddr) -> Vec<u8> {
     const ROUTE: u16 = 26;
     let (family, address) = match to {
         IpAddr::V4(address) => (AF_INET, address.octets().to_vec()),
@@ -46,7 +46,7 @@ fn message(kind: u16, flags: u16, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A message that the kernel answers with.
+/// A message of the kernel's reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum NetlinkReply {
     Link {
@@ -59,13 +59,13 @@ pub(super) enum NetlinkReply {
         address: IpAddr,
     },
     Route(HostRoute),
-    /// There are no more.
+    /// End of a dump.
     End,
-    /// The number of an error.
+    /// The errno of an error message.
     Error(i32),
 }
 
-/// Reads the answers in one piece that the kernel gave. What is of another kind, or makes no sense, is left out.
+/// Parses the messages of one read. Messages of other types and malformed ones are skipped.
 pub(super) fn answers(mut bytes: &[u8]) -> Vec<NetlinkReply> {
     let mut found = Vec::new();
     while let Some(length) = word(bytes, 0).map(|length| length as usize) {
@@ -97,10 +97,10 @@ fn answer(kind: u16, body: &[u8]) -> Option<NetlinkReply> {
     }
 }
 
-/// Family, kind (two bytes each), number, flags, change.
+/// Body: family, type (two bytes each), index, flags, change.
 fn link(body: &[u8]) -> Option<NetlinkReply> {
     const NAME: u16 = 3;
-    // Somebody has switched it on, and its cable leads somewhere.
+    // Administratively up, and with a carrier.
     const UP_AND_RUNNING: u32 = 0x1 | 0x40;
     let name = value(body.get(16..)?, NAME)?;
     let name = name.strip_suffix(&[0]).unwrap_or(name);
@@ -111,10 +111,10 @@ fn link(body: &[u8]) -> Option<NetlinkReply> {
     })
 }
 
-/// Family, bits of the prefix, flags, scope (a byte each), number of the link.
+/// Body: family, prefix length, flags, scope (a byte each), link index.
 fn address(body: &[u8]) -> Option<NetlinkReply> {
     const ADDRESS: u16 = 1;
-    // On links with two ends, the other attribute is the other end.
+    // On point-to-point links, `IFA_ADDRESS` is the remote end.
     const LOCAL: u16 = 2;
     let attributes = body.get(8..)?;
     let raw = value(attributes, LOCAL).or_else(|| value(attributes, ADDRESS))?;
@@ -129,7 +129,7 @@ fn address(body: &[u8]) -> Option<NetlinkReply> {
     })
 }
 
-/// Family, bits of both addresses, type of service, table, who made it, scope, kind (a byte each), flags.
+/// Body: family, both prefix lengths, type of service, table, protocol, scope, type (a byte each), flags.
 fn route(body: &[u8]) -> Option<NetlinkReply> {
     const INTERFACE: u16 = 4;
     const UNICAST: u8 = 1;
@@ -160,7 +160,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(word.try_into().ok()?))
 }
 
-/// The interfaces that answers name, each with its addresses.
+/// The interfaces in the replies, each with its addresses.
 pub(super) fn interfaces(links: &[NetlinkReply], addresses: &[NetlinkReply]) -> Vec<HostInterface> {
     let of = |wanted: u32| {
         let mine = move |answer: &NetlinkReply| match answer {
@@ -202,12 +202,12 @@ mod tests {
         bytes
     }
 
-    fn told(kind: u16, parts: &[&[u8]]) -> Vec<u8> {
+    fn reply_message(kind: u16, parts: &[&[u8]]) -> Vec<u8> {
         message(kind, 0, &parts.concat())
     }
 
     fn link_message(index: u32, flags: u32, name: &[u8]) -> Vec<u8> {
-        told(
+        reply_message(
             16,
             &[
                 &[0; 4],
@@ -226,7 +226,7 @@ mod tests {
         bytes.extend(link_message(2, 0x1, b"eth0\0"));
         let head =
             |family: u8, index: u32| [&[family, 24, 0, 0], &index.to_ne_bytes()[..]].concat();
-        let mut more = told(
+        let mut more = reply_message(
             20,
             &[
                 &head(2, 2),
@@ -234,9 +234,12 @@ mod tests {
                 &attribute(2, &[10, 0, 0, 1]),
             ],
         );
-        more.extend(told(20, &[&head(10, 2), &attribute(1, &[1; 16])]));
-        more.extend(told(20, &[&head(2, 1), &attribute(2, &[127, 0, 0, 1])]));
-        more.extend(told(3, &[&[0; 4]]));
+        more.extend(reply_message(20, &[&head(10, 2), &attribute(1, &[1; 16])]));
+        more.extend(reply_message(
+            20,
+            &[&head(2, 1), &attribute(2, &[127, 0, 0, 1])],
+        ));
+        more.extend(reply_message(3, &[&[0; 4]]));
         assert_eq!(answers(&more).last(), Some(&NetlinkReply::End));
         let found = interfaces(&answers(&bytes), &answers(&more));
         let names: Vec<_> = found.iter().map(|one| (&*one.name, one.is_up)).collect();
@@ -256,30 +259,30 @@ mod tests {
                 attribute(1, &[10, 0, 0, 1]),
                 attribute(4, &7u32.to_ne_bytes()),
             ];
-            answers(&told(24, &[&body, &attributes.concat()]))
+            answers(&reply_message(24, &[&body, &attributes.concat()]))
         };
         assert_eq!(route(1), [NetlinkReply::Route(HostRoute::Through(7))]);
         assert_eq!(route(2), [NetlinkReply::Route(HostRoute::Here)]);
         assert_eq!(route(7), [NetlinkReply::Route(HostRoute::Nowhere)]);
-        let refused = told(2, &[&(-101i32).to_ne_bytes(), &[0; 16]]);
+        let refused = reply_message(2, &[&(-101i32).to_ne_bytes(), &[0; 16]]);
         assert_eq!(answers(&refused), [NetlinkReply::Error(101)]);
     }
 
     #[test]
     fn a_question_says_how_long_it_is() {
-        for question in [
-            ask_for_all(LINKS),
-            ask_for_route([10, 0, 0, 1].into()),
-            ask_for_route([1u8; 16].into()),
+        for message in [
+            dump_request(LINKS),
+            route_request([10, 0, 0, 1].into()),
+            route_request([1u8; 16].into()),
         ] {
             assert_eq!(
-                word(&question, 0).map(|told| told as usize),
-                Some(question.len())
+                word(&message, 0).map(|reply_message| reply_message as usize),
+                Some(message.len())
             );
         }
-        let question = ask_for_route([10, 0, 0, 1].into());
-        assert_eq!(question[16..18], [2, 32]);
-        assert_eq!(value(&question[28..], RTA_DST), Some(&[10, 0, 0, 1][..]));
+        let message = route_request([10, 0, 0, 1].into());
+        assert_eq!(message[16..18], [2, 32]);
+        assert_eq!(value(&message[28..], RTA_DST), Some(&[10, 0, 0, 1][..]));
     }
 
     #[test]

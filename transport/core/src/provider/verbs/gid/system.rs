@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the kernel knows of this host's interfaces and routes.
+//! Queries of this host's interfaces and routes over netlink.
 //!
 //! # Safety
-//! One system call that makes a descriptor; it is owned from then on, and read and written as a file is.
+//! One system call that creates a descriptor; it is owned from then on, and read and written as a file.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -16,14 +16,14 @@ use super::{HostInterface, HostRoute};
 /// All network interfaces, with their addresses.
 pub(in super::super) fn interfaces() -> io::Result<Vec<HostInterface>> {
     let mut kernel = NetlinkSocket::open()?;
-    let links = kernel.ask(&netlink::ask_for_all(netlink::LINKS))?;
-    let addresses = kernel.ask(&netlink::ask_for_all(netlink::ADDRESSES))?;
+    let links = kernel.request(&netlink::dump_request(netlink::LINKS))?;
+    let addresses = kernel.request(&netlink::dump_request(netlink::ADDRESSES))?;
     Ok(netlink::interfaces(&links, &addresses))
 }
 
-/// Which way packets to an address take.
+/// The route of packets to an address.
 pub(in super::super) fn route_to(peer: IpAddr) -> io::Result<HostRoute> {
-    let answers = NetlinkSocket::open()?.ask(&netlink::ask_for_route(peer))?;
+    let answers = NetlinkSocket::open()?.request(&netlink::route_request(peer))?;
     let found = answers.into_iter().find_map(|answer| match answer {
         NetlinkReply::Route(route) => Some(route),
         _ => None,
@@ -42,20 +42,20 @@ impl NetlinkSocket {
         if raw < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: a descriptor that was made just now, and that nobody else knows.
+        // SAFETY: a descriptor that was just created, and has no other owner.
         let owned = unsafe { OwnedFd::from_raw_fd(raw) };
         Ok(Self(File::from(owned)))
     }
 
-    /// Asks, and waits for all answers: the kernel has them at once.
-    fn ask(&mut self, question: &[u8]) -> io::Result<Vec<NetlinkReply>> {
+    /// Sends a request and reads its whole reply, which the kernel has ready at once.
+    fn request(&mut self, message: &[u8]) -> io::Result<Vec<NetlinkReply>> {
         const UNREACHABLE: [i32; 4] = [
             libc::ENETUNREACH,
             libc::EHOSTUNREACH,
             libc::EACCES,
             libc::EINVAL,
         ];
-        self.0.write_all(question)?;
+        self.0.write_all(message)?;
         let mut all = Vec::new();
         let mut piece = vec![0; 64 << 10];
         loop {

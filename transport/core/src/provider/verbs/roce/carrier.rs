@@ -1,92 +1,91 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What takes packets to other hosts and brings theirs. It knows nothing of what they are; the port writes them into its buffers
-//! and reads them there, so that nothing is copied in between.
+//! The interface to carriers, which send packets to other hosts and receive theirs. A carrier does not interpret
+//! packets; the port writes them into the carrier's buffers and reads them there, so that nothing is copied in between.
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
-use dpdk_sys::{LentMemory, Loan};
+use dpdk_sys::{InPlaceMemory, Loan};
 use roce::format::{Headers, ICRC_BYTES, NetworkHeaders, PAYLOAD_BYTES_MAX, PORT};
 use roce::link::FramePayload;
 
-use super::writing::Behind;
+use super::writing::PacketRest;
 
-/// What packets go through. It may lose them, and bring them twice, in another order, or damaged.
+/// A carrier of packets. It may lose, duplicate, reorder or damage them.
 pub(crate) trait Carrier: fmt::Debug + Send {
-    /// Time since any moment in the past.
+    /// Time since a fixed moment in the past.
     fn now_ns(&self) -> u64;
 
-    /// The same. What is done until this is called again counts as done now: to read a clock for every packet takes longer than to
-    /// send it.
+    /// Reads the clock for what follows until the next call: reading it for every packet takes longer than sending one.
     fn begin(&mut self) -> u64 {
         self.now_ns()
     }
 
-    /// What others send to.
+    /// The local socket address, to which peers send.
     fn local(&self) -> SocketAddr;
 
-    /// Where a packet comes from that goes there and is written next.
+    /// The source address of the next packet to `to`.
     fn source(&mut self, to: SocketAddr) -> SocketAddr {
         _ = to;
         self.local()
     }
 
-    /// Largest datagram that leaves whole, with the headers of IP and UDP.
+    /// Largest datagram that is sent unfragmented, including the headers of IP and UDP.
     fn most_bytes(&self) -> usize;
 
-    /// Bytes that may wait here to be received, as the system counts them; what comes beyond is lost.
+    /// Size of the receive buffer, as the system accounts it; packets beyond it are dropped.
     fn waiting_bytes(&self) -> usize;
 
-    /// Where the next packet that is to leave is written, [`PACKET_BYTES`] long; `None`: there is no room until
+    /// The buffer for the next outgoing packet, [`PACKET_BYTES`] long; `None`: there is no room until
     /// [`flush`](Self::flush) has sent some.
     fn buffer(&mut self) -> Option<&mut [u8]>;
 
-    /// The first `bytes` of [`buffer`](Self::buffer) are a packet, which is to go there.
+    /// Queues the packet in the first `bytes` of [`buffer`](Self::buffer), for `to`.
     fn push(&mut self, bytes: usize, to: SocketAddr);
 
-    /// Lets it send from memory without copying that; `None`: it copies all, or what lies there.
-    fn lend(&mut self, _: LentMemory) -> Option<Loan> {
+    /// Lets the carrier send from memory without a copy; `None`: it copies all packets, or those from this memory.
+    fn lend(&mut self, _: InPlaceMemory) -> Option<Loan> {
         None
     }
 
-    /// Takes memory back that it has, and returns when nothing reads it any more.
+    /// Takes memory back; returns when the carrier does not read it any more.
     fn take_back(&mut self, _: Loan) {}
 
-    /// Payloads of at least so many bytes are better not copied.
+    /// Smallest payload that is better sent in place than copied, in bytes.
     fn lends_from(&self) -> u32 {
         u32::MAX
     }
 
-    /// The first `bytes` of [`buffer`](Self::buffer) are a packet up to its payload, which is to go there without being copied.
-    /// `false`: that cannot be done now, and the packet is as it was.
-    fn push_around(&mut self, _bytes: usize, _behind: &Behind, _to: SocketAddr) -> bool {
+    /// Queues the packet whose headers are the first `bytes` of [`buffer`](Self::buffer), and whose payload is sent in
+    /// place. `false`: impossible now, and nothing was changed.
+    fn push_around(&mut self, _bytes: usize, _behind: &PacketRest, _to: SocketAddr) -> bool {
         false
     }
 
-    /// Sends what was pushed, as far as the system takes it now. What can never leave counts as lost on the way.
+    /// Sends queued packets, as far as the system takes them now. A packet that cannot be sent at all counts as lost.
     fn flush(&mut self);
 
-    /// Whether something that was pushed waits to be taken.
+    /// Whether packets are still queued.
     fn has_unsent(&self) -> bool;
 
-    /// Takes a burst of packets that have come; answers how many. Those of the last burst are forgotten.
+    /// Receives a burst of packets; returns how many. Those of the last burst are discarded.
     fn receive(&mut self) -> usize;
 
-    /// One of them.
+    /// A packet of the last burst.
     fn received(&self, index: usize) -> Option<FramePayload<'_>>;
 
-    /// Whether [`descriptor`](Self::descriptor) shows when there is room for what was pushed.
+    /// Whether [`descriptor`](Self::descriptor) shows when there is room for queued packets.
     fn shows_room(&self) -> bool {
         true
     }
 
-    /// A descriptor that is readable while a packet waits, and writable while there is room to send; `None`: there is none,
-    /// and time passes only when somebody lets it.
+    /// A descriptor that is readable while a packet waits, and writable while there is room to send; `None`: there is
+    /// none, and time is simulated.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 }
 
-/// A packet that came from there to here as a datagram of UDP, whose headers the system has taken off.
+/// A packet that arrived as a UDP datagram, whose headers the system has removed.
 pub(super) fn assumed(
     bytes: &[u8],
     from: SocketAddr,
@@ -98,11 +97,11 @@ pub(super) fn assumed(
         bytes,
         from,
         is_marked: false,
-        // Adapters send to that port alone, and with ids as they like.
-        is_id_unknown: local.port() == PORT,
+        // Adapters send to that port only, with arbitrary IP identification fields.
+        hides_id: local.port() == PORT,
     })
 }
 
-/// No packet is longer: headers, payload, pad and checksum.
+/// Longest packet: headers, payload, pad and checksum.
 pub(crate) const PACKET_BYTES: usize =
     (Headers::BYTES_MAX + PAYLOAD_BYTES_MAX + 3 + ICRC_BYTES).next_multiple_of(64);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which job has the shared port at an address: the first of its ranks to come takes a name for the address and one for the job there,
-//! both of the abstract kind that ends with the process. The others wait for that of their job. Names are for all to see, so that of a job
-//! is a hash of its key.
+//! Claims of jobs to the shared UDP port at an address: the first rank of a job binds an abstract Unix socket for the
+//! address and another one for the job; both end with the process. The other ranks wait for the socket of their job.
+//! Abstract names are public, so that of a job is a hash of its key.
 
 use std::hash::Hasher;
 use std::io::{self, ErrorKind};
@@ -19,18 +19,18 @@ pub(super) struct PortClaim {
     _job: UnixDatagram,
 }
 
-/// It has the address, and the others of its job wait until it has shown that all is well.
+/// A claim to an address that is not yet announced to the other ranks of the job.
 #[derive(Debug)]
-pub(super) struct First {
+pub(super) struct PendingClaim {
     address: UnixDatagram,
     of_job: SocketAddr,
 }
 
-impl First {
-    /// Takes the port at this address for a job; `None`: another rank of the job has done so, and all is well.
+impl PendingClaim {
+    /// Claims the port at this address for a job; `None`: another rank of the job has claimed and announced it.
     ///
     /// # Errors
-    /// Another job has it, in words that stand behind a colon.
+    /// Another job has it; the message continues a sentence after a colon.
     pub(super) fn of(address: IpAddr, job: u64) -> Result<Option<Self>, String> {
         let (of_address, of_job) = names(address, job).map_err(|why| cannot(address, &why))?;
         let begin = Instant::now();
@@ -40,22 +40,22 @@ impl First {
                 Err(error) if error.kind() == ErrorKind::AddrInUse => {}
                 Err(error) => return Err(cannot(address, &error)),
             }
-            let looks = UnixDatagram::unbound().map_err(|why| cannot(address, &why))?;
-            if looks.connect_addr(&of_job).is_ok() {
+            let probe = UnixDatagram::unbound().map_err(|why| cannot(address, &why))?;
+            if probe.connect_addr(&of_job).is_ok() {
                 return Ok(None);
             }
-            if begin.elapsed() > PATIENCE * 2 {
+            if begin.elapsed() > RELEASE_TIMEOUT * 2 {
                 return Err(format!("another job has the port of RoCE at {address}"));
             }
-            std::thread::sleep(SHORT);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
-    /// All is well: the others of the job may come.
+    /// Announces the claim: the other ranks of the job may join.
     ///
     /// # Errors
-    /// What the system does not grant.
-    pub(super) fn show(self) -> io::Result<PortClaim> {
+    /// The system refused a call.
+    pub(super) fn announce(self) -> io::Result<PortClaim> {
         Ok(PortClaim {
             _job: UnixDatagram::bind_addr(&self.of_job)?,
             _address: self.address,
@@ -78,9 +78,10 @@ fn names(address: IpAddr, job: u64) -> io::Result<(SocketAddr, SocketAddr)> {
     ))
 }
 
-/// How long the first waits for what a job that ends has left; others wait for it twice as long.
-pub(super) const PATIENCE: Duration = Duration::from_secs(1);
-pub(super) const SHORT: Duration = Duration::from_millis(1);
+/// How long the first rank waits for an ending job to release the port; the others wait twice as long for the first
+/// one.
+pub(super) const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 #[cfg(test)]
 mod tests {
@@ -89,14 +90,14 @@ mod tests {
     #[test]
     fn one_job_has_an_address_until_whoever_took_it_ends() {
         let [one, other] = [[127, 47, 92, 1], [127, 47, 92, 2]].map(IpAddr::from);
-        let first = First::of(one, 5).unwrap().unwrap();
-        let waits = std::thread::spawn(move || First::of(one, 5).unwrap().is_none());
-        let claim = first.show().unwrap();
+        let first = PendingClaim::of(one, 5).unwrap().unwrap();
+        let waits = std::thread::spawn(move || PendingClaim::of(one, 5).unwrap().is_none());
+        let claim = first.announce().unwrap();
         assert!(waits.join().unwrap());
-        let why = First::of(one, 6).unwrap_err();
+        let why = PendingClaim::of(one, 6).unwrap_err();
         assert_eq!(why, "another job has the port of RoCE at 127.47.92.1");
-        assert!(First::of(other, 6).unwrap().is_some());
+        assert!(PendingClaim::of(other, 6).unwrap().is_some());
         drop(claim);
-        assert!(First::of(one, 6).unwrap().is_some());
+        assert!(PendingClaim::of(one, 6).unwrap().is_some());
     }
 }

@@ -1,39 +1,39 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What wakes a process that sleeps: one descriptor for packets that come, for room to send, and for the time at which something is
-//! to be sent again.
+//! The descriptor that wakes a sleeping process: for arriving packets, for room to send, and for retransmission
+//! deadlines.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use super::system;
 
-/// The descriptor that wakes who sleeps on a port.
+/// The descriptor to sleep on for the events of a port.
 #[derive(Debug)]
 pub(super) struct CompletionEvent {
     watcher: OwnedFd,
     timer: OwnedFd,
-    /// Somebody may sleep: the timer and what is watched are kept up to date.
+    /// A thread may sleep: the timer and the watched conditions are kept up to date.
     is_armed: bool,
-    /// What the timer is set to.
+    /// The time that the timer is set to.
     at_ns: Option<u64>,
-    /// Whether room to send is watched for.
+    /// Whether room to send is watched.
     for_room: bool,
 }
 
-/// What wakes a sleeping process, besides packets.
+/// Conditions that wake a sleeping process, besides packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WakeConditions {
-    /// The time of the next deadline, or one that is over.
+    /// The next deadline, which may be in the past.
     pub(super) at_ns: Option<u64>,
-    /// Packets wait until there is room to send them.
+    /// Packets wait for room to be sent.
     pub(super) for_room: bool,
 }
 
 impl CompletionEvent {
-    /// One that watches this descriptor.
+    /// One that watches the carrier's descriptor.
     ///
     /// # Errors
-    /// What the system does not grant.
+    /// The system refused a call.
     pub(super) fn open(packets: BorrowedFd<'_>) -> io::Result<Self> {
         let (watcher, timer) = (system::watcher()?, system::timer()?);
         system::watch(watcher.as_fd(), packets, true, false)?;
@@ -52,15 +52,15 @@ impl CompletionEvent {
         self.watcher.as_fd()
     }
 
-    /// Whether somebody may sleep.
+    /// Whether a thread may sleep on it.
     pub(super) fn is_armed(&self) -> bool {
         self.is_armed
     }
 
-    /// Somebody is about to sleep.
+    /// Prepares for a sleep.
     ///
     /// # Errors
-    /// What the system does not grant.
+    /// The system refused a call.
     pub(super) fn arm(
         &mut self,
         packets: BorrowedFd<'_>,
@@ -70,11 +70,11 @@ impl CompletionEvent {
         self.follow(packets, wanted)
     }
 
-    /// Wakes earlier, if that is wanted now. It never sets a later time, which would cost a call of the system for each message: whoever
-    /// wakes too early sleeps on.
+    /// Adds conditions, or sets an earlier time. It never sets a later time, which would cost a system call for each
+    /// message: a thread that wakes too early sleeps again.
     ///
     /// # Errors
-    /// What the system does not grant.
+    /// The system refused a call.
     pub(super) fn hasten(
         &mut self,
         packets: BorrowedFd<'_>,
@@ -91,7 +91,7 @@ impl CompletionEvent {
         Ok(())
     }
 
-    /// Brings what wakes up to date.
+    /// Updates the timer and the watched conditions.
     fn follow(&mut self, packets: BorrowedFd<'_>, wanted: WakeConditions) -> io::Result<()> {
         if wanted.at_ns != self.at_ns {
             system::set_timer(self.timer.as_fd(), wanted.at_ns)?;
@@ -104,15 +104,15 @@ impl CompletionEvent {
         Ok(())
     }
 
-    /// Nobody sleeps any more: neither a time that is over nor room gives a sign. One that is to come stays set, as the next to sleep
-    /// mostly wants the same, and that spares two calls of the system for each sleep.
+    /// Ends a sleep: neither an expired timer nor room wakes any more. A future time stays set, as the next sleep
+    /// mostly needs the same, which saves two system calls for each sleep.
     pub(super) fn disarm(&mut self, packets: BorrowedFd<'_>, now_ns: u64) {
         self.is_armed = false;
         let wanted = WakeConditions {
             at_ns: self.at_ns.filter(|at_ns| *at_ns > now_ns),
             for_room: false,
         };
-        // At worst somebody wakes once too often.
+        // At worst a thread wakes once too often.
         _ = self.follow(packets, wanted);
     }
 }

@@ -1,49 +1,49 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What has ended and was not asked for yet: completions in the port's words, and what happened to queue pairs.
+//! Completions and events of queue pairs that were not polled yet, as the port's types.
 
 use std::collections::VecDeque;
 
 use roce::WorkCompletion;
 
-use super::super::port::{CqKind, Done, PortEvent, WorkStatus};
+use super::super::port::{CqKind, PortCompletion, PortEvent, WorkStatus};
 
-/// The completions and events of one port that were not polled. There are no more than requests and buffers that its process
-/// has posted.
+/// The completions and events of one port that were not polled yet. Their number is bounded by the posted requests and
+/// buffers.
 #[derive(Debug, Default)]
 pub(super) struct RoceCompletions {
-    sends: VecDeque<Done>,
-    receives: VecDeque<Done>,
+    sends: VecDeque<PortCompletion>,
+    receives: VecDeque<PortCompletion>,
     events: VecDeque<PortEvent>,
 }
 
 impl RoceCompletions {
-    /// A request has ended.
+    /// Adds the completion of a request.
     pub(super) fn sent(&mut self, completion: &WorkCompletion) {
         self.sends.push_back(done(completion, 0));
     }
 
-    /// A buffer of a reliable queue pair is filled.
+    /// Adds the completion of a receive on a reliable queue pair.
     pub(super) fn received(&mut self, completion: &WorkCompletion) {
         self.receives.push_back(done(completion, 0));
     }
 
-    /// A datagram has come from this queue pair.
+    /// Adds the completion of a datagram receive, with the sending queue pair.
     pub(super) fn received_from(&mut self, completion: &WorkCompletion, source: u32) {
         self.receives.push_back(done(completion, source));
     }
 
-    /// Something happened.
-    pub(super) fn happened(&mut self, event: PortEvent) {
+    /// Adds an event.
+    pub(super) fn push_event(&mut self, event: PortEvent) {
         self.events.push_back(event);
     }
 
-    /// The next thing that happened.
+    /// Takes the next event.
     pub(super) fn next_event(&mut self) -> Option<PortEvent> {
         self.events.pop_front()
     }
 
-    /// Takes completions; answers how many.
-    pub(super) fn take(&mut self, which: CqKind, places: &mut [Done]) -> usize {
+    /// Takes completions; returns how many.
+    pub(super) fn take(&mut self, which: CqKind, places: &mut [PortCompletion]) -> usize {
         let queue = match which {
             CqKind::Sends => &mut self.sends,
             CqKind::Receives => &mut self.receives,
@@ -55,25 +55,25 @@ impl RoceCompletions {
         count
     }
 
-    /// Forgets the completions of requests of a queue pair.
+    /// Discards the send completions of a queue pair.
     pub(super) fn forget_sends(&mut self, number: u32) {
         self.sends.retain(|done| done.number != number);
     }
 
-    /// Whether something happened to a queue pair.
+    /// Whether there are events.
     pub(super) fn has_events(&self) -> bool {
         !self.events.is_empty()
     }
 
-    /// Whether there is nothing.
+    /// Whether there are neither completions nor events.
     pub(super) fn is_empty(&self) -> bool {
         self.sends.is_empty() && self.receives.is_empty() && self.events.is_empty()
     }
 }
 
-/// A completion in the port's words, of a datagram from this queue pair if it is one that has come.
-pub(super) fn done(completion: &WorkCompletion, source: u32) -> Done {
-    Done {
+/// A completion as the port's type; `source`: the sending queue pair of a datagram.
+pub(super) fn done(completion: &WorkCompletion, source: u32) -> PortCompletion {
+    PortCompletion {
         work: completion.work,
         status: status(completion.status),
         bytes: completion.bytes,
@@ -83,7 +83,7 @@ pub(super) fn done(completion: &WorkCompletion, source: u32) -> Done {
     }
 }
 
-/// How something ended, for the provider.
+/// The status as the provider's type.
 fn status(status: roce::CompletionStatus) -> WorkStatus {
     match status {
         roce::CompletionStatus::Success => WorkStatus::Success,

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sockets that only send, each connected to one place: the system keeps the way there, and need not look for it for each packet, which is
-//! an eighth of what a small one takes. Packets to that place come from the address of its socket.
+//! Connected sockets for sending, each to one peer: the system caches the route, and need not look it up for each
+//! packet, which is an eighth of the cost of a small one. Packets to that peer have the address of this socket as their
+//! source.
 //!
-//! The system numbers the packets of a connected socket in the headers of IP version 4, which the checksum of an adapter counts on: so no
-//! place of adapters has one.
+//! For connected sockets the system increments the identification field of IPv4, which the ICRC of adapters covers: so
+//! there are none to adapters.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -12,17 +13,17 @@ use roce::format::PORT;
 
 use super::system;
 
-/// Connected sockets, for the addresses to which most is sent.
+/// Connected sockets to the peers to which most packets are sent.
 #[derive(Debug)]
 pub(super) struct ConnectedSockets {
-    /// What they are bound to, with any port.
+    /// The address that they are bound to; the system chooses the port.
     local: SocketAddr,
-    lines: Vec<ConnectedSocket>,
-    /// The one that was asked for last.
+    sockets: Vec<ConnectedSocket>,
+    /// Index of the socket used last.
     last: usize,
-    /// Counts what is asked for.
-    asked: u64,
-    /// None can be had any more.
+    /// Counts lookups.
+    lookups: u64,
+    /// Opening one failed; no more are opened.
     has_failed: bool,
 }
 
@@ -32,32 +33,32 @@ struct ConnectedSocket {
     socket: UdpSocket,
     from: SocketAddr,
     to: SocketAddr,
-    /// When it was asked for last.
-    asked: u64,
+    /// Value of the counter at its last use.
+    lookups: u64,
 }
 
 impl ConnectedSockets {
-    /// None yet, of a host at this address.
+    /// No sockets yet, for a host at this address.
     pub(super) fn new(local: SocketAddr) -> Self {
         Self {
             local: SocketAddr::new(local.ip(), 0),
-            lines: Vec::new(),
+            sockets: Vec::new(),
             last: 0,
-            asked: 0,
+            lookups: 0,
             has_failed: false,
         }
     }
 
-    /// The socket to this place, if there is one.
+    /// The socket to this peer, if there is one.
     pub(super) fn socket(&self, to: SocketAddr) -> Option<&UdpSocket> {
-        let line = self.lines.get(self.find(to)?)?;
-        Some(&line.socket)
+        let socket = self.sockets.get(self.find(to)?)?;
+        Some(&socket.socket)
     }
 
-    /// The address from which packets to this place come; `None`: that of who asks. `may_open`: nothing waits to be sent, so that one may
-    /// be opened, in the place of one that was not asked for since long.
+    /// The source address of packets to this peer; `None`: that of the main socket. `may_open`: no packet is queued, so
+    /// a socket may be opened, in place of one that was unused for long.
     pub(super) fn source(&mut self, to: SocketAddr, may_open: bool) -> Option<SocketAddr> {
-        self.asked += 1;
+        self.lookups += 1;
         let found = self.find(to);
         let index = match found {
             Some(index) => index,
@@ -65,52 +66,52 @@ impl ConnectedSockets {
             None => return None,
         };
         self.last = index;
-        let line = self.lines.get_mut(index)?;
-        line.asked = self.asked;
-        Some(line.from)
+        let socket = self.sockets.get_mut(index)?;
+        socket.lookups = self.lookups;
+        Some(socket.from)
     }
 
     fn find(&self, to: SocketAddr) -> Option<usize> {
-        let is_it = |line: &ConnectedSocket| line.to == to;
-        if self.lines.get(self.last).is_some_and(is_it) {
+        let is_it = |socket: &ConnectedSocket| socket.to == to;
+        if self.sockets.get(self.last).is_some_and(is_it) {
             return Some(self.last);
         }
-        self.lines.iter().position(is_it)
+        self.sockets.iter().position(is_it)
     }
 
-    /// Opens one to this place, if it is worth one; answers its index.
+    /// Opens a socket to this peer, if possible; returns its index.
     fn open(&mut self, to: SocketAddr) -> Option<usize> {
         if self.has_failed || to.port() == PORT || to.is_ipv4() != self.local.is_ipv4() {
             return None;
         }
         let index = self.vacant()?;
         let Ok((socket, from)) = open(self.local, to) else {
-            // They are not needed: whatever is missing may be missed by others.
+            // These sockets are optional: missing resources are left to others.
             self.has_failed = true;
             return None;
         };
-        let asked = self.asked;
-        let line = ConnectedSocket {
+        let lookups = self.lookups;
+        let socket = ConnectedSocket {
             socket,
             from,
             to,
-            asked,
+            lookups,
         };
-        match self.lines.get_mut(index) {
-            Some(old) => *old = line,
-            None => self.lines.push(line),
+        match self.sockets.get_mut(index) {
+            Some(old) => *old = socket,
+            None => self.sockets.push(socket),
         }
         Some(index)
     }
 
-    /// Where a new one goes.
+    /// Index for a new one.
     fn vacant(&self) -> Option<usize> {
-        if self.lines.len() < MOST_LINES {
-            return Some(self.lines.len());
+        if self.sockets.len() < MOST_SOCKETS {
+            return Some(self.sockets.len());
         }
-        let lines = self.lines.iter().enumerate();
-        let (index, oldest) = lines.min_by_key(|(_, line)| line.asked)?;
-        (self.asked - oldest.asked > LONG_UNASKED).then_some(index)
+        let sockets = self.sockets.iter().enumerate();
+        let (index, oldest) = sockets.min_by_key(|(_, socket)| socket.lookups)?;
+        (self.lookups - oldest.lookups > REPLACE_AFTER_LOOKUPS).then_some(index)
     }
 }
 
@@ -119,15 +120,15 @@ fn open(local: SocketAddr, to: SocketAddr) -> io::Result<(UdpSocket, SocketAddr)
     socket.set_nonblocking(true)?;
     system::forbid_fragments(&socket, local.ip())?;
     socket.connect(to)?;
-    system::ask_for_room(&socket, super::udp::WANTED_ROOM_BYTES);
+    system::set_buffers(&socket, super::udp::WANTED_ROOM_BYTES);
     let from = socket.local_addr()?;
     Ok((socket, from))
 }
 
-/// At most. Each is a descriptor, of which a process has about a thousand.
-const MOST_LINES: usize = 16;
-/// Packets to others after which one gives way.
-const LONG_UNASKED: u64 = 1 << 16;
+/// Most connected sockets. Each is a descriptor, of which a process has about a thousand.
+const MOST_SOCKETS: usize = 16;
+/// Lookups of others after which a socket may be replaced.
+const REPLACE_AFTER_LOOKUPS: u64 = 1 << 16;
 
 #[cfg(test)]
 mod tests {
@@ -167,12 +168,12 @@ mod tests {
             assert!(connected.source(place(port), true).is_some());
         }
         assert_eq!(connected.source(place(17), true), None);
-        for _ in 0..=LONG_UNASKED {
+        for _ in 0..=REPLACE_AFTER_LOOKUPS {
             connected.source(place(1), true);
         }
         assert!(connected.source(place(17), true).is_some());
         assert!(connected.socket(place(2)).is_none());
         assert!(connected.socket(place(1)).is_some());
-        assert_eq!(connected.lines.len(), MOST_LINES);
+        assert_eq!(connected.sockets.len(), MOST_SOCKETS);
     }
 }

@@ -1,39 +1,40 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets in frames of Ethernet, by DPDK: no call of the system for any of them. All headers are written and read here, so the whole
-//! checksum of each packet is verified, whoever sent it.
+//! Packets in Ethernet frames through DPDK, without system calls. All headers are written and read here, so the ICRC of
+//! each packet is verified, whatever its sender.
 //!
-//! Nothing wakes a process that waits: it looks.
+//! Nothing wakes a waiting process: it polls.
 
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
-use dpdk_sys::{DpdkPort, LentMemory, Loan};
+use dpdk_sys::{DpdkPort, InPlaceMemory, Loan};
 use roce::format::{NetworkHeaders, PORT};
 use roce::link::{EthernetLink, FramePayload, HEAD_BYTES_MAX, Mac};
 
 use super::super::settings::NetworkSettings;
 use super::RocePort;
 use super::carrier::{Carrier, PACKET_BYTES};
-use super::dpdk_ports::Configured;
+use super::dpdk_ports::DpdkConfig;
 use super::pairs::PairNumbers;
-use super::writing::Behind;
+use super::writing::PacketRest;
 use crate::wait;
 
-/// A port of DPDK, and this end of its link.
+/// A DPDK port, and this end of its link.
 #[derive(Debug)]
 pub(crate) struct Dpdk {
     port: DpdkPort,
     link: EthernetLink,
     mtu: usize,
     /// Packets of the last burst.
-    came: Vec<DpdkPacket>,
-    /// Whether something may be kept for later: an answer, a question, or a packet whose way is not known.
+    received: Vec<DpdkPacket>,
+    /// Whether frames may be kept for later: an ARP or neighbour discovery message, or a packet whose next hop is not
+    /// resolved.
     has_kept: bool,
-    /// When this turn began.
+    /// Time at the beginning of this turn.
     now_ns: u64,
 }
 
-/// A received packet: its frame, and what was parsed of its headers.
+/// A received packet: its frame, and the parsed headers.
 #[derive(Debug)]
 struct DpdkPacket {
     frame: usize,
@@ -45,12 +46,12 @@ struct DpdkPacket {
 }
 
 impl RocePort<Dpdk> {
-    /// Opens the port of DPDK that is this process's.
+    /// Opens this process's DPDK port.
     ///
     /// # Errors
-    /// What is missing, in words.
+    /// Returns a message with what is missing.
     pub(in crate::provider) fn open_own(network: &NetworkSettings) -> Result<Self, String> {
-        let configured = Configured::of_local_rank(&network.dpdk, network.local_rank)?;
+        let configured = DpdkConfig::of_local_rank(&network.dpdk, network.local_rank)?;
         let dpdk = Dpdk::open(&configured)?;
         let (depths, terms) = (network.limits.depths(), &network.limits.terms);
         let port = Self::open(dpdk, PairNumbers::ALONE, &depths, terms, network.q_key);
@@ -64,7 +65,7 @@ impl RocePort<Dpdk> {
 }
 
 impl Dpdk {
-    fn open(configured: &Configured) -> Result<Self, String> {
+    fn open(configured: &DpdkConfig) -> Result<Self, String> {
         dpdk_sys::start(configured.memory, &configured.device)
             .map_err(|why| format!("DPDK cannot be started: {why}"))?;
         let device = &configured.device;
@@ -77,13 +78,13 @@ impl Dpdk {
             link: EthernetLink::new(mac, configured.address, PORT, configured.route),
             port,
             mtu: mtu.into(),
-            came: Vec::new(),
+            received: Vec::new(),
             has_kept: false,
             now_ns: wait::monotonic_ns(),
         })
     }
 
-    /// Takes a burst of frames; answers how many.
+    /// Receives a burst of frames; returns how many.
     fn receive_burst(&mut self) -> usize {
         let count = self.port.receive();
         if count == 0 {
@@ -93,8 +94,8 @@ impl Dpdk {
             let Some(frame) = self.port.received(index) else {
                 break;
             };
-            if let Some(carried) = self.link.receive(self.now_ns, frame) {
-                self.came.push(DpdkPacket {
+            if let Some(carried) = self.link.hear(self.now_ns, frame) {
+                self.received.push(DpdkPacket {
                     frame: index,
                     at: carried.bytes.as_ptr().addr() - frame.as_ptr().addr(),
                     bytes: carried.bytes.len(),
@@ -107,7 +108,7 @@ impl Dpdk {
         count
     }
 
-    /// Sends what was kept and can go now.
+    /// Sends kept frames that can be sent now.
     fn send_kept(&mut self) {
         while let Some(frame) = self.port.buffer() {
             let Some(bytes) = self.link.next_queued(self.now_ns, frame) else {
@@ -154,11 +155,11 @@ impl Carrier for Dpdk {
         if let Some(bytes) = self.link.wrap(self.now_ns, frame, bytes, to) {
             self.port.push(bytes);
         }
-        // One that is known may be asked for again, too.
-        self.has_kept |= self.link.has_queued();
+        // A resolved address may need to be confirmed again, too.
+        self.has_kept |= self.link.has_kept();
     }
 
-    fn lend(&mut self, lent: LentMemory) -> Option<Loan> {
+    fn lend(&mut self, lent: InPlaceMemory) -> Option<Loan> {
         self.port.lend(lent)
     }
 
@@ -173,7 +174,7 @@ impl Carrier for Dpdk {
         }
     }
 
-    fn push_around(&mut self, bytes: usize, behind: &Behind, to: SocketAddr) -> bool {
+    fn push_around(&mut self, bytes: usize, behind: &PacketRest, to: SocketAddr) -> bool {
         let Some(frame) = self.port.buffer() else {
             return false;
         };
@@ -188,7 +189,7 @@ impl Carrier for Dpdk {
     }
 
     fn flush(&mut self) {
-        // First, so that there is room for what was kept.
+        // First, to make room for kept frames.
         self.port.flush();
         if self.has_kept {
             self.send_kept();
@@ -201,26 +202,26 @@ impl Carrier for Dpdk {
     }
 
     fn receive(&mut self) -> usize {
-        self.came.clear();
-        // Frames that are not for this process do not end a burst: what is for it may lie behind them.
+        self.received.clear();
+        // Frames for others do not end a burst: packets for this process may follow them.
         for _ in 0..MOST_FOREIGN_BURSTS {
-            if self.receive_burst() == 0 || !self.came.is_empty() {
+            if self.receive_burst() == 0 || !self.received.is_empty() {
                 break;
             }
         }
-        self.has_kept |= self.link.has_queued();
-        self.came.len()
+        self.has_kept |= self.link.has_kept();
+        self.received.len()
     }
 
     fn received(&self, index: usize) -> Option<FramePayload<'_>> {
-        let came = self.came.get(index)?;
-        let frame = self.port.received(came.frame)?;
+        let received = self.received.get(index)?;
+        let frame = self.port.received(received.frame)?;
         Some(FramePayload {
-            network: came.network,
-            bytes: frame.get(came.at..came.at + came.bytes)?,
-            from: came.from,
-            is_marked: came.is_marked,
-            is_id_unknown: false,
+            network: received.network,
+            bytes: frame.get(received.at..received.at + received.bytes)?,
+            from: received.from,
+            is_marked: received.is_marked,
+            hides_id: false,
         })
     }
 
@@ -229,7 +230,7 @@ impl Carrier for Dpdk {
     }
 }
 
-/// For less, three buffers cost more than a copy.
+/// For smaller payloads, three buffers cost more than a copy.
 const LEAST_LENT_BYTES: u32 = 1024;
-/// Bursts of frames for others in one turn: more than wait in a device.
+/// Most bursts of frames for others in one turn: more than a device queues.
 const MOST_FOREIGN_BURSTS: usize = 64;

@@ -1,36 +1,36 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which port of DPDK a process has: `RMPI_DPDK`, or a file that it names.
+//! Which DPDK port a process uses: `RMPI_DPDK`, or a file that it names.
 //!
 //! ```text
 //! 10.9.0.1/24 net_af_packet0,iface=dp0; 10.9.0.2/24 net_af_packet0,iface=dp1 mtu=4200
 //! ```
-//! In a file each stands on a line; what follows a `#` is a remark.
+//! A file has one port per line; text after a `#` is a comment.
 
 use std::net::IpAddr;
 
 use dpdk_sys::{FrameMemory, InPlace};
 use roce::link::{SubnetRoute, have_common_prefix};
 
-/// A port, as it is configured.
+/// A port, as configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Configured {
+pub(super) struct DpdkConfig {
     pub(super) address: IpAddr,
     pub(super) route: SubnetRoute,
     /// DPDK's name of the device, with its arguments.
     pub(super) device: String,
-    /// Bytes that a frame carries behind the header of Ethernet, if the driver does not know.
+    /// Largest payload of an Ethernet frame in bytes, if the driver does not report it.
     pub(super) mtu: Option<u16>,
     pub(super) memory: FrameMemory,
     pub(super) in_place: InPlace,
 }
 
-impl Configured {
-    /// The port of the rank of this number among those of its host.
+impl DpdkConfig {
+    /// The port of the process with this local rank.
     ///
     /// # Errors
-    /// In words: what is wrong, and what was expected.
-    pub(super) fn of_local_rank(said: &str, local_rank: u32) -> Result<Self, String> {
-        let ports = ports(said)?;
+    /// Returns a message with what is wrong, and what was expected.
+    pub(super) fn of_local_rank(text: &str, local_rank: u32) -> Result<Self, String> {
+        let ports = ports(text)?;
         let own = ports.get(local_rank as usize).ok_or_else(|| {
             let count = ports.len();
             format!("RMPI_DPDK has {count} ports, and this is rank {local_rank} of its host, from 0 on: expected a port for each")
@@ -79,7 +79,7 @@ impl Configured {
         Ok(port)
     }
 
-    /// A gateway is on the link, and some addresses are not.
+    /// Checks that the gateway is on the link, and that there are addresses that are not.
     fn check_gateway(&self) -> Result<(), String> {
         let SubnetRoute {
             prefix_bits,
@@ -96,7 +96,7 @@ impl Configured {
         }
     }
 
-    /// A memif, which knows no MTU, loses what is longer than its buffers.
+    /// Checks that frames fit the buffers of a memif, which drops longer ones.
     fn check_memif(&self) -> Result<(), String> {
         let mut words = self.device.split(',');
         let is_memif = words
@@ -113,7 +113,7 @@ impl Configured {
     }
 }
 
-/// The whole address of a device on a bus: the first of its domains may be left out.
+/// The full address of a PCI device: its domain may be left out.
 fn whole(device: &str) -> String {
     let name = device.split(',').next().unwrap_or_default();
     match dpdk_sys::is_on_bus(name) && name.matches(':').count() == 1 {
@@ -122,26 +122,26 @@ fn whole(device: &str) -> String {
     }
 }
 
-/// What stands there of each port.
-fn ports(said: &str) -> Result<Vec<String>, String> {
-    let said = said.trim();
-    if said.is_empty() {
+/// The text of each configured port.
+fn ports(text: &str) -> Result<Vec<String>, String> {
+    let text = text.trim();
+    if text.is_empty() {
         return Err(
             "RMPI_DPDK is not set, expected ports as in \"10.9.0.1/24 net_af_packet0,iface=eth1\""
                 .to_owned(),
         );
     }
-    let text = match said.starts_with('/') {
-        true => std::fs::read_to_string(said).map_err(|error| {
+    let text = match text.starts_with('/') {
+        true => std::fs::read_to_string(text).map_err(|error| {
             let error = error.to_string();
             let error = error
                 .split(" (os error")
                 .next()
                 .unwrap_or_default()
                 .to_lowercase();
-            format!("RMPI_DPDK names {said}, which cannot be read: {error}")
+            format!("RMPI_DPDK names {text}, which cannot be read: {error}")
         })?,
-        false => said.to_owned(),
+        false => text.to_owned(),
     };
     let lines = text
         .lines()
@@ -153,19 +153,19 @@ fn ports(said: &str) -> Result<Vec<String>, String> {
         .collect())
 }
 
-/// The ports that are configured for this host, in words. None of them is opened.
+/// The ports configured for this host, as text. None of them is opened.
 ///
 /// # Errors
-/// What is missing.
-pub(crate) fn configured(said: &str) -> Result<String, String> {
-    let ports = ports(said)?;
-    let ports: Result<Vec<_>, _> = ports.iter().map(|port| Configured::parse(port)).collect();
+/// Returns a message with what is missing.
+pub(crate) fn configured(text: &str) -> Result<String, String> {
+    let ports = ports(text)?;
+    let ports: Result<Vec<_>, _> = ports.iter().map(|port| DpdkConfig::parse(port)).collect();
     let ports = ports.map_err(|why| format!("RMPI_DPDK: {why}"))?;
     dpdk_sys::available()?;
-    let words = ports
+    let message = ports
         .iter()
         .map(|port| format!("{} ({})", port.address, port.device));
-    Ok(words.collect::<Vec<_>>().join(", "))
+    Ok(message.collect::<Vec<_>>().join(", "))
 }
 
 fn address_of(text: &str) -> Result<IpAddr, String> {
@@ -192,8 +192,8 @@ mod tests {
 
     #[test]
     fn each_rank_of_a_host_has_its_own_port() {
-        let said = "10.9.0.1/24 net_af_packet0,iface=dp0; 10.9.0.2/24 3b:00.2 mtu=4200 gateway=10.9.0.254 huge;";
-        let first = Configured::of_local_rank(said, 0).unwrap();
+        let text = "10.9.0.1/24 net_af_packet0,iface=dp0; 10.9.0.2/24 3b:00.2 mtu=4200 gateway=10.9.0.254 huge;";
+        let first = DpdkConfig::of_local_rank(text, 0).unwrap();
         assert_eq!(
             (
                 first.device.as_str(),
@@ -208,28 +208,28 @@ mod tests {
                 false
             )
         );
-        let second = Configured::of_local_rank(said, 1).unwrap();
+        let second = DpdkConfig::of_local_rank(text, 1).unwrap();
         assert_eq!(
             (second.device.as_str(), second.mtu, second.memory),
             ("0000:3b:00.2", Some(4200), FrameMemory::Huge)
         );
         assert_eq!(second.route.gateway, "10.9.0.254".parse().ok());
-        let in_place = |said: &str| Configured::of_local_rank(said, 0).unwrap().in_place;
-        for (words, expected) in [
+        let in_place = |text: &str| DpdkConfig::of_local_rank(text, 0).unwrap().in_place;
+        for (message, expected) in [
             ("", InPlace::IfFaster),
             (" in-place=yes", InPlace::IfPossible),
             (" in-place=no", InPlace::Never),
         ] {
-            assert_eq!(in_place(&format!("10.9.0.1 net_memif0{words}")), expected);
+            assert_eq!(in_place(&format!("10.9.0.1 net_memif0{message}")), expected);
         }
-        let six = Configured::of_local_rank("fd00::1/64 net_memif0 gateway=fd00::ff", 0).unwrap();
+        let six = DpdkConfig::of_local_rank("fd00::1/64 net_memif0 gateway=fd00::ff", 0).unwrap();
         assert_eq!(
             (six.address, six.route.prefix_bits),
             ("fd00::1".parse().unwrap(), 64)
         );
-        let words = Configured::of_local_rank(said, 2).unwrap_err();
+        let message = DpdkConfig::of_local_rank(text, 2).unwrap_err();
         assert_eq!(
-            words,
+            message,
             "RMPI_DPDK has 2 ports, and this is rank 2 of its host, from 0 on: expected a port for each"
         );
     }
@@ -242,21 +242,21 @@ mod tests {
             "# ours\n\n10.9.0.1 net_memif0 # the first\n10.9.0.2 net_memif1\n",
         )
         .unwrap();
-        let port = Configured::of_local_rank(path.to_str().unwrap(), 1);
+        let port = DpdkConfig::of_local_rank(path.to_str().unwrap(), 1);
         std::fs::remove_file(&path).unwrap();
         assert_eq!(port.unwrap().device, "net_memif1");
-        let words = Configured::of_local_rank(path.to_str().unwrap(), 1).unwrap_err();
+        let message = DpdkConfig::of_local_rank(path.to_str().unwrap(), 1).unwrap_err();
         assert!(
-            words.ends_with("which cannot be read: no such file or directory"),
-            "{words}"
+            message.ends_with("which cannot be read: no such file or directory"),
+            "{message}"
         );
     }
 
     #[test]
     fn what_is_wrong_is_said_with_what_was_expected() {
-        let words = |said: &str| Configured::of_local_rank(said, 0).unwrap_err();
-        assert!(words(" ").starts_with("RMPI_DPDK is not set, expected ports as in"));
-        for (said, why) in [
+        let message = |text: &str| DpdkConfig::of_local_rank(text, 0).unwrap_err();
+        assert!(message(" ").starts_with("RMPI_DPDK is not set, expected ports as in"));
+        for (text, why) in [
             (
                 "eth0 net_memif0",
                 "eth0, expected an address of IPv4 or IPv6",
@@ -286,7 +286,7 @@ mod tests {
                 "big, expected mtu=BYTES, gateway=ADDRESS, in-place=yes or no, or huge",
             ),
         ] {
-            assert_eq!(words(said), format!("RMPI_DPDK: \"{said}\": {why}"));
+            assert_eq!(message(text), format!("RMPI_DPDK: \"{text}\": {why}"));
         }
     }
 }

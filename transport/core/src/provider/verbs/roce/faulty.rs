@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A carrier for tests, within one process: packets are lost, doubled, late and damaged by chance, and time passes only when
-//! somebody lets it. The same seed and the same calls give the same result, but for random names.
+//! A carrier for tests, within one process: packets are lost, duplicated, delayed and damaged at random, and time is
+//! simulated. The same seed and the same calls give the same result, except for random queue pair numbers and keys.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -9,128 +9,129 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use roce::link::FramePayload;
 
-use dpdk_sys::{LentMemory, Loan};
+use dpdk_sys::{InPlaceMemory, Loan};
 
 use super::carrier::{Carrier, PACKET_BYTES, assumed};
 use crate::provider::sim::SimRandom;
 
-/// What happens to packets, of so many in a thousand.
+/// Faults of packets, each per thousand.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PacketFaults {
-    /// Where all chance comes from.
+    /// Seed of the random numbers.
     pub seed: u64,
-    /// Lost.
+    /// Packets lost.
     pub loss: u32,
-    /// Come twice.
+    /// Packets duplicated.
     pub twice: u32,
-    /// Come with a bit that is another.
+    /// Packets with one bit changed.
     pub damage: u32,
-    /// Times of so many that it takes nothing at first.
+    /// Attempts to send that the carrier refuses at first.
     pub full: u32,
-    /// Come late, so that others pass them.
+    /// Packets delayed, so that others overtake them.
     pub late: u32,
-    /// How late at most.
+    /// Largest delay.
     pub most_delay_ns: u64,
-    /// Longer packets never arrive, counted from the header of IP on; 0: all may.
+    /// Longer packets never arrive, counted from the IP header on; 0: no limit.
     pub most_bytes: usize,
-    /// Of those, only what the place of this number sends, from 1 on, as they are opened; 0: whoever sends them.
+    /// The limit applies only to packets from the place with this number, from 1 on in the order in which places are
+    /// opened; 0: to all.
     pub narrow_from: u16,
 }
 
-/// A network. Clones are the same one.
+/// A network. Clones share it.
 #[derive(Clone, Debug)]
-pub struct PacketNet(Arc<Mutex<Air>>);
+pub struct PacketNet(Arc<Mutex<PacketNetState>>);
 
 #[derive(Debug)]
-struct Air {
+struct PacketNetState {
     faults: PacketFaults,
     random: SimRandom,
-    /// What each place believes to be carried.
+    /// The MTU that each place reports.
     link_bytes: usize,
     now_ns: u64,
     sent: u64,
     places: Vec<SocketAddr>,
-    /// By the time at which they come, then in the order in which they left.
-    flying: BTreeMap<(u64, u64), Flying>,
+    /// By arrival time, then in the order in which they were sent.
+    in_flight: BTreeMap<(u64, u64), PacketInFlight>,
 }
 
 #[derive(Clone, Debug)]
-struct Flying {
+struct PacketInFlight {
     from: SocketAddr,
     to: SocketAddr,
     bytes: Vec<u8>,
 }
 
 impl PacketNet {
-    /// A new network, without places. Interfaces carry 1500 bytes.
+    /// A new network, without places, with an MTU of 1500 bytes.
     #[must_use]
     pub fn new(faults: PacketFaults) -> Self {
         Self::of_links(faults, 1500)
     }
 
-    /// The same with interfaces that carry so much in a packet, from the header of IP on.
+    /// A new network with this MTU, counted from the IP header on.
     #[must_use]
     pub fn of_links(faults: PacketFaults, link_bytes: usize) -> Self {
-        Self(Arc::new(Mutex::new(Air {
+        Self(Arc::new(Mutex::new(PacketNetState {
             faults,
             random: SimRandom::new(faults.seed),
             link_bytes,
             now_ns: 1,
             sent: 0,
             places: Vec::new(),
-            flying: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
         })))
     }
 
-    /// A place on it, whose port is its number from 1 on.
+    /// Adds a place, whose UDP port is its number from 1 on.
     pub(crate) fn join(&self) -> Faulty {
-        let mut air = self.air();
-        let port = u16::try_from(air.places.len() + 1).expect("places are few");
+        let mut state = self.state();
+        let port = u16::try_from(state.places.len() + 1).expect("places are few");
         let local = SocketAddr::from((Ipv4Addr::new(10, 0, 0, 1), port));
-        air.places.push(local);
+        state.places.push(local);
         Faulty {
             net: self.clone(),
             local,
-            leaving: Box::new([0; PACKET_BYTES]),
+            outgoing: Box::new([0; PACKET_BYTES]),
             unsent: VecDeque::new(),
-            came: VecDeque::new(),
+            received: VecDeque::new(),
         }
     }
 
-    /// Lets so much time pass.
+    /// Advances the time.
     pub fn pass(&self, time_ns: u64) {
-        self.air().now_ns += time_ns;
+        self.state().now_ns += time_ns;
     }
 
-    /// How much has passed since the beginning.
+    /// Time since the beginning.
     #[must_use]
     pub fn now_ns(&self) -> u64 {
-        self.air().now_ns
+        self.state().now_ns
     }
 
-    /// What happens from now on.
+    /// Sets the faults from now on.
     pub fn set_faults(&self, faults: PacketFaults) {
-        self.air().faults = faults;
+        self.state().faults = faults;
     }
 
-    fn air(&self) -> MutexGuard<'_, Air> {
+    fn state(&self) -> MutexGuard<'_, PacketNetState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Air {
-    /// Whether something on the way drops a packet for its length.
-    fn is_too_long(&self, flying: &Flying) -> bool {
+impl PacketNetState {
+    /// Whether a packet exceeds the path MTU.
+    fn is_too_long(&self, in_flight: &PacketInFlight) -> bool {
         let PacketFaults {
             most_bytes,
             narrow_from,
             ..
         } = self.faults;
-        let is_narrow = narrow_from == 0 || narrow_from == flying.from.port();
-        most_bytes != 0 && is_narrow && flying.bytes.len() + IP_UDP_BYTES > most_bytes
+        let is_narrow = narrow_from == 0 || narrow_from == in_flight.from.port();
+        most_bytes != 0 && is_narrow && in_flight.bytes.len() + IP_UDP_BYTES > most_bytes
     }
 
-    fn send(&mut self, flying: &Flying) {
+    fn send(&mut self, in_flight: &PacketInFlight) {
         let PacketFaults {
             loss,
             twice,
@@ -140,16 +141,16 @@ impl Air {
             ..
         } = self.faults;
         let copies = 1 + u32::from(self.random.chance(twice));
-        let is_too_long = self.is_too_long(flying);
+        let is_too_long = self.is_too_long(in_flight);
         for _ in 0..copies {
             if self.random.chance(loss) || is_too_long {
                 continue;
             }
-            let mut flying = flying.clone();
+            let mut in_flight = in_flight.clone();
             if self.random.chance(damage) {
-                let at = self.random.below(flying.bytes.len() as u64);
+                let at = self.random.below(in_flight.bytes.len() as u64);
                 let at = usize::try_from(at).unwrap_or(0);
-                flying.bytes[at] ^= 1 << self.random.below(8);
+                in_flight.bytes[at] ^= 1 << self.random.below(8);
             }
             let delay_ns = match self.random.chance(late) {
                 true => self.random.below(most_delay_ns + 1),
@@ -157,25 +158,25 @@ impl Air {
             };
             let at_ns = self.now_ns + delay_ns;
             self.sent += 1;
-            self.flying.insert((at_ns, self.sent), flying);
+            self.in_flight.insert((at_ns, self.sent), in_flight);
         }
     }
 }
 
-/// A place on a network of this kind.
+/// A place on such a network.
 #[derive(Debug)]
 pub(crate) struct Faulty {
     net: PacketNet,
     local: SocketAddr,
-    leaving: Box<[u8; PACKET_BYTES]>,
-    /// What it has not taken yet.
-    unsent: VecDeque<Flying>,
-    came: VecDeque<Flying>,
+    outgoing: Box<[u8; PACKET_BYTES]>,
+    /// Packets not sent yet.
+    unsent: VecDeque<PacketInFlight>,
+    received: VecDeque<PacketInFlight>,
 }
 
 impl Carrier for Faulty {
     fn now_ns(&self) -> u64 {
-        self.net.air().now_ns
+        self.net.state().now_ns
     }
 
     fn local(&self) -> SocketAddr {
@@ -183,7 +184,7 @@ impl Carrier for Faulty {
     }
 
     fn most_bytes(&self) -> usize {
-        self.net.air().link_bytes
+        self.net.state().link_bytes
     }
 
     fn waiting_bytes(&self) -> usize {
@@ -191,17 +192,17 @@ impl Carrier for Faulty {
     }
 
     fn buffer(&mut self) -> Option<&mut [u8]> {
-        (self.unsent.len() < BURST).then_some(&mut self.leaving[..])
+        (self.unsent.len() < BURST).then_some(&mut self.outgoing[..])
     }
 
     fn push(&mut self, bytes: usize, to: SocketAddr) {
-        let bytes = self.leaving[..bytes].to_vec();
+        let bytes = self.outgoing[..bytes].to_vec();
         let from = self.local;
-        self.unsent.push_back(Flying { from, to, bytes });
+        self.unsent.push_back(PacketInFlight { from, to, bytes });
     }
 
-    /// It takes all memory, and then copies what lies there, as a carrier may at any time.
-    fn lend(&mut self, _: LentMemory) -> Option<Loan> {
+    /// Accepts all memory, and then copies the payload, as a carrier may at any time.
+    fn lend(&mut self, _: InPlaceMemory) -> Option<Loan> {
         Some(Loan(0))
     }
 
@@ -210,11 +211,11 @@ impl Carrier for Faulty {
     }
 
     fn flush(&mut self) {
-        let mut air = self.net.air();
-        let full = air.faults.full;
-        while !self.unsent.is_empty() && !air.random.chance(full) {
-            if let Some(flying) = self.unsent.pop_front() {
-                air.send(&flying);
+        let mut state = self.net.state();
+        let full = state.faults.full;
+        while !self.unsent.is_empty() && !state.random.chance(full) {
+            if let Some(in_flight) = self.unsent.pop_front() {
+                state.send(&in_flight);
             }
         }
     }
@@ -224,20 +225,20 @@ impl Carrier for Faulty {
     }
 
     fn receive(&mut self) -> usize {
-        let mut air = self.net.air();
-        let now_ns = air.now_ns;
+        let mut state = self.net.state();
+        let now_ns = state.now_ns;
         let is_here =
-            |(at_ns, _): &(u64, u64), it: &Flying| *at_ns <= now_ns && it.to == self.local;
-        let mut here = air.flying.iter().filter(|(at, it)| is_here(at, it));
+            |(at_ns, _): &(u64, u64), it: &PacketInFlight| *at_ns <= now_ns && it.to == self.local;
+        let mut here = state.in_flight.iter().filter(|(at, it)| is_here(at, it));
         let places: Vec<_> = here.by_ref().take(BURST).map(|(at, _)| *at).collect();
-        let came = places.iter().filter_map(|at| air.flying.remove(at));
-        self.came = came.collect();
-        self.came.len()
+        let received = places.iter().filter_map(|at| state.in_flight.remove(at));
+        self.received = received.collect();
+        self.received.len()
     }
 
     fn received(&self, index: usize) -> Option<FramePayload<'_>> {
-        let came = self.came.get(index)?;
-        assumed(&came.bytes, came.from, self.local)
+        let received = self.received.get(index)?;
+        assumed(&received.bytes, received.from, self.local)
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
@@ -247,5 +248,5 @@ impl Carrier for Faulty {
 
 const BURST: usize = 8;
 const LEAST_LENT_BYTES: u32 = 500;
-/// Headers that stand before a packet: those of IPv4 and UDP.
+/// Length of the headers of IPv4 and UDP in front of a packet.
 const IP_UDP_BYTES: usize = 28;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Opening a port: the address at which others find it, what is known of it, and how much of everything it has.
+//! Opening a port: its address, its attributes, and its queue depths.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -24,11 +24,12 @@ use super::{RocePort, RocePortLimits, RoceQueues};
 use crate::net_info;
 
 impl RocePort<Udp> {
-    /// Opens a port at the first of these addresses of this host that others are told: for adapters too, at the UDP port that they know,
-    /// or for its like alone, at any, which is faster. Answers also why adapters do not reach it, where they should.
+    /// Opens a port at the first usable address of this host: at the UDP port of RoCE if adapters are to reach it,
+    /// otherwise at any UDP port for user-space peers only, which is faster. Returns also why adapters cannot reach it,
+    /// where they should.
     ///
     /// # Errors
-    /// What is missing, in words.
+    /// Returns a message with what is missing.
     pub(in crate::provider) fn open_best(
         addresses: &[net_info::AddressReport],
         for_adapters: bool,
@@ -73,10 +74,10 @@ impl RocePort<Udp> {
 }
 
 impl<C: Carrier> RocePort<C> {
-    /// Opens a port over a carrier, for datagrams with the key `q_key` and for reliable queue pairs.
+    /// Opens a port over a carrier, for datagrams with the Q_Key `q_key` and for reliable queue pairs.
     ///
     /// # Errors
-    /// What the system does not grant, or a carrier of packets that are too short.
+    /// The system refused a call, or the carrier's packets are too short.
     pub(in super::super) fn open(
         carrier: C,
         numbers: PairNumbers,
@@ -90,8 +91,8 @@ impl<C: Carrier> RocePort<C> {
             call: "socket",
             errno: libc::EMSGSIZE,
         })?;
-        let sign = carrier.descriptor().map(CompletionEvent::open).transpose();
-        let sign = sign.map_err(|error| CallError {
+        let completion_event = carrier.descriptor().map(CompletionEvent::open).transpose();
+        let completion_event = completion_event.map_err(|error| CallError {
             call: "epoll_ctl",
             errno: error.raw_os_error().unwrap_or(libc::EIO),
         })?;
@@ -122,13 +123,13 @@ impl<C: Carrier> RocePort<C> {
         Ok(Self {
             facts: facts(local, path_mtu, depths, terms),
             carrier,
-            sign,
+            completion_event,
             handles: Slab::new(),
             queues,
             limits,
             counts: Arc::default(),
             has_turned: false,
-            has_stirred: false,
+            has_activity: false,
         })
     }
 }
@@ -153,15 +154,15 @@ fn facts(local: SocketAddr, path_mtu: PathMtu, depths: &Depths, terms: &NetTerms
         reads: terms.reads.clamp(1, MOST_READS),
         atomics: true,
         depth: depths.sends,
-        reads_lie: false,
-        // This process plays it, in its own calls.
+        has_unreliable_reads: false,
+        // This process implements it, in its own calls.
         in_software: false,
         terms: *terms,
         partition: 0,
     }
 }
 
-/// Where an address leads, for a port at `local`; `None`: nowhere from there.
+/// The socket address of a port, for a port at `local`; `None`: it is of another family.
 pub(super) fn socket_of(to: &PortAddress, local: SocketAddr) -> Option<SocketAddr> {
     let address = Ipv6Addr::from(to.gid);
     let ip = match address.to_ipv4_mapped() {
@@ -177,7 +178,7 @@ pub(super) fn socket_of(to: &PortAddress, local: SocketAddr) -> Option<SocketAdd
     fits.then_some(SocketAddr::new(ip, port))
 }
 
-/// The path MTU of a packet of so many bytes, if it is one.
+/// The path MTU of this many bytes, if it is a valid one.
 pub(super) fn path_mtu(bytes: u32) -> Option<PathMtu> {
     Some(match bytes {
         256 => PathMtu::Bytes256,
@@ -197,7 +198,7 @@ pub(super) fn partition(terms: &NetTerms) -> u16 {
     }
 }
 
-/// Payload of a packet that fits into so many bytes from the IP header on, as a power of two; 0: none does.
+/// Largest payload, a power of two, of a packet of `most_bytes` bytes from the IP header on; 0: none fits.
 fn payload_bytes(most_bytes: usize, local: SocketAddr) -> u32 {
     let ip_bytes = if local.is_ipv4() { 20 } else { 40 };
     let left = most_bytes.saturating_sub(ip_bytes + AROUND_PAYLOAD_BYTES);
@@ -205,29 +206,30 @@ fn payload_bytes(most_bytes: usize, local: SocketAddr) -> u32 {
     left.checked_ilog2().map_or(0, |power| 1 << power)
 }
 
-/// How many packets may be under way to a peer whose socket has room for so much: two may send to it at once, and the system
-/// counts more for a packet than it carries.
+/// Packets in flight to a peer whose socket buffers `waiting_bytes`: two peers may send to it at once, and the system
+/// accounts more for a packet than its length.
 fn window_packets(waiting_bytes: usize, path_mtu: PathMtu) -> u32 {
     let counted = 2 * path_mtu.bytes() as usize + 1024;
     let packets = u32::try_from(waiting_bytes / 2 / counted).unwrap_or(u32::MAX);
     packets.clamp(LEAST_WINDOW, MOST_WINDOW)
 }
 
-/// What the device is called.
+/// The device name.
 const DEVICE: &str = "udp";
-/// Reads and atomics under way, at most.
+/// Most reads and atomics in flight.
 const MOST_READS: u8 = 16;
-/// UDP's header, the longest headers in front of a payload, and the checksum.
+/// UDP header, the longest headers in front of a payload, and the checksum.
 const AROUND_PAYLOAD_BYTES: usize = 8 + 32 + 4;
-/// A rank that computes answers nothing for so long at least without a new queue pair; which loses nothing, either.
+/// A rank that computes may be silent for at least this long before its queue pair is replaced, which loses nothing
+/// either.
 const SILENCE_NS: u64 = 30_000_000_000;
-/// Where nothing is known of an interface.
+/// If the interface's MTU is unknown.
 const ETHERNET_BYTES: usize = 1500;
 const LEAST_WINDOW: u32 = 8;
-/// A network of some hosts with short ways needs no more, and selective repeat has numbers for 256.
+/// Enough for a network of some hosts with short paths; selective repeat has numbers for 256.
 const MOST_WINDOW: u32 = 248;
-/// Answers to one request of a read, at most, which are a train if they are of 1,024 bytes: the next ones are asked for while those of some
-/// others are under way, so that whoever answers never waits for a question.
+/// Most response packets to one read request; with 1,024 bytes each they fit one segmentation offload. The next ones
+/// are requested while those of other requests are in flight, so that the responder never waits for a request.
 const MOST_OF_READ: u32 = 62;
 const READS_IN_WINDOW: u32 = 4;
 

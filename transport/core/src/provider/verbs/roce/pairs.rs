@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reliable queue pairs by their numbers, and which of them have something to send, or something to do at a time: nobody ever looks
-//! at all of them.
+//! Reliable queue pairs by number, with lists of those that have packets to send or a deadline, so that nothing
+//! iterates over all of them.
 //!
-//! A number has 24 bits: a queue pair's place, and above it random bits, which are others when the place is given again. So a
-//! packet that was sent to one that has gone hardly ever meets another. Where processes share a port, the highest 8 say whose it is.
+//! A number has 24 bits: the queue pair's index, and above it random bits, which differ from those of the last queue
+//! pair with this index. So a packet for a destroyed queue pair hardly ever reaches another one. Where processes share
+//! a port, the highest 8 bits select the process.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -11,35 +12,35 @@ use std::sync::Arc;
 use roce::{CompletionKind, CompletionStatus, Config, CongestionCounts, QueuePair, QueuePairState};
 
 use super::super::port::{PortCounts, PortEvent};
-use super::chance::Chance;
 use super::completions::RoceCompletions;
+use super::random::RandomPool;
 
-/// The numbers that queue pairs of a process may have.
+/// The range of queue pair numbers of a process.
 ///
-/// | bits, from the highest on | alone at its port | sharing it |
+/// | bits, from the highest on | exclusive port | shared port |
 /// |---------------------------|------------------:|-----------:|
-/// | which process             |                 – |          8 |
-/// | random, never 0           |                 8 |          4 |
-/// | the queue pair's place    |                16 |         12 |
+/// | process                   |              – |           8 |
+/// | random, never 0           |              8 |           4 |
+/// | index of the queue pair   |             16 |          12 |
 ///
-/// Where the random bits are 0, the number is that of the queue pair for datagrams, which is at no place.
+/// Where the random bits are 0, the number is that of the datagram queue pair, which has no index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) struct PairNumbers {
-    /// Bits that all of them have.
+    /// Bits that all of them have in common.
     begin: u32,
     random_bits: u32,
     place_bits: u32,
 }
 
 impl PairNumbers {
-    /// A process has its port alone.
+    /// For a process with a port of its own.
     pub(in super::super) const ALONE: Self = Self {
         begin: 0,
         random_bits: 8,
         place_bits: 16,
     };
 
-    /// A process is at this place among those that share its port.
+    /// For the process at this place in the group that shares a port.
     pub(super) fn of_place(place: u8) -> Self {
         Self {
             begin: u32::from(place) << 16,
@@ -48,20 +49,20 @@ impl PairNumbers {
         }
     }
 
-    /// One for datagrams.
+    /// A random number for the datagram queue pair.
     pub(super) fn for_datagrams(self) -> u32 {
-        // 0 and 1 are queue pairs that adapters keep for themselves.
+        // 0 and 1 are reserved by adapters.
         let most = self.places() - 2;
-        self.begin | (1 + Chance::default().other_than(0, most))
+        self.begin | (1 + RandomPool::default().other_than(0, most))
     }
 
-    /// How many places there are.
+    /// Number of indices.
     fn places(self) -> u32 {
         1 << self.place_bits
     }
 
-    /// Another than that of the queue pair that was at this place last.
-    fn at(self, place: u32, last: u32, chance: &mut Chance) -> u32 {
+    /// A number for this index, other than `last`, the last one used with it.
+    fn at(self, place: u32, last: u32, chance: &mut RandomPool) -> u32 {
         let most = (1 << self.random_bits) - 1;
         let last = (last >> self.place_bits) & most;
         let random = chance.other_than(last, most);
@@ -79,31 +80,30 @@ pub(super) struct RocePairs {
     numbers: PairNumbers,
     places: Vec<PairSlot>,
     free: VecDeque<u32>,
-    /// Those that may have something to send, each once, in the order in which they do.
+    /// Those that may have packets to send, each once, in their order of service.
     ready: VecDeque<u32>,
-    /// Packets that the first of them has sent in this turn.
+    /// Packets sent by the first of them in this turn.
     in_turn: u32,
-    /// When something is to be done for which, the earliest first. A queue pair is in here at most once, and not later than its
-    /// deadline.
+    /// Deadlines, earliest first. A queue pair has at most one entry, no later than its deadline.
     due: BTreeSet<(u64, u32)>,
-    chance: Chance,
+    chance: RandomPool,
     counts: Arc<PortCounts>,
 }
 
 /// A slot of the table of queue pairs.
 #[derive(Debug, Default)]
 struct PairSlot {
-    /// Of the queue pair that is there, or was there last.
+    /// Number of the present queue pair, or of the last one.
     number: u32,
     is_taken: bool,
-    /// `None`: it is not joined.
+    /// `None`: it is not connected.
     engine: Option<QueuePair>,
     is_ready: bool,
-    /// It has broken, and its process knows.
+    /// It is broken, and the process has been notified.
     is_known_broken: bool,
     /// Its entry in `due`.
     due_ns: Option<u64>,
-    /// What of its troubles is counted.
+    /// The part of its statistics that is in the counters already.
     counted: CongestionCounts,
 }
 
@@ -116,12 +116,12 @@ impl RocePairs {
             ready: VecDeque::new(),
             in_turn: 0,
             due: BTreeSet::new(),
-            chance: Chance::default(),
+            chance: RandomPool::default(),
             counts: Arc::default(),
         }
     }
 
-    /// A queue pair that is not joined; answers its number, or `None` if there can be no more.
+    /// Creates a queue pair that is not connected; returns its number, or `None` if the limit is reached.
     pub(super) fn create(&mut self) -> Option<u32> {
         let most = self.numbers.places();
         let index = match self.free.pop_front() {
@@ -139,10 +139,10 @@ impl RocePairs {
         Some(place.number)
     }
 
-    /// Joins one to that of another process.
+    /// Connects a queue pair.
     ///
     /// # Errors
-    /// There is no such queue pair, or it is joined, or a number is out of range.
+    /// There is no such queue pair, or it is connected, or a number is out of range.
     pub(super) fn join(&mut self, config: Config) -> Result<(), Unjoined> {
         let place = self.place(config.number).ok_or(Unjoined)?;
         if place.engine.is_some() {
@@ -152,7 +152,7 @@ impl RocePairs {
         Ok(())
     }
 
-    /// Takes one apart.
+    /// Destroys a queue pair.
     pub(super) fn destroy(&mut self, number: u32) {
         let index = self.numbers.place_of(number);
         let Some(place) = self.place(number) else {
@@ -161,7 +161,7 @@ impl RocePairs {
         let due_ns = place.due_ns.take();
         *place = PairSlot {
             number,
-            // It is passed over, or found by whoever has the place next.
+            // The entry in `ready` is skipped, or used by the next queue pair with this index.
             is_ready: place.is_ready,
             ..PairSlot::default()
         };
@@ -171,12 +171,12 @@ impl RocePairs {
         self.free.push_back(index);
     }
 
-    /// One that is joined.
+    /// A connected queue pair.
     pub(super) fn get(&mut self, number: u32) -> Option<&mut QueuePair> {
         self.place(number)?.engine.as_mut()
     }
 
-    /// Breaks one.
+    /// Moves a queue pair to the error state.
     pub(super) fn fail(&mut self, number: u32) {
         let Some(place) = self.place(number) else {
             return;
@@ -187,7 +187,7 @@ impl RocePairs {
         }
     }
 
-    /// The first of those that may have something to send.
+    /// The first queue pair that may have packets to send.
     pub(super) fn first_ready(&mut self) -> Option<(u32, &mut QueuePair)> {
         while let Some(index) = self.ready.front() {
             let place = self.places.get(*index as usize);
@@ -201,7 +201,7 @@ impl RocePairs {
         Some((place.number, place.engine.as_mut()?))
     }
 
-    /// The first of them has nothing to send now.
+    /// Removes the first one, which has nothing to send now.
     pub(super) fn leave_ready(&mut self) {
         self.in_turn = 0;
         let index = self.ready.pop_front();
@@ -210,7 +210,7 @@ impl RocePairs {
         }
     }
 
-    /// The first of them has sent a packet: after some the others are next.
+    /// Counts a packet of the first one; after some the others are next.
     pub(super) fn turn_ready(&mut self) {
         self.in_turn += 1;
         if self.in_turn >= MOST_IN_TURN {
@@ -221,17 +221,17 @@ impl RocePairs {
         }
     }
 
-    /// Where troubles are counted from now on.
+    /// Sets the counters for statistics.
     pub(super) fn count_into(&mut self, counts: Arc<PortCounts>) {
         self.counts = counts;
     }
 
-    /// Whether any may have something to send.
+    /// Whether any queue pair may have packets to send.
     pub(super) fn is_any_ready(&self) -> bool {
         !self.ready.is_empty()
     }
 
-    /// Those for which something is to be done by now may have something to send.
+    /// Moves those whose deadline has passed to the ones that may have packets to send.
     pub(super) fn wake_due(&mut self, now_ns: u64) {
         while let Some((due_ns, index)) = self.due.first().copied()
             && due_ns <= now_ns
@@ -244,18 +244,18 @@ impl RocePairs {
         }
     }
 
-    /// When the next is due.
+    /// The next deadline.
     pub(super) fn next_due_ns(&self) -> Option<u64> {
         self.due.first().map(|(due_ns, _)| *due_ns)
     }
 
-    /// Whether something is to be done by now for any.
+    /// Whether any deadline has passed.
     pub(super) fn is_any_due(&self, now_ns: u64) -> bool {
         self.next_due_ns().is_some_and(|due_ns| due_ns <= now_ns)
     }
 
-    /// Something was done with a queue pair: takes its completions, keeps its deadline. `may_send`: it may have something to
-    /// send.
+    /// Takes the completions of a queue pair that was used, and records its deadline. `may_send`: it may have packets
+    /// to send.
     pub(super) fn settle(&mut self, number: u32, may_send: bool, ends: &mut RoceCompletions) {
         let index = self.numbers.place_of(number);
         let Some(place) = self.places.get_mut(index as usize) else {
@@ -270,7 +270,7 @@ impl RocePairs {
         }
         let is_broken = engine.state() == QueuePairState::Error;
         if is_broken && !std::mem::replace(&mut place.is_known_broken, true) {
-            ends.happened(PortEvent::QueuePairLost(number));
+            ends.push_event(PortEvent::QueuePairLost(number));
         }
         while let Some(completion) = engine.poll(CompletionKind::Receives) {
             ends.received(&completion);
@@ -306,7 +306,7 @@ impl RocePairs {
     }
 }
 
-/// Counts what has happened since.
+/// Adds the change of a queue pair's statistics to the counters.
 #[cold]
 fn count(counts: &PortCounts, before: CongestionCounts, now: CongestionCounts) {
     counts.repeated.add(now.repeated - before.repeated);
@@ -314,9 +314,9 @@ fn count(counts: &PortCounts, before: CongestionCounts, now: CongestionCounts) {
     counts.window_cuts.add(now.window_cuts - before.window_cuts);
 }
 
-/// A queue pair cannot be joined.
+/// The queue pair cannot be connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unjoined;
 
-/// Packets that one sends before the next: of 1,024 bytes each, they are a train.
+/// Most packets that one queue pair sends before the next: with 1,024 bytes each they fit one segmentation offload.
 const MOST_IN_TURN: u32 = 62;

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the provider asks of a port, handed on to the engine.
+//! The calls of the provider's `VerbsPort`, passed on to the engine.
 //!
 //! # Safety
-//! [`RocePort::register`](VerbsPort::register) passes the promise of its caller on to the table of regions, word for word. The table ends
-//! with the port, so that nothing touches their memory after the last one who could deregister it. A carrier that sends from a
-//! region gives it back before [`deregister`](VerbsPort::deregister) returns, or ends with the port too.
+//! [`RocePort::register`](VerbsPort::register) passes the guarantee of its caller on to the table of regions unchanged.
+//! The table ends with the port, so that no memory is accessed after the last chance to deregister it. A carrier that
+//! sends from a region returns it before [`deregister`](VerbsPort::deregister) returns, or ends with the port too.
 #![allow(unsafe_code)]
 
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use dpdk_sys::LentMemory;
+use dpdk_sys::InPlaceMemory;
 use roce::{Config, Datagram, Psn};
 
 use super::super::address::PortAddress;
 use super::super::port::{
-    AddressHandle, CallError, CqKind, Done, Mailbox, PortAttr, PortCounts, PortEvent, QueueFull,
-    QueuePairHandle, Receives, Region, RegionAccess, RemotePair, Sge, VerbsPort, WorkBody,
-    WorkOpcode, WorkRequest,
+    AddressHandle, CallError, CqKind, DatagramDestination, PortAttr, PortCompletion, PortCounts,
+    PortEvent, QueueFull, QueuePairHandle, Receives, Region, RegionAccess, RemotePair, Sge,
+    VerbsPort, WorkBody, WorkOpcode, WorkRequest,
 };
 use super::carrier::Carrier;
 use super::open::{partition, path_mtu, socket_of};
@@ -26,7 +26,7 @@ use super::{RocePort, piece};
 
 impl<C: Carrier> VerbsPort for RocePort<C> {
     const CLOCK_EVERY: u64 = 32;
-    const MAY_FORGET: bool = false;
+    const MAY_LOSE_COMPLETIONS: bool = false;
 
     fn now_ns(&self) -> u64 {
         self.carrier.now_ns()
@@ -41,7 +41,7 @@ impl<C: Carrier> VerbsPort for RocePort<C> {
         &self.facts
     }
 
-    /// Its address is its socket's, which does not change.
+    /// The address is that of the socket, which does not change.
     fn refresh(&mut self) -> Result<(), CallError> {
         Ok(())
     }
@@ -56,13 +56,13 @@ impl<C: Carrier> VerbsPort for RocePort<C> {
             return Err(failed("ibv_reg_mr", libc::EINVAL));
         }
         let regions = &mut self.queues.regions;
-        // SAFETY: the caller's promise lasts until `deregister` has returned, which removes the region, or the port was dropped,
-        // and the table with it.
+        // SAFETY: the caller's guarantee lasts until `deregister` has returned, which removes the region, or the port
+        // was dropped, and the table with it.
         let key = unsafe { regions.add(base, bytes, access) };
         let key = key.ok_or_else(|| failed("ibv_reg_mr", libc::ENOMEM))?;
-        // SAFETY: the same promise, which lasts until `deregister` has returned, and that takes back from the carrier what this lends it
-        // (it stands in the table with the region), or until the port was dropped, and the carrier with it.
-        let lent = unsafe { LentMemory::new(base, bytes) };
+        // SAFETY: the same guarantee, which lasts until `deregister` has returned, which takes the loan (recorded with
+        // the region) back from the carrier, or until the port was dropped, and the carrier with it.
+        let lent = unsafe { InPlaceMemory::new(base, bytes) };
         if let Some(loan) = self.carrier.lend(lent) {
             regions.lend(key, loan);
         }
@@ -75,7 +75,7 @@ impl<C: Carrier> VerbsPort for RocePort<C> {
     }
 
     fn deregister(&mut self, region: Region) {
-        // First from the table, where nothing finds it any more that would be sent.
+        // First from the table, so that no further packet is sent from it.
         let Some(removed) = self.queues.regions.remove(region.id) else {
             return;
         };
@@ -117,7 +117,7 @@ impl<C: Carrier> VerbsPort for RocePort<C> {
 
     fn post_datagram(
         &mut self,
-        to: Mailbox,
+        to: DatagramDestination,
         work: u64,
         body: WorkBody<'_>,
         signaled: bool,
@@ -165,7 +165,7 @@ impl<C: Carrier> VerbsPort for RocePort<C> {
             read_packets: self.limits.read_packets,
             initiator_depth: self.facts.reads,
             responder_depth: self.facts.reads,
-            timeout: to.patience,
+            timeout: to.timeout_exp,
             retry_count: terms.retries,
             rnr_retry: terms.not_ready_retries,
             min_rnr_timer: terms.not_ready_timer(),
@@ -201,7 +201,7 @@ impl<C: Carrier> VerbsPort for RocePort<C> {
         count
     }
 
-    fn poll(&mut self, which: CqKind, done: &mut [Done]) -> usize {
+    fn poll(&mut self, which: CqKind, done: &mut [PortCompletion]) -> usize {
         let count = self.queues.take(which, done);
         let is_other = which == CqKind::Sends && std::mem::take(&mut self.has_turned);
         if count != 0 || is_other {
@@ -214,8 +214,10 @@ impl<C: Carrier> VerbsPort for RocePort<C> {
 
     fn arm(&mut self) -> Result<(), CallError> {
         let wanted = self.wanted(true);
-        if let (Some(sign), Some(packets)) = (&mut self.sign, self.carrier.descriptor()) {
-            let armed = sign.arm(packets, wanted);
+        if let (Some(event), Some(packets)) =
+            (&mut self.completion_event, self.carrier.descriptor())
+        {
+            let armed = event.arm(packets, wanted);
             armed.map_err(|error| {
                 failed("timerfd_settime", error.raw_os_error().unwrap_or(libc::EIO))
             })?;
@@ -223,17 +225,21 @@ impl<C: Carrier> VerbsPort for RocePort<C> {
         Ok(())
     }
 
-    fn sign(&self) -> Option<BorrowedFd<'_>> {
-        self.sign.as_ref().map(super::CompletionEvent::as_fd)
+    fn event_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.completion_event
+            .as_ref()
+            .map(super::CompletionEvent::as_fd)
     }
 
-    fn take_stirred(&mut self) -> bool {
-        std::mem::take(&mut self.has_stirred)
+    fn take_activity(&mut self) -> bool {
+        std::mem::take(&mut self.has_activity)
     }
 
-    fn take_signs(&mut self) {
-        if let (Some(sign), Some(packets)) = (&mut self.sign, self.carrier.descriptor()) {
-            sign.disarm(packets, self.carrier.now_ns());
+    fn ack_events(&mut self) {
+        if let (Some(event), Some(packets)) =
+            (&mut self.completion_event, self.carrier.descriptor())
+        {
+            event.disarm(packets, self.carrier.now_ns());
         }
     }
 
@@ -277,7 +283,7 @@ fn body_of(body: WorkBody<'_>) -> roce::RequestBody<'_> {
     }
 }
 
-/// How long an acknowledgement waits for a packet with which it can go.
+/// How long an acknowledgement waits for a packet to carry it.
 const ACK_DELAY_NS: u64 = 1_000_000;
 
 fn failed(call: &'static str, errno: i32) -> CallError {

@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Registered memory: whoever names a key gets what its region allows, inside its bounds, and nothing else. A region has one key for
-//! this process and for others: the low half is its place in the table, the high half random bits, which are others when the
-//! place is given again.
+//! Registered memory: a key gives the access that its region allows, inside its bounds, and nothing else. A region has
+//! one key for local and remote access: the low half is its index in the table, the high half random bits, which differ
+//! from those of the last region with this index.
 //!
 //! # Safety
-//! All memory of the program that the port touches is touched here.
-//! - **M1**: a region stands in the table only between [`RoceRegions::add`], whose caller passes the promise of
-//!   [`VerbsPort::register`](super::super::port::VerbsPort::register) on, and [`RoceRegions::remove`] or the end of the table,
-//!   which ends with its port. So its bytes are mapped and expected to be read, and to be written unless its access is
+//! All memory of the program that the port accesses is accessed here.
+//! - **M1**: a region is in the table only between [`RoceRegions::add`], whose caller passes on the guarantee of
+//!   [`VerbsPort::register`](super::super::port::VerbsPort::register), and [`RoceRegions::remove`] or the end of the
+//!   table, which ends with its port. So its bytes are mapped, and may be read, and written unless its access is
 //!   [`RegionAccess::OwnRead`].
-//! - **M2**: every address is looked up in the table at the moment of the access ([`RoceRegions::spot`]); none is kept. What is
-//!   found lies inside one region, whatever numbers were asked for: they are added with checks and held against its length.
-//! - **M3**: bytes are copied without a type, such that both sides may overlap, and no reference to a region is made. Words
-//!   that peers change are changed in one step ([`change_word`]), after their address was found to be aligned.
-//! - **M4**: what peers may do is asked at the moment of the access too: by the engine, of [`RoceRegions::check`], before each. A
-//!   piece that is gathered may be read by anybody here; one that is placed may be written by this process, whose requests and
-//!   buffers alone lead there, or by a peer after that question.
+//! - **M2**: every address is looked up in the table at the moment of the access ([`RoceRegions::spot`]); none is kept.
+//!   The result is inside one region, whatever values were given: they are added with overflow checks and compared with
+//!   its length.
+//! - **M3**: bytes are copied without a type, such that both sides may overlap, and no reference to a region is made.
+//!   Words that peers change are changed atomically ([`change_word`]), after a check of their alignment.
+//! - **M4**: remote access is checked at the moment of the access too: by the engine, with [`RoceRegions::check`],
+//!   before each. Any local caller may read a range that is gathered; a range that is placed may be written by this
+//!   process, whose requests and buffers name it, or by a peer after that check.
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
@@ -25,7 +26,7 @@ use ring::copy::copy_overlapping;
 use roce::{AccessError, MemoryAccess, RegisteredMemory, RoceSge};
 
 use super::super::port::RegionAccess;
-use super::chance::Chance;
+use super::random::RandomPool;
 use crate::Atomic;
 use crate::mr::{change_word, to_usize};
 
@@ -34,13 +35,13 @@ use crate::mr::{change_word, to_usize};
 pub(super) struct RoceRegions {
     places: Vec<RegionSlot>,
     free: Vec<usize>,
-    chance: Chance,
+    random: RandomPool,
 }
 
 /// A slot of the table of regions.
 #[derive(Debug)]
 struct RegionSlot {
-    /// The key of the region that is there, or was there last.
+    /// Key of the present region, or of the last one.
     key: u32,
     held: Option<RoceRegion>,
 }
@@ -51,7 +52,7 @@ struct RoceRegion {
     base: NonNull<u8>,
     bytes: u64,
     access: RegionAccess,
-    /// What names it to a carrier that sends from there.
+    /// The carrier's name for it, if the carrier sends from it in place.
     loan: Option<Loan>,
 }
 
@@ -59,7 +60,7 @@ struct RoceRegion {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Removed {
     pub(super) bytes: u64,
-    /// A carrier still has it.
+    /// Set if a carrier may still read it.
     pub(super) loan: Option<Loan>,
 }
 
@@ -70,15 +71,15 @@ struct RegionRange {
     bytes: usize,
 }
 
-// SAFETY: an address with a length; whose memory it is and who may touch it does not depend on the thread (M1, M2).
+// SAFETY: an address with a length; neither the ownership of the memory nor its access depends on the thread (M1, M2).
 unsafe impl Send for RoceRegion {}
 
 impl RoceRegions {
-    /// Adds a region of at least one byte; answers its key, or `None` if there is no place for more.
+    /// Adds a region of at least one byte; returns its key, or `None` if the table is full.
     ///
     /// # Safety
-    /// Until it is removed or the table has gone: the memory is mapped, and whoever holds it expects that it is read, and
-    /// that it is written unless `access` is [`RegionAccess::OwnRead`].
+    /// Until it is removed or the table is dropped: the memory is mapped, and its owner allows it to be read, and to be
+    /// written unless `access` is [`RegionAccess::OwnRead`].
     pub(super) unsafe fn add(
         &mut self,
         base: NonNull<u8>,
@@ -93,8 +94,8 @@ impl RoceRegions {
             self.places.push(RegionSlot { key: 0, held: None });
         }
         let place = self.places.get_mut(index)?;
-        let chance = self.chance.other_than(place.key >> INDEX_BITS, MOST_CHANCE);
-        place.key = chance << INDEX_BITS | u32::try_from(index).unwrap_or(0);
+        let random = self.random.other_than(place.key >> INDEX_BITS, MOST_RANDOM);
+        place.key = random << INDEX_BITS | u32::try_from(index).unwrap_or(0);
         place.held = Some(RoceRegion {
             base,
             bytes: bytes as u64,
@@ -104,7 +105,7 @@ impl RoceRegions {
         Some(place.key)
     }
 
-    /// A carrier sends from the region with this key.
+    /// Records that a carrier sends from the region with this key.
     pub(super) fn lend(&mut self, key: u32, loan: Loan) {
         let place = self
             .places
@@ -115,7 +116,7 @@ impl RoceRegions {
         }
     }
 
-    /// Removes one, if there is one with this key.
+    /// Removes the region with this key, if there is one.
     pub(super) fn remove(&mut self, key: u32) -> Option<Removed> {
         let index = index_of(key);
         let place = self.places.get_mut(index).filter(|it| it.key == key)?;
@@ -127,7 +128,8 @@ impl RoceRegions {
         })
     }
 
-    /// A piece as the carrier knows it that sends from there; `None`: it does not, or the region is gone or ends before.
+    /// A range as the carrier's type; `None`: the carrier does not send from there, or the range is not inside a
+    /// region.
     pub(super) fn lent(&self, piece: RoceSge) -> Option<LentPart> {
         let held = self.find(piece.key).ok()?;
         let loan = held.loan?;
@@ -141,14 +143,14 @@ impl RoceRegions {
         })
     }
 
-    /// Copies a piece to `target`, which is as long.
+    /// Copies a range to `target`, which is as long.
     ///
     /// # Errors
-    /// The region is gone, or ends before; then nothing was copied.
+    /// The region is gone, or the range is not inside it; then nothing was copied.
     pub(super) fn gather(&self, piece: RoceSge, target: &mut [u8]) -> Result<(), AccessError> {
         let spot = self.spot(piece.key, piece.address, target.len() as u64)?;
         // SAFETY:
-        // - readable: so many bytes of a region that stands in the table (M1, M2).
+        // - readable: `spot.bytes` bytes of a region in the table (M1, M2).
         // - writable: a slice as long; the copy is right even where the two overlap (M3).
         unsafe { copy_overlapping(spot.base.as_ptr(), target.as_mut_ptr(), spot.bytes) };
         Ok(())
@@ -160,7 +162,7 @@ impl RoceRegions {
         held.ok_or(AccessError::Key { key })
     }
 
-    /// Where in a region these bytes are.
+    /// The range of a region with these bytes.
     fn spot(&self, key: u32, address: u64, bytes: u64) -> Result<RegionRange, AccessError> {
         let held = self.find(key)?;
         let offset = address.checked_sub(held.base.addr().get() as u64);
@@ -172,13 +174,13 @@ impl RoceRegions {
                 bytes,
             });
         };
-        // SAFETY: at most as many bytes as the region has, which is one stretch of mapped memory (M1).
+        // SAFETY: at most as many bytes as the region has, which is one range of mapped memory (M1).
         let base = unsafe { held.base.add(to_usize(offset)) };
         let bytes = to_usize(bytes);
         Ok(RegionRange { base, bytes })
     }
 
-    /// The same of bytes that are to be written.
+    /// The same for bytes that are to be written.
     fn writable(&self, key: u32, address: u64, bytes: u64) -> Result<RegionRange, AccessError> {
         let access = MemoryAccess::LocalWrite;
         match self.find(key)?.access {
@@ -189,7 +191,7 @@ impl RoceRegions {
         }
     }
 
-    /// Changes a word that a peer names.
+    /// Changes a word for a peer.
     fn change(&mut self, key: u32, address: u64, atomic: Atomic) -> Result<u64, AccessError> {
         let bytes = size_of::<u64>() as u64;
         self.check(key, address, bytes, MemoryAccess::RemoteAtomic)?;
@@ -231,7 +233,7 @@ impl RegisteredMemory for RoceRegions {
     fn place(&mut self, key: u32, address: u64, bytes: &[u8]) -> Result<(), AccessError> {
         let spot = self.writable(key, address, bytes.len() as u64)?;
         // SAFETY:
-        // - writable: so many bytes of a region that stands in the table, whose access allows it (M1, M2, M4).
+        // - writable: `spot.bytes` bytes of a region in the table, whose access allows it (M1, M2, M4).
         // - readable: a slice as long; the copy is right even where the two overlap (M3).
         unsafe { copy_overlapping(bytes.as_ptr(), spot.base.as_ptr(), spot.bytes) };
         Ok(())
@@ -256,12 +258,12 @@ fn index_of(key: u32) -> usize {
     (key & ((1 << INDEX_BITS) - 1)) as usize
 }
 
-/// Bits of a key that are the place of its region.
+/// Bits of a key that are the index of its region.
 const INDEX_BITS: u32 = 16;
-/// Regions at most.
+/// Most regions.
 const MOST_REGIONS: usize = 1 << INDEX_BITS;
-/// The largest number that the other bits can be; no key has zeros there.
-const MOST_CHANCE: u32 = (1 << (32 - INDEX_BITS)) - 1;
+/// Largest value of the other bits; they are never zero.
+const MOST_RANDOM: u32 = (1 << (32 - INDEX_BITS)) - 1;
 
 #[cfg(test)]
 mod tests {
@@ -274,11 +276,11 @@ mod tests {
         RegionAccess::Full,
     ];
 
-    /// A region of 16 bytes; its key, and where it begins.
+    /// A region of 16 bytes; its key, and its address.
     fn one(memory: &mut [u64; 2], access: RegionAccess) -> (RoceRegions, u32, u64) {
         let mut regions = RoceRegions::default();
         let base = NonNull::from(memory).cast();
-        // SAFETY: the memory outlives the table in every test, and nobody else touches it meanwhile.
+        // SAFETY: the memory outlives the table in every test, and is not accessed otherwise meanwhile.
         let key = unsafe { regions.add(base, 16, access) };
         (regions, key.unwrap(), base.addr().get() as u64)
     }
@@ -308,7 +310,7 @@ mod tests {
             let writes = access != RegionAccess::OwnRead;
             let checked = regions.check(key, base, 16, MemoryAccess::LocalWrite);
             assert_eq!(checked.is_ok(), writes, "{access:?}");
-            // Whoever has not asked is refused all the same.
+            // Access without the check is refused all the same.
             assert_eq!(regions.place(key, base, &[2; 3]).is_ok(), writes);
             assert_eq!(memory[0] != 1, writes, "{access:?}");
         }

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The UDP port of RoCE, to which alone adapters send, shared by the processes of a host that are at one address. The system hands each
-//! packet to the one whose place among them begins the number of the queue pair that it is for ([`PairNumbers`]).
+//! The UDP port of RoCE (4791), the only one to which adapters send, shared by the processes of a host at one address.
+//! The system delivers each packet to the process whose place in the group is in the first bits of the destination
+//! queue pair number ([`PairNumbers`]).
 //!
-//! Nobody says which place a socket has got; it sends itself packets until one comes ([`place_of`]). The system keeps places from 0 on
-//! without gaps: when a socket is closed, the last one gets its place, and hears nothing of what is for it any more. So the port is for
-//! the ranks of one job, which end together: the first of them takes it for the job ([`PortClaim`]), when nobody else has it.
+//! The system does not report a socket's place; it is found by sending packets to the group until one arrives
+//! ([`place_of`]). Places are numbered from 0 without gaps: when a socket is closed, the last one moves to its place,
+//! and does not receive its own packets any more. So the port is for the ranks of one job, which end together: the
+//! first of them claims it for the job ([`PortClaim`]) when no other job has it.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -12,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use roce::format::PORT;
 
-use super::claim::{First, PATIENCE, PortClaim, SHORT};
+use super::claim::{POLL_INTERVAL, PendingClaim, PortClaim, RELEASE_TIMEOUT};
 use super::pairs::PairNumbers;
 use super::system;
 use crate::wait;
@@ -21,22 +23,22 @@ use crate::wait;
 #[derive(Debug)]
 pub(super) struct SharedSocket {
     pub(super) socket: UdpSocket,
-    /// What its socket hears of.
+    /// The queue pair numbers whose packets it receives.
     pub(super) numbers: PairNumbers,
-    /// Of the first rank of the job to come.
+    /// Only of the first rank of the job.
     pub(super) claim: Option<PortClaim>,
 }
 
-/// Joins those who share the port. This process is rank `rank` of `job` on this host, from 0 on.
+/// Joins the group that shares the port. This process has local rank `rank` of `job`, from 0 on.
 ///
 /// # Errors
-/// What is in the way, in words that stand behind a colon.
+/// Returns the reason; the message continues a sentence after a colon.
 pub(super) fn join(address: IpAddr, rank: u32, job: u64) -> Result<SharedSocket, String> {
     let at = SocketAddr::new(address, PORT);
     if rank > u8::MAX.into() {
         return Err(format!("256 ranks have {at}, and there are no more places"));
     }
-    let first = First::of(address, job)?;
+    let first = PendingClaim::of(address, job)?;
     let is_free = first.is_none() || becomes_free(at);
     let socket = system::bind_in_group(at, NUMBER_AT).map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => format!(
@@ -49,7 +51,7 @@ pub(super) fn join(address: IpAddr, rank: u32, job: u64) -> Result<SharedSocket,
     }
     let place = sure_place_of(&socket, at);
     let place = place.map_err(|error| format!("its place at {at}: {error}"))?;
-    let claim = first.map(First::show).transpose();
+    let claim = first.map(PendingClaim::announce).transpose();
     let claim = claim.map_err(|error| format!("a claim on {at}: {error}"))?;
     Ok(SharedSocket {
         socket,
@@ -58,20 +60,20 @@ pub(super) fn join(address: IpAddr, rank: u32, job: u64) -> Result<SharedSocket,
     })
 }
 
-/// Whether nobody has the port any more, after some time for a job that ends: its sockets have places, and give them up.
+/// Whether the port is free, after some time for the sockets of an ending job to be closed.
 fn becomes_free(at: SocketAddr) -> bool {
     let begin = Instant::now();
-    // Where sockets share a port, one that does not is refused.
+    // A socket without SO_REUSEPORT cannot be bound while the group exists.
     while UdpSocket::bind(at).is_err() {
-        if begin.elapsed() > PATIENCE {
+        if begin.elapsed() > RELEASE_TIMEOUT {
             return false;
         }
-        std::thread::sleep(SHORT);
+        std::thread::sleep(POLL_INTERVAL);
     }
     true
 }
 
-/// The place of a socket, which two searches have found.
+/// The place of a socket, found by two searches with the same result.
 fn sure_place_of(socket: &UdpSocket, at: SocketAddr) -> io::Result<u8> {
     let mut last = place_of(socket, at)?;
     for _ in 0..MOST_SEARCHES {
@@ -83,8 +85,8 @@ fn sure_place_of(socket: &UdpSocket, at: SocketAddr) -> io::Result<u8> {
     Err(io::Error::other("it changes all the time"))
 }
 
-/// The place of a socket among those at its address: of the packets that it sends there it gets the one for that place. One for a
-/// place that nobody has goes to anybody, so they are sent in order and the first to come counts.
+/// The place of a socket in the group at its address: it receives its own packet for that place. Packets for unused
+/// places go to any socket, so they are sent in order, and the first one that arrives counts.
 fn place_of(socket: &UdpSocket, at: SocketAddr) -> io::Result<u8> {
     let mut nonce = [0];
     wait::random_words(&mut nonce);
@@ -105,7 +107,7 @@ fn place_of(socket: &UdpSocket, at: SocketAddr) -> io::Result<u8> {
             Err(error) => return Err(error),
         }
     }
-    // The system delivers late.
+    // Delivery may be delayed.
     socket.set_nonblocking(false)?;
     socket.set_read_timeout(Some(LONG))?;
     loop {
@@ -115,7 +117,7 @@ fn place_of(socket: &UdpSocket, at: SocketAddr) -> io::Result<u8> {
     }
 }
 
-/// No packet of RoCE: its opcode is none, and it has no checksum.
+/// Not a RoCE packet: its opcode is invalid, and it has no checksum.
 fn probe(place: u8, nonce: [u8; 8]) -> [u8; PROBE_BYTES] {
     let mut probe = [0xff; PROBE_BYTES];
     probe[NUMBER_AT as usize] = place;
@@ -123,7 +125,7 @@ fn probe(place: u8, nonce: [u8; 8]) -> [u8; PROBE_BYTES] {
     probe
 }
 
-/// Where a packet has the highest 8 bits of the number of the queue pair that it is for.
+/// Offset of the highest 8 bits of the destination queue pair number in a packet.
 const NUMBER_AT: u32 = 5;
 const PROBE_BYTES: usize = 16;
 const MOST_SEARCHES: u32 = 8;
@@ -135,7 +137,7 @@ mod tests {
 
     use super::*;
 
-    /// An address of this host that no other test has.
+    /// An address of this host that no other test uses.
     fn address(last: u8) -> IpAddr {
         Ipv4Addr::new(127, 47, 91, last).into()
     }
@@ -170,13 +172,13 @@ mod tests {
         let first = [0, 1].map(|rank| join(address, rank, 1).unwrap());
         let why = join(address, 0, 2).unwrap_err();
         assert_eq!(why, "another job has the port of RoCE at 127.47.91.2");
-        // One of its ranks ends later than the one that has taken the port for it.
+        // One of its ranks ends later than the one that has claimed the port.
         let [claims, late] = first;
         drop(claims);
         let why = join(address, 0, 2).unwrap_err();
         assert!(why.starts_with("ranks of another job"), "{why}");
         let ends = std::thread::spawn(move || {
-            std::thread::sleep(SHORT * 50);
+            std::thread::sleep(POLL_INTERVAL * 50);
             drop(late);
         });
         let next = join(address, 0, 2).unwrap();

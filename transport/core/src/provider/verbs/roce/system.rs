@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Calls of the system that the standard library does not have: bursts of datagrams, options of their socket, a descriptor that
-//! stands for others and for a time.
+//! System calls that the standard library does not have: bursts of datagrams, socket options, epoll and timer
+//! descriptors.
 //!
 //! # Safety
-//! Each call is given memory that lives longer than the call: arrays of this file, or slices of the caller's. Nothing here keeps a
-//! pointer after it returns. Descriptors are owned, and closed once.
+//! Each call is given memory that outlives the call: arrays of this file, or slices of the caller. No pointer is kept
+//! after a function returns. Descriptors are owned, and closed once.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -12,15 +12,15 @@ use std::mem::offset_of;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-/// Datagrams that are to leave: one behind the other, `packet_bytes` of each, the last may be shorter.
+/// Outgoing datagrams, contiguous: `packet_bytes` each, the last may be shorter.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Leaving<'a> {
+pub(super) struct OutgoingBatch<'a> {
     pub(super) bytes: &'a [u8],
     pub(super) packet_bytes: usize,
     pub(super) to: SocketAddr,
 }
 
-/// What one receive call returned: datagrams of `packet_bytes` one behind the other, the last may be shorter.
+/// Result of one receive call: contiguous datagrams of `packet_bytes`, the last may be shorter.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UdpBatch {
     pub(super) bytes: usize,
@@ -28,25 +28,25 @@ pub(super) struct UdpBatch {
     pub(super) from: SocketAddr,
 }
 
-/// The address of nobody.
-pub(super) const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
-/// Trains that are sent by one call, at most.
+/// An address that no peer has.
+pub(super) const NO_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+/// Most batches sent by one call.
 const SENT_AT_ONCE: usize = 16;
-/// Trains that are received by one call, at most. What the peer waits for leaves only when all of these were looked at: with 16 both
-/// ends had to wait for each other more often.
+/// Most batches received by one call. Responses are sent after all of these were handled: with 16, both ends had to
+/// wait for each other more often.
 pub(super) const RECEIVED_AT_ONCE: usize = 8;
 
-/// Sends a train by a socket that is connected to where it goes, without waiting; answers 1.
-pub(super) fn send_train(socket: &UdpSocket, train: Leaving<'_>) -> io::Result<usize> {
-    let mut part = part_of(train.bytes);
-    let mut control = ControlMessage::segment(train.packet_bytes);
+/// Sends a batch by a connected socket, without blocking; returns 1.
+pub(super) fn send_batch(socket: &UdpSocket, batch: OutgoingBatch<'_>) -> io::Result<usize> {
+    let mut part = part_of(batch.bytes);
+    let mut control = ControlMessage::segment(batch.packet_bytes);
     let [mut message] = no_messages();
     message.msg_hdr.msg_iov = &raw mut part;
     message.msg_hdr.msg_iovlen = 1;
     message.msg_hdr.msg_control = (&raw mut control).cast();
     message.msg_hdr.msg_controllen = SEGMENT_SPACE;
     let (descriptor, place) = (socket.as_raw_fd(), &raw const message.msg_hdr);
-    // SAFETY: a message whose part, control message and bytes live over the call; the bytes are only read.
+    // SAFETY: a message whose part, control message and bytes are valid for the call; the bytes are only read.
     let sent = unsafe { libc::sendmsg(descriptor, place, libc::MSG_DONTWAIT) };
     if sent < 0 {
         return Err(io::Error::last_os_error());
@@ -54,39 +54,42 @@ pub(super) fn send_train(socket: &UdpSocket, train: Leaving<'_>) -> io::Result<u
     Ok(1)
 }
 
-/// Sends datagrams, at most [`SENT_AT_ONCE`] trains of them, without waiting; answers how many trains the system took, from the first on.
+/// Sends up to [`SENT_AT_ONCE`] batches of datagrams, without blocking; returns how many of them the system took, from
+/// the first on.
 pub(super) fn send_burst<'a>(
     socket: &UdpSocket,
-    burst: impl Iterator<Item = Leaving<'a>>,
+    burst: impl Iterator<Item = OutgoingBatch<'a>>,
 ) -> io::Result<usize> {
     let mut names = [SocketName::default(); SENT_AT_ONCE];
     let mut parts = [NO_PART; SENT_AT_ONCE];
     let mut controls = [ControlMessage::default(); SENT_AT_ONCE];
     let mut messages = no_messages::<SENT_AT_ONCE>();
     let mut count = 0;
-    for (index, leaving) in burst.take(SENT_AT_ONCE).enumerate() {
-        names[index] = SocketName::of(leaving.to);
-        parts[index] = part_of(leaving.bytes);
+    for (index, batch) in burst.take(SENT_AT_ONCE).enumerate() {
+        names[index] = SocketName::of(batch.to);
+        parts[index] = part_of(batch.bytes);
         let message = &mut messages[index].msg_hdr;
         message.msg_name = (&raw mut names[index].bytes).cast();
         message.msg_namelen = names[index].length;
         message.msg_iov = &raw mut parts[index];
         message.msg_iovlen = 1;
-        if leaving.bytes.len() > leaving.packet_bytes {
-            controls[index] = ControlMessage::segment(leaving.packet_bytes);
+        if batch.bytes.len() > batch.packet_bytes {
+            controls[index] = ControlMessage::segment(batch.packet_bytes);
             message.msg_control = (&raw mut controls[index]).cast();
             message.msg_controllen = SEGMENT_SPACE;
         }
         count += 1;
     }
     let (descriptor, place) = (socket.as_raw_fd(), messages.as_mut_ptr());
-    // SAFETY: so many messages, whose names, parts, control messages and bytes live over the call; the bytes are only read.
+    // SAFETY: `count` messages, whose names, parts, control messages and bytes are valid for the call; the bytes are
+    // only read.
     let sent = unsafe { libc::sendmmsg(descriptor, place, count, libc::MSG_DONTWAIT) };
     of_call(sent)
 }
 
-/// Takes datagrams that have come, each or a train of them into one of `buffers`, `buffer_bytes` long, from the first on and at most
-/// `MOST`, without waiting; what came into which is in `came`, where one that was too long has no bytes. Answers how many.
+/// Receives datagrams, each or a batch of them into one of `buffers`, `buffer_bytes` long, from the first on and at
+/// most `MOST`, without blocking; `came` describes the contents of each, where one that was too long has no bytes.
+/// Returns how many.
 pub(super) fn receive_burst<const MOST: usize>(
     socket: &UdpSocket,
     buffers: &mut [u8],
@@ -116,7 +119,7 @@ pub(super) fn receive_burst<const MOST: usize>(
         message.msg_controllen = size_of::<ControlMessage>();
         room += 1;
     }
-    // SAFETY: so many messages, whose names, parts, control messages and buffers live over the call.
+    // SAFETY: `room` messages, whose names, parts, control messages and buffers are valid for the call.
     let count = unsafe { receive(socket, &mut messages, room) }?;
     for (index, came) in came.iter_mut().enumerate().take(count) {
         let message = &messages[index];
@@ -131,17 +134,17 @@ pub(super) fn receive_burst<const MOST: usize>(
         *came = UdpBatch {
             bytes,
             packet_bytes: controls[index].segment_bytes(length).unwrap_or(bytes),
-            from: from.unwrap_or(NOBODY),
+            from: from.unwrap_or(NO_ADDRESS),
         };
     }
     Ok(count)
 }
 
-/// Fills messages; answers how many.
+/// Fills messages; returns how many.
 ///
 /// # Safety
-/// The first `room` of them point to names, parts, control messages and buffers of the lengths that they say, which live over the
-/// call and are expected to be written.
+/// The first `room` of them point to names, parts, control messages and buffers of the lengths that they state, which
+/// are valid for the call and may be written.
 unsafe fn receive<const MOST: usize>(
     socket: &UdpSocket,
     messages: &mut [libc::mmsghdr; MOST],
@@ -149,23 +152,23 @@ unsafe fn receive<const MOST: usize>(
 ) -> io::Result<usize> {
     let (descriptor, flags) = (socket.as_raw_fd(), libc::MSG_DONTWAIT);
     if let ([one], 1) = (&mut messages[..], room) {
-        // SAFETY: the caller's promise of one message.
+        // SAFETY: the caller's guarantee for one message.
         let bytes = unsafe { libc::recvmsg(descriptor, &raw mut one.msg_hdr, flags) };
         one.msg_len = u32::try_from(bytes).map_err(|_| io::Error::last_os_error())?;
         return Ok(1);
     }
     let room = room.min(libc::c_uint::try_from(MOST).unwrap_or(0));
     let (place, none) = (messages.as_mut_ptr(), std::ptr::null_mut());
-    // SAFETY: the caller's promise of so many messages, of which there are no more than the array has.
+    // SAFETY: the caller's guarantee for as many messages, of which there are no more than the array has.
     let count = unsafe { libc::recvmmsg(descriptor, place, room, flags, none) };
     Ok(of_call(count)?.min(MOST))
 }
 
-/// What is said beside a message: one control message, whose value is a number.
+/// One control message, whose value is a number.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 struct ControlMessage {
-    /// Of the header and the value.
+    /// Length of the header and the value.
     length: usize,
     level: libc::c_int,
     kind: libc::c_int,
@@ -173,7 +176,7 @@ struct ControlMessage {
 }
 
 impl ControlMessage {
-    /// The system is to cut the message into datagrams of so many bytes.
+    /// Requests segmentation of the message into datagrams of `packet_bytes` (UDP_SEGMENT).
     fn segment(packet_bytes: usize) -> Self {
         let [low, high] = u16::try_from(packet_bytes)
             .unwrap_or(u16::MAX)
@@ -186,21 +189,21 @@ impl ControlMessage {
         }
     }
 
-    /// So long is each of the datagrams in a message, as the system says in `length` bytes; `None`: there is one.
+    /// Length of each of the coalesced datagrams in a message, if there are several. `length`: valid bytes of control
+    /// messages.
     fn segment_bytes(&self, length: usize) -> Option<usize> {
-        let is_said = length >= GRO_LENGTH && self.length >= GRO_LENGTH;
+        let is_valid = length >= GRO_LENGTH && self.length >= GRO_LENGTH;
         let is_it = self.level == libc::SOL_UDP && self.kind == UDP_GRO;
         let [a, b, c, d, ..] = self.value;
         let bytes = usize::try_from(i32::from_ne_bytes([a, b, c, d])).ok()?;
-        (is_said && is_it && bytes != 0).then_some(bytes)
+        (is_valid && is_it && bytes != 0).then_some(bytes)
     }
 }
 
-/// From now on joins datagrams that come one behind the other into one message, where the system can, or no more; where it cannot, each
-/// comes alone.
-pub(super) fn join(socket: &UdpSocket, joins: bool) {
-    // A kernel before 5.0 does not know it.
-    _ = set_option(socket, libc::SOL_UDP, UDP_GRO, joins.into());
+/// Enables or disables coalescing of received datagrams (UDP_GRO), where the system supports it.
+pub(super) fn coalesce(socket: &UdpSocket, is_on: bool) {
+    // Kernels before 5.0 do not support it.
+    _ = set_option(socket, libc::SOL_UDP, UDP_GRO, is_on.into());
 }
 
 /// A socket address as the kernel writes it.
@@ -229,7 +232,7 @@ impl SocketName {
                 four.sin_port = address.port().to_be();
                 four.sin_addr.s_addr = u32::from_ne_bytes(address.ip().octets());
                 let place = (&raw mut name.bytes).cast::<libc::sockaddr_in>();
-                // SAFETY: the name of the other family is longer, and aligned for no less.
+                // SAFETY: `sockaddr_in6` is longer, and at least as aligned.
                 unsafe { place.write(four) };
                 name.length = size_of_value(&four);
             }
@@ -249,7 +252,7 @@ impl SocketName {
         let ip: IpAddr = match i32::from(self.bytes.sin6_family) {
             libc::AF_INET => {
                 let place = (&raw const self.bytes).cast::<libc::sockaddr_in>();
-                // SAFETY: the family says that it is one; the name is longer, and aligned for no less.
+                // SAFETY: of this type by its family; `sockaddr_in6` is longer, and at least as aligned.
                 let four = unsafe { place.read() };
                 Ipv4Addr::from(four.sin_addr.s_addr.to_ne_bytes()).into()
             }
@@ -260,8 +263,8 @@ impl SocketName {
     }
 }
 
-/// A socket of a group of sockets at one address and port, all of this user's. Of what comes there each of the group gets what has its
-/// place in the group, from 0 on in the order in which they came, at byte `at` of a datagram's payload.
+/// A socket in a group at one address and port, all of this user. A datagram is delivered to the socket whose place in
+/// the group, from 0 on in the order of binding, is at byte `at` of the datagram's payload.
 pub(super) fn bind_in_group(address: SocketAddr, at: u32) -> io::Result<UdpSocket> {
     let family = match address {
         SocketAddr::V4(_) => libc::AF_INET,
@@ -271,7 +274,7 @@ pub(super) fn bind_in_group(address: SocketAddr, at: u32) -> io::Result<UdpSocke
     // SAFETY: takes no memory.
     let socket = UdpSocket::from(owned(unsafe { libc::socket(family, kind, 0) })?);
     set_option(&socket, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
-    // Before it has a filter: with one it could not join a group that there is.
+    // Before it has a filter: with one it could not join an existing group.
     let name = SocketName::of(address);
     let place = (&raw const name.bytes).cast();
     // SAFETY: reads a name of this length.
@@ -295,12 +298,12 @@ pub(super) fn bind_in_group(address: SocketAddr, at: u32) -> io::Result<UdpSocke
     Ok(socket)
 }
 
-/// Takes datagrams of IP version 6 without a checksum of UDP too, as adapters send them: their packets have one of their own.
+/// Accepts IPv6 datagrams without a UDP checksum too, as adapters send them: RoCE packets have their own.
 pub(super) fn take_unchecked(socket: &UdpSocket) -> io::Result<()> {
     set_option(socket, libc::SOL_UDP, UDP_NO_CHECK6_RX, 1)
 }
 
-/// Has datagrams leave whole or not at all, with a header that can be known beforehand.
+/// Forbids fragmentation, so that the headers can be computed in advance.
 pub(super) fn forbid_fragments(socket: &UdpSocket, address: IpAddr) -> io::Result<()> {
     let (level, name, value) = match address {
         IpAddr::V4(_) => (
@@ -317,35 +320,35 @@ pub(super) fn forbid_fragments(socket: &UdpSocket, address: IpAddr) -> io::Resul
     set_option(socket, level, name, value)
 }
 
-/// What an interface, which has this address, carries in one packet: its MTU. The kernel is asked, since `/sys` may show the interfaces of
-/// another network namespace.
+/// MTU of the interface with this address. Queried by ioctl, since `/sys` may show the interfaces of another network
+/// namespace.
 pub(super) fn link_bytes(address: IpAddr, interface: &str) -> Option<usize> {
     let socket = UdpSocket::bind((address, 0)).ok()?;
     // SAFETY: numbers, bytes and addresses, for all of which zeros are values.
-    let mut asked: libc::ifreq = unsafe { std::mem::zeroed() };
-    // A zero stays behind it.
-    let room = asked.ifr_name.len() - 1;
-    for (place, byte) in asked.ifr_name[..room].iter_mut().zip(interface.bytes()) {
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    // The name stays terminated by a zero.
+    let room = request.ifr_name.len() - 1;
+    for (place, byte) in request.ifr_name[..room].iter_mut().zip(interface.bytes()) {
         *place = byte.cast_signed();
     }
-    let (descriptor, place) = (socket.as_raw_fd(), &raw mut asked);
+    let (descriptor, place) = (socket.as_raw_fd(), &raw mut request);
     // SAFETY: a request with a name that ends with zero; the call writes the number into it.
     if unsafe { libc::ioctl(descriptor, libc::SIOCGIFMTU, place) } < 0 {
         return None;
     }
     // SAFETY: what this call writes.
-    usize::try_from(unsafe { asked.ifr_ifru.ifru_mtu }).ok()
+    usize::try_from(unsafe { request.ifr_ifru.ifru_mtu }).ok()
 }
 
-/// Asks for room for so many bytes in each direction, beyond the system's limit if this user may; answers how much there is for
-/// what comes.
-pub(super) fn ask_for_room(socket: &UdpSocket, bytes: libc::c_int) -> usize {
+/// Requests socket buffers of `bytes` in each direction, beyond the system's limit if this user may; returns the size
+/// of the receive buffer.
+pub(super) fn set_buffers(socket: &UdpSocket, bytes: libc::c_int) -> usize {
     for (forced, plain) in [
         (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF),
         (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF),
     ] {
         if set_option(socket, libc::SOL_SOCKET, forced, bytes).is_err() {
-            // Less than that is no error.
+            // A smaller buffer than requested is not an error.
             _ = set_option(socket, libc::SOL_SOCKET, plain, bytes);
         }
     }
@@ -353,7 +356,7 @@ pub(super) fn ask_for_room(socket: &UdpSocket, bytes: libc::c_int) -> usize {
     let mut length = size_of_value(&value);
     let (level, name) = (libc::SOL_SOCKET, libc::SO_RCVBUF);
     let place = (&raw mut value).cast();
-    // SAFETY: writes at most so many bytes to the first and how many to the second.
+    // SAFETY: writes at most `length` bytes to the value, and their number to `length`.
     unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, place, &raw mut length) };
     usize::try_from(value).unwrap_or(0)
 }
@@ -365,7 +368,7 @@ fn set_option(socket: &UdpSocket, level: i32, name: i32, value: libc::c_int) -> 
     of_call(result).map(|_| ())
 }
 
-/// A descriptor that is readable while something is to be said of one of those that it watches.
+/// A descriptor that is readable while one of those that it watches has an event.
 pub(super) fn watcher() -> io::Result<OwnedFd> {
     // SAFETY: takes no memory.
     owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })
@@ -378,9 +381,9 @@ pub(super) fn timer() -> io::Result<OwnedFd> {
     owned(unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, flags) })
 }
 
-/// Sets a timer to a time of [`wait::monotonic_ns`](crate::wait::monotonic_ns), or to none.
+/// Sets a timer to a time of [`wait::monotonic_ns`](crate::wait::monotonic_ns), or clears it.
 pub(super) fn set_timer(timer: BorrowedFd<'_>, at_ns: Option<u64>) -> io::Result<()> {
-    // Zero is none: the time that began with the host is over.
+    // Zero clears the timer.
     let at_ns = at_ns.map_or(0, |at_ns| at_ns.max(1));
     let none = libc::timespec {
         tv_sec: 0,
@@ -395,12 +398,12 @@ pub(super) fn set_timer(timer: BorrowedFd<'_>, at_ns: Option<u64>) -> io::Result
     };
     let (descriptor, flags) = (timer.as_raw_fd(), libc::TFD_TIMER_ABSTIME);
     let old = std::ptr::null_mut();
-    // SAFETY: reads the value, which lives until the call ends; nothing is asked back.
+    // SAFETY: reads the value, which is valid for the call; the old value is not requested.
     let result = unsafe { libc::timerfd_settime(descriptor, flags, &raw const value, old) };
     of_call(result).map(|_| ())
 }
 
-/// Begins to watch a descriptor, or goes on in another way: whether it can be read, and if `room` whether it can be written.
+/// Starts watching a descriptor, or changes the events: readable, and with `room` also writable.
 pub(super) fn watch(
     watcher: BorrowedFd<'_>,
     watched: BorrowedFd<'_>,
@@ -417,13 +420,13 @@ pub(super) fn watch(
         u64: 0,
     };
     let (watcher, watched): (RawFd, RawFd) = (watcher.as_raw_fd(), watched.as_raw_fd());
-    // SAFETY: reads the event, which lives until the call ends.
+    // SAFETY: reads the event, which is valid for the call.
     of_call(unsafe { libc::epoll_ctl(watcher, change, watched, &raw mut event) }).map(|_| ())
 }
 
 fn owned(descriptor: RawFd) -> io::Result<OwnedFd> {
     of_call(descriptor)?;
-    // SAFETY: a descriptor that was just made, and that nobody else has.
+    // SAFETY: a descriptor that was just created, and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
@@ -457,14 +460,14 @@ const fn size_of_value<T>(_: &T) -> libc::socklen_t {
     bytes
 }
 
-/// Of `linux/udp.h`.
+/// From `linux/udp.h`.
 const UDP_NO_CHECK6_RX: libc::c_int = 102;
 const UDP_SEGMENT: libc::c_int = 103;
 const UDP_GRO: libc::c_int = 104;
-/// Lengths of a control message, without and with what stands behind it: a number of 2 bytes that is sent.
+/// Lengths of an outgoing control message with a value of 2 bytes, without and with padding.
 const SEGMENT_LENGTH: usize = offset_of!(ControlMessage, value) + 2;
 const SEGMENT_SPACE: usize = size_of::<ControlMessage>();
-/// The same of a number of 4 bytes that comes.
+/// Length of an incoming control message with a value of 4 bytes.
 const GRO_LENGTH: usize = offset_of!(ControlMessage, value) + 4;
 const _: () = assert!(offset_of!(ControlMessage, value) == size_of::<libc::cmsghdr>());
 const NO_PART: libc::iovec = libc::iovec {

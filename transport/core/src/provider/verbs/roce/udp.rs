@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets as datagrams of plain UDP sockets, which any user may have. The system writes the headers of IP and UDP; the checksum
-//! of a packet counts on what it writes into them ([`roce::format::NetworkHeaders::assumed`]), so fragments are forbidden, and the
-//! socket at which packets come is never connected.
+//! Packets as datagrams of plain UDP sockets, which need no privilege. The system writes the headers of IP and UDP; the
+//! ICRC covers them as they are expected to be written ([`roce::format::NetworkHeaders::assumed`]), so fragmentation is
+//! forbidden, and the receiving socket is never connected.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -13,9 +13,9 @@ use roce::link::FramePayload;
 use super::carrier::{Carrier, assumed};
 use super::claim::PortClaim;
 use super::connected::ConnectedSockets;
+use super::gso::GsoQueue;
 use super::recv_mode::{RecvHistory, RecvMode};
-use super::system::{self, Leaving, NOBODY, RECEIVED_AT_ONCE, UdpBatch};
-use super::trains::Trains;
+use super::system::{self, NO_ADDRESS, OutgoingBatch, RECEIVED_AT_ONCE, UdpBatch};
 use crate::wait;
 
 /// A socket, and the buffers of its bursts.
@@ -27,14 +27,14 @@ pub(crate) struct Udp {
     local: SocketAddr,
     most_bytes: usize,
     waiting_bytes: usize,
-    trains: Trains,
-    /// Those that send what goes to places that are sent to often.
+    gso: GsoQueue,
+    /// Sockets for sending to frequent destinations.
     connected: ConnectedSockets,
-    looks: RecvHistory,
-    /// What has come, and into which of the buffers.
+    history: RecvHistory,
+    /// Results of the last receive call, by buffer.
     came: [UdpBatch; RECEIVED_AT_ONCE],
     buffers: Box<[u8]>,
-    /// Where each packet of it is, and whose.
+    /// Position and source of each received packet.
     packets: Vec<UdpPacket>,
 }
 
@@ -47,18 +47,18 @@ struct UdpPacket {
 }
 
 impl Udp {
-    /// A socket at this address, on whichever port the system chooses. `link_bytes`: what one packet of the interface carries.
+    /// A socket at this address, on a port that the system chooses. `link_bytes`: MTU of the interface.
     ///
     /// # Errors
-    /// What the system does not grant.
+    /// The system refused a call.
     pub(crate) fn open(address: IpAddr, link_bytes: usize) -> io::Result<Self> {
         Self::over(UdpSocket::bind((address, 0))?, None, link_bytes)
     }
 
-    /// This socket, which is bound; with a claim on the address, if this process has it.
+    /// Over a bound socket; with the claim to the address, if this process holds it.
     ///
     /// # Errors
-    /// What the system does not grant.
+    /// The system refused a call.
     pub(super) fn over(
         socket: UdpSocket,
         claim: Option<PortClaim>,
@@ -70,11 +70,11 @@ impl Udp {
         if local.is_ipv6() {
             system::take_unchecked(&socket)?;
         }
-        let waiting_bytes = system::ask_for_room(&socket, WANTED_ROOM_BYTES);
+        let waiting_bytes = system::set_buffers(&socket, WANTED_ROOM_BYTES);
         let nothing = UdpBatch {
             bytes: 0,
             packet_bytes: 0,
-            from: NOBODY,
+            from: NO_ADDRESS,
         };
         Ok(Self {
             local,
@@ -82,42 +82,42 @@ impl Udp {
             _claim: claim,
             most_bytes: link_bytes,
             waiting_bytes,
-            trains: Trains::new(),
+            gso: GsoQueue::new(),
             connected: ConnectedSockets::new(local),
-            // Where processes share a port, the kernel would join packets to several of them.
-            looks: RecvHistory::new(local.port() != PORT),
+            // On a shared port, the kernel would coalesce packets for several processes.
+            history: RecvHistory::new(local.port() != PORT),
             came: [nothing; RECEIVED_AT_ONCE],
             buffers: vec![0; RECEIVED_AT_ONCE * BUFFER_BYTES].into_boxed_slice(),
             packets: Vec::new(),
         })
     }
 
-    /// Sends what waits, if there is anything, or the first of it; answers how many trains the system took.
+    /// Sends queued packets, or the first batch of them; returns how many batches the system took.
     fn send_some(&self) -> io::Result<usize> {
-        let mut waiting = self.trains.waiting();
+        let mut waiting = self.gso.waiting();
         let (first, second) = (waiting.next(), waiting.next());
         let Some(first) = first else {
             return Ok(0);
         };
         let is_packet = first.bytes.len() == first.packet_bytes;
         match (self.connected.socket(first.to), second) {
-            // It is alone where it matters how long it takes.
+            // A packet is alone where latency matters.
             (Some(socket), _) if is_packet => socket.send(first.bytes).map(|_| 1),
-            (Some(socket), _) => system::send_train(socket, first),
+            (Some(socket), _) => system::send_batch(socket, first),
             (None, None) if is_packet => self.socket.send_to(first.bytes, first.to).map(|_| 1),
             (None, _) => {
-                let is_here = |it: &Leaving<'_>| self.connected.socket(it.to).is_none();
-                let waiting = self.trains.waiting().take_while(is_here);
+                let is_here = |it: &OutgoingBatch<'_>| self.connected.socket(it.to).is_none();
+                let waiting = self.gso.waiting().take_while(is_here);
                 system::send_burst(&self.socket, waiting)
             }
         }
     }
 
-    /// Looks for what has come; answers how many trains of packets, which are in the first buffers then.
-    fn look(&mut self) -> usize {
+    /// Receives packets; returns the number of batches, which are in the first buffers then.
+    fn receive_batches(&mut self) -> usize {
         let (socket, came, buffers) = (&self.socket, &mut self.came, &mut self.buffers);
-        let count = match self.looks.next() {
-            RecvMode::Alone => {
+        let count = match self.history.next() {
+            RecvMode::Single => {
                 let buffer = buffers.get_mut(..BUFFER_BYTES).unwrap_or_default();
                 socket.recv_from(buffer).map(|(bytes, from)| {
                     came[0] = UdpBatch {
@@ -128,25 +128,26 @@ impl Udp {
                     1
                 })
             }
-            RecvMode::Train => system::receive_burst::<1>(socket, buffers, BUFFER_BYTES, came),
-            RecvMode::Trains => {
+            RecvMode::Batch => system::receive_burst::<1>(socket, buffers, BUFFER_BYTES, came),
+            RecvMode::Batches => {
                 system::receive_burst::<RECEIVED_AT_ONCE>(socket, buffers, BUFFER_BYTES, came)
             }
         };
-        // Errors are of what was sent before, and say nothing of what comes.
+        // Errors concern packets sent before, not received ones.
         count.unwrap_or(0)
     }
 
-    /// The first train that waits cannot leave, and counts as lost on the way: it is too long for that, or there is none.
+    /// Drops the first batch, which cannot be sent, as if it was lost on the path. If batching is the cause, disables
+    /// it.
     fn lose_first(&mut self, code: Option<i32>) {
-        let first = self.trains.waiting().next();
+        let first = self.gso.waiting().next();
         let is_train = first.is_some_and(|first| first.bytes.len() > first.packet_bytes);
         let codes = [libc::EINVAL, libc::EIO, libc::EOPNOTSUPP, libc::EMSGSIZE];
-        // A system, or a device without checksums, cuts no trains, or does not know them.
+        // Older kernels, or devices without checksum offload, do not segment.
         if is_train && code.is_some_and(|code| codes.contains(&code)) {
-            self.trains.uncouple();
+            self.gso.disable_batching();
         }
-        self.trains.have_left(1);
+        self.gso.have_left(1);
     }
 }
 
@@ -160,7 +161,7 @@ impl Carrier for Udp {
     }
 
     fn source(&mut self, to: SocketAddr) -> SocketAddr {
-        let may_open = self.trains.is_empty();
+        let may_open = self.gso.is_empty();
         self.connected.source(to, may_open).unwrap_or(self.local)
     }
 
@@ -173,25 +174,25 @@ impl Carrier for Udp {
     }
 
     fn buffer(&mut self) -> Option<&mut [u8]> {
-        self.trains.buffer()
+        self.gso.buffer()
     }
 
     fn push(&mut self, bytes: usize, to: SocketAddr) {
-        self.trains.push(bytes, to);
+        self.gso.push(bytes, to);
     }
 
     fn flush(&mut self) {
         let mut was_refused = false;
-        while !self.trains.is_empty() {
+        while !self.gso.is_empty() {
             match self.send_some() {
                 Ok(count) => {
-                    self.trains.have_left(count);
+                    self.gso.have_left(count);
                     was_refused = false;
                 }
                 Err(error) => match (error.kind(), error.raw_os_error()) {
                     (ErrorKind::Interrupted, _) => {}
                     (ErrorKind::WouldBlock, _) | (_, Some(libc::ENOBUFS)) => return,
-                    // A socket may say so of what was sent before; the next call tells.
+                    // The error may concern a packet sent before; the next call shows.
                     _ if !was_refused => was_refused = true,
                     (_, code) => {
                         self.lose_first(code);
@@ -203,11 +204,11 @@ impl Carrier for Udp {
     }
 
     fn has_unsent(&self) -> bool {
-        !self.trains.is_empty()
+        !self.gso.is_empty()
     }
 
     fn receive(&mut self) -> usize {
-        let count = self.look();
+        let count = self.receive_batches();
         self.packets.clear();
         for (index, came) in self.came.iter().enumerate().take(count) {
             let (mut at, mut left) = (index * BUFFER_BYTES, came.bytes);
@@ -218,8 +219,8 @@ impl Carrier for Udp {
                 (at, left) = (at + bytes, left - bytes);
             }
         }
-        if let Some(joins) = self.looks.found(self.packets.len()) {
-            system::join(&self.socket, joins);
+        if let Some(coalesces) = self.history.found(self.packets.len()) {
+            system::coalesce(&self.socket, coalesces);
         }
         self.packets.len()
     }
@@ -230,8 +231,8 @@ impl Carrier for Udp {
     }
 
     fn shows_room(&self) -> bool {
-        // The descriptor is that of the socket at which packets come.
-        let first = self.trains.waiting().next();
+        // The descriptor is that of the receiving socket.
+        let first = self.gso.waiting().next();
         first.is_none_or(|first| self.connected.socket(first.to).is_none())
     }
 
@@ -240,7 +241,7 @@ impl Carrier for Udp {
     }
 }
 
-/// Room that is asked for in each direction. Systems grant about 200 KiB to most users.
+/// Buffer size requested for each direction. Systems grant about 200 KiB to most users.
 pub(super) const WANTED_ROOM_BYTES: libc::c_int = 4 << 20;
-/// No datagram, and no train of them, is longer.
+/// No datagram, and no batch of them, is longer.
 const BUFFER_BYTES: usize = 1 << 16;

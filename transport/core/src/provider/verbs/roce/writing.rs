@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets that leave: headers, payload, pad and checksum, one behind the other in a carrier's buffer, or the headers alone in front of
-//! a payload that the carrier sends from where it is.
+//! Writing of outgoing packets: headers, payload, pad and checksum, contiguous in a carrier's buffer, or the headers
+//! alone in front of a payload that the carrier sends in place.
 //!
-//! Such a payload may change as soon as its request is complete, and the carrier may still have the packet then, as little as that
-//! happens: W1 says why that does no harm.
+//! Such a payload may change as soon as its request is complete, when the carrier may still hold the packet, though
+//! that is rare; W1 shows why that does no harm.
 //!
-//! **W1.** A packet has its payload in place only when it leaves for the first time, and never a datagram; one that leaves again is
-//! copied, and so is what waits of an answer to a read that is answered again. A carrier sends in order. So when a packet is
-//! acknowledged, whichever of its copies has come, the carrier has read the payload of the first. A queue pair that breaks has its
-//! memory back earlier: what leaves then with other bytes has a wrong checksum, and is dropped as damaged. The same holds for a
-//! peer's read of memory that changes meanwhile: it is answered with a copy the next time.
+//! **W1.** A packet has its payload in place only when it is sent for the first time, and never if it is a datagram;
+//! retransmissions are copied, and so is the rest of a read response that is sent again. A carrier sends in order. So
+//! when a packet is acknowledged, whichever of its copies arrived, the carrier has read the payload of the first. A
+//! queue pair that breaks returns its memory earlier: a packet sent later with other bytes has a wrong checksum, and is
+//! dropped as damaged. The same holds for a peer's read of memory that changes meanwhile: the retransmission is a copy.
 
 use std::net::SocketAddr;
 
@@ -22,17 +22,17 @@ use super::super::port::PortCounts;
 use super::carrier::Carrier;
 use super::regions::RoceRegions;
 
-/// What packets leave by.
+/// Writer of outgoing packets to a carrier.
 #[derive(Debug)]
-pub(super) struct Exit<'a, C> {
+pub(super) struct PacketWriter<'a, C> {
     carrier: &'a mut C,
     counts: &'a PortCounts,
-    /// Payloads of at least so many bytes stay where they are.
+    /// Payloads of at least this size, in bytes, are sent in place.
     lends_from: u32,
 }
 
-impl<'a, C: Carrier> Exit<'a, C> {
-    /// By this carrier; packets whose payload stays in its place are counted.
+impl<'a, C: Carrier> PacketWriter<'a, C> {
+    /// A writer to this carrier; packets sent in place are counted in `counts`.
     pub(super) fn new(carrier: &'a mut C, counts: &'a PortCounts) -> Self {
         Self {
             lends_from: carrier.lends_from(),
@@ -41,7 +41,7 @@ impl<'a, C: Carrier> Exit<'a, C> {
         }
     }
 
-    /// Whether there is room for one more, or was made.
+    /// Whether there is room for one more packet, after a flush if needed.
     pub(super) fn makes_room(&mut self) -> bool {
         if self.carrier.buffer().is_some() {
             return true;
@@ -50,7 +50,7 @@ impl<'a, C: Carrier> Exit<'a, C> {
         !self.carrier.has_unsent() && self.carrier.buffer().is_some()
     }
 
-    /// Hands a packet over. One that cannot be written is lost.
+    /// Queues a packet. One that cannot be written is lost.
     pub(super) fn push(&mut self, outgoing: &OutgoingPacket<'_>, regions: &RoceRegions) {
         match lent(outgoing, regions, self.lends_from) {
             Some((piece, part)) => self.push_around(outgoing, regions, (piece, part)),
@@ -58,7 +58,7 @@ impl<'a, C: Carrier> Exit<'a, C> {
         }
     }
 
-    /// The same with a copy of its payload.
+    /// Queues a packet with a copy of its payload.
     pub(super) fn push_copied(&mut self, outgoing: &OutgoingPacket<'_>, regions: &RoceRegions) {
         let from = self.carrier.source(outgoing.to);
         let buffer = self.carrier.buffer();
@@ -68,7 +68,7 @@ impl<'a, C: Carrier> Exit<'a, C> {
         }
     }
 
-    /// The same, with its payload where it is, if the carrier can do that now.
+    /// Queues a packet with its payload in place, if the carrier can do that now, or else a copy.
     fn push_around(
         &mut self,
         outgoing: &OutgoingPacket<'_>,
@@ -96,8 +96,8 @@ impl<'a, C: Carrier> Exit<'a, C> {
 
 /// The rest of a packet whose headers are written.
 #[derive(Debug)]
-pub(crate) struct Behind {
-    /// The payload, as the carrier knows it, and as the table of regions does.
+pub(crate) struct PacketRest {
+    /// The payload, as a carrier's range and as a range of a region.
     pub(super) part: LentPart,
     piece: RoceSge,
     pub(super) pad: &'static [u8],
@@ -105,14 +105,14 @@ pub(crate) struct Behind {
     pub(super) icrc: Icrc,
 }
 
-impl Behind {
-    /// How long it is, with the checksum at its end.
+impl PacketRest {
+    /// Its length in bytes, with the checksum at its end.
     pub(super) fn bytes(&self) -> usize {
         let payload = usize::try_from(self.part.bytes).unwrap_or(usize::MAX);
         payload + self.pad.len() + ICRC_BYTES
     }
 
-    /// Copies it behind the headers in `buffer`, which are so long; answers how long the packet is.
+    /// Copies it behind the headers in `buffer`, which are `at` bytes long; returns the length of the packet.
     pub(super) fn copy(
         &self,
         regions: &RoceRegions,
@@ -131,7 +131,7 @@ impl Behind {
     }
 }
 
-/// The payload of a packet, if it is one that can stay where it is (W1).
+/// The payload of a packet, if it can be sent in place (W1).
 fn lent(
     outgoing: &OutgoingPacket<'_>,
     regions: &RoceRegions,
@@ -145,17 +145,17 @@ fn lent(
     }
 }
 
-/// Writes what stands in front of a payload that stays where it is; answers how long that is, and what follows.
+/// Writes the headers in front of a payload that is sent in place; returns their length, and what follows.
 fn write_head(
     outgoing: &OutgoingPacket<'_>,
     (piece, part): (RoceSge, LentPart),
     from: SocketAddr,
     to: &mut [u8],
-) -> Option<(usize, Behind)> {
+) -> Option<(usize, PacketRest)> {
     let bytes = outgoing.bytes();
     let network = NetworkHeaders::assumed(from, outgoing.to, u16::try_from(bytes).ok()?).ok()?;
     let at = outgoing.headers.write_to(to)?;
-    let behind = Behind {
+    let behind = PacketRest {
         part,
         piece,
         pad: outgoing.pad(),
@@ -164,7 +164,7 @@ fn write_head(
     Some((at, behind))
 }
 
-/// Writes a whole packet that comes from there; answers its length.
+/// Writes a whole packet with the source address `from`; returns its length.
 fn write(
     outgoing: &OutgoingPacket<'_>,
     regions: &RoceRegions,

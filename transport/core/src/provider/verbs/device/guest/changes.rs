@@ -4,7 +4,7 @@
 use super::super::super::error_text::Unfit;
 use super::*;
 
-/// Switches rxe0's link on again. Routes and neighbours have gone with it.
+/// Switches rxe0's link on again. Routes and neighbours were lost with it.
 fn link_up() {
     shell(
         "ip link set $RXE_A_DEV up
@@ -19,17 +19,17 @@ fn link_up() {
 fn a_port_that_is_down_says_so_and_is_not_opened() {
     let mut a = GuestPort::open("rxe0", Q_KEY);
     let gid = a.device.facts().gid;
-    let sign = a.device.sign().unwrap().as_raw_fd();
+    let event_fd = a.device.event_fd().unwrap().as_raw_fd();
     shell("ip link set $RXE_A_DEV down");
-    assert!(is_readable(sign, 10_000));
+    assert!(is_readable(event_fd, 10_000));
     a.wait_event(PortEvent::PortDown);
     a.device.refresh().unwrap();
     assert_eq!((a.device.facts().is_up, a.device.facts().gid), (false, gid));
     let opened = VerbsDevice::open("rxe0", 1, &DEPTHS, &NetTerms::DEFAULT, Q_KEY, None).map(drop);
-    let told = opened.unwrap_err().to_string();
+    let message = opened.unwrap_err().to_string();
     assert!(
-        told.contains("rxe0:1 cannot be used: the port is down"),
-        "{told}"
+        message.contains("rxe0:1 cannot be used: the port is down"),
+        "{message}"
     );
     let found = list(HostRoute::Anywhere, &NetTerms::DEFAULT).unwrap();
     let found = found.iter().find(|found| found.name == "rxe0").unwrap();
@@ -38,10 +38,10 @@ fn a_port_that_is_down_says_so_and_is_not_opened() {
     a.wait_event(PortEvent::PortUp);
     a.device.refresh().unwrap();
     assert_eq!((a.device.facts().is_up, a.device.facts().gid), (true, gid));
-    // Addresses come back one by one; when all events were taken, the sign goes.
+    // Addresses come back one by one; the descriptor is not readable any more when all events were taken.
     let start = Instant::now();
-    while is_readable(sign, 0) {
-        assert!(start.elapsed() < PATIENCE);
+    while is_readable(event_fd, 0) {
+        assert!(start.elapsed() < LIMIT);
         while a.device.next_event().is_some() {}
     }
 }
@@ -49,8 +49,8 @@ fn a_port_that_is_down_says_so_and_is_not_opened() {
 #[test]
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
 fn a_port_that_goes_down_and_comes_back_serves_again() {
-    let has_failed = |done: &Done| done.status != WorkStatus::Success;
-    let (mut a, mut b) = two_sides();
+    let has_failed = |done: &PortCompletion| done.status != WorkStatus::Success;
+    let (mut a, mut b) = two_ports();
     let (left, _) = joined(&mut a, &mut b);
     b.post_buffers(Receives::Shared, 4);
     b.post_buffers(Receives::Datagrams, 4);
@@ -73,7 +73,7 @@ fn a_port_that_goes_down_and_comes_back_serves_again() {
     let flushed = [100, 101, 102].map(|work| (work, WorkStatus::Flushed));
     assert_eq!(statuses(&back), flushed);
     a.post_buffers(Receives::Datagrams, 3);
-    // Every one that is sent has an end, in turn, however often the queue pair breaks.
+    // Every datagram has a completion, in order, however often the queue pair breaks.
     for work in 10..50 {
         a.device.post_datagram(to, work, body, true).unwrap();
     }
@@ -84,7 +84,8 @@ fn a_port_that_goes_down_and_comes_back_serves_again() {
     link_up();
     a.wait_event(PortEvent::PortUp);
     // Some of the buffers may have come back once more.
-    while a.device.poll(CqKind::Receives, &mut [Done::default()]) != 0 {}
+    let mut one = [PortCompletion::default()];
+    while a.device.poll(CqKind::Receives, &mut one) != 0 {}
     assert!(a.device.repair.is_none());
     a.post_buffers(Receives::Datagrams, 3);
     a.device.destroy_address_handle(handle);
@@ -111,20 +112,20 @@ fn a_port_that_goes_down_and_comes_back_serves_again() {
 fn an_address_that_moves_in_the_table_is_found_again() {
     let mut a = GuestPort::open("rxe0", Q_KEY);
     let before = a.device.facts().clone();
-    let own = gid::in_words(before.gid);
+    let own = gid::to_text(before.gid);
     let change = |what: &str, address: &str| {
         shell(&format!("ip addr {what} {address}/24 dev $RXE_A_DEV"));
-        // The table follows a little later.
+        // The GID table follows a little later.
         let start = Instant::now();
         let wanted = format!("::ffff:{address}");
         while place_in_table(&wanted).is_some() != (what == "add") {
-            assert!(start.elapsed() < PATIENCE, "{what} {address}");
+            assert!(start.elapsed() < LIMIT, "{what} {address}");
         }
         place_in_table(&wanted)
     };
     change("add", "10.78.0.1");
     change("del", "10.77.0.1");
-    // This one takes its place.
+    // This one takes its index.
     assert_eq!(change("add", "10.79.0.1"), Some(before.gid_index.into()));
     let place = change("add", "10.77.0.1");
     assert_eq!(
@@ -133,13 +134,13 @@ fn an_address_that_moves_in_the_table_is_found_again() {
     );
     a.device.refresh().unwrap();
     let moved = a.device.facts();
-    assert_eq!(gid::in_words(moved.gid), own);
+    assert_eq!(gid::to_text(moved.gid), own);
     assert_eq!(Some(moved.gid_index.into()), place);
     assert_ne!(moved.gid_index, before.gid_index);
-    // When it is gone, another one is taken.
+    // When it is gone, another one is chosen.
     change("del", "10.77.0.1");
     a.device.refresh().unwrap();
-    assert_eq!(gid::in_words(a.device.facts().gid), "::ffff:10.79.0.1");
+    assert_eq!(gid::to_text(a.device.facts().gid), "::ffff:10.79.0.1");
     change("del", "10.79.0.1");
     assert_eq!(change("add", "10.77.0.1"), Some(before.gid_index.into()));
     change("del", "10.78.0.1");
@@ -148,13 +149,13 @@ fn an_address_that_moves_in_the_table_is_found_again() {
     assert_eq!(*a.device.facts(), before);
 }
 
-/// Where rxe0's table has an address.
+/// The index of an address in rxe0's GID table.
 fn place_in_table(address: &str) -> Option<u32> {
     let devices = list(HostRoute::Anywhere, &NetTerms::DEFAULT).unwrap();
     let device = devices.iter().find(|device| device.name == "rxe0").unwrap();
     let all = &device.ports.as_ref().unwrap()[0].gids.all;
     let found = all
         .iter()
-        .find(|judged| gid::in_words(judged.entry.gid) == address);
-    found.map(|judged| judged.entry.index)
+        .find(|candidate| gid::to_text(candidate.entry.gid) == address);
+    found.map(|candidate| candidate.entry.index)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How work requests fail.
+//! Failures of work requests.
 //!
 //! # Safety
 //! As in `guest.rs`.
@@ -10,7 +10,7 @@ use super::*;
 #[test]
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
 fn a_wrong_remote_key_breaks_the_pair_and_what_follows_comes_back() {
-    let (mut a, mut b) = two_sides();
+    let (mut a, mut b) = two_ports();
     let (left, right) = joined(&mut a, &mut b);
     b.post_buffers(Receives::Shared, 2);
     let (address, key) = (b.block.address(0), b.block.region.remote_key);
@@ -37,13 +37,14 @@ fn a_wrong_remote_key_breaks_the_pair_and_what_follows_comes_back() {
     ];
     assert_eq!(statuses(&done), wanted);
     assert!(done.iter().all(|done| done.number == left.number));
-    // What is posted now comes back too.
+    // Requests posted now come back too.
     a.send(left, 4, WorkBody::Inline(b"late"));
     assert_eq!(
         statuses(&a.wait(CqKind::Sends, 1)),
         [(4, WorkStatus::Flushed)]
     );
-    // Adapters tell the other side which pair was lost; Soft-RoCE says nothing, or that its last buffer has been used.
+    // Adapters report the lost queue pair at the other end; Soft-RoCE reports nothing, or that the last buffer has been
+    // used.
     let last_buffer = PortEvent::Other(verbs_sys::IBV_EVENT_QP_LAST_WQE_REACHED);
     let allowed = [PortEvent::QueuePairLost(right.number), last_buffer];
     let event = b.device.next_event();
@@ -51,18 +52,22 @@ fn a_wrong_remote_key_breaks_the_pair_and_what_follows_comes_back() {
         event.is_none_or(|event| allowed.contains(&event)),
         "{event:?}"
     );
-    assert_eq!(b.device.poll(CqKind::Receives, &mut [Done::default()]), 0);
+    assert_eq!(
+        b.device
+            .poll(CqKind::Receives, &mut [PortCompletion::default()]),
+        0
+    );
     assert_eq!(b.block.read(0, 4), b"good");
 }
 
 #[test]
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
 fn memory_is_out_of_reach_when_it_was_deregistered_or_is_only_for_reading() {
-    let (mut a, mut b) = two_sides();
+    let (mut a, mut b) = two_ports();
     let mut outcome = |access, operation: fn(u64, u32) -> WorkOpcode, end: bool| {
         let (left, right) = joined(&mut a, &mut b);
         let base = memory();
-        // SAFETY: the memory is never given back.
+        // SAFETY: the memory is never freed.
         let region = unsafe { b.device.register(base, BLOCK_BYTES, access) }.unwrap();
         if end {
             b.device.deregister(region);
@@ -106,14 +111,14 @@ fn memory_is_out_of_reach_when_it_was_deregistered_or_is_only_for_reading() {
 #[test]
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
 fn without_a_buffer_at_the_other_side_a_message_fails_in_the_end() {
-    let (mut a, mut b) = two_sides();
+    let (mut a, mut b) = two_ports();
     let (left, _) = joined(&mut a, &mut b);
     a.send(left, 1, WorkBody::Inline(b"nowhere"));
     assert_eq!(
         statuses(&a.wait(CqKind::Sends, 1)),
         [(1, WorkStatus::NotReady)]
     );
-    // With a buffer that comes late all is well.
+    // With a buffer that is posted late it succeeds.
     let (left, _) = joined(&mut a, &mut b);
     a.send(left, 2, WorkBody::Inline(b"waits"));
     b.post_buffers(Receives::Shared, 1);
@@ -130,7 +135,7 @@ fn without_a_buffer_at_the_other_side_a_message_fails_in_the_end() {
 #[test]
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
 fn a_message_longer_than_its_buffer_fails_at_both_sides() {
-    let (mut a, mut b) = two_sides();
+    let (mut a, mut b) = two_ports();
     let (left, right) = joined(&mut a, &mut b);
     b.post_buffers(Receives::Shared, 2);
     a.send(left, 1, WorkBody::Piece(a.block.piece(0, BUFFER_BYTES + 1)));
@@ -146,13 +151,13 @@ fn a_message_longer_than_its_buffer_fails_at_both_sides() {
 #[test]
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
 fn a_wrong_local_key_breaks_the_pair() {
-    let (mut a, mut b) = two_sides();
+    let (mut a, mut b) = two_ports();
     let (left, _) = joined(&mut a, &mut b);
     b.post_buffers(Receives::Shared, 1);
     let mut piece = a.block.piece(0, 8);
     piece.local_key ^= 0x55;
     a.send(left, 1, WorkBody::Piece(piece));
-    // What Soft-RoCE calls it depends on the kernel: IBV_WC_LOC_QP_OP_ERR, or no cause at all.
+    // The status from Soft-RoCE depends on the kernel: IBV_WC_LOC_QP_OP_ERR, or no cause at all.
     let status = a.wait(CqKind::Sends, 1)[0].status;
     let allowed = [
         WorkStatus::LocalProtection,
@@ -165,7 +170,7 @@ fn a_wrong_local_key_breaks_the_pair() {
 #[test]
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
 fn a_peer_that_has_gone_is_noticed_and_a_new_pair_reaches_another() {
-    let (mut a, mut b) = two_sides();
+    let (mut a, mut b) = two_ports();
     let (left, right) = joined(&mut a, &mut b);
     b.device.destroy(right);
     a.send(left, 1, WorkBody::Inline(b"anybody?"));

@@ -3,13 +3,13 @@
 
 use super::super::super::address::LinkLayer;
 use super::super::super::port::{
-    AddressHandle, CallError, CqKind, Depths, Done, GRH_BYTES, Mailbox, PortEvent, QueueFull,
-    Receives, RegionAccess, Sge, VerbsPort, WorkBody, WorkStatus,
+    AddressHandle, CallError, CqKind, DatagramDestination, Depths, GRH_BYTES, PortCompletion,
+    PortEvent, QueueFull, Receives, RegionAccess, Sge, VerbsPort, WorkBody, WorkStatus,
 };
 use super::super::{FakeConfig, FakeNet};
 use super::side::{DEPTHS, Q_KEY, Side, mailbox, run};
 
-/// Two ports, the second with buffers, and a way from the first to it.
+/// Two ports, the second with buffers, and an address handle from the first to it.
 fn linked(config: FakeConfig) -> (FakeNet, [Side; 2], AddressHandle) {
     let net = FakeNet::new(config);
     let [mut one, mut other] = [Side::open(&net), Side::open(&net)];
@@ -26,7 +26,7 @@ fn post(
     bytes: &[u8],
 ) -> Result<(), QueueFull> {
     let (body, key) = (WorkBody::Inline(bytes), side.port.datagram_key());
-    let to = Mailbox {
+    let to = DatagramDestination {
         handle,
         number,
         key,
@@ -45,7 +45,7 @@ fn a_datagram_comes_with_a_header_and_its_sender() {
         let number = other.port.datagram_number();
         assert_eq!(post(&mut one, handle, number, 7, b"hello"), Ok(()));
         run(&net);
-        let done = Done {
+        let done = PortCompletion {
             work: 0,
             status: WorkStatus::Success,
             bytes: 45,
@@ -79,13 +79,13 @@ fn a_port_reaches_itself() {
 fn another_number_or_key_is_not_heard() {
     let net = FakeNet::new(FakeConfig::calm(1));
     let mut one = Side::open(&net);
-    let mut stranger = Side::open_with(&net, &DEPTHS, Q_KEY + 1);
+    let mut other_job = Side::open_with(&net, &DEPTHS, Q_KEY + 1);
     let mut other = Side::open(&net);
     other.give(Receives::Datagrams, 0, 4);
     let number = other.port.datagram_number();
-    let handles = [one.handle(&other), stranger.handle(&other)];
+    let handles = [one.handle(&other), other_job.handle(&other)];
     assert_eq!(post(&mut one, handles[0], number ^ 1, 1, b"x"), Ok(()));
-    assert_eq!(post(&mut stranger, handles[1], number, 2, b"x"), Ok(()));
+    assert_eq!(post(&mut other_job, handles[1], number, 2, b"x"), Ok(()));
     run(&net);
     assert_eq!(other.done(CqKind::Receives), []);
     assert_eq!(net.stats(2).datagrams_foreign, 2);
@@ -94,13 +94,13 @@ fn another_number_or_key_is_not_heard() {
         [(1, WorkStatus::Success)],
         "nobody tells the sender"
     );
-    assert_eq!(stranger.ends(), [(2, WorkStatus::Success)]);
-    // What counts is the key that is named, not that of the sender.
+    assert_eq!(other_job.ends(), [(2, WorkStatus::Success)]);
+    // The Q_Key in the datagram counts, not that of the sender.
     let to = mailbox(handles[1], number);
-    let told = stranger
+    let status = other_job
         .port
         .post_datagram(to, 3, WorkBody::Inline(b"y"), true);
-    assert_eq!(told, Ok(()));
+    assert_eq!(status, Ok(()));
     run(&net);
     assert_eq!(other.arrived()[0].1[GRH_BYTES..], *b"y");
 }
@@ -246,10 +246,10 @@ fn ways_lead_to_somebody() {
     let (net, [mut one, other], _) = linked(FakeConfig::calm(1));
     let errno = |error: CallError| (error.call, error.errno);
     let fails = |errno| Err(("ibv_create_ah", errno));
-    let mut nobody = other.port.address();
-    nobody.gid[15] = 200;
+    let mut unused = other.port.address();
+    unused.gid[15] = 200;
     assert_eq!(
-        one.port.create_address_handle(&nobody).map_err(errno),
+        one.port.create_address_handle(&unused).map_err(errno),
         fails(libc::EHOSTUNREACH)
     );
     let mut foreign = other.port.address();
@@ -340,8 +340,8 @@ fn the_next_datagrams_are_lost_on_demand() {
     let (net, [mut one, mut other], handle) = linked(FakeConfig::calm(1));
     let number = other.port.datagram_number();
     net.drop_datagrams(0, 2);
-    for (work, letter) in (0..).zip(b"abc") {
-        assert_eq!(post(&mut one, handle, number, work, &[*letter]), Ok(()));
+    for (work, packet) in (0..).zip(b"abc") {
+        assert_eq!(post(&mut one, handle, number, work, &[*packet]), Ok(()));
     }
     run(&net);
     let arrived = other.arrived();

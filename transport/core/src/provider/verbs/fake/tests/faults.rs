@@ -91,7 +91,7 @@ fn a_gid_at_another_place_kills_what_was_made_before() {
     run(&net);
     assert_eq!(one.ends(), [(2, WorkStatus::RetryExceeded)]);
     assert_eq!(other.arrived(), []);
-    // Who does not know finds the old place empty.
+    // With the old attributes, the GID index is empty.
     let to = other.port.address();
     let empty = Err(CallError {
         call: "ibv_create_ah",
@@ -182,7 +182,7 @@ fn nothing_moves_on_a_device_that_is_lost() {
             .all(|error| error.is_some_and(|error| error.errno == libc::EIO))
     );
     assert_eq!(one.give(Receives::Shared, 9, 1), 0);
-    // What takes things apart works.
+    // Calls that destroy objects work.
     one.port.destroy(here);
     one.port.destroy_address_handle(handle);
     one.port.deregister(one.region);
@@ -227,7 +227,7 @@ fn a_process_that_vanishes_is_silent() {
         other.port.create().err().map(|error| error.errno),
         Some(libc::EIO)
     );
-    // Its host is still there.
+    // Its host still exists.
     assert!(
         one.port
             .create_address_handle(&other.port.address())
@@ -254,8 +254,8 @@ fn a_process_off_its_processor_neither_posts_nor_polls_while_its_device_works() 
     }
     assert_eq!(net.now_ns(), 1_000_000);
     assert_eq!(other.arrived().len(), 1);
-    let told = [PortEvent::PortDown, PortEvent::PortUp, PortEvent::PortUp];
-    assert_eq!(other.events(), told);
+    let status = [PortEvent::PortDown, PortEvent::PortUp, PortEvent::PortUp];
+    assert_eq!(other.events(), status);
     assert_eq!(one.ends(), [(2, WorkStatus::Success)]);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Chance: what it may do, and what not.
+//! Random faults: their allowed effects.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use super::super::super::port::{
 use super::super::{FakeConfig, FakeNet, FakeStats};
 use super::side::{Side, inline, join, run_to};
 
-/// A sender that numbers its messages over one queue pair after the other, and a receiver that writes them down.
+/// A sender that numbers its messages over one queue pair after the other, and a receiver that records them.
 struct Talk {
     net: FakeNet,
     sides: [Side; 2],
     pairs: Option<[QueuePairHandle; 2]>,
-    /// Messages posted on each queue pair, by its number here and its turn; and how the oldest of them ended.
+    /// Messages posted on each queue pair, by number and position; and the status of the oldest of them.
     posted: u64,
     ended: BTreeMap<u64, WorkStatus>,
     arrived: Vec<u64>,
@@ -41,7 +41,7 @@ impl Talk {
         self.give_buffers();
         self.post_some();
         run_to(&self.net, self.net.now_ns() + 5_000);
-        self.look();
+        self.poll();
     }
 
     fn give_buffers(&mut self) {
@@ -73,7 +73,7 @@ impl Talk {
         self.posted += self.sides[0].port.post(here, &requests) as u64;
     }
 
-    fn look(&mut self) {
+    fn poll(&mut self) {
         let ends = self.sides[0].ends();
         let failed = ends
             .iter()
@@ -91,7 +91,7 @@ impl Talk {
         }
     }
 
-    /// Breaks the queue pair for good: all that was posted ends, and all that has arrived is told.
+    /// Breaks the queue pair: all posted requests end, and all arrived messages are completed.
     fn start_anew(&mut self) {
         let Some(pairs) = self.pairs.take() else {
             return;
@@ -99,18 +99,18 @@ impl Talk {
         for (side, pair) in self.sides.iter_mut().zip(pairs) {
             side.port.fail(pair);
         }
-        // Whatever is on the wire, or on its way out of a process that does not run, is there after that.
+        // After that, packets on the wire, or of a process that is not running, have arrived.
         run_to(&self.net, self.net.now_ns() + 2_000_000);
         while !(self.net.is_running(0) && self.net.is_running(1)) {
             self.net.advance_until(self.net.now_ns() + 1_000);
         }
-        self.look();
+        self.poll();
         for (side, pair) in self.sides.iter_mut().zip(pairs) {
             side.port.destroy(pair);
         }
     }
 
-    /// Whatever was said to have arrived has, once and in order.
+    /// Every message with a successful completion has arrived, once and in order.
     fn check(&self, seed: u64) {
         assert!(
             self.arrived.is_sorted_by(|one, next| one < next),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is registered, and who may touch it.
+//! Access to registered memory.
 
 use super::super::super::port::{
     CallError, CqKind, PortEvent, Receives, RegionAccess, Sge, VerbsPort, WorkOpcode, WorkStatus,
@@ -69,7 +69,7 @@ fn a_read_needs_a_target_that_may_be_written_until_it_ends() {
         };
         assert!(one.post(here, request(1, read, piece)));
         if is_late {
-            // It has left, and its answer is not here yet.
+            // It was sent, and its response has not arrived yet.
             run_to(&net, CARRIED_OUT);
             one.port.deregister(region);
         }
@@ -138,7 +138,7 @@ fn wrong_and_old_remote_keys_are_refused() {
         let piece = one.piece(0, 8);
         one.block.put(0, &[7; 8]);
         assert!(one.post(here, request(1, write, piece)));
-        // It is on the wire while the other side thinks better of it.
+        // It is on the wire while the other side deregisters the memory.
         run_to(&net, ON_THE_WIRE);
         other.port.deregister(region);
         run(&net);

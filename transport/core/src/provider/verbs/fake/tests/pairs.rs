@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reliable queue pairs: how they begin, break and end.
+//! Reliable queue pairs: how they are connected, break and are destroyed.
 
 use super::super::super::port::{
     CallError, CqKind, PortEvent, QueuePairHandle, Receives, RemotePair, VerbsPort, WorkOpcode,
@@ -26,7 +26,7 @@ fn nothing_is_taken_before_it_is_joined_and_nothing_arrives() {
         assert!(net.advance());
     }
     assert_eq!(other.arrived(), []);
-    // What came too early comes again.
+    // A message that came too early is sent again.
     other
         .port
         .connect(there, &remote(&one, here, [9, 5]))
@@ -58,10 +58,10 @@ fn a_pair_is_joined_once_and_to_somebody() {
         one.port.connect(fresh, &too_large).map_err(errno),
         fails(libc::EINVAL)
     );
-    let mut nobody = to;
-    nobody.address.gid[15] = 99;
+    let mut unused = to;
+    unused.address.gid[15] = 99;
     assert_eq!(
-        one.port.connect(fresh, &nobody).map_err(errno),
+        one.port.connect(fresh, &unused).map_err(errno),
         fails(libc::EHOSTUNREACH)
     );
     assert_eq!(one.port.connect(fresh, &to).map_err(errno), Ok(()));
@@ -133,7 +133,7 @@ fn a_silent_peer_breaks_the_pair_after_eight_waits() {
 
 #[test]
 fn what_was_carried_out_may_still_be_told_as_unanswered() {
-    // The answers are lost, the requests are not: the message has arrived, and once.
+    // The responses are lost, the requests are not: the message has arrived, once.
     let (net, [mut one, mut other], [here, _]) = joined(FakeConfig::calm(1));
     other.give(Receives::Shared, 0, 2);
     assert!(one.send(here, 1, b"x"));
@@ -160,7 +160,7 @@ fn a_pair_that_is_told_to_break_gives_everything_back() {
     let (net, [mut one, mut other], [here, _]) = joined(FakeConfig::calm(1));
     other.give(Receives::Shared, 0, 8);
     assert_eq!(one.port.post(here, &[inline(1, b"a"), inline(2, b"b")]), 2);
-    // Both are on the wire: nobody calls them back.
+    // Both are on the wire, and cannot be cancelled.
     run_to(&net, ON_THE_WIRE);
     one.port.fail(here);
     assert_eq!(one.ends(), [], "it takes a moment");
@@ -253,7 +253,7 @@ fn a_number_that_is_used_again_does_not_hear_its_predecessor() {
     let again = other.port.create().unwrap();
     assert_eq!(again.number, there.number);
     assert_ne!(again.id, there.id);
-    // With the first packet number of the other it would be taken for a message of now: so they must differ.
+    // With the same first packet sequence number it would be accepted as a new message: so they must differ.
     other
         .port
         .connect(again, &remote(&one, here, [7, 7_000]))
@@ -297,7 +297,7 @@ fn a_fault_on_demand_comes_with_the_next_work_carried_out_or_not() {
         let ends = [(2, WorkStatus::RetryExceeded), (3, WorkStatus::Flushed)];
         assert_eq!(one.ends(), ends);
         let arrived = other.arrived().len();
-        // What had left before the pair broke arrives as well.
+        // Messages sent before the pair broke arrive as well.
         assert_eq!(arrived, if carried_out { 3 } else { 1 });
     }
 }

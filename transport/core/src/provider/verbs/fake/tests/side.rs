@@ -2,18 +2,17 @@
 //! A process with a port and a block of memory.
 //!
 //! # Safety
-//! A [`Block`] is memory that nobody borrows: it is read and written by copies alone, and lives until the port that could
-//! reach it is gone, since [`Side`] drops the port first.
+//! A [`Block`] is never borrowed: it is only read and written by copies. [`Side`] drops the port that can access it
+//! first.
 #![allow(unsafe_code)]
 
-use std::ptr::NonNull;
-
 use super::super::super::port::{
-    AddressHandle, CallError, CqKind, Depths, Done, Mailbox, PortAttr, PortEvent, QueuePairHandle,
-    Receives, Region, RegionAccess, RemotePair, Sge, VerbsPort, WorkBody, WorkOpcode, WorkRequest,
-    WorkStatus,
+    AddressHandle, CallError, CqKind, DatagramDestination, Depths, PortAttr, PortCompletion,
+    PortEvent, QueuePairHandle, Receives, Region, RegionAccess, RemotePair, Sge, VerbsPort,
+    WorkRequest, WorkStatus,
 };
 use super::super::{FakeConfig, FakeNet, FakePort};
+pub(super) use super::block::{Block, inline, request};
 
 pub(super) const BLOCK: usize = 64 * 1024;
 pub(super) const Q_KEY: u32 = 0x1234_5678;
@@ -27,48 +26,6 @@ pub(super) const DEPTHS: Depths = Depths {
     inline_bytes: 64,
 };
 
-/// Memory at an address that does not change. Nobody borrows it.
-#[derive(Debug)]
-pub(super) struct Block(NonNull<[u64]>);
-
-impl Block {
-    fn new() -> Self {
-        let all = vec![0u64; BLOCK / 8].into_boxed_slice();
-        Self(NonNull::from(Box::leak(all)))
-    }
-
-    pub(super) fn base(&self) -> NonNull<u8> {
-        self.0.cast()
-    }
-
-    fn at(&self, offset: usize, bytes: usize) -> NonNull<u8> {
-        assert!(offset + bytes <= BLOCK);
-        // SAFETY: inside the block.
-        unsafe { self.base().add(offset) }
-    }
-
-    pub(super) fn put(&self, offset: usize, bytes: &[u8]) {
-        let target = self.at(offset, bytes.len());
-        // SAFETY: inside the block; the source is a slice.
-        unsafe { target.copy_from(NonNull::from(bytes).cast(), bytes.len()) };
-    }
-
-    pub(super) fn get(&self, offset: usize, bytes: usize) -> Vec<u8> {
-        let mut copy = vec![0; bytes];
-        let source = self.at(offset, bytes);
-        // SAFETY: inside the block; the target is a new vector.
-        unsafe { source.copy_to(NonNull::from(&mut copy[..]).cast(), bytes) };
-        copy
-    }
-}
-
-impl Drop for Block {
-    fn drop(&mut self) {
-        // SAFETY: made by `Box::leak` of `new`; the port that could reach it was dropped before.
-        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
-    }
-}
-
 /// A process: the port is dropped before the memory.
 #[derive(Debug)]
 pub(super) struct Side {
@@ -77,10 +34,10 @@ pub(super) struct Side {
     pub(super) block: Block,
 }
 
-/// A queue pair for datagrams that wants the key of most.
-pub(super) fn mailbox(handle: AddressHandle, number: u32) -> Mailbox {
+/// A remote datagram queue pair with the Q_Key of most tests.
+pub(super) fn mailbox(handle: AddressHandle, number: u32) -> DatagramDestination {
     let key = Q_KEY;
-    Mailbox {
+    DatagramDestination {
         handle,
         number,
         key,
@@ -94,9 +51,10 @@ impl Side {
 
     pub(super) fn open_with(net: &FakeNet, depths: &Depths, q_key: u32) -> Self {
         let mut port = net.open(depths, q_key).unwrap();
-        let block = Block::new();
-        // SAFETY: the block lives until the port is dropped, and is read and written by copies alone.
-        let region = unsafe { port.register(block.base(), BLOCK, RegionAccess::Full) }.unwrap();
+        let block = Block::new(BLOCK);
+        // SAFETY: the block outlives the port, and is only read and written by copies.
+        let region =
+            unsafe { port.register(block.at(0, BLOCK), BLOCK, RegionAccess::Full) }.unwrap();
         Self {
             port,
             region,
@@ -129,7 +87,7 @@ impl Side {
     }
 
     pub(super) fn address(&self, offset: usize) -> u64 {
-        self.block.base().addr().get() as u64 + offset as u64
+        self.block.at(0, 0).addr().get() as u64 + offset as u64
     }
 
     pub(super) fn piece(&self, offset: usize, bytes: u32) -> Sge {
@@ -140,14 +98,14 @@ impl Side {
         }
     }
 
-    /// Gives buffers of 256 bytes, named from `first` on, from the second half of the block.
+    /// Posts receive buffers of 256 bytes from the second half of the block, with `wr_id`s from `first` on.
     pub(super) fn give(&mut self, queue: Receives, first: u64, count: u64) -> usize {
         let buffer = |name| (name, self.piece(buffer_offset(name), BUFFER));
         let buffers: Vec<_> = (first..first + count).map(buffer).collect();
         self.port.post_receives(queue, &buffers)
     }
 
-    /// What lies in one of them.
+    /// The contents of one of them.
     pub(super) fn buffer(&self, name: u64, bytes: u32) -> Vec<u8> {
         self.block.get(buffer_offset(name), bytes as usize)
     }
@@ -164,8 +122,8 @@ impl Side {
         self.port.create_address_handle(&to.port.address()).unwrap()
     }
 
-    pub(super) fn done(&mut self, which: CqKind) -> Vec<Done> {
-        let mut done = [Done::default(); 7];
+    pub(super) fn done(&mut self, which: CqKind) -> Vec<PortCompletion> {
+        let mut done = [PortCompletion::default(); 7];
         let mut all = Vec::new();
         loop {
             match self.port.poll(which, &mut done) {
@@ -175,16 +133,16 @@ impl Side {
         }
     }
 
-    /// Work and status of all sends that have ended.
+    /// `wr_id` and status of all completed sends.
     pub(super) fn ends(&mut self) -> Vec<(u64, WorkStatus)> {
         let done = self.done(CqKind::Sends);
         done.iter().map(|done| (done.work, done.status)).collect()
     }
 
-    /// Names and bytes of all buffers that were filled.
+    /// `wr_id` and contents of all filled buffers.
     pub(super) fn arrived(&mut self) -> Vec<(u64, Vec<u8>)> {
         let done = self.done(CqKind::Receives);
-        let content = |done: &Done| {
+        let content = |done: &PortCompletion| {
             assert_eq!(done.status, WorkStatus::Success);
             (done.work, self.buffer(done.work, done.bytes))
         };
@@ -202,26 +160,6 @@ fn buffer_offset(name: u64) -> usize {
     BLOCK / 2 + usize::try_from(name % 128).unwrap() * BUFFER as usize
 }
 
-/// A message inside its request.
-pub(super) fn inline(work: u64, bytes: &[u8]) -> WorkRequest<'_> {
-    WorkRequest {
-        work,
-        operation: WorkOpcode::Send,
-        body: WorkBody::Inline(bytes),
-        signaled: true,
-    }
-}
-
-/// Work with memory.
-pub(super) fn request(work: u64, operation: WorkOpcode, piece: Sge) -> WorkRequest<'static> {
-    WorkRequest {
-        work,
-        operation,
-        body: WorkBody::Piece(piece),
-        signaled: true,
-    }
-}
-
 /// Two processes and a reliable queue pair between them.
 pub(super) fn joined(config: FakeConfig) -> (FakeNet, [Side; 2], [QueuePairHandle; 2]) {
     let net = FakeNet::new(config);
@@ -230,7 +168,7 @@ pub(super) fn joined(config: FakeConfig) -> (FakeNet, [Side; 2], [QueuePairHandl
     (net, sides, pairs)
 }
 
-/// A reliable queue pair more between them.
+/// Another reliable queue pair between them.
 pub(super) fn join([one, other]: &mut [Side; 2]) -> [QueuePairHandle; 2] {
     let pairs = [one.port.create().unwrap(), other.port.create().unwrap()];
     one.port
@@ -243,28 +181,28 @@ pub(super) fn join([one, other]: &mut [Side; 2]) -> [QueuePairHandle; 2] {
     pairs
 }
 
-/// The other end, which begins with the second packet number when this one begins with the first.
+/// The remote end; packet sequence numbers of this end and of the remote end.
 pub(super) fn remote(to: &Side, pair: QueuePairHandle, [ours, theirs]: [u32; 2]) -> RemotePair {
     RemotePair {
         address: to.port.address(),
         number: pair.number,
         their_first: theirs,
         our_first: ours,
-        patience: 14,
+        timeout_exp: 14,
     }
 }
 
-/// Lets everything happen.
+/// Advances the network until there are no events.
 pub(super) fn run(net: &FakeNet) {
     while net.advance() {}
 }
 
-/// Lets everything happen until then.
+/// Processes all events until `time_ns`.
 pub(super) fn run_to(net: &FakeNet, time_ns: u64) {
     while net.advance_until(time_ns) {}
 }
 
-/// A request that was posted first of all is on the wire.
+/// At this time a request posted at time 0 is on the wire.
 pub(super) const ON_THE_WIRE: u64 = 500;
-/// It was carried out, and its answer is on the wire.
+/// At this time it was carried out, and its response is on the wire.
 pub(super) const CARRIED_OUT: u64 = 1_500;

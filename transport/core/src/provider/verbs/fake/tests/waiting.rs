@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Signs, and time.
+//! Completion events, and time.
 
 use super::super::super::port::{CqKind, PortEvent, Receives, VerbsPort};
 use super::super::{FakeConfig, FakeNet};
@@ -22,14 +22,14 @@ fn only_what_completes_after_arming_wakes() {
     assert!(one.send(here, 2, b"x"));
     run(&net);
     assert!(other.port.would_wake());
-    other.port.take_signs();
+    other.port.ack_events();
     assert!(!other.port.would_wake());
     assert!(one.send(here, 3, b"x"));
     run(&net);
-    assert!(!other.port.would_wake(), "one sign for one arming");
+    assert!(!other.port.would_wake(), "one event for one arming");
     let stats = net.stats(1);
     assert_eq!((stats.arms, stats.signs), (1, 1));
-    assert!(other.port.sign().is_none());
+    assert!(other.port.event_fd().is_none());
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn either_queue_wakes_and_the_other_stays_armed() {
     assert!(one.send(here, 1, b"x"));
     run(&net);
     assert!(one.port.would_wake(), "a send has ended");
-    one.port.take_signs();
+    one.port.ack_events();
     assert!(other.send(there, 2, b"x"));
     run(&net);
     assert!(one.port.would_wake(), "a message has come");
@@ -54,7 +54,7 @@ fn events_wake_whether_armed_or_not() {
     let mut one = Side::open(&net);
     net.port_down(0);
     assert!(net.would_wake(0));
-    one.port.take_signs();
+    one.port.ack_events();
     assert!(net.would_wake(0), "until it was taken");
     assert_eq!(one.port.next_event(), Some(PortEvent::PortDown));
     assert!(!net.would_wake(0));
@@ -88,7 +88,7 @@ fn a_network_at_rest_says_so_and_time_can_pass_all_the_same() {
     assert!(net.advance_until(110), "it leaves at 100");
     assert_eq!(net.now_ns(), 100);
     run(&net);
-    // No timer is left to wait for.
+    // No timer is left.
     assert!(net.now_ns() < 10_000, "{}", net.now_ns());
     assert!(!net.advance_until(1_000_000));
     assert_eq!(net.now_ns(), 1_000_000);

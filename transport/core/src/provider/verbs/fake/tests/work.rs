@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reliable queue pairs: what work does.
+//! Reliable queue pairs: effects of work requests.
 
 use super::super::super::port::{
     CqKind, Depths, PortEvent, Receives, RegionAccess, Sge, VerbsPort, WorkBody, WorkOpcode,
@@ -192,7 +192,7 @@ fn reads_beyond_the_limit_wait_for_those_under_way() {
         );
         net.now_ns()
     };
-    // A way there and back takes 2000 ns.
+    // A round trip takes 2000 ns.
     assert!((2_000..4_000).contains(&time(6)));
     assert!((6_000..8_000).contains(&time(2)));
     assert!((12_000..14_000).contains(&time(1)));
@@ -355,7 +355,7 @@ fn a_receiver_without_buffers_is_waited_for() {
     );
     assert_eq!(other.arrived(), [(0, b"a".to_vec()), (1, b"b".to_vec())]);
     assert!(net.now_ns() >= 5 * config.not_ready_ns);
-    // Patience is new for every message.
+    // The retry counter starts again with every message.
     assert!(one.send(here, 3, b"c"));
     while net.stats(other.index()).not_ready < 10 {
         assert!(net.advance());
@@ -418,7 +418,7 @@ fn silent_work_has_no_completion_and_holds_its_slot() {
     run(&net);
     assert_eq!(other.arrived().len(), depth - 1);
     assert_eq!(one.ends(), []);
-    // All has ended, and nobody knows: one slot is left.
+    // All have ended, but without completions: one slot is left.
     assert_eq!(one.port.post(here, &[inline(7, b"x"), inline(8, b"x")]), 1);
     run(&net);
     assert!(!one.send(here, 8, b"x"), "not before it was polled");
@@ -513,7 +513,7 @@ fn a_large_message_takes_its_time_and_its_packet_numbers() {
         address: other.address(0),
         key: other.region.remote_key,
     };
-    // The first numbers are 16 short of the end of their ring, and 32 packets are needed.
+    // The first packet sequence number is 16 before the wrap-around, and 32 packets are needed.
     let piece = one.piece(0, 32768);
     let small = WorkRequest {
         operation: write,
@@ -538,7 +538,7 @@ fn a_read_that_lies_breaks_its_pair_and_what_stands_behind_it_tells() {
         ..FakeConfig::calm(1)
     };
     let (net, [mut one, other], [here, _]) = joined(config);
-    assert!(one.facts().reads_lie);
+    assert!(one.facts().has_unreliable_reads);
     other.block.put(0, b"theirs");
     let (address, key) = (other.address(0), other.region.remote_key);
     let read = request(1, WorkOpcode::Read { address, key }, one.piece(0, 6));
@@ -559,7 +559,7 @@ fn a_read_that_lies_breaks_its_pair_and_what_stands_behind_it_tells() {
 #[test]
 fn a_write_of_nothing_needs_no_key_and_ends_behind_a_read() {
     let (net, [mut one, other], [here, _]) = joined(FakeConfig::calm(1));
-    assert!(!one.facts().reads_lie);
+    assert!(!one.facts().has_unreliable_reads);
     other.block.put(0, b"theirs");
     let (address, key) = (other.address(0), other.region.remote_key);
     let read = request(1, WorkOpcode::Read { address, key }, one.piece(0, 6));

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Networks that carry less than the interfaces at their ends, and drop what is longer without a word: both ends come to packets
-//! that arrive.
+//! Networks with a smaller MTU than the interfaces at their ends, which drop longer packets silently: both ends find a
+//! packet size that arrives.
 
 use super::super::{PacketFaults, PacketNet};
 use super::world::World;
 use crate::{NetLimits, NetTerms};
 
-/// What a packet takes around its payload, from the header of IPv4 on.
+/// Overhead of a packet beside its payload, from the IPv4 header on, in bytes.
 const AROUND: usize = 20 + 8 + 32 + 4;
 
-/// Processes at interfaces with frames of 9000 bytes. They ask for queue pairs after so many datagrams.
+/// Processes at interfaces with an MTU of 9000 bytes. They request queue pairs after `datagrams_first` datagrams.
 fn jumbo(faults: PacketFaults, datagrams_first: u32) -> World {
     let limits = NetLimits {
         datagrams_first,
@@ -28,7 +28,7 @@ impl World {
         self.net.as_ref().map_or(0, PacketNet::now_ns) / 1_000_000
     }
 
-    /// Queue pairs with shorter packets than the ports carry, by who has asked for them, and all.
+    /// Queue pairs with a smaller MTU than the ports, counted at their requesters, and all queue pairs.
     fn narrow_and_joined(&self) -> (u64, u64) {
         let stats = self.all.iter().map(|one| one.net_stats());
         stats.fold((0, 0), |(narrow, joined), one| {
@@ -36,20 +36,20 @@ impl World {
         })
     }
 
-    /// What was said names this size alone, and it was said at least once.
-    fn assert_told(&self, found: u32) {
+    /// Asserts that there were messages about this size, and about no other.
+    fn assert_reported(&self, found: u32) {
         let expected = format!("those of {found} bytes do");
-        assert!(!self.words.is_empty());
-        for words in &self.words {
-            assert!(words.contains(&expected), "{words}");
-            assert!(words.starts_with("packets of 4096 bytes do not arrive"));
+        assert!(!self.messages.is_empty());
+        for messages in &self.messages {
+            assert!(messages.contains(&expected), "{messages}");
+            assert!(messages.starts_with("packets of 4096 bytes do not arrive"));
         }
     }
 }
 
 #[test]
 fn packets_become_as_short_as_the_network_wants() {
-    // What the network carries, and the largest packet that fits; 4148 is what a datagram would fit into that is no longer than a packet.
+    // MTU of the network, and the largest packet size that fits; 4148 bytes would fit a datagram as long as a packet.
     for (most_bytes, found) in [
         (AROUND + 4095, 2048),
         (4148, 2048),
@@ -67,7 +67,7 @@ fn packets_become_as_short_as_the_network_wants() {
             world.move_data([0, 1], bytes);
             world.move_data([2, 0], bytes);
         }
-        world.assert_told(found);
+        world.assert_reported(found);
         let broken = world.all.iter().map(|one| one.net_stats().broken);
         assert_eq!(broken.sum::<u64>(), 0, "{most_bytes}");
         assert!(world.now_ms() < 600, "{most_bytes}: {} ms", world.now_ms());
@@ -83,7 +83,7 @@ fn what_the_network_carries_is_used() {
     let mut world = jumbo(faults, 2);
     world.chat(20);
     world.move_data([0, 1], 100_000);
-    assert_eq!(world.words, [""; 0]);
+    assert_eq!(world.messages, [""; 0]);
     assert!(world.now_ms() < 20, "nothing had to be said twice");
 }
 
@@ -100,7 +100,7 @@ fn one_narrow_direction_is_enough() {
         for pair in [[0, 1], [1, 0]] {
             world.move_data(pair, 50_000);
         }
-        world.assert_told(1024);
+        world.assert_reported(1024);
     }
 }
 
@@ -137,17 +137,17 @@ fn two_who_ask_at_once_agree() {
             ..PacketFaults::default()
         };
         let mut world = jumbo(faults, 0);
-        // Neither is polled between the two.
+        // Neither process polls between the two.
         world.send(0, 1, &[1; 3000]);
         world.send(1, 0, &[2; 3000]);
         world.until("both", |world| {
-            world.heard[0][1].len() == 1 && world.heard[1][0].len() == 1
+            world.received[0][1].len() == 1 && world.received[1][0].len() == 1
         });
-        assert_eq!(world.heard[0][1], [[2; 3000]]);
-        assert_eq!(world.heard[1][0], [[1; 3000]]);
+        assert_eq!(world.received[0][1], [[2; 3000]]);
+        assert_eq!(world.received[1][0], [[1; 3000]]);
         world.move_data([0, 1], 50_000);
         world.move_data([1, 0], 50_000);
-        world.assert_told(1024);
+        world.assert_reported(1024);
     }
 }
 
@@ -159,9 +159,9 @@ fn a_long_packet_among_the_first_ones_arrives() {
     };
     let mut world = jumbo(faults, 1000);
     world.send(0, 1, &[7; 1800]);
-    world.until("it", |world| !world.heard[1][0].is_empty());
+    world.until("it", |world| !world.received[1][0].is_empty());
     assert!(world.now_ms() < 500, "{} ms", world.now_ms());
-    world.assert_told(1024);
+    world.assert_reported(1024);
 }
 
 #[test]
@@ -194,10 +194,10 @@ fn a_peer_that_computes_costs_no_size() {
         world.net.as_ref().unwrap().pass(5_000_000);
     }
     world.computes = None;
-    world.until("it", |world| !world.heard[1][0].is_empty());
+    world.until("it", |world| !world.received[1][0].is_empty());
     world.move_data([0, 1], 50_000);
     assert_eq!(world.narrow_and_joined().0, 0);
-    assert_eq!(world.words, [""; 0]);
+    assert_eq!(world.messages, [""; 0]);
 }
 
 #[test]
@@ -211,12 +211,12 @@ fn a_network_that_becomes_narrow_costs_a_queue_pair() {
     };
     world.net.as_ref().unwrap().set_faults(faults);
     world.send(0, 1, &[9; 6000]);
-    // A peer is believed to live for half a minute.
+    // A silent peer is believed to be alive for half a minute.
     for _ in 0..20_000 {
         world.turn();
         world.net.as_ref().unwrap().pass(2_000_000);
     }
-    world.until("it", |world| world.heard[1][0].len() == 1);
-    assert_eq!(world.heard[1][0], [[9; 6000]]);
+    world.until("it", |world| world.received[1][0].len() == 1);
+    assert_eq!(world.received[1][0], [[9; 6000]]);
     assert!(world.narrow_and_joined().0 > 0);
 }

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Requests of queue pairs, datagrams, and memory that they may reach and may not.
+//! Requests of queue pairs, datagrams, and access to memory.
 
 use std::net::Ipv6Addr;
 
 use super::super::super::NetTerms;
+use super::super::super::fake::tests::block::{inline, request};
 use super::super::super::port::{
-    CallError, CqKind, GRH_BYTES, Mailbox, PortEvent, Receives, RegionAccess, Sge, VerbsPort,
-    WorkBody, WorkOpcode, WorkStatus,
+    CallError, CqKind, DatagramDestination, GRH_BYTES, PortEvent, Receives, RegionAccess, Sge,
+    VerbsPort, WorkBody, WorkOpcode, WorkStatus,
 };
 use super::super::Udp;
-use super::side::{BLOCK, Q_KEY, Side, end, inline, join, joined, remote, request, until_done};
+use super::side::{BLOCK, Q_KEY, Side, end, join, joined, remote, until_done};
 
 fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at * 7 % 251) as u8).collect()
@@ -37,7 +38,7 @@ fn version_6_of_the_internet_protocol_will_do() {
     assert!(sides[0].send(pair, 7, b"hello"));
     assert_eq!(end(&mut sides, 0), (7, WorkStatus::Success));
     assert_eq!(sides[1].buffer(0, 5), b"hello");
-    // Nothing leads from one version to the other.
+    // IPv4 and IPv6 ports cannot reach each other.
     let mut other = Side::open();
     assert!(
         other
@@ -61,7 +62,7 @@ fn datagrams_arrive_with_the_number_of_their_sender() {
         .port
         .create_address_handle(&sides[1].port.address())
         .unwrap();
-    let mailbox = Mailbox {
+    let mailbox = DatagramDestination {
         handle,
         number: sides[1].port.datagram_number(),
         key: Q_KEY,
@@ -75,9 +76,9 @@ fn datagrams_arrive_with_the_number_of_their_sender() {
     assert_eq!(came.source, sides[0].port.datagram_number());
     assert_eq!(sides[1].buffer(3, came.bytes)[GRH_BYTES..], *b"note");
     assert_eq!(end(&mut sides, 0), (9, WorkStatus::Success));
-    // One that names another key is not heard; it has left all the same.
+    // A datagram with another Q_Key is dropped; its send completes all the same.
     sides[1].give(Receives::Datagrams, 4, 1);
-    let wrong = Mailbox {
+    let wrong = DatagramDestination {
         key: Q_KEY + 1,
         ..mailbox
     };
@@ -183,7 +184,7 @@ fn a_peer_reaches_nothing_but_what_it_may() {
         );
         assert_eq!(sides[1].block.get(0, 64), [0; 64], "{operation:?}");
         assert_eq!(sides[0].block.get(0, 8), [9; 8], "{operation:?}");
-        // The other side has broken over it without a request of its own.
+        // The other end broke too, without a request of its own.
         assert_eq!(
             sides[1].port.next_event(),
             Some(PortEvent::QueuePairLost(there.number))
@@ -239,7 +240,7 @@ fn what_is_broken_flushes_what_is_posted_and_forgets_when_it_is_taken_apart() {
     assert!(!sides[0].send(here, 4, b"x"), "it is gone");
     assert_eq!(sides[0].port.next_event(), None, "this side knows");
     sides[1].port.destroy(there);
-    // Its place is given again, under another number.
+    // Its index is used again, with another number.
     let again = sides[0].port.create().unwrap();
     assert_ne!(again.number, here.number);
 }

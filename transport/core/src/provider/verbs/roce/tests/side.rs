@@ -2,17 +2,17 @@
 //! A process with a port over UDP within this host, and a block of memory.
 //!
 //! # Safety
-//! A [`Block`] is memory that nobody borrows: it is read and written by copies alone, and lives until the port that could
-//! reach it is gone, since [`Side`] drops the port first.
+//! A [`Block`] is never borrowed: it is only read and written by copies. [`Side`] drops the port that can access it
+//! first.
 #![allow(unsafe_code)]
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::ptr::NonNull;
 
 use super::super::super::NetTerms;
+use super::super::super::fake::tests::block::{Block, inline};
 use super::super::super::port::{
-    CqKind, Depths, Done, QueuePairHandle, Receives, Region, RegionAccess, RemotePair, Sge,
-    VerbsPort, WorkBody, WorkOpcode, WorkRequest, WorkStatus,
+    CqKind, Depths, PortCompletion, QueuePairHandle, Receives, Region, RegionAccess, RemotePair,
+    Sge, VerbsPort, WorkRequest, WorkStatus,
 };
 use super::super::carrier::Carrier;
 use super::super::{PairNumbers, RocePort, Udp};
@@ -30,52 +30,10 @@ const DEPTHS: Depths = Depths {
     inline_bytes: 64,
 };
 
-/// Memory at an address that does not change. Nobody borrows it.
-#[derive(Debug)]
-pub(super) struct Block(NonNull<[u64]>);
-
-impl Block {
-    pub(super) fn new() -> Self {
-        let all = vec![0u64; BLOCK / 8].into_boxed_slice();
-        Self(NonNull::from(Box::leak(all)))
-    }
-
-    pub(super) fn address(&self) -> u64 {
-        self.at(0, 0).as_ptr().expose_provenance() as u64
-    }
-
-    fn at(&self, offset: usize, bytes: usize) -> NonNull<u8> {
-        assert!(offset + bytes <= BLOCK);
-        // SAFETY: inside the block.
-        unsafe { self.0.cast::<u8>().add(offset) }
-    }
-
-    pub(super) fn put(&self, offset: usize, bytes: &[u8]) {
-        let target = self.at(offset, bytes.len());
-        // SAFETY: inside the block; the source is a slice.
-        unsafe { target.copy_from(NonNull::from(bytes).cast(), bytes.len()) };
-    }
-
-    pub(super) fn get(&self, offset: usize, bytes: usize) -> Vec<u8> {
-        let mut copy = vec![0; bytes];
-        let source = self.at(offset, bytes);
-        // SAFETY: inside the block; the target is a new vector.
-        unsafe { source.copy_to(NonNull::from(&mut copy[..]).cast(), bytes) };
-        copy
-    }
-}
-
-impl Drop for Block {
-    fn drop(&mut self) {
-        // SAFETY: made by `Box::leak` of `new`; the port that could reach it was dropped before.
-        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
-    }
-}
-
-/// A loan of a part of a block, which is kept until the work has ended.
+/// A lease of a part of a block, which stays valid until the work has ended.
 pub(super) fn lent(block: &Block, offset: usize, bytes: usize) -> Lease {
     let base = block.at(offset, bytes);
-    // SAFETY: inside the block; the test looks at it when the work has ended.
+    // SAFETY: inside the block; the test reads it after the work has ended.
     unsafe { Lease::new(base, bytes) }
 }
 
@@ -102,8 +60,8 @@ impl<C: Carrier> Side<C> {
     pub(super) fn over(carrier: C, terms: &NetTerms) -> Self {
         let mut port = RocePort::open(carrier, PairNumbers::ALONE, &DEPTHS, terms, Q_KEY).unwrap();
         port.limits.silence_ns = 1_000_000_000;
-        let block = Block::new();
-        // SAFETY: the block lives until the port is dropped, and is read and written by copies alone.
+        let block = Block::new(BLOCK);
+        // SAFETY: the block outlives the port, and is only read and written by copies.
         let region =
             unsafe { port.register(block.at(0, BLOCK), BLOCK, RegionAccess::Full) }.unwrap();
         Self {
@@ -132,14 +90,14 @@ impl<C: Carrier> Side<C> {
         }
     }
 
-    /// Gives buffers of 256 bytes, named from `first` on, from the second half of the block.
+    /// Posts receive buffers of 256 bytes from the second half of the block, with `wr_id`s from `first` on.
     pub(super) fn give(&mut self, queue: Receives, first: u64, count: u64) {
         let buffer = |name| (name, self.piece(buffer_offset(name), BUFFER));
         let buffers: Vec<_> = (first..first + count).map(buffer).collect();
         assert_eq!(self.port.post_receives(queue, &buffers), buffers.len());
     }
 
-    /// What lies in one of them.
+    /// The contents of one of them.
     pub(super) fn buffer(&self, name: u64, bytes: u32) -> Vec<u8> {
         self.block.get(buffer_offset(name), bytes as usize)
     }
@@ -152,8 +110,8 @@ impl<C: Carrier> Side<C> {
         self.post(pair, inline(work, bytes))
     }
 
-    pub(super) fn done(&mut self, which: CqKind) -> Vec<Done> {
-        let mut done = [Done::default(); 7];
+    pub(super) fn done(&mut self, which: CqKind) -> Vec<PortCompletion> {
+        let mut done = [PortCompletion::default(); 7];
         let count = self.port.poll(which, &mut done);
         done[..count].to_vec()
     }
@@ -165,27 +123,7 @@ fn buffer_offset(name: u64) -> usize {
     BLOCK / 2 + usize::try_from(name % 128).unwrap() * BUFFER as usize
 }
 
-/// A message inside its request.
-pub(super) fn inline(work: u64, bytes: &[u8]) -> WorkRequest<'_> {
-    WorkRequest {
-        work,
-        operation: WorkOpcode::Send,
-        body: WorkBody::Inline(bytes),
-        signaled: true,
-    }
-}
-
-/// Work with memory.
-pub(super) fn request(work: u64, operation: WorkOpcode, piece: Sge) -> WorkRequest<'static> {
-    WorkRequest {
-        work,
-        operation,
-        body: WorkBody::Piece(piece),
-        signaled: true,
-    }
-}
-
-/// The other end, which begins with the second packet number when this one begins with the first.
+/// The remote end; packet sequence numbers of this end and of the remote end.
 pub(super) fn remote<C: Carrier>(
     to: &Side<C>,
     pair: QueuePairHandle,
@@ -196,7 +134,7 @@ pub(super) fn remote<C: Carrier>(
         number: pair.number,
         their_first,
         our_first,
-        patience: 8,
+        timeout_exp: 8,
     }
 }
 
@@ -207,7 +145,7 @@ pub(super) fn joined() -> ([Side; 2], [QueuePairHandle; 2]) {
     (sides, pairs)
 }
 
-/// A reliable queue pair more between them.
+/// Another reliable queue pair between them.
 pub(super) fn join<C: Carrier>([one, other]: &mut [Side<C>; 2]) -> [QueuePairHandle; 2] {
     let pairs = [one.port.create().unwrap(), other.port.create().unwrap()];
     let to_other = remote(other, pairs[1], [100, 0xff_fff0]);
@@ -217,12 +155,12 @@ pub(super) fn join<C: Carrier>([one, other]: &mut [Side<C>; 2]) -> [QueuePairHan
     pairs
 }
 
-/// Both poll until one has an end of this kind; what else ends meanwhile is forgotten.
+/// Both poll until one has a completion of this kind; other completions are discarded.
 pub(super) fn until_done<C: Carrier>(
     sides: &mut [Side<C>; 2],
     whose: usize,
     which: CqKind,
-) -> Vec<Done> {
+) -> Vec<PortCompletion> {
     let since = wait::monotonic_ns();
     while wait::monotonic_ns() - since < 20_000_000_000 {
         let done = sides[whose].done(which);
@@ -236,7 +174,7 @@ pub(super) fn until_done<C: Carrier>(
     panic!("nothing has ended")
 }
 
-/// The one end of a request of this side.
+/// The only completion of a request of this side.
 pub(super) fn end<C: Carrier>(sides: &mut [Side<C>; 2], whose: usize) -> (u64, WorkStatus) {
     let done = until_done(sides, whose, CqKind::Sends);
     assert_eq!(done.len(), 1, "{done:?}");

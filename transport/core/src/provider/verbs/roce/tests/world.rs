@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Some processes with the whole provider, which take turns: over UDP within this host, and over a carrier with faults.
+//! Some processes with the whole provider, which poll in turn: over UDP within this host, and over a carrier with
+//! faults.
 
+use super::super::super::fake::tests::block::Block;
 use super::super::{PacketFaults, PacketNet};
-use super::side::{Block, lent};
+use super::side::{BLOCK, lent};
 use crate::{
     Completion, Completions, Config, Fabric, Head, NetLimits, NetTerms, NetworkSettings, Peer,
     Providers, RemoteKey, TcpTerms, WorkId, WorkOutcome,
@@ -16,16 +18,16 @@ const HEAD: Head = Head {
 };
 pub(super) const RANKS: u32 = 3;
 
-/// All of them.
+/// Some processes and their network.
 pub(super) struct World {
     pub(super) all: Vec<Fabric>,
     records: Vec<Vec<u8>>,
-    /// What came, by receiver and sender.
-    pub(super) heard: Vec<Vec<Vec<Vec<u8>>>>,
+    /// Received messages, by receiver and sender.
+    pub(super) received: Vec<Vec<Vec<Vec<u8>>>>,
     ended: Vec<(u32, WorkOutcome)>,
     pub(super) net: Option<PacketNet>,
-    pub(super) words: Vec<String>,
-    /// It calls nothing.
+    pub(super) messages: Vec<String>,
+    /// A process that makes no calls.
     pub(super) computes: Option<usize>,
 }
 
@@ -34,16 +36,16 @@ impl World {
         let records = all.iter().map(|one| one.network_record().unwrap());
         Self {
             records: records.collect(),
-            heard: vec![vec![Vec::new(); all.len()]; all.len()],
+            received: vec![vec![Vec::new(); all.len()]; all.len()],
             all,
             ended: Vec::new(),
             net,
-            words: Vec::new(),
+            messages: Vec::new(),
             computes: None,
         }
     }
 
-    /// Over UDP; `for_adapters`: at the port to which those send, which the processes share.
+    /// Over UDP; `for_adapters`: at the UDP port of RoCE, which the processes share.
     fn over_udp(for_adapters: bool) -> Self {
         let open = |me| {
             let terms = TcpTerms {
@@ -83,7 +85,7 @@ impl World {
         Self::on(net, limits)
     }
 
-    /// On this network.
+    /// Over this network.
     pub(super) fn on(net: PacketNet, limits: NetLimits) -> Self {
         let open = |me| Fabric::packeted(&net, Peer(me), RANKS, limits);
         Self::of((0..RANKS).map(open).collect(), Some(net))
@@ -98,11 +100,11 @@ impl World {
             }
             let mut completions = Completions::new();
             fabric.poll(&mut completions);
-            while let Some(words) = fabric.next_complaint() {
-                self.words.push(words);
+            while let Some(messages) = fabric.next_complaint() {
+                self.messages.push(messages);
             }
-            while let Some(words) = fabric.next_remark() {
-                self.words.push(words);
+            while let Some(messages) = fabric.next_remark() {
+                self.messages.push(messages);
             }
             for index in 0..completions.len() {
                 match completions.take(index) {
@@ -110,7 +112,7 @@ impl World {
                         let mut body = vec![0; usize::try_from(arrived.bytes()).unwrap()];
                         self.all[me].copy_body(&arrived, &mut body);
                         self.all[me].release(&arrived);
-                        self.heard[me][arrived.peer.0 as usize].push(body);
+                        self.received[me][arrived.peer.0 as usize].push(body);
                     }
                     Some(Completion::Worked { outcome, .. }) => {
                         self.ended.push((u32::try_from(me).unwrap(), outcome));
@@ -131,7 +133,7 @@ impl World {
             }
             self.turn();
         }
-        panic!("{what}: it does not come; {:?}", self.words);
+        panic!("{what}: it does not come; {:?}", self.messages);
     }
 
     pub(super) fn send(&mut self, from: u32, to: u32, body: &[u8]) {
@@ -143,7 +145,7 @@ impl World {
         }
     }
 
-    /// Everybody sends to everybody; all of it comes, once and in order.
+    /// Each sends to each; all messages arrive, once and in order.
     pub(super) fn chat(&mut self, frames: u32) {
         let pairs = || (0..RANKS).flat_map(|from| (0..RANKS).map(move |to| (from, to)));
         let body = |from: u32, to: u32, number: u32| {
@@ -156,20 +158,20 @@ impl World {
             }
         }
         self.until("messages", |world| {
-            let heard = world.heard.iter().flatten();
-            heard.map(Vec::len).sum::<usize>() == (frames * RANKS * RANKS) as usize
+            let received = world.received.iter().flatten();
+            received.map(Vec::len).sum::<usize>() == (frames * RANKS * RANKS) as usize
         });
         for (from, to) in pairs() {
-            let heard = std::mem::take(&mut self.heard[to as usize][from as usize]);
-            for (number, came) in (0..).zip(&heard) {
+            let received = std::mem::take(&mut self.received[to as usize][from as usize]);
+            for (number, came) in (0..).zip(&received) {
                 assert!(*came == body(from, to, number), "{from} to {to}, {number}");
             }
         }
     }
 
-    /// One reads and writes memory of another, so many bytes.
+    /// One reads and writes `bytes` bytes of another's memory.
     pub(super) fn move_data(&mut self, [one, other]: [u32; 2], bytes: usize) {
-        let (here, there) = (Block::new(), Block::new());
+        let (here, there) = (Block::new(BLOCK), Block::new(BLOCK));
         let content: Vec<u8> = (0..bytes).map(|at| (at * 11 % 253) as u8).collect();
         there.put(0, &content);
         let key: RemoteKey =
@@ -200,7 +202,7 @@ fn three_processes_talk_over_udp() {
             world.move_data([0, 1], bytes);
             world.move_data([2, 0], bytes);
         }
-        assert_eq!(world.words, [""; 0], "{for_adapters}");
+        assert_eq!(world.messages, [""; 0], "{for_adapters}");
         let stats = world.all[0].net_stats();
         assert!(stats.joined >= 2 && stats.packets > 0, "{stats:?}");
         assert_eq!(world.all[0].provider_of(Peer(1)), Some("roce"));
@@ -239,7 +241,7 @@ fn the_same_on_a_network_without_faults_breaks_nothing() {
     let mut world = World::over(PacketFaults::default());
     world.chat(60);
     world.move_data([1, 2], 100_000);
-    assert_eq!(world.words, [""; 0]);
+    assert_eq!(world.messages, [""; 0]);
     let broken = world.all.iter().map(|one| one.net_stats().broken);
     assert_eq!(broken.sum::<u64>(), 0);
     let stats = world.all[1].net_stats();
@@ -254,7 +256,7 @@ fn who_computes_and_answers_nobody_for_minutes_loses_nothing() {
     const BYTES: usize = 100_000;
     let mut world = World::over(PacketFaults::default());
     world.chat(20);
-    let (here, there) = (Block::new(), Block::new());
+    let (here, there) = (Block::new(BLOCK), Block::new(BLOCK));
     there.put(0, &[5; BYTES]);
     let key = world.all[2].export(Peer(0), there.address(), BYTES as u64);
     world.computes = Some(2);
@@ -270,10 +272,10 @@ fn who_computes_and_answers_nobody_for_minutes_loses_nothing() {
     assert!(world.ended.is_empty());
     world.computes = None;
     world.until("all", |world| {
-        !world.ended.is_empty() && world.heard[2][1].len() == 10
+        !world.ended.is_empty() && world.received[2][1].len() == 10
     });
     assert_eq!(world.ended, [(0, WorkOutcome::Done)]);
     assert!(here.get(0, BYTES) == [5; BYTES]);
-    assert!((0..10).all(|number| world.heard[2][1][number as usize] == [number; 3000]));
-    assert_eq!(world.words, [""; 0]);
+    assert!((0..10).all(|number| world.received[2][1][number as usize] == [number; 3000]));
+    assert_eq!(world.messages, [""; 0]);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Datagrams on the socket from somebody who has no business there.
+//! Unsolicited datagrams at the socket.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 
@@ -19,7 +19,7 @@ fn place(side: &Side) -> SocketAddr {
     (Ipv4Addr::LOCALHOST, side.port.facts().lid).into()
 }
 
-/// A packet of a peer's, as it would be sent from this socket.
+/// A packet of a peer, as sent from this socket.
 fn packet(headers: &Headers, payload: &[u8], from: SocketAddr, to: SocketAddr) -> Vec<u8> {
     let mut bytes = headers.as_bytes().to_vec();
     bytes.extend(payload);
@@ -37,7 +37,7 @@ fn garbage_changes_nothing() {
     for round in 0..500u64 {
         let bytes = random.below(if round % 50 == 0 { 9000 } else { 80 });
         let garbage: Vec<u8> = (0..bytes).map(|_| random.below(256) as u8).collect();
-        // What does not fit into the interface's packets cannot be sent.
+        // Datagrams longer than the interface's MTU cannot be sent.
         _ = socket.send_to(&garbage, to);
         sides[1].port.turn();
     }
@@ -87,7 +87,8 @@ fn packets_with_the_wrong_number_partition_or_order_change_nothing() {
 
 #[test]
 fn a_guessed_key_reaches_nothing_and_breaks_the_queue_pair() {
-    // Whoever knows all of a queue pair's numbers can break it, as on every fabric, but reaches no memory without its key.
+    // With all numbers of a queue pair an attacker can break it, as on every fabric, but not access memory without a
+    // key.
     let (mut sides, [_, there]) = joined();
     let (socket, to) = (socket(), place(&sides[1]));
     let from = socket.local_addr().unwrap();

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What was posted to one send queue and has not ended. Few work requests ask for a completion; one that has it tells that all
-//! before it have ended well.
+//! The outstanding work requests of one send queue. Few of them are signaled; the completion of one ends all before it.
 
 use std::collections::VecDeque;
 
@@ -9,35 +8,35 @@ use session::Slot;
 /// A posted work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PostedRequest {
-    /// A packet of a peer's stream; with its slot if the device reads that after the post.
+    /// A packet of a peer's stream; with its slot if the device reads the slot after the post.
     Packet {
         peer: u32,
         number: u32,
         read: Option<Slot>,
     },
-    /// A part of a read, write or atomic operation. `doubted`: that it has ended well is not believed before the end of
-    /// something behind it is told (W3 of `work.rs`).
+    /// A part of a read, write or atomic operation. `unproven`: its success counts only after a later request has
+    /// completed (W3 of `work.rs`).
     Part {
         work: u32,
         bytes: u32,
-        doubted: bool,
+        unproven: bool,
     },
-    /// Something whose end only matters for those before it; with its slot as above.
+    /// A request whose completion matters only for those before it; with its slot as above.
     Mark { read: Option<Slot> },
 }
 
-/// The work requests of one send queue that have not ended, oldest first.
+/// The outstanding work requests of one send queue, oldest first.
 #[derive(Debug, Default)]
-pub(super) struct SendLedger {
+pub(super) struct PostedRequests {
     posted: VecDeque<PostedRequest>,
-    /// Number of the oldest, counted from the first that was ever posted.
+    /// Number of the oldest, counted from the first ever posted.
     first: u32,
-    /// Those at the end that asked for no completion.
+    /// Unsignaled requests at the end.
     unsignaled: u32,
 }
 
-impl SendLedger {
-    /// Number of the next work request: the low half of its name.
+impl PostedRequests {
+    /// Number of the next work request: the low half of its `wr_id`.
     #[inline(always)]
     pub(super) fn next(&self) -> u32 {
         #[allow(clippy::cast_possible_truncation, reason = "queues have some hundreds")]
@@ -49,7 +48,7 @@ impl SendLedger {
         number.wrapping_sub(self.first).cast_signed() <= 0
     }
 
-    /// Work requests that have not ended.
+    /// Number of outstanding work requests.
     #[inline(always)]
     pub(super) fn len(&self) -> usize {
         self.posted.len()
@@ -60,18 +59,19 @@ impl SendLedger {
         self.posted.is_empty()
     }
 
-    /// Those at the end of which nothing will be heard before another is posted.
+    /// Number of unsignaled requests at the end: they end only after another one is posted.
     #[inline(always)]
     pub(super) fn unsignaled(&self) -> u32 {
         self.unsignaled
     }
 
-    /// Changes whenever an end is told, or the first is asked for: the number of the oldest, and whether a completion is to come.
+    /// Progress: the number of the oldest request, and whether a completion is pending. It changes with each
+    /// completion, and when the first signaled request is posted.
     pub(super) fn progress(&self) -> (u32, bool) {
         (self.first, self.awaited().is_some())
     }
 
-    /// What is read and written, in bytes.
+    /// Bytes of the parts among them.
     pub(super) fn bytes(&self) -> u64 {
         let bytes = |posted: &PostedRequest| match posted {
             PostedRequest::Part { bytes, .. } => u64::from(*bytes),
@@ -80,14 +80,14 @@ impl SendLedger {
         self.posted.iter().map(bytes).sum()
     }
 
-    /// Whether parts are among them that are doubted.
-    pub(super) fn has_doubted(&self) -> bool {
+    /// Whether unreliable reads are among them.
+    pub(super) fn has_unproven(&self) -> bool {
         let is_doubted =
-            |posted: &PostedRequest| matches!(posted, PostedRequest::Part { doubted: true, .. });
+            |posted: &PostedRequest| matches!(posted, PostedRequest::Part { unproven: true, .. });
         self.posted.iter().any(is_doubted)
     }
 
-    /// The oldest, if a completion is to come.
+    /// The oldest, if a completion is pending.
     pub(super) fn awaited(&self) -> Option<PostedRequest> {
         let is_asked = self.posted.len() > self.unsignaled as usize;
         self.posted.front().copied().filter(|_| is_asked)
@@ -99,31 +99,31 @@ impl SendLedger {
         self.unsignaled = if signaled { 0 } else { self.unsignaled + 1 };
     }
 
-    /// Work request `number` has ended well, as its completion says: the last one that has done so beyond doubt, for
-    /// [`ended`](Self::ended). Something must be posted behind `number` if the other answer is `true`: it is doubted, and
-    /// nothing else will tell.
+    /// Handles a successful completion of work request `number`. Returns the last request that has certainly succeeded,
+    /// for [`ended`](Self::ended), and whether a request must be posted behind `number`: it is an unreliable read, and
+    /// no later completion is pending to prove it.
     #[inline(always)]
-    pub(super) fn told(&mut self, number: u32) -> (u32, bool) {
+    pub(super) fn completed(&mut self, number: u32) -> (u32, bool) {
         let far = number.wrapping_sub(self.first) as usize;
         match self.posted.get(far) {
-            Some(PostedRequest::Part { doubted: true, .. }) => self.doubt(number, far),
+            Some(PostedRequest::Part { unproven: true, .. }) => self.withhold(number, far),
             _ => (number, false),
         }
     }
 
     #[inline(never)]
-    fn doubt(&mut self, number: u32, far: usize) -> (u32, bool) {
+    fn withhold(&mut self, number: u32, far: usize) -> (u32, bool) {
         let behind = u32::try_from(self.posted.len() - far - 1).unwrap_or(u32::MAX);
         let is_last = self.unsignaled >= behind;
         if is_last {
-            // As if it had asked for no completion.
+            // It counts as unsignaled now.
             self.unsignaled = behind + 1;
         }
         (number.wrapping_sub(1), is_last)
     }
 
-    /// The oldest, if work request `number` (which has a completion) tells that it has ended well: to be asked until it
-    /// says `None`. A number that was never posted ends nothing.
+    /// Takes the oldest request if the completion of work request `number` ends it; call it until it returns `None`. A
+    /// number that was never posted ends nothing.
     #[inline(always)]
     pub(super) fn ended(&mut self, number: u32) -> Option<PostedRequest> {
         let far = number.wrapping_sub(self.first) as usize;
@@ -134,12 +134,12 @@ impl SendLedger {
         self.posted.pop_front()
     }
 
-    /// Takes the oldest out, whose end nobody will tell.
+    /// Takes the oldest request without a completion.
     pub(super) fn oldest(&mut self) -> Option<PostedRequest> {
         self.ended(self.first)
     }
 
-    /// Takes work request `number` out, which failed; those before it must have been taken by
+    /// Takes work request `number`, which failed; those before it must have been taken with
     /// [`ended`](Self::ended)`(number - 1)`.
     pub(super) fn failed(&mut self, number: u32) -> Option<PostedRequest> {
         if number != self.first {
@@ -156,12 +156,12 @@ impl SendLedger {
 mod tests {
     use super::*;
 
-    fn part(work: u32, doubted: bool) -> PostedRequest {
+    fn part(work: u32, unproven: bool) -> PostedRequest {
         let bytes = 1;
         PostedRequest::Part {
             work,
             bytes,
-            doubted,
+            unproven,
         }
     }
 
@@ -172,44 +172,48 @@ mod tests {
             number: 7,
             read: None,
         };
-        let mut ledger = SendLedger::default();
+        let mut requests = PostedRequests::default();
         for work in 0..2 {
-            ledger.push(part(work, true), true);
+            requests.push(part(work, true), true);
         }
-        ledger.push(PACKET, false);
-        assert!(ledger.has_doubted());
-        assert_eq!(ledger.told(0), (u32::MAX, false), "another is behind it");
-        assert_eq!(ledger.ended(u32::MAX), None);
-        assert_eq!(ledger.told(1), (0, true), "nothing asks behind it");
-        assert_eq!(ledger.ended(0), Some(part(0, true)));
-        assert_eq!(ledger.ended(0), None);
-        assert_eq!(ledger.unsignaled(), 2, "the part and the packet");
-        assert_eq!(ledger.awaited(), None);
-        ledger.push(PostedRequest::Mark { read: None }, true);
-        assert_eq!(ledger.awaited(), Some(part(1, true)));
-        assert_eq!(ledger.told(3), (3, false), "a mark is believed");
-        let ended: Vec<_> = std::iter::from_fn(|| ledger.ended(3)).collect();
+        requests.push(PACKET, false);
+        assert!(requests.has_unproven());
+        assert_eq!(
+            requests.completed(0),
+            (u32::MAX, false),
+            "another is behind it"
+        );
+        assert_eq!(requests.ended(u32::MAX), None);
+        assert_eq!(requests.completed(1), (0, true), "nothing asks behind it");
+        assert_eq!(requests.ended(0), Some(part(0, true)));
+        assert_eq!(requests.ended(0), None);
+        assert_eq!(requests.unsignaled(), 2, "the part and the packet");
+        assert_eq!(requests.awaited(), None);
+        requests.push(PostedRequest::Mark { read: None }, true);
+        assert_eq!(requests.awaited(), Some(part(1, true)));
+        assert_eq!(requests.completed(3), (3, false), "a mark is believed");
+        let ended: Vec<_> = std::iter::from_fn(|| requests.ended(3)).collect();
         assert_eq!(ended[..2], [part(1, true), PACKET]);
-        assert!(ledger.is_empty() && !ledger.has_doubted());
+        assert!(requests.is_empty() && !requests.has_unproven());
     }
 
     #[test]
     fn one_completion_ends_all_before_it() {
-        let mut ledger = SendLedger::default();
+        let mut requests = PostedRequests::default();
         for work in 0..4 {
-            ledger.push(part(work, false), work == 2);
+            requests.push(part(work, false), work == 2);
         }
-        assert_eq!((ledger.next(), ledger.unsignaled()), (4, 1));
+        assert_eq!((requests.next(), requests.unsignaled()), (4, 1));
         let mut ended = Vec::new();
-        while let Some(posted) = ledger.ended(2) {
+        while let Some(posted) = requests.ended(2) {
             ended.push(posted);
         }
         assert_eq!(ended.len(), 3);
-        assert_eq!(ledger.len(), 1);
-        assert_eq!(ledger.ended(2), None, "once");
-        assert_eq!(ledger.ended(77), None, "never posted");
-        assert_eq!(ledger.failed(3), Some(part(3, false)));
-        assert!(ledger.is_empty());
-        assert_eq!(ledger.unsignaled(), 0);
+        assert_eq!(requests.len(), 1);
+        assert_eq!(requests.ended(2), None, "once");
+        assert_eq!(requests.ended(77), None, "never posted");
+        assert_eq!(requests.failed(3), Some(part(3, false)));
+        assert!(requests.is_empty());
+        assert_eq!(requests.unsignaled(), 0);
     }
 }

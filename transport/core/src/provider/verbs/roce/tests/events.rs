@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sleep, and what ends it.
+//! Completion events, which end a sleep.
 
 use std::os::fd::AsRawFd;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use super::super::super::port::{CqKind, Receives, VerbsPort};
 use super::side::{Side, end, joined};
 use crate::wait;
 
-/// Whether the sign comes within so much time.
+/// Whether a completion event is raised within this time.
 fn is_woken(side: &Side, within: Duration) -> bool {
-    let sign = side.port.sign().unwrap().as_raw_fd();
-    wait::poll_readable(&[sign], within)
+    let event_fd = side.port.event_fd().unwrap().as_raw_fd();
+    wait::poll_readable(&[event_fd], within)
 }
 
 const SOON: Duration = Duration::from_millis(5);
@@ -25,16 +25,16 @@ fn a_packet_wakes_and_so_does_one_that_came_just_before() {
     assert!(!is_woken(&sides[1], SOON));
     assert!(sides[0].send(here, 1, b"x"));
     assert!(is_woken(&sides[1], LATE));
-    sides[1].port.take_signs();
+    sides[1].port.ack_events();
     assert_eq!(sides[1].done(CqKind::Receives).len(), 1);
     assert!(!is_woken(&sides[1], SOON));
-    // It is on the socket when the process begins to sleep.
+    // It waits in the socket when the process begins to sleep.
     assert!(sides[0].send(here, 2, b"x"));
     assert_eq!(sides[1].port.arm(), Ok(()));
     assert!(is_woken(&sides[1], LATE));
-    // It has left the socket, and nobody has asked for it yet.
+    // It was read from the socket, but its completion was not polled yet.
     sides[1].port.turn();
-    sides[1].port.take_signs();
+    sides[1].port.ack_events();
     assert_eq!(sides[1].port.arm(), Ok(()));
     assert!(is_woken(&sides[1], LATE));
 }
@@ -42,7 +42,7 @@ fn a_packet_wakes_and_so_does_one_that_came_just_before() {
 #[test]
 fn a_sleeping_process_wakes_to_send_again() {
     let (mut sides, [here, there]) = joined();
-    // Nobody hears it.
+    // It is not received.
     sides[1].port.destroy(there);
     assert!(sides[0].send(here, 1, b"x"));
     let mut wakes = 0;
@@ -52,11 +52,11 @@ fn a_sleeping_process_wakes_to_send_again() {
             break;
         }
         assert!(is_woken(&sides[0], LATE), "it would sleep for ever");
-        sides[0].port.take_signs();
+        sides[0].port.ack_events();
         sides[0].port.turn();
         wakes += 1;
     }
-    // Once for each time that it was sent again, and at the end.
+    // Once for each retransmission, and at the end.
     assert!((3..16).contains(&wakes), "{wakes}");
 }
 
@@ -68,7 +68,7 @@ fn a_deadline_that_is_set_after_arming_wakes_too() {
     assert!(!is_woken(&sides[0], SOON));
     assert!(sides[0].send(here, 1, b"x"));
     assert!(is_woken(&sides[0], LATE));
-    sides[0].port.take_signs();
+    sides[0].port.ack_events();
     assert!(!is_woken(&sides[0], Duration::ZERO), "nobody sleeps");
     end(&mut sides, 0);
 }

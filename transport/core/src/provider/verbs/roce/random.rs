@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Random numbers for names that others should not guess, many for one call of the system.
+//! Random numbers for queue pair numbers and keys, many from one system call.
 
 use crate::wait;
 
-/// Random numbers that nobody has got.
+/// Unused random numbers.
 #[derive(Debug, Default)]
-pub(super) struct Chance(Vec<u64>);
+pub(super) struct RandomPool(Vec<u64>);
 
-impl Chance {
+impl RandomPool {
     /// A number from 1 to `most` that is not `last`. `most` is at least 2.
     pub(super) fn other_than(&mut self, last: u32, most: u32) -> u32 {
         loop {
@@ -24,7 +24,7 @@ impl Chance {
     }
 }
 
-/// So many are asked for at a time: the system gives up to 256 bytes whole.
+/// Numbers requested at a time: the system returns up to 256 bytes in one call.
 const WORDS: usize = 32;
 
 #[cfg(test)]
@@ -33,10 +33,10 @@ mod tests {
 
     #[test]
     fn numbers_are_in_their_range_and_not_the_last() {
-        let mut chance = Chance::default();
+        let mut random = RandomPool::default();
         let mut last = 0;
         for _ in 0..200 {
-            let number = chance.other_than(last, 2);
+            let number = random.other_than(last, 2);
             assert!((1..=2).contains(&number) && number != last);
             last = number;
         }
