@@ -387,7 +387,7 @@ impl<P: VerbsPort> Verbs<P> {
     pub(in crate::provider) fn release(&mut self, peer: u32, index: u32) {
         let side = self.streams.links.peers.of(peer);
         if side.session.give_back() && !side.listed_owing {
-            side.session.owe_anyway();
+            side.session.force_ack();
             self.streams.links.peers.list_owing(peer);
         }
         if !is_assembled(index) {

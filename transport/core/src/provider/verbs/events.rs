@@ -97,7 +97,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
             let side = self.peers.get(peer);
             let link = side.and_then(|side| side.link(rail));
             if link.is_some_and(|link| link.address.is_some()) {
-                self.send_note(PeerPath { peer, rail }, Say::Ack { asks: true });
+                self.send_note(PeerPath { peer, rail }, Say::Ack { ack_request: true });
             }
         }
     }

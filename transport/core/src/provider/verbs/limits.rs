@@ -49,7 +49,7 @@ pub struct NetTerms {
     /// Retransmissions; at most 6, since 7 means infinitely many.
     pub retries: u8,
     /// Retransmissions of a packet for which the peer had no buffer (RNR retries); at most 6.
-    pub not_ready_retries: u8,
+    pub rnr_retry: u8,
     /// Delay that a receiver without buffers requests before a retransmission (RNR timer), in microseconds; rounded up
     /// to a value that queue pairs support.
     pub not_ready_us: u32,
@@ -118,7 +118,7 @@ impl NetTerms {
         retries: 6,
         // About 4 ms, 8 ms on some devices, then the queue pair breaks, and is connected again when the receiver polls.
         // Seven would be infinite, and hide that no buffers are posted.
-        not_ready_retries: 6,
+        rnr_retry: 6,
         // Devices double it in practice. A long delay would hold up all packets behind: a process that polls returns
         // its buffers within microseconds.
         not_ready_us: 640,
@@ -148,7 +148,7 @@ impl NetTerms {
 
     /// The delay that a receiver without buffers requests, in the encoding of IBTA vol. 1 section 9.7.5.2.8: 1 is 10
     /// µs, 31 is 491.52 ms, and 0 is 655.36 ms.
-    pub(super) fn not_ready_timer(&self) -> u8 {
+    pub(super) fn min_rnr_timer(&self) -> u8 {
         let reaches = |code: &u8| not_ready_us(*code) >= self.not_ready_us;
         (1..32).find(reaches).unwrap_or(0)
     }
@@ -217,7 +217,7 @@ mod tests {
                 not_ready_us,
                 ..NetTerms::DEFAULT
             };
-            terms.not_ready_timer()
+            terms.min_rnr_timer()
         };
         // IBTA vol. 1, table of the encoding of the RNR NAK timer field.
         assert_eq!(
@@ -225,7 +225,7 @@ mod tests {
             [1, 1, 2, 4, 5, 6, 7, 7, 10, 12, 14]
         );
         assert_eq!((timer(491_520), timer(491_521)), (31, 0));
-        assert_eq!(NetTerms::DEFAULT.not_ready_timer(), 12);
+        assert_eq!(NetTerms::DEFAULT.min_rnr_timer(), 12);
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub(crate) fn look(network: &NetworkSettings, peer: Option<IpAddr>) -> NetReport
         rails: u32::try_from(rails).unwrap_or(0),
         rendezvous: network.rendezvous,
         devices: found.map(|found| found.iter().map(device).collect()),
-        way: route.map(|route| match route {
+        egress: route.map(|route| match route {
             Ok(route) => egress(route, &interfaces),
             Err(error) => Egress::Unknown(error.to_string()),
         }),

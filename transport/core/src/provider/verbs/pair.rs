@@ -253,8 +253,8 @@ impl ReliablePairs {
         let remote = RemotePair {
             address,
             number: theirs.number,
-            their_first: theirs.first,
-            our_first: pair.first,
+            rq_psn: theirs.first,
+            sq_psn: pair.first,
             timeout_exp,
         };
         let joined = rails[pair.path.at()].port.connect(pair.end, &remote);
@@ -316,7 +316,9 @@ impl ReliablePairs {
         let is_joined = |pair: &&ReliablePair| {
             let side = peers.get(pair.path.peer);
             let link = side.and_then(|side| side.link(pair.path.rail));
-            link.is_some_and(|link| matches!(link.connection.state(), CarrierState::Joined { .. }))
+            link.is_some_and(|link| {
+                matches!(link.connection.state(), CarrierState::Connected { .. })
+            })
         };
         let pairs = self
             .iter()
@@ -379,7 +381,7 @@ impl ReliablePairs {
             if let Some(link) = side.link_mut(path.rail) {
                 link.breaks = link.breaks.saturating_add(1);
             }
-            side.session.owe_anyway();
+            side.session.force_ack();
             peers.list_owing(path.peer);
         }
     }
@@ -397,7 +399,7 @@ impl ReliablePairs {
         rails[path.at()].port.fail(pair.end);
         let side = peers.of(path.peer);
         side.waits_for_last = true;
-        side.session.broke(pair.made);
+        side.session.carrier_broke(pair.made);
         if let Some(link) = side.link_mut(path.rail)
             && link.connection.end() == Some(index)
         {
@@ -480,14 +482,14 @@ impl ReliablePairs {
         let side = peers.get(pair.path.peer);
         let side = side.filter(|side| side.pair_for_sends() == Some(index));
         pair.ack_stall
-            .look(side.and_then(|side| side.session.awaits_word()))
+            .observe(side.and_then(|side| side.session.oldest_unacknowledged()))
     }
 
     /// Whether any peer with a queue pair owes an acknowledgement.
     pub(super) fn is_any_ack_pending(&self, peers: &PeerTable) -> bool {
         self.iter().any(|pair| {
             let side = peers.get(pair.path.peer);
-            side.is_some_and(|side| side.session.awaits_word().is_some())
+            side.is_some_and(|side| side.session.oldest_unacknowledged().is_some())
         })
     }
 
@@ -584,7 +586,7 @@ mod tests {
         let second = make(&mut pairs, OTHER, &mut rails, 2);
         assert_eq!(pairs.least_recently_used(&peers), None, "none is joined");
         for (path, index) in [(PATH, first), (OTHER, second)] {
-            peers.of(path.peer).main.connection.joined(index, true);
+            peers.of(path.peer).main.connection.connected(index, true);
         }
         assert_eq!(pairs.least_recently_used(&peers), Some(PATH));
         let counts = NetCounts::default();

@@ -37,9 +37,9 @@ impl<P: VerbsPort> VerbsLinks<P> {
         if waits || !link.connection.may_connect(now_ns) {
             return;
         }
-        if link.connection.is_vain() {
-            link.connection.in_vain(now_ns);
-            return self.send_note(path, Say::Ack { asks: true });
+        if link.connection.is_unreachable() {
+            link.connection.set_unreachable(now_ns);
+            return self.send_note(path, Say::Ack { ack_request: true });
         }
         let has_room = self.rails.has_room_for_pair(&self.limits);
         if !has_room {
@@ -49,7 +49,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         let made = has_room.then(|| self.make_pair(path).ok()).flatten();
         let Some(index) = made else {
             if let Some(link) = self.peers.link(path) {
-                link.connection.refused(now_ns + REFUSED_NS);
+                link.connection.retry_after(now_ns + REFUSED_NS);
             }
             return self.peers.arm(path.peer, self.schedule.now_ns);
         };
@@ -92,9 +92,9 @@ impl<P: VerbsPort> VerbsLinks<P> {
         };
         let state = link.connection.state();
         match state {
-            CarrierState::Apart => {}
+            CarrierState::Disconnected => {}
             // No packet has gone over it.
-            CarrierState::Asking { end } | CarrierState::Answered { end } => {
+            CarrierState::Connecting { end } | CarrierState::Accepted { end } => {
                 self.break_quietly(end)
             }
             CarrierState::Connected { end, .. } | CarrierState::Disconnecting { end, .. } => {
@@ -125,7 +125,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         let now_ns = self.schedule.now_ns;
         self.agree(path, theirs.packet_bytes, false);
         if let Some(link) = self.peers.link(path) {
-            link.connection.answered(attempt, index, now_ns);
+            link.connection.accepted(attempt, index, now_ns);
             self.resend_note(path);
         }
     }
@@ -160,7 +160,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
             return self.abandon(path);
         }
         if let Some(link) = self.peers.link(path) {
-            link.connection.joined(index, true);
+            link.connection.connected(index, true);
         }
         self.send_note(path, Say::Ready { attempt });
         self.queue_go_on(path.peer);
@@ -174,7 +174,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
             self.pairs.destroy(index, &mut self.rails);
         }
         if let Some(link) = self.peers.link(path) {
-            link.connection.refused(now_ns + REFUSED_NS);
+            link.connection.retry_after(now_ns + REFUSED_NS);
         }
         self.queue_go_on(path.peer);
         self.peers.arm(path.peer, self.schedule.now_ns);
@@ -215,7 +215,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
     fn advance_leaving_on(&mut self, path: PeerPath) -> bool {
         let now_ns = self.schedule.now_ns;
         let state = self.peers.link(path).map(|link| link.connection.state());
-        let Some(CarrierState::Leaving {
+        let Some(CarrierState::Disconnecting {
             end,
             is_sent: false,
             peer_disconnected: heard,
@@ -238,7 +238,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
             self.send_gone(path);
             self.close_pair(path);
         } else if let Some(link) = self.peers.link(path) {
-            link.connection.said(end, now_ns);
+            link.connection.sent_disconnect(end, now_ns);
             self.resend_note(path);
         }
         false
@@ -473,18 +473,18 @@ impl<P: VerbsPort> VerbsLinks<P> {
         let mut link = side.link_mut(path.rail);
         let last_rail = link.as_mut().filter(|_| by_datagram);
         let is_back = last_rail.is_some_and(|link| link.mark_received(now_ns));
-        if let Say::Ack { asks } = say {
+        if let Say::Ack { ack_request } = say {
             if let Some(link) = link.filter(|_| !by_datagram) {
                 link.connection.note_arrival();
             }
-            if asks {
-                side.session.owe_anyway();
+            if ack_request {
+                side.session.force_ack();
                 self.peers.list_owing(peer);
             }
         } else if link.is_some() && by_datagram {
             let is_first = self.peers.known().with(peer).is_first;
             if let Some(link) = self.peers.link(path) {
-                let todo = link.connection.hear(say, is_first);
+                let todo = link.connection.receive(say, is_first);
                 self.carry_out(path, say, todo);
             }
         }
@@ -496,7 +496,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         }
     }
 
-    fn carry_out(&mut self, path: PeerPath, say: Say, todo: Do<PairEnd>) {
+    fn carry_out(&mut self, path: PeerPath, say: Say, todo: ConnectAction<PairEnd>) {
         match todo {
             ConnectAction::Nothing => {}
             ConnectAction::Accept { end, again } => {
@@ -504,34 +504,34 @@ impl<P: VerbsPort> VerbsLinks<P> {
                     self.answer(path, attempt, end, again);
                 }
             }
-            Do::AnswerAgain => self.resend_note(path),
-            Do::Join { end } => self.join(path, end),
-            Do::ReadyAgain => {
+            ConnectAction::RepeatAccept => self.resend_note(path),
+            ConnectAction::Connect { end } => self.join(path, end),
+            ConnectAction::RepeatReady => {
                 if let Some(link) = self.peers.link(path) {
                     let attempt = link.connection.attempt();
                     self.send_note(path, Say::Ready { attempt });
                 }
             }
-            Do::Use => {
+            ConnectAction::Use => {
                 if let Some(link) = self.peers.link(path) {
-                    link.connection.was_used();
+                    link.connection.note_arrival();
                 }
                 self.queue_go_on(path.peer);
             }
-            Do::Abandon => {
+            ConnectAction::Abandon => {
                 if let Some(link) = self.peers.link(path) {
                     link.path_mtu.refused();
                 }
                 self.abandon(path);
             }
-            Do::Leave => self.peers.leave(path, true),
-            Do::TakeApart { asked } => {
-                if asked {
+            ConnectAction::Disconnect => self.peers.leave(path, true),
+            ConnectAction::Destroy { send_done } => {
+                if send_done {
                     self.send_gone(path);
                 }
                 self.close_pair(path);
             }
-            Do::GoneAgain => self.send_gone(path),
+            ConnectAction::RepeatDisconnect => self.send_gone(path),
         }
     }
 
@@ -539,12 +539,12 @@ impl<P: VerbsPort> VerbsLinks<P> {
         if let Some(link) = self.peers.link(path) {
             let attempt = link.connection.attempt();
             let done = true;
-            self.send_note(path, Say::GiveUp { attempt, done });
+            self.send_note(path, Say::Disconnect { attempt, done });
         }
     }
 
     /// Repeats a note that had no answer; an answer to a request is repeated a limited number of times only.
-    pub(super) fn resend_or_give_up(&mut self, path: PeerPath, overdue: Overdue) {
+    pub(super) fn resend_or_give_up(&mut self, path: PeerPath, overdue: ConnectTimeout) {
         let state = self.peers.link(path).map(|link| link.connection.state());
         match state {
             Some(CarrierState::Accepted { end, .. }) if overdue.tries > MOST_ANSWERS => {
@@ -592,7 +592,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
             return;
         };
         let side = self.peers.of(path.peer);
-        let (source, ack) = (side.known_as, side.session.tell());
+        let (source, ack) = (side.known_as, side.session.take_ack());
         let rail = &self.rails[path.at()];
         if rail.has_moved {
             let note = wire::moved(source, rail.address());
@@ -611,8 +611,8 @@ impl<P: VerbsPort> VerbsLinks<P> {
             return false;
         };
         let side = self.peers.of(path.peer);
-        let (source, ack) = (side.known_as, side.session.tell());
-        let note = wire::note(source, ack, Say::Ack { asks: true });
+        let (source, ack) = (side.known_as, side.session.take_ack());
+        let note = wire::note(source, ack, Say::Ack { ack_request: true });
         let (sends, rails) = (&mut self.sends, &mut self.rails);
         self.pairs.post_note(index, &note, sends, rails)
     }
@@ -624,10 +624,10 @@ impl<P: VerbsPort> VerbsLinks<P> {
             let side = self.peers.of(peer);
             side.listed_owing = false;
             let joined = side.pair_for_sends().is_some();
-            if side.session.take_owing(joined) {
+            if side.session.take_ack_due(joined) {
                 // The main path may be broken by now.
                 let rail = side.last_rail;
-                self.send_note(PeerPath { peer, rail }, Say::Ack { asks: false });
+                self.send_note(PeerPath { peer, rail }, Say::Ack { ack_request: false });
             }
         }
     }

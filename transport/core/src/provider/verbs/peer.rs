@@ -34,7 +34,7 @@ pub(super) struct VerbsPeer {
     /// Writes in flight whose immediate is a packet: no packet overtakes them.
     pub(super) immediates: u32,
     /// A send found the window full, too many large frames in flight, or no slot: an acknowledgement was requested.
-    questions: Questions,
+    window_probe: WindowProbe,
     /// The caller waits with something until there is a queue pair.
     pub(super) awaits_pair: bool,
     pub(super) listed_owing: bool,
@@ -143,7 +143,7 @@ impl VerbsPeer {
         let more = self.more.as_mut()?;
         std::mem::swap(&mut self.main, &mut more.links[place]);
         // Whether packets arrive over it is to be determined.
-        self.main.connection.heard();
+        self.main.connection.note_reachable();
         more.moves_after_ns = now_ns + (FIRST_STAY_NS << more.moves.min(MOST_DOUBLINGS));
         more.moves = more.moves.saturating_add(1);
         // Until they are counted: none of them is posted over this link yet.
@@ -227,7 +227,7 @@ impl VerbsPeer {
     /// Whether further work is due after a packet that came in order.
     #[inline(always)]
     pub(super) fn needs_follow_up(&self) -> bool {
-        let was_silent = self.silence.is_on() || self.main.breaks != 0;
+        let was_silent = self.silence.is_silent() || self.main.breaks != 0;
         was_silent || self.main.is_suspected || self.owes_much() || self.session.has_unsent()
     }
 
@@ -315,7 +315,7 @@ impl VerbsPeer {
 
     /// A send waits for an acknowledgement, which may have been lost. `true`: request one now.
     pub(super) fn request_room(&mut self, now_ns: u64) -> bool {
-        self.questions.ask(now_ns)
+        self.window_probe.probe(now_ns)
     }
 
     /// Whether there is still no room: the request or its answer may have been lost.
@@ -326,7 +326,7 @@ impl VerbsPeer {
     /// Records that something has arrived from the peer.
     #[inline(always)]
     pub(super) fn mark_alive(&mut self) {
-        self.silence.ends();
+        self.silence.end();
     }
 
     /// Records another timeout; returns for how long the peer has been silent. Time in which this process did not poll
@@ -352,7 +352,7 @@ impl VerbsPeer {
             [
                 connection.deadline_ns(),
                 later(link.handle_after_ns),
-                later(connection.not_before_ns()),
+                later(connection.retry_at_ns()),
             ]
         });
         deadlines.into_iter().chain(of_links).flatten().min()

@@ -55,7 +55,7 @@ impl PeerPort {
     /// Records that a datagram of the peer arrived on this link. `true`: an echo was awaited since the peer seemed not
     /// to poll; the request is repeated soon.
     pub(super) fn mark_received(&mut self, now_ns: u64) -> bool {
-        self.connection.heard();
+        self.connection.note_reachable();
         let is_back = self.path_mtu.shows_life() && self.is_asking();
         if is_back {
             self.connection.resend_at(now_ns);
@@ -91,8 +91,8 @@ pub(super) fn pair_up(
     let mut table: Vec<(u8, u8)> = Vec::new();
     for (near, our, their) in all {
         let is_taken = table.iter().any(|(a, b)| *a == our || *b == their);
-        let is_near = near.is_some_and(|near| near >= LEAST_NEAR);
-        if !is_taken && (is_near || table.is_empty()) {
+        let have_common_prefix = near.is_some_and(|near| near >= LEAST_NEAR);
+        if !is_taken && (have_common_prefix || table.is_empty()) {
             table.push((our, their));
         }
     }
@@ -231,8 +231,12 @@ mod tests {
             .collect();
         other.sort_unstable();
         assert_eq!(table, other, "both sides agree");
-        let is_near = is_any_near(ours, theirs);
-        assert_eq!(is_near, is_any_near(theirs, ours), "both sides agree");
+        let have_common_prefix = is_any_near(ours, theirs);
+        assert_eq!(
+            have_common_prefix,
+            is_any_near(theirs, ours),
+            "both sides agree"
+        );
         table
     }
 

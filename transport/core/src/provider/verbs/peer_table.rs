@@ -195,7 +195,7 @@ impl PeerTable {
         if let Some(link) = self.link(path)
             && let Some(index) = link.connection.end()
         {
-            link.connection.leave(index, heard);
+            link.connection.disconnect(index, heard);
             self.list_leaving(path.peer);
         }
     }
@@ -223,7 +223,8 @@ impl PeerTable {
     /// Lists all peers that are owed an acknowledgement of even one packet.
     pub(super) fn owe_all(&mut self) {
         for peer in self.numbers() {
-            let owes = |side: &&mut VerbsPeer| side.session.owed() != 0 && !side.is_lost();
+            let owes =
+                |side: &&mut VerbsPeer| side.session.delivered_since_ack() != 0 && !side.is_lost();
             if let Some(side) = self.get_mut(peer).filter(owes) {
                 side.session.force_ack();
                 self.list_owing(peer);

@@ -229,7 +229,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         let side = self.peers.of(peer);
         if side.request_room(now_ns) {
             let path = side.path(peer);
-            self.send_note(path, Say::Ack { asks: true });
+            self.send_note(path, Say::Ack { ack_request: true });
         }
         self.peers.arm(peer, self.schedule.now_ns);
     }
@@ -354,7 +354,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
                 self.abandon(path);
             }
             if let Some(link) = self.peers.link(path).filter(|_| is_vain) {
-                link.connection.in_vain(now_ns);
+                link.connection.set_unreachable(now_ns);
             }
             return is_vain;
         }

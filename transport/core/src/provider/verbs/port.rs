@@ -356,8 +356,8 @@ pub(crate) struct RemotePair {
     /// Its queue pair number.
     pub(crate) number: u32,
     /// First packet sequence numbers of the remote end and of this end; 24 bits.
-    pub(crate) their_first: u32,
-    pub(crate) our_first: u32,
+    pub(crate) rq_psn: u32,
+    pub(crate) sq_psn: u32,
     /// Acknowledgement timeout as in `ibv_qp_attr.timeout`: 4.096 µs × 2^timeout; below 32.
     pub(crate) timeout_exp: u8,
 }

@@ -26,7 +26,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         if let (Some(link), Some(most)) = (self.peers.link(path), most) {
             let again = link.path_mtu.begin(most, now_ns);
             let wants_echo = again && link.path_mtu.may_shrink();
-            link.connection.ask(end, now_ns);
+            link.connection.connect(end, now_ns);
             let has_room = self.has_for_long_note();
             self.resend_note(path);
             if wants_echo && has_room {
@@ -114,7 +114,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         if is_newer(attempt, newest) {
             // There were later attempts, unknown to this process.
             link.connection.refuse(attempt);
-            link.connection.ask(end, now_ns);
+            link.connection.connect(end, now_ns);
             return self.resend_with_echo(path, 0);
         }
         if attempt != newest {
@@ -123,12 +123,12 @@ impl<P: VerbsPort> VerbsLinks<P> {
         match link.path_mtu.echo(now_ns) {
             Miss::Late => {}
             Miss::Again { after_ns } => {
-                link.connection.hasten(now_ns + after_ns);
+                link.connection.resend_at(now_ns + after_ns);
                 self.peers.arm(path.peer, now_ns);
             }
             Miss::Less => {
                 // A new attempt: the peer may have connected an end with the larger MTU already.
-                link.connection.ask(end, now_ns);
+                link.connection.connect(end, now_ns);
                 self.resend_with_echo(path, 0);
             }
         }

@@ -265,7 +265,7 @@ impl<P: VerbsPort> Rails<P> {
     pub(super) fn add_event_fds(&self, waits: &mut WaitSet) {
         for rail in self.all.iter().filter(|rail| rail.lost.is_none()) {
             match rail.port.event_fd() {
-                Some(event_fd) => waits.add_sign(event_fd),
+                Some(event_fd) => waits.add_descriptor(event_fd),
                 None => waits.poll_after(WITHOUT_EVENTS),
             }
         }

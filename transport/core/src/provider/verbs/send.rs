@@ -256,7 +256,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
             return false;
         }
         if self.links.sends.is_still(due.slot) {
-            let ack = self.links.peers.of(peer).session.tell();
+            let ack = self.links.peers.of(peer).session.take_ack();
             stamp(&mut self.links.sends, due.slot, ack);
         }
         let packet = (due.slot, due.bytes as usize);
@@ -347,7 +347,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
         let (depth, inline_bytes) = (facts.depth as usize, facts.inline_bytes as usize);
         let room = (depth.saturating_sub(pair.requests.len()))
             .min(MOST_POSTED.saturating_sub(rail.posted));
-        let mut due = [Due::default(); MOST_IN_CHAIN];
+        let mut due = [UnsentPacket::default(); MOST_IN_CHAIN];
         let count = side
             .session
             .next_of_unsent(&mut due[..room.min(MOST_IN_CHAIN)]);
@@ -438,7 +438,14 @@ impl<P: VerbsPort> VerbsStreams<P> {
             let peer = pair.path.peer;
             if pair.requests.unsignaled() != 0 {
                 self.links.mark(index);
-            } else if self.links.peers.of(peer).session.awaits_word().is_some() {
+            } else if self
+                .links
+                .peers
+                .of(peer)
+                .session
+                .oldest_unacknowledged()
+                .is_some()
+            {
                 self.links.request_ack(peer);
             }
         }
@@ -491,7 +498,7 @@ pub(super) fn stamp(sends: &mut SendPool, slot: Slot, ack: Ack) {
 }
 
 /// Writes the acknowledgement into each packet of a list.
-fn stamp_all(sends: &mut SendPool, session: &mut Session, due: &[Due]) {
+fn stamp_all(sends: &mut SendPool, session: &mut Session, due: &[UnsentPacket]) {
     for one in due {
         if sends.is_still(one.slot) {
             stamp(sends, one.slot, session.take_ack());

@@ -75,7 +75,7 @@ pub(super) struct StreamPacket {
 }
 
 /// The content of a note.
-pub(super) type Say = session::Say<PairEnd>;
+pub(super) type Say = session::LinkMessage<PairEnd>;
 
 /// One end of a reliable queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

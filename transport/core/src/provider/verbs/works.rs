@@ -460,7 +460,7 @@ impl Works {
         };
         let side = peers.get(work.peer);
         // The stream of a lost peer is not kept, and shows nothing.
-        side.is_some_and(|side| !side.is_lost() && !side.session.is_kept(number))
+        side.is_some_and(|side| !side.is_lost() && !side.session.is_unacknowledged(number))
     }
 
     /// Counts announced writes that do not go over the peer's main link.

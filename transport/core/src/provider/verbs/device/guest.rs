@@ -176,11 +176,11 @@ fn two_ports() -> (GuestPort, GuestPort) {
 /// A reliable queue pair on each side, connected.
 fn joined(a: &mut GuestPort, b: &mut GuestPort) -> (QueuePairHandle, QueuePairHandle) {
     let (left, right) = (a.device.create().unwrap(), b.device.create().unwrap());
-    let to = |side: &GuestPort, pair: QueuePairHandle, their_first, our_first| RemotePair {
+    let to = |side: &GuestPort, pair: QueuePairHandle, rq_psn, sq_psn| RemotePair {
         address: side.address(),
         number: pair.number,
-        their_first,
-        our_first,
+        rq_psn,
+        sq_psn,
         timeout_exp: 14,
     };
     let (to_b, to_a) = (to(b, right, 0x1234, 77), to(a, left, 77, 0x1234));

@@ -157,11 +157,11 @@ fn receiving(facts: &PortAttr, to: &RemotePair) -> (ibv_qp_attr, u32) {
     let attributes = ibv_qp_attr {
         qp_state: IBV_QPS_RTR,
         path_mtu: IBV_MTU_256 + packet_bytes.max(256).ilog2() - 8,
-        rq_psn: to.their_first & PACKET_NUMBERS,
+        rq_psn: to.rq_psn & PACKET_NUMBERS,
         dest_qp_num: to.number,
         ah_attr: ah_attr(facts, &to.address),
         max_dest_rd_atomic: facts.reads,
-        min_rnr_timer: facts.terms.not_ready_timer(),
+        min_rnr_timer: facts.terms.min_rnr_timer(),
         ..ibv_qp_attr::default()
     };
     let mask = IBV_QP_STATE
@@ -177,11 +177,11 @@ fn receiving(facts: &PortAttr, to: &RemotePair) -> (ibv_qp_attr, u32) {
 fn sending(facts: &PortAttr, to: &RemotePair) -> (ibv_qp_attr, u32) {
     let attributes = ibv_qp_attr {
         qp_state: IBV_QPS_RTS,
-        sq_psn: to.our_first & PACKET_NUMBERS,
+        sq_psn: to.sq_psn & PACKET_NUMBERS,
         max_rd_atomic: facts.reads,
         timeout: to.timeout_exp,
         retry_cnt: facts.terms.retries,
-        rnr_retry: facts.terms.not_ready_retries,
+        rnr_retry: facts.terms.rnr_retry,
         ..ibv_qp_attr::default()
     };
     let mask = IBV_QP_STATE
@@ -272,8 +272,8 @@ mod tests {
         RemotePair {
             address,
             number: 0x1234,
-            their_first: 0xff00_0001,
-            our_first: 0xff00_0002,
+            rq_psn: 0xff00_0001,
+            sq_psn: 0xff00_0002,
             timeout_exp: 16,
         }
     }

@@ -281,8 +281,8 @@ fn asked_with(limits: &NetLimits) -> (PortAttr, RecordedCalls) {
     let remote = RemotePair {
         address,
         number: 8,
-        their_first: 1,
-        our_first: 2,
+        rq_psn: 1,
+        sq_psn: 2,
         timeout_exp: limits.terms.timeout_exp(),
     };
     let pair = port.create().unwrap();
@@ -326,7 +326,7 @@ fn queue_pairs_and_ways_are_told_what_is_set() {
         reads: 3,
         answer_ms: 1000,
         retries: 2,
-        not_ready_retries: 5,
+        rnr_retry: 5,
         not_ready_us: 10,
         service_level: 4,
         traffic_class: 8,

@@ -187,8 +187,8 @@ impl FakePair {
 
     pub(super) fn join(&mut self, joined: FakePairPeer) {
         self.state = FakePairState::Ready;
-        self.next_psn = joined.remote.our_first;
-        self.expected = joined.remote.their_first;
+        self.next_psn = joined.remote.sq_psn;
+        self.expected = joined.remote.rq_psn;
         self.joined = Some(joined);
     }
 

@@ -48,7 +48,7 @@ impl FakeNetState {
     ) -> Result<(), CallError> {
         let call = "ibv_modify_qp";
         self.resolve(port, &known, &to.address, call)?;
-        let firsts = (to.their_first | to.our_first) & !NUMBER_MASK;
+        let firsts = (to.rq_psn | to.sq_psn) & !NUMBER_MASK;
         let packet_bytes = self.port(port).facts.packet_bytes;
         let packet_bytes = packet_bytes.min(to.address.packet_bytes);
         let pair = self.pair(port, pair);

@@ -98,7 +98,7 @@ pub(super) fn assumed(
         from,
         is_marked: false,
         // Adapters send to that port only, with arbitrary IP identification fields.
-        hides_id: local.port() == PORT,
+        is_id_unknown: local.port() == PORT,
     })
 }
 

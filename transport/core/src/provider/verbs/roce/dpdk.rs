@@ -29,7 +29,7 @@ pub(crate) struct Dpdk {
     received: Vec<DpdkPacket>,
     /// Whether frames may be kept for later: an ARP or neighbour discovery message, or a packet whose next hop is not
     /// resolved.
-    has_kept: bool,
+    has_queued: bool,
     /// Time at the beginning of this turn.
     now_ns: u64,
 }
@@ -79,7 +79,7 @@ impl Dpdk {
             port,
             mtu: mtu.into(),
             received: Vec::new(),
-            has_kept: false,
+            has_queued: false,
             now_ns: wait::monotonic_ns(),
         })
     }
@@ -94,7 +94,7 @@ impl Dpdk {
             let Some(frame) = self.port.received(index) else {
                 break;
             };
-            if let Some(carried) = self.link.hear(self.now_ns, frame) {
+            if let Some(carried) = self.link.receive(self.now_ns, frame) {
                 self.received.push(DpdkPacket {
                     frame: index,
                     at: carried.bytes.as_ptr().addr() - frame.as_ptr().addr(),
@@ -112,7 +112,7 @@ impl Dpdk {
     fn send_kept(&mut self) {
         while let Some(frame) = self.port.buffer() {
             let Some(bytes) = self.link.next_queued(self.now_ns, frame) else {
-                self.has_kept = self.link.has_queued();
+                self.has_queued = self.link.has_queued();
                 break;
             };
             self.port.push(bytes);
@@ -156,7 +156,7 @@ impl Carrier for Dpdk {
             self.port.push(bytes);
         }
         // A resolved address may need to be confirmed again, too.
-        self.has_kept |= self.link.has_kept();
+        self.has_queued |= self.link.has_queued();
     }
 
     fn lend(&mut self, lent: InPlaceMemory) -> Option<Loan> {
@@ -180,7 +180,7 @@ impl Carrier for Dpdk {
         };
         let all = bytes + behind.bytes();
         let head_bytes = self.link.wrap_resolved(self.now_ns, frame, all, to);
-        self.has_kept |= self.link.has_queued();
+        self.has_queued |= self.link.has_queued();
         head_bytes.is_some_and(|head_bytes| {
             let pad = u32::try_from(behind.pad.len()).unwrap_or(0);
             let crc = behind.icrc.so_far();
@@ -191,7 +191,7 @@ impl Carrier for Dpdk {
     fn flush(&mut self) {
         // First, to make room for kept frames.
         self.port.flush();
-        if self.has_kept {
+        if self.has_queued {
             self.send_kept();
             self.port.flush();
         }
@@ -209,7 +209,7 @@ impl Carrier for Dpdk {
                 break;
             }
         }
-        self.has_kept |= self.link.has_kept();
+        self.has_queued |= self.link.has_queued();
         self.received.len()
     }
 
@@ -221,7 +221,7 @@ impl Carrier for Dpdk {
             bytes: frame.get(received.at..received.at + received.bytes)?,
             from: received.from,
             is_marked: received.is_marked,
-            hides_id: false,
+            is_id_unknown: false,
         })
     }
 

@@ -150,14 +150,14 @@ impl<C: Carrier> VerbsPort for RocePort<C> {
         let place = socket_of(&to.address, self.queues.local).ok_or(unreached)?;
         let packet_bytes = self.facts.packet_bytes.min(to.address.packet_bytes);
         let wrong = failed(call, libc::EINVAL);
-        if to.our_first > Psn::MASK || to.their_first > Psn::MASK {
+        if to.sq_psn > Psn::MASK || to.rq_psn > Psn::MASK {
             return Err(wrong);
         }
         let terms = &self.facts.terms;
         let is_ours = to.address.is_program();
         let config = Config {
-            sq_psn: Psn::new(to.our_first),
-            rq_psn: Psn::new(to.their_first),
+            sq_psn: Psn::new(to.sq_psn),
+            rq_psn: Psn::new(to.rq_psn),
             path_mtu: path_mtu(packet_bytes).ok_or(wrong)?,
             partition: partition(terms),
             send_depth: self.limits.sends,
@@ -167,8 +167,8 @@ impl<C: Carrier> VerbsPort for RocePort<C> {
             responder_depth: self.facts.reads,
             timeout: to.timeout_exp,
             retry_count: terms.retries,
-            rnr_retry: terms.not_ready_retries,
-            min_rnr_timer: terms.not_ready_timer(),
+            rnr_retry: terms.rnr_retry,
+            min_rnr_timer: terms.min_rnr_timer(),
             peer_is_rmpi: is_ours,
             selective_repeat: is_ours,
             silence_ns: self.limits.silence_ns,

@@ -194,7 +194,7 @@ fn the_same_seed_gives_the_same_result() {
 fn seeds_draw_every_trouble_and_every_calm() {
     let all: Vec<FakeConfig> = (0..300).map(FakeConfig::harsh).collect();
     type Trouble = (&'static str, fn(&FakeConfig) -> bool);
-    let troubles: [Trouble; 12] = [
+    let congestion_counts: [Trouble; 12] = [
         ("loss", |config| config.loss_permille > 100),
         ("doubled", |config| config.duplicate_permille > 100),
         ("reordered", |config| config.most_delay_ns > 10_000),
@@ -212,7 +212,7 @@ fn seeds_draw_every_trouble_and_every_calm() {
         ("InfiniBand", |config| config.infiniband),
         ("no inline", |config| config.inline_bytes == 0),
     ];
-    for (name, has) in troubles {
+    for (name, has) in congestion_counts {
         let count = all.iter().filter(|config| has(config)).count();
         assert!((15..285).contains(&count), "{name}: {count}");
     }

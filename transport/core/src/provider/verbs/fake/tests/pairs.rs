@@ -51,7 +51,7 @@ fn a_pair_is_joined_once_and_to_somebody() {
     );
     let fresh = one.port.create().unwrap();
     let too_large = RemotePair {
-        our_first: 1 << 24,
+        sq_psn: 1 << 24,
         ..to
     };
     assert_eq!(

@@ -186,8 +186,8 @@ pub(super) fn remote(to: &Side, pair: QueuePairHandle, [ours, theirs]: [u32; 2])
     RemotePair {
         address: to.port.address(),
         number: pair.number,
-        their_first: theirs,
-        our_first: ours,
+        rq_psn: theirs,
+        sq_psn: ours,
         timeout_exp: 14,
     }
 }

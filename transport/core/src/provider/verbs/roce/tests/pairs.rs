@@ -264,7 +264,7 @@ fn a_queue_pair_is_joined_once_and_to_somebody() {
     assert_eq!(port.connect(here, &to).map_err(errno), fails(libc::EINVAL));
     let fresh = port.create().unwrap();
     let mut wrong = to;
-    wrong.our_first = 1 << 24;
+    wrong.sq_psn = 1 << 24;
     assert_eq!(
         port.connect(fresh, &wrong).map_err(errno),
         fails(libc::EINVAL)

@@ -127,13 +127,13 @@ fn buffer_offset(name: u64) -> usize {
 pub(super) fn remote<C: Carrier>(
     to: &Side<C>,
     pair: QueuePairHandle,
-    [our_first, their_first]: [u32; 2],
+    [sq_psn, rq_psn]: [u32; 2],
 ) -> RemotePair {
     RemotePair {
         address: to.port.address(),
         number: pair.number,
-        their_first,
-        our_first,
+        rq_psn,
+        sq_psn,
         timeout_exp: 8,
     }
 }
