@@ -24,7 +24,6 @@ pub mod limits;
 pub mod lock;
 pub mod machine;
 pub mod peers;
-pub mod plot;
 pub mod programs;
 pub mod progress;
 pub mod run;

@@ -7,9 +7,9 @@ use std::fmt::Write as _;
 use serde_json::json;
 
 use crate::curves::{Curve, Measured, Place};
-use crate::plot::{Axis, Dots, Lines, Point, Scale, Series, Thing, dots, lines};
 use crate::programs::{Over, Program, Report, Row};
 use crate::unit::Unit;
+use plot::{Axis, DotPlot, DotRow, LinePlot, Point, Scale, Series};
 
 /// The lines above the rows of one MPI.
 #[must_use]
@@ -202,7 +202,7 @@ pub fn plot(program: &Program, curves: &[Curve], complete: bool) -> String {
     let places: Vec<Vec<Place>> = curves.iter().map(Curve::places).collect();
     let single_row = places.iter().all(|places| places.len() < 2);
     if program.over == Over::Sizes && !single_row {
-        return lines(&Lines {
+        return LinePlot {
             title,
             notes,
             x: Axis {
@@ -220,20 +220,21 @@ pub fn plot(program: &Program, curves: &[Curve], complete: bool) -> String {
                 .zip(&places)
                 .map(|(curve, places)| series(curve, places, report.unit))
                 .collect(),
-        });
+        }
+        .svg();
     }
     let row = |place: &Place| {
         let of = |places: &Vec<Place>| {
             let same = places.iter().find(|other| other.size == place.size)?;
             Some(report.unit.shown(same.summary.median))
         };
-        Thing {
+        DotRow {
             name: row_name(program, place),
             values: places.iter().map(of).collect(),
             bar: None,
         }
     };
-    dots(&Dots {
+    DotPlot {
         title,
         notes,
         axis: axis_title(report),
@@ -241,7 +242,8 @@ pub fn plot(program: &Program, curves: &[Curve], complete: bool) -> String {
         mark: None,
         series: curves.iter().map(|curve| curve.label.clone()).collect(),
         rows: places.first().into_iter().flatten().map(row).collect(),
-    })
+    }
+    .svg()
 }
 
 fn row_name(program: &Program, place: &Place) -> String {
@@ -311,8 +313,8 @@ fn series(curve: &Curve, places: &[Place], unit: Unit) -> Series {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plot::testing::{has_text, look, of_class};
     use crate::programs::PROGRAMS;
+    use plot::testing::{has_text, look, of_class};
 
     fn program(name: &str) -> Program {
         PROGRAMS

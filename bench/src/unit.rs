@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Units of figures: how they come from a time, which way is better, how they are printed.
 
+pub use plot::three_digits;
 use serde::{Deserialize, Serialize};
 
 /// What a figure counts. A megabyte is 10^6 bytes.
@@ -97,18 +98,6 @@ impl Unit {
     pub fn show(self, value: f64) -> String {
         three_digits(self.shown(value))
     }
-}
-
-/// Three significant digits, whole numbers from 1000 on.
-#[must_use]
-pub fn three_digits(value: f64) -> String {
-    let decimals = match value.abs() {
-        size if size >= 100.0 => 0,
-        size if size >= 10.0 => 1,
-        size if size >= 1.0 => 2,
-        _ => 3,
-    };
-    format!("{value:.decimals$}")
 }
 
 #[cfg(test)]

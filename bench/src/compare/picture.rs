@@ -4,8 +4,8 @@
 use super::bars::Bar;
 use super::report::{Between, Comparison, Line};
 use super::rows::ROWS;
-use crate::plot::{Dots, Scale, Thing, dots};
 use crate::unit::Unit;
+use plot::{DotPlot, DotRow, Scale};
 
 /// Draws the rows that were measured; with rmpi among them in relation to it, else to the best.
 #[must_use]
@@ -17,19 +17,19 @@ pub fn picture(comparison: &Comparison, own: Option<usize>) -> String {
     let row = |line: &Line| {
         let reference = reference(line)?;
         let worse = |index: usize| Some(times_worse(line.unit, median(line, index)?, reference));
-        Some(Thing {
+        Some(DotRow {
             name: format!("{} ({})", line.title, line.unit.label()),
             values: (0..line.contenders.len()).map(worse).collect(),
             bar: own.and_then(|_| bar(line)),
         })
     };
-    let rows: Vec<Thing> = comparison.rows.iter().filter_map(row).collect();
+    let rows: Vec<DotRow> = comparison.rows.iter().filter_map(row).collect();
     let names = comparison
         .rows
         .first()
         .map_or(&[][..], |line| &line.contenders);
     let than = if own.is_some() { "rmpi" } else { "the best" };
-    dots(&Dots {
+    DotPlot {
         title: comparison.title(),
         notes: notes(comparison, rows.iter().any(|row| row.bar.is_some())),
         axis: format!(
@@ -39,7 +39,8 @@ pub fn picture(comparison: &Comparison, own: Option<usize>) -> String {
         mark: Some(1.0),
         series: names.iter().map(|(name, _)| name.clone()).collect(),
         rows,
-    })
+    }
+    .svg()
 }
 
 fn notes(comparison: &Comparison, with_bars: bool) -> Vec<String> {
@@ -94,8 +95,8 @@ mod tests {
     use super::super::judge::{Series, judge};
     use super::*;
     use crate::machine;
-    use crate::plot::testing::{has_text, look, of_class};
     use crate::stats::Summary;
+    use plot::testing::{has_text, look, of_class};
 
     fn line(id: &str, values: &[Option<f64>]) -> Line {
         let row = ROWS.iter().find(|row| row.id == id).unwrap();

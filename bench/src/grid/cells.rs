@@ -3,7 +3,7 @@
 
 use clap::ValueEnum;
 
-use crate::plot::bytes;
+use plot::bytes;
 
 /// How much of the grid is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -3,7 +3,7 @@
 
 use super::cells::Group;
 use super::report::{Line, Report};
-use crate::plot::{Axis, Lines, Point, Scale, Series, lines};
+use plot::{Axis, LinePlot, Point, Scale, Series};
 
 /// Draws the rows that were measured, against the peers, or against the old build where there are none.
 #[must_use]
@@ -48,7 +48,7 @@ pub fn picture(report: &Report) -> String {
     if !report.complete {
         notes.push("Not whole: some starts were not measured in every round.".to_owned());
     }
-    lines(&Lines {
+    LinePlot {
         title: format!("The {} grid: a dot for each row", report.extent),
         notes,
         x: Axis {
@@ -62,7 +62,8 @@ pub fn picture(report: &Report) -> String {
         joined: false,
         mark: Some(1.0),
         series: Group::ALL.into_iter().filter_map(series).collect(),
-    })
+    }
+    .svg()
 }
 
 #[cfg(test)]
@@ -72,7 +73,7 @@ mod tests {
     use super::super::store::{Store, testing::record};
     use super::*;
     use crate::machine;
-    use crate::plot::testing::{has_text, look, of_class};
+    use plot::testing::{has_text, look, of_class};
 
     #[test]
     fn every_row_has_its_dot() {
