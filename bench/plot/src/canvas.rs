@@ -137,16 +137,14 @@ impl Element {
         element.length("x2", to.0).length("y2", to.1)
     }
 
-    /// Lines through points.
+    /// A `polyline` through points, or a `polygon` between them.
     #[must_use]
-    pub fn polyline(class: &str, points: &[(f64, f64)]) -> Self {
-        Self::new("polyline", class).points(points)
-    }
-
-    /// The area between points.
-    #[must_use]
-    pub fn polygon(class: &str, points: &[(f64, f64)]) -> Self {
-        Self::new("polygon", class).points(points)
+    pub fn points(name: &'static str, class: &str, points: &[(f64, f64)]) -> Self {
+        let points = points
+            .iter()
+            .map(|(x, y)| format!("{},{}", rounded(*x), rounded(*y)));
+        let points: Vec<String> = points.collect();
+        Self::new(name, class).set("points", points.join(" "))
     }
 
     /// A curve, in the language of `path`'s attribute `d`.
@@ -194,14 +192,6 @@ impl Element {
 
     fn length(self, name: &str, value: f64) -> Self {
         self.set(name, rounded(value))
-    }
-
-    fn points(self, points: &[(f64, f64)]) -> Self {
-        let points = points
-            .iter()
-            .map(|(x, y)| format!("{},{}", rounded(*x), rounded(*y)));
-        let points: Vec<String> = points.collect();
-        self.set("points", points.join(" "))
     }
 
     fn write(&self, out: &mut String) {

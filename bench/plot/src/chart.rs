@@ -83,7 +83,7 @@ pub(crate) fn marker(series: usize, (x, y): (f64, f64)) -> Element {
     let class = format!("marker f{}", series % SERIES.len());
     let polygon = |corners: &[(f64, f64)]| {
         let corners = corners.iter().map(|(dx, dy)| (x + dx, y + dy));
-        Element::polygon(&class, &corners.collect::<Vec<_>>())
+        Element::points("polygon", &class, &corners.collect::<Vec<_>>())
     };
     match series % 4 {
         0 => Element::circle(&class, (x, y), 4.0),
@@ -107,7 +107,8 @@ fn rules() -> Vec<Rule> {
     ];
     for (index, colour) in SERIES.into_iter().enumerate() {
         rules.push(Rule::fill(format!(".f{index}"), colour));
-        rules.push(Rule::stroke(format!(".l{index}"), colour));
+        let line = Rule::stroke(format!(".l{index}"), colour);
+        rules.push(line.with("fill:none;stroke-width:2"));
     }
     rules
 }

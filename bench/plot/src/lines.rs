@@ -114,7 +114,11 @@ impl LineArea {
         let place = |point: &Point| Some((self.across(point.x)?, self.up(point.y)?));
         let places: Vec<(f64, f64)> = points.iter().filter_map(place).collect();
         if joined && places.len() > 1 {
-            canvas.draw(&Element::polyline(&line_class("curve", series), &places));
+            canvas.draw(&Element::points(
+                "polyline",
+                &line_class("curve", series),
+                &places,
+            ));
         }
         for point in points {
             let ends = point
@@ -125,7 +129,8 @@ impl LineArea {
             };
             if (low - high).abs() > 1.0 {
                 let class = line_class("spread", series);
-                canvas.draw(&Element::line(&class, (x, low), (x, high)));
+                let stroke = Element::line(&class, (x, low), (x, high));
+                canvas.draw(&stroke.set("opacity", 0.6));
             }
         }
         for at in places {
@@ -267,5 +272,9 @@ mod tests {
     fn both_surroundings_have_their_colours() {
         let text = plot(vec![series("rmpi", RMPI)]).svg();
         assert!(text.contains("prefers-color-scheme: dark") && text.contains("class=\"paper\""));
+        assert!(
+            text.contains(".l0{stroke:#0b62a4;fill:none;stroke-width:2}"),
+            "{text}"
+        );
     }
 }

@@ -86,34 +86,26 @@ impl Rule {
 pub(crate) fn sheet(rules: &[Rule]) -> String {
     let own = [("paper", PAPER), ("ink", INK), ("faint", FAINT)];
     let own = own.map(|(class, colour)| Rule::fill(format!(".{class}"), colour));
-    let all = || own.iter().chain(rules);
     let mut text = String::from("<style>\n");
-    for Rule {
-        selector,
-        property,
-        colour,
-        more,
-    } in all()
-    {
-        let separator = if more.is_empty() { "" } else { ";" };
-        let _ = writeln!(
-            text,
-            "{selector}{{{property}:{}{separator}{more}}}",
-            colour.light
-        );
+    for rule in own.iter().chain(rules) {
+        let declaration = (rule.property, rule.colour.light, rule.more);
+        write(&mut text, &rule.selector, declaration);
     }
     text.push_str("@media (prefers-color-scheme: dark){\n");
-    for Rule {
-        selector,
-        property,
-        colour,
-        ..
-    } in all()
-    {
-        let _ = writeln!(text, "{selector}{{{property}:{}}}", colour.dark);
+    for rule in own.iter().chain(rules) {
+        write(
+            &mut text,
+            &rule.selector,
+            (rule.property, rule.colour.dark, ""),
+        );
     }
     text.push_str("}\n</style>\n");
     text
+}
+
+fn write(text: &mut String, selector: &str, (property, colour, more): (&str, &str, &str)) {
+    let separator = if more.is_empty() { "" } else { ";" };
+    let _ = writeln!(text, "{selector}{{{property}:{colour}{separator}{more}}}");
 }
 
 #[cfg(test)]
