@@ -10,7 +10,7 @@ use crate::Error;
 
 /// What became of what was printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Printed {
+pub enum PrintStatus {
     /// It is there.
     Well,
     /// Nobody reads any more.
@@ -21,11 +21,11 @@ pub enum Printed {
 ///
 /// # Errors
 /// When it cannot be written, for another reason than that nobody reads it.
-pub fn print(text: &str) -> Result<Printed, Error> {
+pub fn print(text: &str) -> Result<PrintStatus, Error> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Ok(()) => Ok(Printed::Well),
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(Printed::Unread),
+        Ok(()) => Ok(PrintStatus::Well),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(PrintStatus::Unread),
         Err(error) => Err(Error::io("cannot write to standard output", error)),
     }
 }

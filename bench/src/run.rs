@@ -19,7 +19,7 @@ use crate::{Error, interrupt};
 
 /// How a command ended, and what it printed.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct CommandOutcome {
     /// `None` where the time limit ended it.
     pub status: Option<ExitStatus>,
     /// Standard output.
@@ -30,7 +30,7 @@ pub struct Outcome {
     pub elapsed: Duration,
 }
 
-impl Outcome {
+impl CommandOutcome {
     /// Why this was not a success, in a few words; `None` if it was one.
     #[must_use]
     pub fn complaint(&self) -> Option<String> {
@@ -62,7 +62,7 @@ pub fn adopt_orphans() {
 ///
 /// # Errors
 /// When the command cannot be started.
-pub fn run(command: &mut Command, limit: Duration) -> Result<Outcome, Error> {
+pub fn run(command: &mut Command, limit: Duration) -> Result<CommandOutcome, Error> {
     let what = || format!("cannot run {}", command.get_program().display());
     let stdout = sink().map_err(|e| Error::io(what(), e))?;
     let stderr = sink().map_err(|e| Error::io(what(), e))?;
@@ -81,7 +81,7 @@ pub fn run(command: &mut Command, limit: Duration) -> Result<Outcome, Error> {
         .map_err(|e| Error::io(format!("cannot run {}", command.get_program().display()), e))?;
     let status = wait_at_most(child, limit)?;
     let elapsed = start.elapsed();
-    Ok(Outcome {
+    Ok(CommandOutcome {
         status,
         stdout: content(stdout),
         stderr: content(stderr),
@@ -183,7 +183,7 @@ fn group_of(child: &Child) -> Pid {
 
 /// A line that a command printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Said {
+pub enum OutputLine {
     /// On standard output.
     Out(String),
     /// On standard error.
@@ -191,8 +191,8 @@ pub enum Said {
 }
 
 /// What the threads around a command tell.
-enum Event {
-    Said(Said),
+enum CommandEvent {
+    Line(OutputLine),
     Ended(io::Result<ExitStatus>),
 }
 
@@ -201,7 +201,10 @@ enum Event {
 ///
 /// # Errors
 /// When the command cannot be started.
-pub fn listen(command: &mut Command, mut hear: impl FnMut(Said)) -> Result<ExitStatus, Error> {
+pub fn listen(
+    command: &mut Command,
+    mut hear: impl FnMut(OutputLine),
+) -> Result<ExitStatus, Error> {
     let what = format!("cannot run {}", command.get_program().display());
     command
         .stdin(Stdio::null())
@@ -215,24 +218,24 @@ pub fn listen(command: &mut Command, mut hear: impl FnMut(Said)) -> Result<ExitS
         child
             .stdout
             .take()
-            .map(|stream| reader(stream, Said::Out, tell.clone())),
+            .map(|stream| reader(stream, OutputLine::Out, tell.clone())),
         child
             .stderr
             .take()
-            .map(|stream| reader(stream, Said::Err, tell.clone())),
+            .map(|stream| reader(stream, OutputLine::Err, tell.clone())),
     ];
-    std::thread::spawn(move || tell.send(Event::Ended(child.wait())));
+    std::thread::spawn(move || tell.send(CommandEvent::Ended(child.wait())));
     let status = until_ended(group, &events, &mut hear)?;
     // What was written before the end comes before the end of the streams; a grandchild may hold them open.
     let deadline = Instant::now() + Duration::from_secs(1);
     while readers.iter().flatten().any(|reader| !reader.is_finished()) && Instant::now() < deadline
     {
-        if let Ok(Event::Said(said)) = events.recv_timeout(Duration::from_millis(5)) {
+        if let Ok(CommandEvent::Line(said)) = events.recv_timeout(Duration::from_millis(5)) {
             hear(said);
         }
     }
     for event in events.try_iter() {
-        if let Event::Said(said) = event {
+        if let CommandEvent::Line(said) = event {
             hear(said);
         }
     }
@@ -241,14 +244,14 @@ pub fn listen(command: &mut Command, mut hear: impl FnMut(Said)) -> Result<ExitS
 
 fn until_ended(
     group: Pid,
-    events: &mpsc::Receiver<Event>,
-    hear: &mut impl FnMut(Said),
+    events: &mpsc::Receiver<CommandEvent>,
+    hear: &mut impl FnMut(OutputLine),
 ) -> Result<ExitStatus, Error> {
     let mut asked: Option<Instant> = None;
     loop {
         match events.recv_timeout(LOOK) {
-            Ok(Event::Said(said)) => hear(said),
-            Ok(Event::Ended(status)) => {
+            Ok(CommandEvent::Line(said)) => hear(said),
+            Ok(CommandEvent::Ended(status)) => {
                 return status.map_err(|e| Error::io("cannot wait for a command", e));
             }
             Err(_) => {}
@@ -266,14 +269,14 @@ fn until_ended(
 
 fn reader(
     stream: impl Read + Send + 'static,
-    wrap: fn(String) -> Said,
-    tell: mpsc::Sender<Event>,
+    wrap: fn(String) -> OutputLine,
+    tell: mpsc::Sender<CommandEvent>,
 ) -> std::thread::JoinHandle<()> {
     std::thread::spawn(move || {
         let mut lines = BufReader::new(stream).split(b'\n');
         while let Some(Ok(line)) = lines.next() {
             let line = String::from_utf8_lossy(&line).into_owned();
-            if tell.send(Event::Said(wrap(line))).is_err() {
+            if tell.send(CommandEvent::Line(wrap(line))).is_err() {
                 return;
             }
         }
@@ -325,7 +328,7 @@ fn parent_of(stat: &str) -> Option<u32> {
 mod tests {
     use super::*;
 
-    fn shell(script: &str, limit_ms: u64) -> Outcome {
+    fn shell(script: &str, limit_ms: u64) -> CommandOutcome {
         run(
             Command::new("sh").args(["-c", script]),
             Duration::from_millis(limit_ms),
@@ -370,12 +373,12 @@ mod tests {
         let out: Vec<&str> = lines
             .iter()
             .filter_map(|said| match said {
-                Said::Out(line) => Some(line.as_str()),
-                Said::Err(_) => None,
+                OutputLine::Out(line) => Some(line.as_str()),
+                OutputLine::Err(_) => None,
             })
             .collect();
         assert_eq!(out, ["one", "1", "2", "3", "last"]);
-        assert!(lines.contains(&Said::Err("two".to_owned())));
+        assert!(lines.contains(&OutputLine::Err("two".to_owned())));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// What a figure counts. A megabyte is 10^6 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Unit {
+pub enum FigureUnit {
     /// Microseconds.
     #[serde(rename = "us")]
     Us,
@@ -33,7 +33,7 @@ pub enum Unit {
     Percent,
 }
 
-impl Unit {
+impl FigureUnit {
     /// Whether a smaller figure is the better one.
     #[must_use]
     pub const fn smaller_is_better(self) -> bool {
@@ -106,26 +106,26 @@ mod tests {
 
     #[test]
     fn a_time_becomes_the_figure_of_its_unit() {
-        assert_eq!(Unit::Us.from_seconds(2e-6, 8), 2.0);
+        assert_eq!(FigureUnit::Us.from_seconds(2e-6, 8), 2.0);
         assert_eq!(
-            Unit::MegabytesPerSecond
+            FigureUnit::MegabytesPerSecond
                 .from_seconds(1e-3, 1_000_000)
                 .round(),
             1000.0
         );
-        assert_eq!(Unit::MessagesPerSecond.from_seconds(0.5, 8), 2.0);
+        assert_eq!(FigureUnit::MessagesPerSecond.from_seconds(0.5, 8), 2.0);
     }
 
     #[test]
     fn better_depends_on_the_unit() {
-        assert_eq!(Unit::Us.better(1.0, 2.0), 1.0);
-        assert_eq!(Unit::MegabytesPerSecond.better(1.0, 2.0), 2.0);
+        assert_eq!(FigureUnit::Us.better(1.0, 2.0), 1.0);
+        assert_eq!(FigureUnit::MegabytesPerSecond.better(1.0, 2.0), 2.0);
     }
 
     #[test]
     fn three_significant_digits() {
-        assert_eq!(Unit::MegabytesPerSecond.show(22_540.0), "22.5");
-        assert_eq!(Unit::Us.show(0.1345), "0.135");
-        assert_eq!(Unit::Ms.show(1514.2), "1514");
+        assert_eq!(FigureUnit::MegabytesPerSecond.show(22_540.0), "22.5");
+        assert_eq!(FigureUnit::Us.show(0.1345), "0.135");
+        assert_eq!(FigureUnit::Ms.show(1514.2), "1514");
     }
 }

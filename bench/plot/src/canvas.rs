@@ -21,7 +21,7 @@ pub struct Canvas {
 
 /// Which part of a text stands at its x coordinate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Anchor {
+pub enum TextAnchor {
     /// Its left end.
     Start,
     /// Its centre.
@@ -44,7 +44,7 @@ impl Canvas {
             sheet(rules)
         );
         let mut canvas = Self { out, width };
-        canvas.draw(&Element::rect("paper", (0.0, 0.0), (width, height)));
+        canvas.draw(&SvgElement::rect("paper", (0.0, 0.0), (width, height)));
         canvas
     }
 
@@ -52,27 +52,27 @@ impl Canvas {
     pub fn heading<T: AsRef<str>>(&mut self, title: &str, notes: &[T]) -> f64 {
         let mut y = 28.0;
         let title = shortened(title, self.width - 2.0 * MARGIN, TITLE_FONT);
-        let title = Element::text("ink", (MARGIN, y), Anchor::Start, &title);
+        let title = SvgElement::text("ink", (MARGIN, y), TextAnchor::Start, &title);
         self.draw(&title.set("font-size", TITLE_FONT).set("font-weight", 600));
         for note in notes {
             y += LINE;
-            self.text("faint", (MARGIN, y), Anchor::Start, note.as_ref());
+            self.text("faint", (MARGIN, y), TextAnchor::Start, note.as_ref());
         }
         y
     }
 
     /// One line of text, shortened to what the canvas has room for.
-    pub fn text(&mut self, class: &str, at: (f64, f64), anchor: Anchor, text: &str) {
+    pub fn text(&mut self, class: &str, at: (f64, f64), anchor: TextAnchor, text: &str) {
         let room = match anchor {
-            Anchor::Start => self.width - at.0 - 4.0,
-            Anchor::Middle | Anchor::End => self.width,
+            TextAnchor::Start => self.width - at.0 - 4.0,
+            TextAnchor::Middle | TextAnchor::End => self.width,
         };
         let text = shortened(text, room, FONT);
-        self.draw(&Element::text(class, at, anchor, &text));
+        self.draw(&SvgElement::text(class, at, anchor, &text));
     }
 
     /// Puts an element on top of all earlier ones.
-    pub fn draw(&mut self, element: &Element) {
+    pub fn draw(&mut self, element: &SvgElement) {
         element.write(&mut self.out);
         self.out.push('\n');
     }
@@ -92,13 +92,13 @@ impl Canvas {
 
 /// One element: its name, its attributes and the elements in it.
 #[derive(Clone, Debug)]
-pub struct Element {
+pub struct SvgElement {
     name: &'static str,
     attributes: String,
     content: String,
 }
 
-impl Element {
+impl SvgElement {
     /// An element of any name; no class if `class` is empty.
     #[must_use]
     pub fn new(name: &'static str, class: &str) -> Self {
@@ -155,13 +155,13 @@ impl Element {
 
     /// One line of text, as long as it is.
     #[must_use]
-    pub fn text(class: &str, (x, y): (f64, f64), anchor: Anchor, text: &str) -> Self {
+    pub fn text(class: &str, (x, y): (f64, f64), anchor: TextAnchor, text: &str) -> Self {
         let mut element = Self::new("text", class).length("x", x).length("y", y);
         element.content = escape(text);
         match anchor {
-            Anchor::Start => element,
-            Anchor::Middle => element.set("text-anchor", "middle"),
-            Anchor::End => element.set("text-anchor", "end"),
+            TextAnchor::Start => element,
+            TextAnchor::Middle => element.set("text-anchor", "middle"),
+            TextAnchor::End => element.set("text-anchor", "end"),
         }
     }
 
@@ -218,8 +218,8 @@ mod tests {
 
     #[test]
     fn an_element_has_its_attributes_and_holds_others() {
-        let inner = Element::circle("", (1.0 / 3.0, 2.0), 4.0).tooltip("a<b");
-        let outer = Element::new("g", "outer").add(&inner);
+        let inner = SvgElement::circle("", (1.0 / 3.0, 2.0), 4.0).tooltip("a<b");
+        let outer = SvgElement::new("g", "outer").add(&inner);
         let mut text = String::new();
         outer.write(&mut text);
         let wanted = "<g class=\"outer\"><circle cx=\"0.33\" cy=\"2\" r=\"4\"><title>a&lt;b</title></circle></g>";

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The parts that both kinds of chart have: heading and legend, the horizontal axis, markers.
 
-use crate::canvas::{Anchor, Canvas, Element, LINE, MARGIN};
+use crate::canvas::{Canvas, LINE, MARGIN, SvgElement, TextAnchor};
 use crate::scale::AxisRange;
 use crate::style::{FAINT, GRID, INK, Rule, SERIES};
 use crate::text::{FONT, shortened, text_width};
@@ -31,7 +31,7 @@ fn heading(canvas: &mut Canvas, title: &str, notes: &[String], names: &[String])
         }
         canvas.draw(&marker(index, (x + 7.0, y - 4.0)));
         let name = shortened(name, canvas.width() - 60.0, FONT);
-        canvas.text("ink", (x + 18.0, y), Anchor::Start, &name);
+        canvas.text("ink", (x + 18.0, y), TextAnchor::Start, &name);
         x += width + 16.0;
     }
     y
@@ -58,36 +58,41 @@ impl ChartArea {
         for (value, label) in range.ticks() {
             let Some(x) = across(value) else { continue };
             self.upright(canvas, "grid", x);
-            canvas.text("faint", (x, self.bottom + 18.0), Anchor::Middle, &label);
+            canvas.text("faint", (x, self.bottom + 18.0), TextAnchor::Middle, &label);
         }
         self.level(canvas, "frame", self.bottom);
         let middle = f64::midpoint(self.left, self.right);
         let room = 2.0 * (WIDTH - 8.0 - middle).min(middle);
         let title = shortened(title, room, FONT);
-        canvas.text("ink", (middle, self.bottom + 41.0), Anchor::Middle, &title);
+        canvas.text(
+            "ink",
+            (middle, self.bottom + 41.0),
+            TextAnchor::Middle,
+            &title,
+        );
     }
 
     /// A line from top to bottom.
     pub(crate) fn upright(&self, canvas: &mut Canvas, class: &str, x: f64) {
-        canvas.draw(&Element::line(class, (x, self.top), (x, self.bottom)));
+        canvas.draw(&SvgElement::line(class, (x, self.top), (x, self.bottom)));
     }
 
     /// A line from left to right.
     pub(crate) fn level(&self, canvas: &mut Canvas, class: &str, y: f64) {
-        canvas.draw(&Element::line(class, (self.left, y), (self.right, y)));
+        canvas.draw(&SvgElement::line(class, (self.left, y), (self.right, y)));
     }
 }
 
 /// The marker of a series: its colour and its shape.
-pub(crate) fn marker(series: usize, (x, y): (f64, f64)) -> Element {
+pub(crate) fn marker(series: usize, (x, y): (f64, f64)) -> SvgElement {
     let class = format!("marker f{}", series % SERIES.len());
     let polygon = |corners: &[(f64, f64)]| {
         let corners = corners.iter().map(|(dx, dy)| (x + dx, y + dy));
-        Element::points("polygon", &class, &corners.collect::<Vec<_>>())
+        SvgElement::points("polygon", &class, &corners.collect::<Vec<_>>())
     };
     match series % 4 {
-        0 => Element::circle(&class, (x, y), 4.0),
-        1 => Element::rect(&class, (x - 3.7, y - 3.7), (7.4, 7.4)),
+        0 => SvgElement::circle(&class, (x, y), 4.0),
+        1 => SvgElement::rect(&class, (x - 3.7, y - 3.7), (7.4, 7.4)),
         2 => polygon(&[(0.0, -5.0), (4.6, 3.6), (-4.6, 3.6)]),
         _ => polygon(&[(0.0, -5.2), (5.2, 0.0), (0.0, 5.2), (-5.2, 0.0)]),
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Dots over named rows: a row for each name, a dot in it for each series.
 
-use crate::canvas::{Anchor, Canvas, Element};
+use crate::canvas::{Canvas, SvgElement, TextAnchor};
 use crate::chart::{ChartArea, WIDTH, begin, marker};
 use crate::scale::{AxisRange, Scale, three_digits};
 use crate::text::{FONT, shortened, text_width};
@@ -68,7 +68,7 @@ impl DotPlot {
         for (index, row) in self.rows.iter().enumerate() {
             let y = area.top + ROW * (index as f64 + 0.5);
             let name = shortened(&row.name, NAMES_MAX, FONT);
-            canvas.text("ink", (area.left - 12.0, y + 4.0), Anchor::End, &name);
+            canvas.text("ink", (area.left - 12.0, y + 4.0), TextAnchor::End, &name);
             area.level(&mut canvas, "grid", y);
             row.draw(&mut canvas, y, across, in_figures);
         }
@@ -85,7 +85,7 @@ impl DotRow {
         in_figures: bool,
     ) {
         if let Some(x) = self.bar.and_then(&across) {
-            canvas.draw(&Element::line("bar", (x, y - 8.0), (x, y + 8.0)));
+            canvas.draw(&SvgElement::line("bar", (x, y - 8.0), (x, y + 8.0)));
         }
         // The first series is drawn last, on top of the others.
         for (series, value) in self.values.iter().enumerate().rev() {
@@ -95,7 +95,7 @@ impl DotRow {
             canvas.draw(&marker(series, (x, y)));
             if in_figures {
                 let at = (x + 10.0, y + 4.0);
-                canvas.text("ink", at, Anchor::Start, &three_digits(value));
+                canvas.text("ink", at, TextAnchor::Start, &three_digits(value));
             }
         }
     }

@@ -2,7 +2,7 @@
 //! Drawings as SVG: pure functions from figures to text.
 //!
 //! Two charts, [`LinePlot`] over a continuous axis and [`DotPlot`] over named rows, and the [`Canvas`] below them, on which
-//! other drawings put their own [`Element`]s. In a chart every series has a colour, a marker of its own shape and its name
+//! other drawings put their own [`SvgElement`]s. In a chart every series has a colour, a marker of its own shape and its name
 //! in the legend, so that no difference is shown by colour alone. Colours are defined once, each for a light and for a dark
 //! background; the background is painted, so that a viewer without `prefers-color-scheme` shows readable text too.
 
@@ -16,7 +16,7 @@ mod style;
 pub mod testing;
 mod text;
 
-pub use canvas::{Anchor, Canvas, Element};
+pub use canvas::{Canvas, SvgElement, TextAnchor};
 pub use dots::{DotPlot, DotRow};
 pub use lines::{Axis, LinePlot};
 pub use scale::{Scale, bytes, three_digits};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Lines over a continuous axis, for instance time over message size.
 
-use crate::canvas::{Anchor, Canvas, Element};
+use crate::canvas::{Canvas, SvgElement, TextAnchor};
 use crate::chart::{ChartArea, WIDTH, begin, line_class, marker};
 use crate::scale::{AxisRange, Scale};
 use crate::{Point, Series};
@@ -83,7 +83,7 @@ impl LinePlot {
         for (value, label) in area.y.ticks() {
             let Some(y) = area.up(value) else { continue };
             frame.level(canvas, "grid", y);
-            canvas.text("faint", (LEFT - 8.0, y + 4.0), Anchor::End, &label);
+            canvas.text("faint", (LEFT - 8.0, y + 4.0), TextAnchor::End, &label);
         }
         let across = |value: f64| area.across(value);
         frame.x_axis(canvas, &area.x, across, &self.x.title);
@@ -92,7 +92,7 @@ impl LinePlot {
         }
         frame.upright(canvas, "frame", LEFT);
         let at = (20.0, frame.top - 14.0);
-        canvas.text("ink", at, Anchor::Start, &self.y.title);
+        canvas.text("ink", at, TextAnchor::Start, &self.y.title);
     }
 }
 
@@ -114,7 +114,7 @@ impl LineArea {
         let place = |point: &Point| Some((self.across(point.x)?, self.up(point.y)?));
         let places: Vec<(f64, f64)> = points.iter().filter_map(place).collect();
         if joined && places.len() > 1 {
-            canvas.draw(&Element::points(
+            canvas.draw(&SvgElement::points(
                 "polyline",
                 &line_class("curve", series),
                 &places,
@@ -129,7 +129,7 @@ impl LineArea {
             };
             if (low - high).abs() > 1.0 {
                 let class = line_class("spread", series);
-                let stroke = Element::line(&class, (x, low), (x, high));
+                let stroke = SvgElement::line(&class, (x, low), (x, high));
                 canvas.draw(&stroke.set("opacity", 0.6));
             }
         }

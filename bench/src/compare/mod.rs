@@ -17,16 +17,16 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::Error;
-use crate::hosts::Hosts;
+use crate::hosts::BenchHosts;
 use crate::limits;
-use crate::peers::{Installation, Kind, Level};
-use bars::{Placement, Row};
-use rounds::{Chosen, Contender, Plan};
+use crate::peers::{Installation, Kind, Tuning};
+use bars::{CompareRow, Placement};
+use rounds::{CompareContender, ComparePlan, RowSelection};
 use rows::RUNS;
 
 /// What the user wants compared.
 #[derive(Clone, Debug)]
-pub struct Wish {
+pub struct CompareRequest {
     /// Where rmpi is installed.
     pub rmpi: PathBuf,
     /// Where another build of rmpi is installed, which this one is held against.
@@ -34,11 +34,11 @@ pub struct Wish {
     /// Peers, as `NAME=PREFIX`.
     pub peers: Vec<String>,
     /// Only these settings of the peers; both without any.
-    pub levels: Vec<Level>,
+    pub levels: Vec<Tuning>,
     /// Rows or groups; all without any, or with hosts those that need them.
     pub rows: Vec<String>,
     /// Hosts between which is measured.
-    pub hosts: Option<Hosts>,
+    pub hosts: Option<BenchHosts>,
     /// How many rounds.
     pub rounds: usize,
     /// The longest that one run may take.
@@ -51,8 +51,8 @@ pub struct Wish {
 ///
 /// # Errors
 /// When a peer or a row does not exist, or there is nobody to measure.
-pub fn plan(wish: &Wish, warn: impl FnMut(&str)) -> Result<Plan, Error> {
-    let Chosen { rows, left_out } = rounds::choose_rows(&wish.rows, wish.hosts.as_ref())?;
+pub fn plan(wish: &CompareRequest, warn: impl FnMut(&str)) -> Result<ComparePlan, Error> {
+    let RowSelection { rows, left_out } = rounds::choose_rows(&wish.rows, wish.hosts.as_ref())?;
     let levels = |mpi: &Installation| levels_of(mpi, &rows, &wish.levels);
     let Contenders {
         all: contenders,
@@ -64,7 +64,7 @@ pub fn plan(wish: &Wish, warn: impl FnMut(&str)) -> Result<Plan, Error> {
         .filter(|run| rows.iter().any(|row| row.run == run.id))
         .collect();
     let program = std::env::current_exe().map_err(|e| Error::io("cannot find this program", e))?;
-    Ok(Plan {
+    Ok(ComparePlan {
         contenders,
         own,
         old,
@@ -82,7 +82,7 @@ pub fn plan(wish: &Wish, warn: impl FnMut(&str)) -> Result<Plan, Error> {
 /// Who takes part.
 pub(crate) struct Contenders {
     /// Ours first, if it is there.
-    pub(crate) all: Vec<Contender>,
+    pub(crate) all: Vec<CompareContender>,
     own: Option<usize>,
     /// The index of the other build of ours.
     pub(crate) old: Option<usize>,
@@ -90,13 +90,13 @@ pub(crate) struct Contenders {
 
 /// Finds everybody; `levels` says in which settings a peer takes part. Where rmpi is not installed, `warn` is told.
 pub(crate) fn contenders(
-    wish: &Wish,
-    levels: impl Fn(&Installation) -> Vec<Level>,
+    wish: &CompareRequest,
+    levels: impl Fn(&Installation) -> Vec<Tuning>,
     mut warn: impl FnMut(&str),
 ) -> Result<Contenders, Error> {
     let mut all = Vec::new();
     match Installation::find("rmpi", Kind::Rmpi, &wish.rmpi) {
-        Ok(mpi) => all.push(contender(mpi, Level::Default, &wish.work)),
+        Ok(mpi) => all.push(contender(mpi, Tuning::Default, &wish.work)),
         Err(error) => warn(&format!("rmpi is left out: {error}")),
     }
     let own = (!all.is_empty()).then_some(0);
@@ -124,16 +124,20 @@ pub(crate) fn contenders(
 }
 
 /// The old build takes part like the new one, beside it.
-fn add_old(contenders: &mut Vec<Contender>, prefix: &Path, work: &Path) -> Result<usize, Error> {
+fn add_old(
+    contenders: &mut Vec<CompareContender>,
+    prefix: &Path,
+    work: &Path,
+) -> Result<usize, Error> {
     let mpi = Installation::find("rmpi-old", Kind::Rmpi, prefix);
     let mpi = mpi.map_err(|error| Error::Usage(format!("--against: {error}")))?;
-    contenders.push(contender(mpi, Level::Default, work));
+    contenders.push(contender(mpi, Tuning::Default, work));
     Ok(contenders.len() - 1)
 }
 
-fn contender(mpi: Installation, level: Level, work: &Path) -> Contender {
+fn contender(mpi: Installation, level: Tuning, work: &Path) -> CompareContender {
     let binaries = work.join(&mpi.name);
-    Contender {
+    CompareContender {
         mpi,
         level,
         binaries,
@@ -141,10 +145,10 @@ fn contender(mpi: Installation, level: Level, work: &Path) -> Contender {
 }
 
 /// The settings in which a peer takes part.
-fn levels_of(mpi: &Installation, rows: &[&Row], wanted: &[Level]) -> Vec<Level> {
+fn levels_of(mpi: &Installation, rows: &[&CompareRow], wanted: &[Tuning]) -> Vec<Tuning> {
     let cases = rows.iter().map(|row| rows::run_of(row).placement.case());
     let cases: Vec<_> = cases.collect();
-    [Level::Default, Level::Best]
+    [Tuning::Default, Tuning::Best]
         .into_iter()
         .filter(|level| wanted.is_empty() || wanted.contains(level))
         .filter(|level| {
@@ -157,7 +161,7 @@ fn levels_of(mpi: &Installation, rows: &[&Row], wanted: &[Level]) -> Vec<Level> 
 
 /// What stands in the way of a plan, in words.
 #[must_use]
-pub fn obstacles(plan: &Plan) -> Vec<String> {
+pub fn obstacles(plan: &ComparePlan) -> Vec<String> {
     let wants = |wanted: &[Placement]| plan.runs.iter().any(|run| wanted.contains(&run.placement));
     let mut obstacles = Vec::new();
     if wants(&[Placement::MaskAround, Placement::MaskBehind]) && !crate::peers::can_mask() {

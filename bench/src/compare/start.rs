@@ -8,10 +8,14 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::Error;
-use crate::run::{self, Outcome};
+use crate::run::{self, CommandOutcome};
 
 /// Runs a launcher to its end or to the limit. `program` is this binary, which guards the launcher.
-pub(crate) fn start(program: &Path, launcher: &Command, limit: Duration) -> Result<Outcome, Error> {
+pub(crate) fn start(
+    program: &Path,
+    launcher: &Command,
+    limit: Duration,
+) -> Result<CommandOutcome, Error> {
     cleanly(|| {
         let outcome = run::run(&mut run::guarded(program, launcher), limit)?;
         match outcome.complaint() {

@@ -15,15 +15,15 @@ pub mod rounds;
 pub mod store;
 
 use crate::Error;
-use crate::compare::{Wish, contenders};
-use crate::peers::{Case, Installation, Level};
+use crate::compare::{CompareRequest, contenders};
+use crate::peers::{Case, Installation, Tuning};
 use cells::Extent;
-use plan::{MOST_ROUNDS, Plan, ROUNDS};
+use plan::{GridPlan, MOST_ROUNDS, ROUNDS};
 use store::Header;
 
 /// What the user wants of the grid, beside who takes part.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct GridRequest {
     /// Short or whole.
     pub extent: Extent,
     /// Measuring time of a cell.
@@ -38,7 +38,7 @@ pub struct Asked {
 ///
 /// # Errors
 /// When a peer or a row does not exist, or there is nobody to hold rmpi against.
-pub fn prepare(wish: &Wish, asked: &Asked) -> Result<Plan, Error> {
+pub fn prepare(wish: &CompareRequest, asked: &GridRequest) -> Result<GridPlan, Error> {
     let starts = plan::starts(asked.extent, &wish.rows, asked.up_to)?;
     let mut missing = None;
     let level = |mpi: &Installation| vec![level_of(mpi, &wish.levels)];
@@ -47,7 +47,7 @@ pub fn prepare(wish: &Wish, asked: &Asked) -> Result<Plan, Error> {
         return Err(Error::Usage(missing));
     }
     let program = std::env::current_exe().map_err(|e| Error::io("cannot find this program", e))?;
-    Ok(Plan {
+    Ok(GridPlan {
         extent: asked.extent,
         starts,
         contenders: them.all,
@@ -61,21 +61,21 @@ pub fn prepare(wish: &Wish, asked: &Asked) -> Result<Plan, Error> {
 }
 
 /// A peer takes part once, at its best unless only the settings as shipped are wanted.
-fn level_of(mpi: &Installation, wanted: &[Level]) -> Level {
+fn level_of(mpi: &Installation, wanted: &[Tuning]) -> Tuning {
     let cases = [Case::TwoRanks, Case::OneCpu, Case::Crowd];
     let has_best = cases
         .iter()
-        .any(|case| mpi.kind.setting(*case, Level::Best).is_some());
-    if has_best && wanted != [Level::Default] {
-        Level::Best
+        .any(|case| mpi.kind.setting(*case, Tuning::Best).is_some());
+    if has_best && wanted != [Tuning::Default] {
+        Tuning::Best
     } else {
-        Level::Default
+        Tuning::Default
     }
 }
 
 /// What a file of this measurement says at its beginning.
 #[must_use]
-pub fn header(wish: &Wish, asked: &Asked, plan: &Plan) -> Header {
+pub fn header(wish: &CompareRequest, asked: &GridRequest, plan: &GridPlan) -> Header {
     Header {
         grid: asked.extent.label().to_owned(),
         seconds: asked.seconds,
@@ -89,7 +89,7 @@ pub fn header(wish: &Wish, asked: &Asked, plan: &Plan) -> Header {
 #[must_use]
 pub fn list(starts: &[plan::Start]) -> String {
     let row =
-        |start: &plan::Start, row: &cells::Row| format!("{:<26}{}\n", start.name, row.title());
+        |start: &plan::Start, row: &cells::GridRow| format!("{:<26}{}\n", start.name, row.title());
     starts
         .iter()
         .flat_map(|start| start.rows.iter().map(move |one| row(start, one)))

@@ -75,13 +75,13 @@ fn devices_of(ports: &str) -> Option<[String; 2]> {
 
 /// This end of the link.
 #[derive(Debug)]
-pub(super) struct End {
+pub(super) struct LinkEnd {
     port: DpdkPort,
     /// What is sent, and where what comes is delivered.
     buffer: Vec<u8>,
 }
 
-impl End {
+impl LinkEnd {
     pub(super) fn open(device: &str) -> Result<Self, String> {
         dpdk_sys::start(FrameMemory::Ordinary, device)?;
         Ok(Self {

@@ -2,7 +2,7 @@
 //! What TCP and UDP allow between two hosts, without MPI: one connection, and a process on each host that is started by the remote
 //! shell. The one on the second host waits for the other and does what that asks for.
 //!
-//! Where a library may choose how to use its sockets, so may this: each manner that suits (`Way`) is measured, and the best
+//! Where a library may choose how to use its sockets, so may this: each manner that suits (`SocketUse`) is measured, and the best
 //! counts.
 
 mod server;
@@ -18,54 +18,54 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::{Figure, json_line};
-use crate::hosts::Hosts;
-use crate::unit::Unit;
+use crate::hosts::BenchHosts;
+use crate::unit::FigureUnit;
 use crate::{Error, interrupt, run};
-use side::{Address, Task, Way};
+use side::{Address, SocketUse, TcpTask};
 
 /// One of the measurements.
 #[derive(Debug)]
 struct Test {
     name: &'static str,
     title: &'static str,
-    unit: Unit,
+    unit: FigureUnit,
     sizes: &'static [usize],
-    task: Task,
-    ways: &'static [Way],
+    task: TcpTask,
+    ways: &'static [SocketUse],
 }
 
 const TESTS: [Test; 4] = [
     Test {
         name: "tcp",
         title: "TCP between hosts, one way",
-        unit: Unit::Us,
+        unit: FigureUnit::Us,
         sizes: &[1, 8, 9, 64, 1 << 10, 4 << 10],
-        task: Task::PingPong,
-        ways: &Way::NON_BLOCKING,
+        task: TcpTask::PingPong,
+        ways: &SocketUse::NON_BLOCKING,
     },
     Test {
         name: "tcp-stream",
         title: "TCP stream between hosts",
-        unit: Unit::MegabytesPerSecond,
+        unit: FigureUnit::MegabytesPerSecond,
         sizes: &[4 << 10, 64 << 10, 1 << 20, 4 << 20],
-        task: Task::Stream,
-        ways: &Way::STREAMING,
+        task: TcpTask::Stream,
+        ways: &SocketUse::STREAMING,
     },
     Test {
         name: "udp",
         title: "UDP between hosts, one way",
-        unit: Unit::Us,
+        unit: FigureUnit::Us,
         sizes: &[8, 64, 1 << 10],
-        task: Task::Datagrams,
-        ways: &Way::NON_BLOCKING,
+        task: TcpTask::Datagrams,
+        ways: &SocketUse::NON_BLOCKING,
     },
     Test {
         name: "udp-stream",
         title: "UDP packets between hosts, none lost",
-        unit: Unit::MegabytesPerSecond,
+        unit: FigureUnit::MegabytesPerSecond,
         sizes: &[4 << 10, 64 << 10, 1 << 20, 4 << 20],
-        task: Task::Packets,
-        ways: &Way::NON_BLOCKING,
+        task: TcpTask::Packets,
+        ways: &SocketUse::NON_BLOCKING,
     },
 ];
 
@@ -76,7 +76,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 
 /// What was measured between two hosts.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Between {
+pub struct TcpLimits {
     /// In the order of the names.
     pub figures: Vec<Figure>,
     /// The addresses that the connection had on both.
@@ -101,15 +101,15 @@ const PATIENCE: Duration = Duration::from_secs(40);
 /// # Errors
 /// An unknown name, a host that cannot be reached, or what the system refused there.
 pub fn between(
-    hosts: &Hosts,
+    hosts: &BenchHosts,
     program: &Path,
     names: &[&str],
     budget: Duration,
-) -> Result<Between, Error> {
+) -> Result<TcpLimits, Error> {
     for name in names {
         find(name)?;
     }
-    let server = Server::start(hosts, program)?;
+    let server = LimitServer::start(hosts, program)?;
     let mut words = vec![
         program.display().to_string(),
         MEASURE_WORD.to_owned(),
@@ -137,7 +137,7 @@ pub fn between(
             "TCP: host {first} printed nothing that can be read"
         ))
     })?;
-    Ok(Between {
+    Ok(TcpLimits {
         figures: figures.collect(),
         addresses: met.addresses,
     })
@@ -165,13 +165,13 @@ fn find(name: &str) -> Result<(&'static Test, Vec<usize>), Error> {
 }
 
 /// The process on the second host, which ends with this.
-struct Server {
+struct LimitServer {
     child: Child,
     address: Address,
 }
 
-impl Server {
-    fn start(hosts: &Hosts, program: &Path) -> Result<Self, Error> {
+impl LimitServer {
+    fn start(hosts: &BenchHosts, program: &Path) -> Result<Self, Error> {
         let second = hosts.list()[1].label();
         let words = [program.display().to_string(), SERVE_WORD.to_owned()];
         let mut command = run::guarded(program, &hosts.command(1, &words));
@@ -196,7 +196,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for LimitServer {
     fn drop(&mut self) {
         end(&mut self.child);
     }
@@ -282,7 +282,7 @@ fn measure(words: &[String]) -> Result<(), Error> {
 fn figure(
     test: &Test,
     size: usize,
-    place: &side::Place,
+    place: &side::RemoteEnd,
     budget: Duration,
 ) -> Result<Figure, Error> {
     let mut best = None;

@@ -15,9 +15,9 @@ use core_affinity::CoreId;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
-use super::frames::End;
-use super::raw::{Arena, Line, allow_tracing, futex_wait, futex_wake};
-use super::tasks::{Job, Task};
+use super::frames::LinkEnd;
+use super::raw::{Arena, CacheLine, allow_tracing, futex_wait, futex_wake};
+use super::tasks::{Job, LimitTask};
 use crate::Error;
 use crate::stats::Summary;
 
@@ -82,7 +82,7 @@ pub(super) struct Member {
     /// What it has of a link of DPDK; empty where there is none.
     device: String,
     /// This end of it; opened when a task first wants it.
-    end: RefCell<Option<End>>,
+    end: RefCell<Option<LinkEnd>>,
 }
 
 impl Member {
@@ -99,13 +99,13 @@ impl Member {
     }
 
     /// A line that tasks may use.
-    pub(super) fn work(&self, index: usize) -> &Line {
+    pub(super) fn work(&self, index: usize) -> &CacheLine {
         &self.arena.lines()[WORK + index]
     }
 
     /// The line that says how far a member is: `seq` the round it is ready for, word 0 the round it has finished,
     /// word 1 its process id, word 2 where its buffers are.
-    pub(super) fn line_of(&self, member: usize) -> &Line {
+    pub(super) fn line_of(&self, member: usize) -> &CacheLine {
         &self.arena.lines()[MEMBERS + member]
     }
 
@@ -144,7 +144,7 @@ impl Member {
     /// Runs the part of a task that needs a link.
     pub(super) fn with_end(
         &self,
-        run: impl FnOnce(&mut End) -> Result<(), Halt>,
+        run: impl FnOnce(&mut LinkEnd) -> Result<(), Halt>,
     ) -> Result<(), Halt> {
         self.end.borrow_mut().as_mut().map_or(Ok(()), run)
     }
@@ -153,7 +153,7 @@ impl Member {
     fn open_end(&self) -> Result<(), Halt> {
         let mut end = self.end.borrow_mut();
         if end.is_none() {
-            let opened = End::open(&self.device).map_err(|why| {
+            let opened = LinkEnd::open(&self.device).map_err(|why| {
                 eprintln!("DPDK: {}: {why}", self.device);
                 Halt::Refused(libc::ENODEV)
             })?;
@@ -163,7 +163,7 @@ impl Member {
     }
 
     /// Sleeps on a line until its sleep word has reached `value`.
-    pub(super) fn asleep(&self, line: &Line, value: u64) -> Result<(), Halt> {
+    pub(super) fn asleep(&self, line: &CacheLine, value: u64) -> Result<(), Halt> {
         let mut since = None;
         loop {
             let seen = line.sleep.load(Acquire);
@@ -234,7 +234,7 @@ impl Member {
             } else {
                 0
             });
-            if job.task == Task::Both || job.task == Task::Memcpy && self.index == 0 {
+            if job.task == LimitTask::Both || job.task == LimitTask::Memcpy && self.index == 0 {
                 // Touched, so that no page fault is timed.
                 self.arena.write_bulk(index * job.size, buffer);
             }
@@ -260,7 +260,7 @@ impl Member {
 }
 
 /// Sleeps until round `round` is posted; member 0 may take its time, so there is no limit.
-fn futex_until(member: &Member, command: &Line, round: u64) -> Result<(), Halt> {
+fn futex_until(member: &Member, command: &CacheLine, round: u64) -> Result<(), Halt> {
     while command.seq.load(Acquire) < round {
         let seen = command.sleep.load(Acquire);
         if command.seq.load(Acquire) < round {
@@ -330,7 +330,7 @@ impl Team {
     /// between two looks, and the better one counts: which it is differs from one processor to the next.
     pub(super) fn measure(
         &mut self,
-        task: Task,
+        task: LimitTask,
         size: usize,
         budget: Duration,
     ) -> Result<Summary, Error> {
@@ -350,7 +350,7 @@ impl Team {
 
     fn measure_one_way(
         &mut self,
-        task: Task,
+        task: LimitTask,
         size: usize,
         budget: Duration,
     ) -> Result<Summary, Error> {
@@ -373,7 +373,7 @@ impl Team {
     }
 
     /// One batch of `count` messages; the time is member 0's.
-    fn batch(&mut self, task: Task, size: usize, count: u64) -> Result<Duration, Error> {
+    fn batch(&mut self, task: LimitTask, size: usize, count: u64) -> Result<Duration, Error> {
         let job = Job {
             task,
             size,
@@ -460,7 +460,7 @@ fn pin(cpu: usize) {
 }
 
 /// Posts a round to everybody who sleeps on the command line.
-pub(super) fn ring_the_bell(command: &Line, round: u64) {
+pub(super) fn ring_the_bell(command: &CacheLine, round: u64) {
     command.seq.store(round, Release);
     command.sleep.fetch_add(1, Release);
     futex_wake(&command.sleep, i32::MAX);

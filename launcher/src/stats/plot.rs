@@ -7,7 +7,7 @@ use super::calls::{self, MOST_CALLS, share};
 use super::hosts;
 use super::job::{Job, Traffic, percent};
 use super::table::{bytes, seconds, traffic_bytes};
-use plot::{Anchor, Canvas, Colour, Element, GRID, INK, Rule, SERIES};
+use plot::{Canvas, Colour, GRID, INK, Rule, SERIES, SvgElement, TextAnchor};
 use std::ops::Range;
 
 /// Ranks are put together where there are more.
@@ -153,18 +153,23 @@ fn rules() -> [Rule; 6] {
 fn cells(canvas: &mut Canvas, field: &Field, size: u32) {
     let side = FIELD / field.lines as f64;
     let gap = if side > 6.0 { 1.0 } else { 0.0 };
-    canvas.draw(&Element::rect("none", (LEFT, TOP), (FIELD, FIELD)));
+    canvas.draw(&SvgElement::rect("none", (LEFT, TOP), (FIELD, FIELD)));
     let middle = TOP + FIELD / 2.0;
     let to = (LEFT + FIELD / 2.0, TOP - 24.0);
-    canvas.text("ink", to, Anchor::Middle, "to rank");
-    let from = Element::text("ink", (22.0, middle), Anchor::Middle, "from rank");
+    canvas.text("ink", to, TextAnchor::Middle, "to rank");
+    let from = SvgElement::text("ink", (22.0, middle), TextAnchor::Middle, "from rank");
     canvas.draw(&from.set("transform", format!("rotate(-90 22 {middle:.1})")));
     let every = field.lines.div_ceil(16);
     for line in (0..field.lines).step_by(every) {
         let at = (line as f64 + 0.5) * side;
         let rank = (line * field.step).to_string();
-        canvas.text("faint", (LEFT + at, TOP - 8.0), Anchor::Middle, &rank);
-        canvas.text("faint", (LEFT - 8.0, TOP + at + 4.0), Anchor::End, &rank);
+        canvas.text("faint", (LEFT + at, TOP - 8.0), TextAnchor::Middle, &rank);
+        canvas.text(
+            "faint",
+            (LEFT - 8.0, TOP + at + 4.0),
+            TextAnchor::End,
+            &rank,
+        );
     }
     let cells = field.cells.iter().enumerate();
     for (place, cell) in cells.filter(|(_, cell)| cell.messages > 0) {
@@ -183,8 +188,8 @@ fn cells(canvas: &mut Canvas, field: &Field, size: u32) {
 }
 
 /// A part of the matrix or of its legend.
-fn shaded(shade: f64, corner: (f64, f64), size: (f64, f64)) -> Element {
-    Element::rect("some", corner, size).set("fill-opacity", format!("{shade:.2}"))
+fn shaded(shade: f64, corner: (f64, f64), size: (f64, f64)) -> SvgElement {
+    SvgElement::rect("some", corner, size).set("fill-opacity", format!("{shade:.2}"))
 }
 
 /// Lines between the ranks of different hosts.
@@ -195,7 +200,7 @@ fn borders(canvas: &mut Canvas, field: &Field) {
     for at in borders.map(|line| line as f64 * side - 0.5) {
         let (x, y, right, bottom) = (LEFT + at, TOP + at, LEFT + FIELD, TOP + FIELD);
         let data = format!("M{x:.1} {TOP}V{bottom}M{LEFT} {y:.1}H{right}");
-        canvas.draw(&Element::path("host", &data));
+        canvas.draw(&SvgElement::path("host", &data));
     }
 }
 
@@ -208,7 +213,7 @@ fn bars(canvas: &mut Canvas, field: &Field, size: u32) {
     let side = FIELD / field.lines as f64;
     let thick = (side * 0.8).min(24.0);
     let title = "waiting in MPI, of the time";
-    canvas.text("ink", (BARS, TOP - 24.0), Anchor::Start, title);
+    canvas.text("ink", (BARS, TOP - 24.0), TextAnchor::Start, title);
     for (line, times) in field.times.iter().enumerate() {
         let Some((waited, all)) = times else { continue };
         let part = (waited / all.max(1e-9)).clamp(0.0, 1.0);
@@ -231,11 +236,11 @@ fn bar(
     part: f64,
     tooltip: &str,
 ) {
-    canvas.draw(&Element::rect("time", corner, (width, height)));
-    canvas.draw(&Element::rect(class, corner, (width * part, height)).tooltip(tooltip));
+    canvas.draw(&SvgElement::rect("time", corner, (width, height)));
+    canvas.draw(&SvgElement::rect(class, corner, (width * part, height)).tooltip(tooltip));
     if height >= 9.0 {
         let at = (corner.0 + width + 6.0, corner.1 + height / 2.0 + 4.0);
-        canvas.text("faint", at, Anchor::Start, &percent(part));
+        canvas.text("faint", at, TextAnchor::Start, &percent(part));
     }
 }
 
@@ -248,11 +253,11 @@ fn functions(canvas: &mut Canvas, job: &Job, top: f64) {
     }
     let left = LEFT + 150.0;
     let title = "calls of MPI, of the ranks' time";
-    canvas.text("ink", (LEFT, top + 16.0), Anchor::Start, title);
+    canvas.text("ink", (LEFT, top + 16.0), TextAnchor::Start, title);
     for (at, sum) in sums.iter().take(MOST_CALLS).enumerate() {
         let (y, part) = (top + 28.0 + CALL * at as f64, share(sum.seconds, run_s));
         let name = (left - 8.0, y + 11.0);
-        canvas.text("faint", name, Anchor::End, &sum.name);
+        canvas.text("faint", name, TextAnchor::End, &sum.name);
         let tooltip = format!(
             "{}: {} calls, {}",
             sum.name,
@@ -289,7 +294,7 @@ fn legend(canvas: &mut Canvas, field: &Field) {
             bytes(field.most)
         ),
     };
-    canvas.text("faint", (x + 8.0, y + 11.0), Anchor::Start, &words);
+    canvas.text("faint", (x + 8.0, y + 11.0), TextAnchor::Start, &words);
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::f64::consts::TAU;
 
-use plot::{Anchor, Canvas, Colour, Element, PAPER, Rule, SERIES, text_width};
+use plot::{Canvas, Colour, PAPER, Rule, SERIES, SvgElement, TextAnchor, text_width};
 
 use crate::verdict::JobVerdict;
 use crate::waits::{JobWaits, RankState};
@@ -37,11 +37,11 @@ pub fn svg(waits: &JobWaits, verdict: &JobVerdict) -> String {
         let (x, y) = plan.place(rank);
         let from_any = matches!(state, RankState::Waits(waits) if waits.iter().any(waits_for_many));
         if from_any {
-            canvas.draw(&Element::circle("any", (x, y), plan.node + 4.0));
+            canvas.draw(&SvgElement::circle("any", (x, y), plan.node + 4.0));
         }
-        let label = Element::text("", (x, y + 4.0), Anchor::Middle, &rank.to_string());
-        let node = Element::new("g", class).tooltip(&tooltip(rank, state));
-        let node = node.add(&Element::circle("", (x, y), plan.node));
+        let label = SvgElement::text("", (x, y + 4.0), TextAnchor::Middle, &rank.to_string());
+        let node = SvgElement::new("g", class).tooltip(&tooltip(rank, state));
+        let node = node.add(&SvgElement::circle("", (x, y), plan.node));
         canvas.draw(&node.add(&label));
     }
     legend(&mut canvas, &plan);
@@ -122,7 +122,7 @@ impl GraphLayout {
     }
 
     /// Bent, so that two that wait for each other have an arrow each.
-    fn arrow(&self, arrow: &Arrow, class: &str) -> Element {
+    fn arrow(&self, arrow: &Arrow, class: &str) -> SvgElement {
         let ((x1, y1), (x2, y2)) = (self.place(arrow.from), self.place(arrow.to));
         let dashed = if arrow.any { " any" } else { "" };
         if arrow.from == arrow.to {
@@ -132,7 +132,7 @@ impl GraphLayout {
             );
             let (x, y) = (x1 + dx * self.node * 1.7, y1 + dy * self.node * 1.7);
             let class = format!("{class}{dashed} self");
-            return Element::circle(&class, (x, y), self.node * 0.8);
+            return SvgElement::circle(&class, (x, y), self.node * 0.8);
         }
         let (dx, dy) = (x2 - x1, y2 - y1);
         let length = dx.hypot(dy).max(1.0);
@@ -156,22 +156,22 @@ impl GraphLayout {
         } else {
             "url(#tipc)"
         };
-        Element::path(&format!("{class}{dashed}"), &data).set("marker-end", tip)
+        SvgElement::path(&format!("{class}{dashed}"), &data).set("marker-end", tip)
     }
 }
 
 /// The canvas with the tips of the arrows, and with the verdict and its causes above the graph.
 fn head(plan: &GraphLayout, verdict: &JobVerdict) -> Canvas {
     let mut canvas = Canvas::new((plan.width, plan.height), &verdict.headline, &rules());
-    let tips = Element::new("defs", "").add(&tip("tip", "tip", 7));
+    let tips = SvgElement::new("defs", "").add(&tip("tip", "tip", 7));
     canvas.draw(&tips.add(&tip("tipc", "tip c", 5)));
     let causes = &verdict.causes[..verdict.causes.len().min(3)];
     canvas.heading(&verdict.headline, causes);
     canvas
 }
 
-fn tip(id: &str, class: &str, size: u32) -> Element {
-    let marker = Element::new("marker", "")
+fn tip(id: &str, class: &str, size: u32) -> SvgElement {
+    let marker = SvgElement::new("marker", "")
         .set("id", id)
         .set("orient", "auto");
     let marker = marker
@@ -179,7 +179,7 @@ fn tip(id: &str, class: &str, size: u32) -> Element {
         .set("refX", 7)
         .set("refY", 4);
     let marker = marker.set("markerWidth", size).set("markerHeight", size);
-    marker.add(&Element::path(class, "M0 0L8 4L0 8z"))
+    marker.add(&SvgElement::path(class, "M0 0L8 4L0 8z"))
 }
 
 fn rules() -> Vec<Rule> {
@@ -213,13 +213,13 @@ fn legend(canvas: &mut Canvas, plan: &GraphLayout) {
         "has left, or was not seen",
     ];
     for (class, text) in STATES.into_iter().zip(texts) {
-        let node = Element::circle("", (x, y), 7.0);
-        canvas.draw(&Element::new("g", class).add(&node));
-        canvas.text("faint", (x + 12.0, y + 4.0), Anchor::Start, text);
+        let node = SvgElement::circle("", (x, y), 7.0);
+        canvas.draw(&SvgElement::new("g", class).add(&node));
+        canvas.text("faint", (x + 12.0, y + 4.0), TextAnchor::Start, text);
         x += 34.0 + text_width(text, 12.0);
     }
     let arrows = "an arrow leads to who is waited for; broken, or a broken ring: any of several";
-    canvas.text("faint", (20.0, y + 18.0), Anchor::Start, arrows);
+    canvas.text("faint", (20.0, y + 18.0), TextAnchor::Start, arrows);
 }
 
 /// The text that is shown while the pointer rests on a rank.

@@ -9,15 +9,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-use bench::curves::{self, Contender, Curve, Failure, Measured, News, Plan};
-use bench::files::Printed;
-use bench::hosts::Hosts;
-use bench::peers::{Installation, Kind, Level};
-use bench::programs::{self, Over, PROGRAMS, Program, Row};
+use bench::curves::{
+    self, ContenderFailure, Curve, CurveContender, CurveData, CurvePlan, MeasureEvent,
+};
+use bench::files::PrintStatus;
+use bench::hosts::BenchHosts;
+use bench::peers::{Installation, Kind, Tuning};
+use bench::programs::{self, BenchProgram, Over, PROGRAMS, ReportRow};
 use bench::progress::Progress;
 use bench::{Error, files, interrupt, limits, lock, run, table};
 use clap::error::{ContextKind, ErrorKind};
-use options::{LimitsOptions, Options, What};
+use options::{BenchAction, LimitsOptions, Options};
 
 fn main() -> ExitCode {
     if limits::serve_if_asked() {
@@ -33,8 +35,8 @@ fn main() -> ExitCode {
     };
     let prefix = asked.prefix.clone();
     let done = match asked.what {
-        What::Limits(options) => print_limits(&options),
-        What::Benchmark(program, options, words, jobs) => run_program(
+        BenchAction::Limits(options) => print_limits(&options),
+        BenchAction::Benchmark(program, options, words, jobs) => run_program(
             prefix.as_deref(),
             asked.ranks,
             &options,
@@ -82,7 +84,7 @@ fn run_program(
     prefix: Option<&Path>,
     ranks: Option<usize>,
     options: &Options,
-    program: Program,
+    program: BenchProgram,
     words: Vec<String>,
     jobs: usize,
 ) -> Result<ExitCode, Error> {
@@ -110,13 +112,19 @@ fn run_program(
     interrupt::watch()?;
     run::adopt_orphans();
     let work = std::env::temp_dir().join(format!("rmpi-bench.{}", std::process::id()));
-    let _folder = Folder::make(&work)?;
+    let _folder = ScratchFolder::make(&work)?;
     let ranks = ranks.map_or_else(|| usual_ranks(&program), |ranks| vec![ranks]);
     let most = ranks.iter().copied().max().unwrap_or(1);
-    let mut contenders = vec![Contender::new(own, Level::Default, &program, most, binary)];
+    let mut contenders = vec![CurveContender::new(
+        own,
+        Tuning::Default,
+        &program,
+        most,
+        binary,
+    )];
     for peer in peers {
         let binary = curves::build(&program, &peer, &work)?;
-        contenders.push(Contender::new(
+        contenders.push(CurveContender::new(
             peer,
             options.settings.level(),
             &program,
@@ -124,7 +132,7 @@ fn run_program(
             binary,
         ));
     }
-    let plan = Plan {
+    let plan = CurvePlan {
         program,
         ranks,
         options: words,
@@ -139,7 +147,7 @@ fn run_program(
     measure(&plan, options)
 }
 
-fn usual_ranks(program: &Program) -> Vec<usize> {
+fn usual_ranks(program: &BenchProgram) -> Vec<usize> {
     match program.over {
         Over::Jobs => vec![2, 64],
         Over::Sizes | Over::Names => vec![program.ranks],
@@ -167,9 +175,9 @@ fn become_program(options: &Options, binary: &Path, mut words: Vec<String>) -> E
 }
 
 /// A folder that goes when this does.
-struct Folder<'a>(&'a Path);
+struct ScratchFolder<'a>(&'a Path);
 
-impl<'a> Folder<'a> {
+impl<'a> ScratchFolder<'a> {
     fn make(path: &'a Path) -> Result<Self, Error> {
         std::fs::create_dir_all(path).map_err(|e| {
             Error::Usage(format!(
@@ -181,7 +189,7 @@ impl<'a> Folder<'a> {
     }
 }
 
-impl Drop for Folder<'_> {
+impl Drop for ScratchFolder<'_> {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(self.0) {
             eprintln!("rmpi-bench: cannot remove {}: {error}", self.0.display());
@@ -190,13 +198,13 @@ impl Drop for Folder<'_> {
 }
 
 /// One MPI in one round prints its rows as they come; several are printed at the end, side by side.
-fn measure(plan: &Plan, options: &Options) -> Result<ExitCode, Error> {
+fn measure(plan: &CurvePlan, options: &Options) -> Result<ExitCode, Error> {
     let alone = plan.contenders.len() == 1 && plan.rounds == 1;
     let as_they_come = alone && !options.json;
     let runs = plan.rounds * plan.contenders.len();
     let progress = Progress::new(runs);
     let measured = curves::measure(plan, &mut |news| match news {
-        News::Begins(round, contender) => {
+        MeasureEvent::Begins(round, contender) => {
             let who = if alone {
                 String::new()
             } else {
@@ -204,26 +212,26 @@ fn measure(plan: &Plan, options: &Options) -> Result<ExitCode, Error> {
             };
             progress.tell(&format!("{}{who}", plan.program.name));
         }
-        News::Head(report) => {
+        MeasureEvent::Head(report) => {
             progress.expect(runs * report.steps.max(1));
             if as_they_come {
                 progress.above(|| print(&table::head(&plan.program, report)));
             }
         }
-        News::Row(_, row) => {
+        MeasureEvent::Row(_, row) => {
             progress.step();
             if as_they_come {
                 progress.above(|| print(&format!("{}\n", table::row(&plan.program, row))));
             }
             progress.tell(&said_of(plan, row));
         }
-        News::Aside(line) => progress.above(|| eprintln!("{line}")),
+        MeasureEvent::Aside(line) => progress.above(|| eprintln!("{line}")),
     });
     drop(progress);
     conclude(plan, options, alone, &measured)
 }
 
-fn said_of(plan: &Plan, row: &Row) -> String {
+fn said_of(plan: &CurvePlan, row: &ReportRow) -> String {
     match plan.program.over {
         Over::Sizes => format!("{}: {} bytes done", plan.program.name, row.size),
         Over::Jobs => format!("{}: {} ranks done", plan.program.name, row.size),
@@ -233,10 +241,10 @@ fn said_of(plan: &Plan, row: &Row) -> String {
 
 /// Prints what has not been printed, draws, and finds the exit code.
 fn conclude(
-    plan: &Plan,
+    plan: &CurvePlan,
     options: &Options,
     alone: bool,
-    measured: &Measured,
+    measured: &CurveData,
 ) -> Result<ExitCode, Error> {
     let interrupted = interrupt::seen();
     // A signal in the only round leaves its rows; in later rounds only finished ones count.
@@ -289,7 +297,7 @@ fn print_report(curves: &[Curve], complete: bool) -> Result<(), Error> {
     Ok(())
 }
 
-fn tell_of_interruption(plan: &Plan, alone: bool, measured: &Measured) {
+fn tell_of_interruption(plan: &CurvePlan, alone: bool, measured: &CurveData) {
     let rows = measured
         .part
         .as_ref()
@@ -309,17 +317,17 @@ fn tell_of_interruption(plan: &Plan, alone: bool, measured: &Measured) {
 }
 
 /// Says who failed. The exit code of a launcher is handed on where it ran alone.
-fn failures(measured: &Measured) -> ExitCode {
+fn failures(measured: &CurveData) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     for (who, why) in &measured.failures {
         match why {
-            Failure::Code(number) => {
+            ContenderFailure::Code(number) => {
                 if !measured.curves.is_empty() {
                     eprintln!("rmpi-bench: {who} failed with exit code {number} and is left out");
                 }
                 code = ExitCode::from(*number);
             }
-            Failure::Other(error) => {
+            ContenderFailure::Other(error) => {
                 eprintln!("rmpi-bench: {who}: {error}");
                 code = ExitCode::FAILURE;
             }
@@ -331,8 +339,8 @@ fn failures(measured: &Measured) -> ExitCode {
 /// Prints; where nobody reads any more or nothing can be written, what runs is ended.
 fn print(text: &str) {
     match files::print(text) {
-        Ok(Printed::Well) => {}
-        Ok(Printed::Unread) => interrupt::nobody_reads(),
+        Ok(PrintStatus::Well) => {}
+        Ok(PrintStatus::Unread) => interrupt::nobody_reads(),
         Err(error) => {
             if !interrupt::seen() {
                 eprintln!("rmpi-bench: {error}");
@@ -376,7 +384,7 @@ fn print_limits(options: &LimitsOptions) -> Result<ExitCode, Error> {
     })?;
     let mut chosen: Vec<&str> = options.names.iter().map(String::as_str).collect();
     let hosts = options.host.as_deref();
-    let hosts = hosts.map(|names| Hosts::parse(names, options.launcher.as_deref()));
+    let hosts = hosts.map(|names| BenchHosts::parse(names, options.launcher.as_deref()));
     let hosts = hosts.transpose()?;
     if chosen.is_empty() {
         chosen = match hosts {
