@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One benchmark program by one or more MPIs, in rounds: each round runs everybody in turn, beginning with somebody else
-//! each time.
+//! One benchmark program with one or more MPIs, in rounds: each round runs all MPIs in turn and begins with another one.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,21 +15,21 @@ use crate::stats::Summary;
 use crate::unit::FigureUnit;
 use crate::{Error, interrupt, machine};
 
-/// An MPI that takes part.
+/// An MPI that is measured.
 #[derive(Clone, Debug)]
 pub struct CurveContender {
     /// Its name in tables and plots.
     pub label: String,
     /// Where it is installed.
     pub mpi: Installation,
-    /// How it is set.
+    /// Its settings.
     pub setting: Setting,
     /// The program, built by it.
     pub binary: PathBuf,
 }
 
 impl CurveContender {
-    /// An MPI at a setting, for so many ranks; at the default where it has no other.
+    /// An MPI with settings of a level for `ranks` ranks; with its default settings where that level has none.
     #[must_use]
     pub fn new(
         mpi: Installation,
@@ -60,74 +59,74 @@ impl CurveContender {
     }
 }
 
-/// What is to be measured.
+/// The plan of a measurement.
 #[derive(Debug)]
 pub struct CurvePlan {
     /// The program.
     pub program: BenchProgram,
-    /// With so many ranks; a program over jobs runs with each of them, the others with the first.
+    /// Numbers of ranks; a program over jobs runs with each of them, the others with the first.
     pub ranks: Vec<usize>,
     /// Its options.
     pub options: Vec<String>,
     /// Jobs of each number of ranks, in a program over jobs.
     pub repeats: usize,
-    /// Hosts for the ranks of rmpi; without it this one.
+    /// Hosts for the ranks of rmpi; `None`: this host.
     pub hosts: Option<String>,
-    /// Who takes part.
+    /// The MPIs that are measured.
     pub contenders: Vec<CurveContender>,
-    /// How many rounds.
+    /// The number of rounds.
     pub rounds: usize,
-    /// This binary: it guards the launchers.
+    /// This binary, which guards the launchers ([`run::guarded`]).
     pub guard: PathBuf,
-    /// A folder for what launchers leave.
+    /// A folder for the launchers' temporary files.
     pub work: PathBuf,
 }
 
-/// What is heard while measuring.
+/// An event of a running measurement.
 #[derive(Debug)]
 pub enum MeasureEvent<'a> {
-    /// A round of somebody begins.
+    /// A round of a contender begins.
     Begins(usize, &'a CurveContender),
-    /// What it measures.
+    /// The head of its report.
     Head(&'a BenchReport),
-    /// A row is there.
+    /// A row was measured.
     Row(&'a BenchReport, &'a ReportRow),
-    /// Something else that a program or a launcher printed.
+    /// Any other line that a program or a launcher printed.
     Aside(&'a str),
 }
 
-/// What one of them measured: a report for each finished round.
+/// The figures of one contender: a report for each finished round.
 #[derive(Clone, Debug)]
 pub struct Curve {
-    /// Who.
+    /// The contender's name.
     pub label: String,
     /// Round by round.
     pub reports: Vec<BenchReport>,
 }
 
-/// All that was measured.
+/// The results of a measurement.
 #[derive(Debug)]
 pub struct CurveData {
-    /// In the plan's order, those that failed left out.
+    /// In the plan's order, without those that failed.
     pub curves: Vec<Curve>,
-    /// Who failed, and why.
+    /// The contenders that failed, and why.
     pub failures: Vec<(String, ContenderFailure)>,
-    /// How many rounds were finished.
+    /// The number of finished rounds.
     pub rounds: usize,
-    /// Where a signal ended the first round: what there was of it.
+    /// The incomplete first round, if a signal ended it.
     pub part: Option<Curve>,
 }
 
-/// Why one of them gave nothing.
+/// Why a contender has no figures.
 #[derive(Debug)]
 pub enum ContenderFailure {
-    /// Its launcher ended with this code; what it said was passed on.
+    /// Its launcher exited with this code; its error messages were passed on.
     Code(u8),
     /// For another reason.
     Other(Error),
 }
 
-/// Measures everything; a contender that fails takes no further part.
+/// Runs all rounds; a contender that fails is left out of later rounds.
 pub fn measure(plan: &CurvePlan, tell: &mut impl FnMut(MeasureEvent<'_>)) -> CurveData {
     let mut curves: Vec<Curve> = plan
         .contenders
@@ -225,7 +224,7 @@ fn launcher(plan: &CurvePlan, contender: &CurveContender, ranks: usize) -> Comma
             command.args(["--host", hosts]);
         }
     } else {
-        // What a launcher leaves there when it is killed goes away with the folder.
+        // Files that a killed launcher leaves there are removed with the folder.
         command.env("TMPDIR", &plan.work);
     }
     command.arg(&contender.binary);
@@ -239,7 +238,7 @@ fn hear(
 ) {
     let line = match said {
         OutputLine::Out(line) => line,
-        // What launchers say about being interrupted is no news.
+        // Launchers print messages about the interruption itself.
         OutputLine::Err(_) if interrupt::seen() => return,
         OutputLine::Err(line) => return tell(MeasureEvent::Aside(&line)),
     };
@@ -357,7 +356,7 @@ impl Curve {
 /// Builds the program for those that need it, in `folder`.
 ///
 /// # Errors
-/// What a compiler said.
+/// When the compiler fails, with its message.
 pub fn build(program: &BenchProgram, mpi: &Installation, folder: &Path) -> Result<PathBuf, Error> {
     let folder = folder.join(&mpi.name);
     std::fs::create_dir_all(&folder)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Hosts between which is measured, and the remote shell by which they are reached.
+//! The hosts of a measurement, and the remote shell by which they are reached.
 
 use std::fs;
 use std::process::Command;
@@ -17,14 +17,14 @@ pub struct BenchHosts {
     launcher: Option<String>,
 }
 
-/// One of them.
+/// One host of a [`BenchHosts`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BenchHost {
     /// Its name or address; one of IPv6 without brackets.
     pub name: String,
-    /// Who logs in there, if somebody else.
+    /// The login name, if it differs from the caller's.
     pub user: Option<String>,
-    /// How many ranks it has where all are used.
+    /// The number of ranks on it in measurements of all ranks.
     pub ranks: u32,
 }
 
@@ -51,11 +51,11 @@ impl BenchHost {
 }
 
 impl BenchHosts {
-    /// Reads hosts as `rmpiexec --host` does (`n1:2,me@n2:2,n[3-4]`), and the remote shell that `--launcher` names. What is named twice
-    /// adds up.
+    /// Reads hosts as `rmpiexec --host` does (`n1:2,me@n2:2,n[3-4]`), and the remote shell that `--launcher` names. The ranks of
+    /// a host that is named twice are added.
     ///
     /// # Errors
-    /// When these are not two hosts or more, a number of ranks is not said that must be, or the line is none of a shell.
+    /// When there are fewer than two hosts, a number of ranks is missing, or the launcher's line cannot be split into words.
     pub fn parse(names: &str, launcher: Option<&str>) -> Result<Self, Error> {
         let wrong = |why: String| Error::Usage(format!("--host {names}: {why}"));
         let mut list: Vec<BenchHost> = Vec::new();
@@ -97,13 +97,13 @@ impl BenchHosts {
         })
     }
 
-    /// All of them.
+    /// All hosts.
     #[must_use]
     pub fn list(&self) -> &[BenchHost] {
         &self.list
     }
 
-    /// The first two, with one rank each: between these messages of pairs go.
+    /// The first two hosts with one rank each, for point-to-point messages.
     #[must_use]
     pub fn pair(&self) -> Self {
         let one_each = self.list.iter().take(2).map(|host| BenchHost {
@@ -116,7 +116,7 @@ impl BenchHosts {
         }
     }
 
-    /// How many ranks all have.
+    /// The number of ranks on all hosts.
     #[must_use]
     pub fn ranks(&self) -> u32 {
         let ranks = self.list.iter().map(|host| host.ranks);
@@ -133,7 +133,7 @@ impl BenchHosts {
             .then_some(first)
     }
 
-    /// Their names in words.
+    /// Their names as a list in prose.
     #[must_use]
     pub fn words(&self) -> String {
         words_of(&self.labels())
@@ -151,8 +151,7 @@ impl BenchHosts {
         self.launcher.as_deref()
     }
 
-    /// A script that is called as `ssh` is: for MPIs that take one word for their remote shell. `None` where there is no other than
-    /// `ssh`.
+    /// A script with the call syntax of `ssh`, for MPIs whose remote shell must be a single word. `None` where it is plain `ssh`.
     #[must_use]
     pub fn script(&self) -> Option<String> {
         let line = self.launcher.as_deref()?;
@@ -170,7 +169,7 @@ impl BenchHosts {
             return command;
         }
         let shell = self.launcher.as_deref().map(split);
-        // As rmpiexec says it.
+        // The same arguments as those of rmpiexec.
         let (shell, to) = match (shell, &host.user) {
             (Some(Ok(words)), _) => (words, vec![host.label()]),
             (_, Some(user)) => {
@@ -186,7 +185,7 @@ impl BenchHosts {
     }
 }
 
-/// Names of hosts as people list them.
+/// Names of hosts as a list in prose.
 #[must_use]
 pub fn words_of(names: &[String]) -> String {
     match names {
@@ -199,10 +198,10 @@ pub fn words_of(names: &[String]) -> String {
     }
 }
 
-/// Of many so many are named.
+/// The most hosts that a list names; the others are counted.
 const MOST_NAMED: usize = 4;
 
-/// Whether this is that host: as for `rmpiexec`, which needs no remote shell then.
+/// Whether `host` is this machine, by the rule of `rmpiexec`; it needs no remote shell then.
 fn is_here(host: &BenchHost) -> bool {
     let own = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     host.user.is_none() && ["localhost", "127.0.0.1", "::1", own.trim()].contains(&&*host.name)

@@ -40,7 +40,7 @@ impl UsableCpus {
     }
 }
 
-/// Looks which CPUs this process may use.
+/// The CPUs in this process's affinity mask.
 #[must_use]
 pub fn cpus() -> UsableCpus {
     let allowed = core_affinity::get_core_ids().unwrap_or_default();
@@ -69,7 +69,7 @@ fn one_of_each_core_first(ids: &[usize], core_of: impl Fn(usize) -> Option<Strin
     first
 }
 
-/// What a report says about where it was measured.
+/// The machine as reports describe it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Description {
     /// CPU, number of CPUs, memory.
@@ -87,7 +87,7 @@ pub struct Description {
 }
 
 impl Description {
-    /// Whether others kept the machine so busy that figures mean little.
+    /// Whether other processes kept the machine so busy that the figures are unreliable.
     #[must_use]
     pub fn busy(&self) -> bool {
         self.load > BUSY

@@ -2,7 +2,7 @@
 //! The MPI libraries that are compared: where their commands are, and with which settings they are at their best.
 //!
 //! The settings come from the peers' documentation and variable lists and from trials; variants that are not listed were
-//! not better. Per case a default (what a user types who knows nothing) and, where there is one, a best:
+//! not better. Per case a default (an untuned command line) and, where there is one, a best:
 //!
 //! | case | MPICH 5 (4: the same, without throttle variables) | Open MPI 4 and 5 | Intel MPI |
 //! |---|---|---|---|
@@ -19,7 +19,7 @@
 //!
 //! rmpi has one setting, the default: no option at all.
 //!
-//! The best settings for hosts are those for TCP. What is said of the hosts themselves, and of the remote shell:
+//! The best settings for hosts are those for TCP. The options for the hosts themselves, and for the remote shell:
 //!
 //! | | hosts | remote shell |
 //! |---|---|---|
@@ -27,8 +27,8 @@
 //! | MPICH, Intel MPI | `-hosts A,B -ppn N`; MPICH with different numbers `-hosts A:N,B:M` | `-launcher ssh`; another one: `-launcher rsh -launcher-exec FILE` |
 //! | Open MPI | `--host A:N,B:N`; of several ranks on each also `--map-by ppr:N:node`, or they all go to the first | another one than `ssh`: `--prtemca plm_ssh_agent FILE` (4: `--mca plm_rsh_agent FILE`) |
 //!
-//! Users of hosts and addresses of IPv6 are told to rmpi, and others that are not known, alone; different numbers of ranks not to Intel
-//! MPI. Who cannot be told is left out with the reason ([`Kind::cannot_be_told`]).
+//! Only rmpi, and MPIs that are not known, have options for login names and IPv6 addresses; Intel MPI has none for different
+//! numbers of ranks. An MPI that lacks an option is left out with the reason ([`Kind::cannot_be_told`]).
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -56,7 +56,7 @@ pub enum Kind {
     Other,
 }
 
-/// What the ranks have to live with.
+/// The CPUs and hosts that the ranks share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Case {
     /// Two ranks, each with a CPU.
@@ -71,7 +71,7 @@ pub enum Case {
     CrowdOnHosts,
 }
 
-/// How much its user knows.
+/// How far an MPI is tuned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tuning {
     /// The settings as shipped.
@@ -81,7 +81,7 @@ pub enum Tuning {
 }
 
 impl Tuning {
-    /// Its word in tables.
+    /// Its name in tables.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
@@ -249,7 +249,7 @@ impl Kind {
         }
     }
 
-    /// What of these hosts a launcher of this kind cannot be told, and what to do.
+    /// Which property of these hosts a launcher of this kind has no option for, and what to do.
     #[must_use]
     pub fn cannot_be_told(self, hosts: &BenchHosts) -> Option<String> {
         if matches!(self, Self::Rmpi | Self::Other) {
@@ -435,10 +435,10 @@ impl Installation {
         command
     }
 
-    /// The same for ranks on hosts. `script` is a file with what [`BenchHosts::script`] says, if it says anything.
+    /// The same for ranks on hosts. `script` is a file with the text of [`BenchHosts::script`], if there is one.
     ///
     /// # Errors
-    /// What this MPI cannot be told of the hosts.
+    /// When this MPI has no option for a property of the hosts.
     pub fn launcher_over(
         &self,
         setting: Setting,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The benchmark programs in C: which there are, how they are built, what their JSON line says.
+//! The benchmark programs in C: their table, how they are built, and the fields of their JSON line.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,11 +15,11 @@ use crate::{Error, run};
 pub struct BenchProgram {
     /// Its name, also of its source and its binary.
     pub name: &'static str,
-    /// Ranks it is started with unless told otherwise.
+    /// The default number of ranks.
     pub ranks: usize,
     /// What it measures.
     pub purpose: &'static str,
-    /// What it measures it over.
+    /// The variable of its rows.
     pub over: Over,
     /// Options without a value that it alone has, and what they do.
     pub flags: &'static [(&'static str, &'static str)],
@@ -32,7 +32,7 @@ pub enum Over {
     Sizes,
     /// Jobs of several numbers of ranks, each timed from start to finish from outside.
     Jobs,
-    /// Things that have names.
+    /// Named rows.
     Names,
 }
 
@@ -197,7 +197,7 @@ pub struct BenchReport {
     /// The heads of further columns.
     #[serde(default)]
     pub extras: Vec<String>,
-    /// Whether all rows are there; said by who drives the program.
+    /// Whether all rows are there; set by the driver, not by the program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub complete: Option<bool>,
     /// One per size.
@@ -209,7 +209,7 @@ pub struct BenchReport {
 pub struct ReportRow {
     /// Bytes per message, ranks per job, or a row number in programs without either.
     pub size: usize,
-    /// What it is, in programs whose rows have names.
+    /// Its name, in programs whose rows have names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Median of the batches.
@@ -275,10 +275,10 @@ impl BenchReport {
     }
 }
 
-/// What a line of a program says.
+/// A line of a program's output.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ReportLine {
-    /// What is measured, without rows.
+    /// The head of the report, without rows.
     Head(BenchReport),
     /// One row.
     Row(ReportRow),
@@ -302,10 +302,10 @@ pub fn installation() -> Option<PathBuf> {
     Some(me.parent()?.parent()?.to_owned())
 }
 
-/// Programs that use QMP where there is one.
+/// Programs that use QMP where it is installed.
 const OVER_QMP: [&str; 2] = ["halo", "start_count"];
 
-/// What a program of QMP's is built with where that lies beside the compiler wrapper; elsewhere it measures MPI alone.
+/// Compiler flags for a program over QMP, if QMP is installed beside the compiler wrapper; otherwise the program measures MPI alone.
 fn flags_of_qmp(mpicc: &Path, name: &str) -> Vec<String> {
     let config = mpicc.with_file_name("qmp-config");
     if !OVER_QMP.contains(&name) || !config.is_file() {
@@ -325,7 +325,7 @@ fn flags_of_qmp(mpicc: &Path, name: &str) -> Vec<String> {
 /// Builds `bench/NAME.c` with a compiler wrapper. `environment` is set for the wrapper.
 ///
 /// # Errors
-/// What the compiler said.
+/// When the compiler fails, with its message.
 pub fn compile(
     mpicc: &Path,
     environment: &[(String, String)],

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs a command under a time limit, catches what it prints or hears it line by line, and can end what it leaves behind.
+//! Runs a command under a time limit, collects its output or passes it on line by line, and can kill orphaned processes.
 //! A signal to this program ([`interrupt`]) ends the command.
 
 use std::fs::{self, File};
@@ -54,7 +54,7 @@ impl CommandOutcome {
 
 /// Makes this process the parent of everything that its children leave behind, so that [`end_orphans`] can end it.
 pub fn adopt_orphans() {
-    // Refused by no Linux since 3.4; without it a hung launcher's ranks would merely live on.
+    // Supported since Linux 3.4; without it the ranks of a hung launcher would only keep running.
     let _set = nix::sys::prctl::set_child_subreaper(true);
 }
 
@@ -110,8 +110,8 @@ pub fn guarded(program: &Path, command: &Command) -> Command {
     guarded
 }
 
-/// Becomes the command that [`guarded`] wrapped, if the command line says so. Returns only if it does not, or with the
-/// reason why the command cannot be run.
+/// Executes the command that [`guarded`] wrapped, if the command line has the first argument for it. Returns only if it has
+/// not, or with the reason why the command cannot be run.
 #[must_use]
 pub fn guard_if_asked() -> Option<Error> {
     let mut arguments = std::env::args_os().skip(1);
@@ -145,12 +145,12 @@ fn content(mut file: File) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// How often it is looked whether a signal came or the limit is reached; a command's own end is noticed at once.
+/// The period of the checks for signals and for the time limit; the command's own end is noticed at once.
 const LOOK: Duration = Duration::from_millis(50);
-/// What a launcher gets to end its ranks before it is killed.
+/// How long a launcher may take to end its ranks before it is killed.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// A thread waits, so that the end is noticed at once and the limit too.
+/// Waits on a thread, so that both the end and the time limit are noticed at once.
 fn wait_at_most(mut child: Child, limit: Duration) -> Result<Option<ExitStatus>, Error> {
     let group = group_of(&child);
     let (tell, hear) = mpsc::channel();
@@ -190,7 +190,7 @@ pub enum OutputLine {
     Err(String),
 }
 
-/// What the threads around a command tell.
+/// What the threads that read a command's output and wait for its end report.
 enum CommandEvent {
     Line(OutputLine),
     Ended(io::Result<ExitStatus>),
@@ -283,7 +283,7 @@ fn reader(
     })
 }
 
-/// Collects processes that a command left to us, killing them first if asked. Only for a process that has no other
+/// Reaps orphaned processes of a command, killing them first if asked. Only for a process that has no other
 /// children of its own running, and has called [`adopt_orphans`].
 pub fn end_orphans(kill_them: bool) {
     let deadline = Instant::now() + Duration::from_secs(5);
@@ -318,7 +318,7 @@ fn children() -> Vec<Pid> {
     .collect()
 }
 
-/// The parent in a line of `/proc/PID/stat`; the name before it may hold blanks and brackets.
+/// The parent in a line of `/proc/PID/stat`; the name before it may contain blanks and parentheses.
 fn parent_of(stat: &str) -> Option<u32> {
     let (_, after_name) = stat.rsplit_once(')')?;
     after_name.split_whitespace().nth(1)?.parse().ok()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What `rmpi-bench` prints and plots: columns as users of the OSU benchmarks know them, a table with a column for each MPI,
+//! The output of `rmpi-bench`: columns as users of the OSU benchmarks know them, a table with a column for each MPI,
 //! one JSON line, or a plot.
 
 use std::fmt::Write as _;
@@ -286,7 +286,7 @@ fn axis_title(report: &BenchReport) -> String {
     format!("{what} ({})", report.unit.label())
 }
 
-/// Times and what ranges far are drawn by powers of ten; shares never are.
+/// Logarithmic where the values span more than a factor of eight, except for shares.
 fn scale(unit: FigureUnit, places: &[Vec<CurveRow>]) -> Scale {
     let values = places.iter().flatten().map(|place| place.summary.median);
     let positive = values.filter(|value| *value > 0.0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Units of figures: how they come from a time, which way is better, how they are printed.
+//! Units of figures: conversion from a time, whether less or more is better, and how they are printed.
 
 pub use plot::three_digits;
 use serde::{Deserialize, Serialize};
@@ -28,7 +28,7 @@ pub enum FigureUnit {
     /// Machine instructions.
     #[serde(rename = "instructions")]
     Instructions,
-    /// Parts of a hundred.
+    /// Percent.
     #[serde(rename = "%")]
     Percent,
 }
@@ -67,7 +67,7 @@ impl FigureUnit {
         }
     }
 
-    /// How people read it: the unit's name and what one of it is in this unit.
+    /// The display unit: its name, and its size in this unit.
     const fn shown_as(self) -> (&'static str, f64) {
         match self {
             Self::Us => ("µs", 1.0),

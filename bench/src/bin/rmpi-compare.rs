@@ -324,7 +324,7 @@ fn take_lock() -> Result<lock::Lock, Error> {
 
 fn measure(plan: &ComparePlan) -> Result<Comparison, Error> {
     let _lock = take_lock()?;
-    // Not before the lock: who waits for it may be ended like any program.
+    // Not before the lock: a process that waits for the lock ends on a signal like any other.
     interrupt::watch()?;
     let machine = machine::describe();
     let progress = Progress::new(rounds::steps(plan));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a run, a row and a bar are; `rows` has the tables of them.
+//! The types of the comparison's tables: runs, rows and bars; `rows` has the tables.
 //!
 //! A run is one start of a program; its report gives one or more rows. A row has a limit of the machine, where one is
 //! known, and bars: all of them must hold, and each holds if one of its alternatives does.
@@ -8,7 +8,7 @@ use crate::limits::Figure;
 use crate::peers::Case;
 use crate::unit::FigureUnit;
 
-/// Where the ranks of a run may live.
+/// Where the ranks of a run are placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
     /// Two ranks on two CPUs, whose distance matters.
@@ -17,7 +17,7 @@ pub enum Placement {
     Apart,
     /// Launcher and two ranks are confined to one CPU from outside.
     MaskAround,
-    /// Each rank is confined to one CPU behind the launcher's back.
+    /// Each rank confines itself to one CPU; the launcher does not see it.
     MaskBehind,
     /// More ranks than CPUs.
     Crowd,
@@ -79,7 +79,7 @@ pub struct ProgramRun {
     pub options: &'static [&'static str],
     /// How many ranks; on all hosts as many as these have.
     pub ranks: usize,
-    /// Where they may live.
+    /// Where they are placed.
     pub placement: Placement,
     /// How often it is started per round; the median counts.
     pub repeats: usize,
@@ -94,7 +94,7 @@ pub enum FigureSource {
     Wall,
 }
 
-/// The limit that a row is held against.
+/// The limit that a row is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitOf {
     /// A figure of that name.

@@ -157,7 +157,7 @@ const fn collective(
 /// Near what TCP gives without MPI, and no other MPI gives more.
 const NEAR_RAW: &[&[Bar]] = &[&[Bar::Limit(0.9)], &[Bar::Level]];
 
-/// Ranks of a node meet in its memory, and few of them speak to other nodes.
+/// Ranks of a node combine their data in shared memory, and few of them communicate with other nodes.
 const BY_NODE: &[&[Bar]] = &[&[Bar::Peer(3.0)]];
 
 /// A collective with a bar, which is that of [`has_bars`].

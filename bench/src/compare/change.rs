@@ -16,7 +16,7 @@ use crate::unit::{FigureUnit, three_digits};
 /// How sure an interval must be.
 const CONFIDENCE: f64 = 0.95;
 
-/// What a row says about the two builds.
+/// How the two builds differ in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum ChangeOutcome {
     /// The interval includes 1.
@@ -46,7 +46,7 @@ pub struct Change {
     pub ratio: Option<Summary>,
     /// Where its true median lies.
     pub interval: Option<Interval>,
-    /// What follows.
+    /// The verdict.
     pub outcome: ChangeOutcome,
 }
 

@@ -18,7 +18,7 @@ pub struct RowFigures {
     pub peer: Vec<Option<f64>>,
 }
 
-/// What came of a row.
+/// The verdict on a row.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub enum Verdict {
     /// Every bar holds.
@@ -34,7 +34,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Its word in tables.
+    /// Its name in tables.
     #[must_use]
     pub const fn label(&self) -> &'static str {
         match self {
@@ -58,7 +58,7 @@ pub struct JudgedRow {
     pub to_limit: Option<Summary>,
     /// How many times better than the best peer, per round.
     pub better: Option<Summary>,
-    /// What came of it.
+    /// The verdict.
     pub verdict: Verdict,
 }
 

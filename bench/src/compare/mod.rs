@@ -24,7 +24,7 @@ use bars::{CompareRow, Placement};
 use rounds::{CompareContender, ComparePlan, RowSelection};
 use rows::RUNS;
 
-/// What the user wants compared.
+/// A request for a comparison.
 #[derive(Clone, Debug)]
 pub struct CompareRequest {
     /// Where rmpi is installed.
@@ -39,7 +39,7 @@ pub struct CompareRequest {
     pub rows: Vec<String>,
     /// Hosts between which is measured.
     pub hosts: Option<BenchHosts>,
-    /// How many rounds.
+    /// The number of rounds.
     pub rounds: usize,
     /// The longest that one run may take.
     pub limit: Duration,
@@ -47,10 +47,10 @@ pub struct CompareRequest {
     pub work: PathBuf,
 }
 
-/// Turns a wish into a plan. Where rmpi is not installed, the peers are compared alone and `warn` is told.
+/// Turns a request into a plan. Where rmpi is not installed, the peers are compared alone and `warn` is called.
 ///
 /// # Errors
-/// When a peer or a row does not exist, or there is nobody to measure.
+/// When a peer or a row does not exist, or there is no MPI to measure.
 pub fn plan(wish: &CompareRequest, warn: impl FnMut(&str)) -> Result<ComparePlan, Error> {
     let RowSelection { rows, left_out } = rounds::choose_rows(&wish.rows, wish.hosts.as_ref())?;
     let levels = |mpi: &Installation| levels_of(mpi, &rows, &wish.levels);
@@ -88,7 +88,7 @@ pub(crate) struct Contenders {
     pub(crate) old: Option<usize>,
 }
 
-/// Finds everybody; `levels` says in which settings a peer takes part. Where rmpi is not installed, `warn` is told.
+/// Finds the installations; `levels` selects the settings of the peers. Where rmpi is not installed, `warn` is called.
 pub(crate) fn contenders(
     wish: &CompareRequest,
     levels: impl Fn(&Installation) -> Vec<Tuning>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a comparison prints: verdicts first, then everybody's medians, then what went wrong. Markdown, so that it reads in
+//! The report of a comparison: verdicts first, then the medians of all contenders, then failures. Markdown, so that it reads in
 //! a terminal too, and JSON.
 
 use std::fmt::Write as _;
@@ -31,7 +31,7 @@ pub struct RowResult {
     pub best_peer: Option<String>,
     /// Figures, ratios, verdict.
     pub judged: JudgedRow,
-    /// Everybody's medians.
+    /// The medians of all contenders.
     pub contenders: Vec<(String, Option<Summary>)>,
 }
 
@@ -57,7 +57,7 @@ pub struct Comparison {
     pub machine: Description,
     /// The hosts, where some are named.
     pub between: Option<HostSetup>,
-    /// What each library says it is.
+    /// Each library's version string.
     pub libraries: Vec<(String, String)>,
     /// How many rounds there were to be.
     pub planned: usize,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The measuring itself: round after round, and in each round run after run, all contenders in turn, so that what the
-//! machine does meanwhile meets all of them alike.
+//! The measurement: in each round all runs, and in each run all contenders in turn, so that other load on the machine
+//! affects all of them alike.
 //!
 //! On a virtual machine two CPUs may be moved onto one physical core for a while: a cache line then goes over three to
 //! five times faster, and nothing that was measured so can be compared with what was not. So the line is measured between
-//! the runs of pairs; a run before and after which it differed is repeated, and a sample knows on which side it is.
+//! the runs of pairs; a run before and after which it differed is repeated, and a sample records on which side it is.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -29,7 +29,7 @@ use crate::{Error, icount, interrupt, machine, programs, run};
 pub const CLOSE_BELOW_US: f64 = 0.070;
 /// How often a run is repeated because the CPUs moved meanwhile.
 const TRIES: usize = 3;
-/// After so many failures in a row a contender is not asked again for that run.
+/// After so many consecutive failures a contender is left out of that run.
 const PATIENCE: usize = 2;
 const PROBE_MS: u32 = 30;
 const LIMIT_MS: u32 = 150;
@@ -39,7 +39,7 @@ const LIMIT_MS: u32 = 150;
 pub struct CompareContender {
     /// The MPI.
     pub mpi: Installation,
-    /// How it is set.
+    /// Its settings.
     pub level: Tuning,
     /// Where its binaries lie.
     pub binaries: PathBuf,
@@ -53,7 +53,7 @@ impl CompareContender {
     }
 }
 
-/// What is to be measured.
+/// The plan of a measurement.
 #[derive(Debug)]
 pub struct ComparePlan {
     /// Ours first, if it is there.
@@ -68,7 +68,7 @@ pub struct ComparePlan {
     pub left_out: Vec<&'static CompareRow>,
     /// The runs of the rows.
     pub runs: Vec<&'static ProgramRun>,
-    /// How many rounds.
+    /// The number of rounds.
     pub rounds: usize,
     /// The longest that one run may take.
     pub limit: Duration,
@@ -80,7 +80,7 @@ pub struct ComparePlan {
     pub script: PathBuf,
 }
 
-/// What a run gave.
+/// The figures of a run.
 #[derive(Clone, Debug)]
 pub struct RunSample {
     /// Row by row.
@@ -92,21 +92,21 @@ pub struct RunSample {
 /// A run and who made it; limits have no contender.
 type Key = (&'static str, Option<usize>);
 
-/// All that was measured.
+/// The results of a measurement.
 #[derive(Debug, Default)]
 pub struct CompareData {
     samples: BTreeMap<Key, Vec<Option<RunSample>>>,
     /// What did not work: contender, run, reason.
     pub failures: Vec<(String, &'static str, String)>,
-    /// What each contender's library says it is.
+    /// The version string of each contender's library.
     pub libraries: BTreeMap<String, String>,
-    /// What each contender said carries its messages between hosts.
+    /// The transport that each contender reported for messages between hosts.
     pub carriers: BTreeMap<String, String>,
     /// The addresses of both hosts that the raw connection had last.
     pub addresses: Option<[String; 2]>,
     /// The cache line between runs, in µs.
     pub lines: Vec<f64>,
-    /// How many rounds were finished.
+    /// The number of finished rounds.
     pub rounds: usize,
 }
 
@@ -149,7 +149,7 @@ impl CompareData {
 /// Builds what the plan needs.
 ///
 /// # Errors
-/// What a compiler said.
+/// When the compiler fails, with its message.
 pub fn build(plan: &ComparePlan) -> Result<(), Error> {
     write_script(plan)?;
     for contender in &plan.contenders {
@@ -183,7 +183,7 @@ fn write_script(plan: &ComparePlan) -> Result<(), Error> {
         .map_err(|e| Error::io(format!("cannot write {}", plan.script.display()), e))
 }
 
-/// Measures everything; `tell` hears what comes next. A signal ends it: then only the finished rounds are there.
+/// Runs all rounds; `tell` is called with the name of each step. After a signal only the finished rounds are returned.
 pub fn measure(plan: &ComparePlan, mut tell: impl FnMut(&str)) -> CompareData {
     let mut measured = CompareData::default();
     for round in 0..plan.rounds {
@@ -251,7 +251,7 @@ impl RoundRun<'_> {
             if interrupt::seen() {
                 return;
             }
-            // Who begins changes from round to round.
+            // Each round begins with another contender.
             let index = (turn + self.round) % contenders;
             let contender = &self.plan.contenders[index];
             if setting_of(contender, self.run).is_none() {

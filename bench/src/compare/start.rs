@@ -36,7 +36,7 @@ pub(crate) fn cleanly<T>(launch: impl FnOnce() -> Result<T, Error>) -> Result<T,
     outcome
 }
 
-/// What was in `/dev/shm` before a run: other MPIs leave their segments behind when they are killed.
+/// The files in `/dev/shm` before a run: other MPIs leave their segments behind when they are killed.
 struct SharedMemory(BTreeSet<OsString>);
 
 impl SharedMemory {

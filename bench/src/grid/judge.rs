@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From figures to a verdict: who leads in a row.
+//! From figures to a verdict: which MPI leads in a row.
 
 use serde::Serialize;
 
@@ -7,14 +7,14 @@ use super::store::GridValue;
 use crate::stats::Summary;
 use crate::unit::FigureUnit;
 
-/// Who is better.
+/// Which of two MPIs leads in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum GridOutcome {
     /// rmpi.
     Leads,
     /// Another.
     Trails,
-    /// Nobody clearly.
+    /// Neither by more than the threshold.
     Level,
     /// There are too few rounds in which both were measured.
     Missing,
@@ -29,7 +29,7 @@ pub struct JudgedPair {
     pub other: Option<Summary>,
     /// How many times better rmpi is, in the rounds in which both were measured.
     pub ratio: Option<Summary>,
-    /// What follows.
+    /// The verdict.
     pub outcome: GridOutcome,
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The grid: every size of every operation, rmpi beside other MPIs or an old build.
 //!
-//! `compare` asks what must hold of some rows; the grid looks where another is better anywhere. So that launchers do not
-//! eat the time, one start measures many cells ([`cells`], [`plan`]); all contenders are started in turn in several rounds
+//! `compare` checks conditions on some rows; the grid finds every row in which another MPI is better. To spend less time in
+//! launchers, one start measures many cells ([`cells`], [`plan`]); all contenders are started in turn in several rounds
 //! ([`rounds`]), and what is measured is kept in a file from which an interrupted measurement goes on ([`store`]).
 
 pub mod cells;
@@ -21,7 +21,7 @@ use cells::Extent;
 use plan::{GridPlan, MOST_ROUNDS, ROUNDS};
 use store::Header;
 
-/// What the user wants of the grid, beside who takes part.
+/// A request for the grid, without the MPIs.
 #[derive(Clone, Debug)]
 pub struct GridRequest {
     /// Short or whole.
@@ -34,10 +34,10 @@ pub struct GridRequest {
     pub rounds: Option<usize>,
 }
 
-/// Turns a wish into a plan.
+/// Turns a request into a plan.
 ///
 /// # Errors
-/// When a peer or a row does not exist, or there is nobody to hold rmpi against.
+/// When a peer or a row does not exist, or there is no MPI to compare rmpi with.
 pub fn prepare(wish: &CompareRequest, asked: &GridRequest) -> Result<GridPlan, Error> {
     let starts = plan::starts(asked.extent, &wish.rows, asked.up_to)?;
     let mut missing = None;

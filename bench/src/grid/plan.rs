@@ -87,7 +87,7 @@ impl Start {
     }
 }
 
-/// What is to be measured.
+/// The plan of a measurement.
 #[derive(Debug)]
 pub struct GridPlan {
     /// Short or whole.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What comes of the grid: means of the groups, the rows where another leads, the whole table, what did not work.
+//! The report of the grid: means of the groups, the rows where another MPI leads, the whole table, and failures.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -47,7 +47,7 @@ pub struct GridRowResult {
     pub peer: Option<Opponent>,
     /// The old build.
     pub old: Option<Opponent>,
-    /// Everybody's medians.
+    /// The medians of all contenders.
     pub medians: BTreeMap<String, f64>,
 }
 
@@ -79,7 +79,7 @@ pub struct GridReport {
     pub rounds: (usize, usize),
     /// Whether all rounds of everything are there.
     pub complete: bool,
-    /// What each library says it is.
+    /// Each library's version string.
     pub libraries: BTreeMap<String, String>,
     /// Group by group, against the best peer of each row.
     pub against_peers: Vec<Mean>,

@@ -22,7 +22,7 @@ const REPEATS: usize = 2;
 /// Builds both programs for every contender, as far as they are needed.
 ///
 /// # Errors
-/// What a compiler said.
+/// When the compiler fails, with its message.
 pub fn build(plan: &GridPlan) -> Result<(), Error> {
     for contender in &plan.contenders {
         std::fs::create_dir_all(&contender.binaries)
@@ -39,7 +39,7 @@ pub fn build(plan: &GridPlan) -> Result<(), Error> {
     Ok(())
 }
 
-/// What the measuring tells of its progress.
+/// A progress event.
 pub trait Listener {
     /// There are so many starts in all.
     fn expect(&mut self, starts: usize);
@@ -128,7 +128,7 @@ fn start_of_all(
     let mut samples = BTreeMap::new();
     let contenders = plan.contenders.len();
     let mut line = line_of(plan, start);
-    // Who begins changes from round to round.
+    // Each round begins with another contender.
     let in_turn = (0..contenders).map(|turn| &plan.contenders[(turn + round) % contenders]);
     for contender in in_turn.clone() {
         let who = contender.label();

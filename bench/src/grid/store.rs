@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What was measured, start by start, and the file that keeps it: a JSON line for the measurement and one for each start
+//! The grid's figures, start by start, and the file that stores them: a JSON line for the measurement and one for each start
 //! of a round when all contenders are through with it. A line is written at once, so that an interruption leaves at most
 //! the last one cut off; that one is measured again.
 
@@ -25,7 +25,7 @@ pub struct Header {
     pub rows: Vec<String>,
     /// The largest size.
     pub up_to: Option<usize>,
-    /// Who takes part.
+    /// The MPIs that are measured.
     pub contenders: Vec<String>,
 }
 

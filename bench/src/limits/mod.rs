@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the machine allows, without MPI: the figures that a message-passing library is held against.
+//! The limits of the machine, measured without MPI: the figures that a message-passing library is compared with.
 //!
 //! Everything is measured between processes over shared memory (not between threads), because that is what ranks are;
 //! between two hosts over TCP ([`tcp`]).
@@ -371,8 +371,8 @@ fn spawn_and_wait(processes: usize, budget: Duration) -> Result<Summary, Error> 
 /// The first argument of a process that only measures limits and prints them as JSON lines.
 pub const RUN_WORD: &str = "limits-run";
 
-/// What a process should be when it was started by [`measure`] or with [`RUN_WORD`]: a part of the measurement, which is
-/// done when this returns `true`. Every binary that measures limits calls this first.
+/// Runs this process's part of the measurement if it was started by [`measure`] or with [`RUN_WORD`], and returns `true`
+/// afterwards. Every binary that measures limits calls this first.
 #[must_use]
 pub fn serve_if_asked() -> bool {
     let arguments: Vec<String> = std::env::args().collect();
@@ -385,7 +385,7 @@ pub fn serve_if_asked() -> bool {
     if word != RUN_WORD {
         return false;
     }
-    // Whoever wanted these figures is gone: so is the reason to measure.
+    // The process that requested these figures has closed the pipe.
     let _set = set_pdeathsig(Signal::SIGKILL);
     let budget = Duration::from_millis(milliseconds.parse().unwrap_or(100));
     let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from(&arguments[0]));

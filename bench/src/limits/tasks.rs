@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a team measures: each task is a loop that all members run, `count` messages of it.
+//! The tasks of a team: each is a loop over `count` messages that all members run.
 //!
 //! Two members: 0 sends (or serves first), 1 receives. Flags are counted up and never set back, so a task starts from
 //! `before`, the number of messages of all earlier batches.
@@ -25,7 +25,7 @@ pub(super) enum LimitTask {
     Block,
     /// A ring of 64 one-line slots, one direction; credits come back every 32 slots.
     Slots,
-    /// One process copies from private into shared memory; the others look on.
+    /// One process copies from private into shared memory; the others are idle.
     Memcpy,
     /// Both processes copy from private into shared memory at once, every other message each.
     Both,
@@ -86,7 +86,7 @@ impl LimitTask {
         }
     }
 
-    /// Whether members talk over a link of DPDK.
+    /// Whether members communicate over a link of DPDK.
     pub(super) const fn uses_link(self) -> bool {
         matches!(self, Self::FrameTrips | Self::FrameRate | Self::FrameStream)
     }
@@ -130,7 +130,7 @@ impl Job {
         ring_the_bell(command, round);
     }
 
-    /// Sends the other members home.
+    /// Ends the other members.
     pub(super) fn post_quit(command: &CacheLine, round: u64) {
         command.words[0].store(u64::MAX, Relaxed);
         ring_the_bell(command, round);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What TCP and UDP allow between two hosts, without MPI: one connection, and a process on each host that is started by the remote
-//! shell. The one on the second host waits for the other and does what that asks for.
+//! The limits of TCP and UDP between two hosts, without MPI: one connection, and a process on each host that is started by the remote
+//! shell. The one on the second host is the server, and runs the batches that the first one requests.
 //!
 //! Where a library may choose how to use its sockets, so may this: each manner that suits (`SocketUse`) is measured, and the best
 //! counts.
@@ -74,7 +74,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     TESTS.iter().map(|test| test.name)
 }
 
-/// What was measured between two hosts.
+/// The figures between two hosts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TcpLimits {
     /// In the order of the names.
@@ -83,7 +83,7 @@ pub struct TcpLimits {
     pub addresses: [String; 2],
 }
 
-/// What the process on the first host says before the figures.
+/// What the process on the first host prints before the figures.
 #[derive(Serialize, Deserialize)]
 struct Met {
     addresses: [String; 2],
@@ -175,7 +175,7 @@ impl LimitServer {
         let second = hosts.list()[1].label();
         let words = [program.display().to_string(), SERVE_WORD.to_owned()];
         let mut command = run::guarded(program, &hosts.command(1, &words));
-        // Its input is what tells the process there that this one lives.
+        // The remote process ends at the end of its standard input.
         command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -214,7 +214,7 @@ fn end(child: &mut Child) {
     drop(child.wait());
 }
 
-/// The line by which the process says where it waits, behind whatever a login shell printed.
+/// The line with the server's address, after anything that a login shell printed.
 fn address_of(child: &mut Child) -> Option<Address> {
     let stream = child.stdout.take()?;
     let (tell, hear) = mpsc::channel();
@@ -222,7 +222,7 @@ fn address_of(child: &mut Child) -> Option<Address> {
         let lines = BufReader::new(stream).lines().map_while(Result::ok);
         for line in lines {
             if let Some(address) = Address::read(&line) {
-                // Nobody hears it any more where this process has given up.
+                // The receiver may be gone after a time-out.
                 drop(tell.send(address));
             }
         }
@@ -278,7 +278,7 @@ fn measure(words: &[String]) -> Result<(), Error> {
     Ok(())
 }
 
-/// The best way's figure.
+/// The figure of the best socket use.
 fn figure(
     test: &Test,
     size: usize,

@@ -37,7 +37,7 @@ pub(super) const WORK: usize = 256;
 const BATCH: Duration = Duration::from_micros(500);
 const STUCK_AFTER: Duration = Duration::from_secs(60);
 
-/// What keeps a member from going on.
+/// Why a member stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Halt {
     /// Nothing happened for a minute.
@@ -103,13 +103,13 @@ impl Member {
         &self.arena.lines()[WORK + index]
     }
 
-    /// The line that says how far a member is: `seq` the round it is ready for, word 0 the round it has finished,
+    /// The progress line of a member: `seq` the round it is ready for, word 0 the round it has finished,
     /// word 1 its process id, word 2 where its buffers are.
     pub(super) fn line_of(&self, member: usize) -> &CacheLine {
         &self.arena.lines()[MEMBERS + member]
     }
 
-    /// Waits until `ready` says so, in the way that the job asks for.
+    /// Waits until `ready` returns a value, by spinning or yielding as the task requires.
     #[inline]
     pub(super) fn spin(&self, mut ready: impl FnMut() -> bool) -> Result<(), Halt> {
         let mut since = None;
@@ -189,7 +189,7 @@ impl Member {
         Ok(())
     }
 
-    /// Tells all members that the system refused something.
+    /// Reports a failed system call to all members.
     fn fail(&self, halt: Halt) {
         let errno = match halt {
             Halt::Refused(errno) => errno,
@@ -201,7 +201,7 @@ impl Member {
             failure.compare_exchange(0, u64::from(errno.unsigned_abs()), AcqRel, Acquire);
     }
 
-    /// Says where this process and its memory are.
+    /// Publishes this process's id and the address of its buffers.
     fn introduce(&self) {
         let me = self.line_of(self.index);
         me.words[1].store(u64::from(std::process::id()), Relaxed);
@@ -241,7 +241,7 @@ impl Member {
         }
     }
 
-    /// A child's life: one command after the other until told to quit.
+    /// The main loop of a child: runs one command after the other until the quit command.
     fn serve(&self) -> Result<(), Halt> {
         let command = &self.arena.lines()[COMMAND];
         for round in 1_u64.. {
@@ -459,7 +459,7 @@ fn pin(cpu: usize) {
     let _bound = core_affinity::set_for_current(CoreId { id: cpu });
 }
 
-/// Posts a round to everybody who sleeps on the command line.
+/// Posts a round and wakes all members that sleep on the command line.
 pub(super) fn ring_the_bell(command: &CacheLine, round: u64) {
     command.seq.store(round, Release);
     command.sleep.fetch_add(1, Release);

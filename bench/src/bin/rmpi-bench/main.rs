@@ -108,7 +108,7 @@ fn run_program(
     let peers = peers?;
     let rounds = if peers.is_empty() { 1 } else { 3 };
     let _lock = lock_machine()?;
-    // Not before the lock: who waits for it may be ended like any program.
+    // Not before the lock: a process that waits for the lock ends on a signal like any other.
     interrupt::watch()?;
     run::adopt_orphans();
     let work = std::env::temp_dir().join(format!("rmpi-bench.{}", std::process::id()));
@@ -154,7 +154,7 @@ fn usual_ranks(program: &BenchProgram) -> Vec<usize> {
     }
 }
 
-/// Inside an MPI launch: this process is a rank, and becomes the program. Returns why it could not.
+/// Executes the program in a process that a launcher started as a rank. Returns the reason if that fails.
 fn become_program(options: &Options, binary: &Path, mut words: Vec<String>) -> Error {
     let outside = [
         options.plot.is_some(),
@@ -239,7 +239,7 @@ fn said_of(plan: &CurvePlan, row: &ReportRow) -> String {
     }
 }
 
-/// Prints what has not been printed, draws, and finds the exit code.
+/// Prints the remaining output, writes the plot, and returns the exit code.
 fn conclude(
     plan: &CurvePlan,
     options: &Options,
@@ -316,7 +316,7 @@ fn tell_of_interruption(plan: &CurvePlan, alone: bool, measured: &CurveData) {
     }
 }
 
-/// Says who failed. The exit code of a launcher is handed on where it ran alone.
+/// Reports the failures. The launcher's exit code is passed on where it ran alone.
 fn failures(measured: &CurveData) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     for (who, why) in &measured.failures {
@@ -336,7 +336,7 @@ fn failures(measured: &CurveData) -> ExitCode {
     code
 }
 
-/// Prints; where nobody reads any more or nothing can be written, what runs is ended.
+/// Prints; ends the measurement if the output is closed or cannot be written.
 fn print(text: &str) {
     match files::print(text) {
         Ok(PrintStatus::Well) => {}
@@ -393,7 +393,7 @@ fn print_limits(options: &LimitsOptions) -> Result<ExitCode, Error> {
         };
     }
     let _lock = lock_machine()?;
-    // Not before the lock: who waits for it may be ended like any program.
+    // Not before the lock: a process that waits for the lock ends on a signal like any other.
     interrupt::watch()?;
     let program = std::env::current_exe().unwrap_or_default();
     Ok(measure_limits(&chosen, options.json, |name| match &hosts {

@@ -10,7 +10,7 @@ use bench::{files, limits};
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueEnum};
 
-/// What was asked for.
+/// The parsed command line.
 pub(crate) struct BenchRequest {
     /// Number of ranks.
     pub(crate) ranks: Option<usize>,

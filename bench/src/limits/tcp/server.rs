@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The end that waits, on the second host, and does what the other asks for. It ends with its standard input: that is the
-//! connection to who started it.
+//! The server on the second host, which runs the batches that the other end requests. It ends at the end of its standard
+//! input, which connects it to the process that started it.
 
 use std::fs::File;
 use std::io::{self, Read, Write};

@@ -46,7 +46,7 @@ impl TcpTask {
     }
 }
 
-/// What an end does while there is nothing for it.
+/// How an end waits for data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wait {
     /// The socket never waits; it is looked at again and again.
@@ -210,7 +210,7 @@ impl Buffers {
     }
 }
 
-/// A connection, used in one way.
+/// A connection with one use of its socket.
 pub(super) struct OneWayStream {
     stream: TcpStream,
     wait: Wait,
@@ -352,7 +352,7 @@ impl OneWayStream {
     }
 }
 
-/// How long somebody who spins goes on without anything.
+/// How long a spinning end waits for data.
 #[derive(Default)]
 struct SpinLimit {
     looks: u32,
@@ -463,7 +463,7 @@ fn connect(at: SocketAddr, token: &str) -> io::Result<OneWayStream> {
     Ok(line)
 }
 
-/// The other end, reached.
+/// The connected remote end.
 pub(super) struct RemoteEnd {
     at: SocketAddr,
     token: String,
