@@ -191,11 +191,11 @@ fn compare_all(cli: &CompareOptions) -> Result<ExitCode, Error> {
     if let Some(extent) = cli.grid {
         return measure_grid(cli, extent, &work);
     }
-    let wish = CompareRequest {
+    let request = CompareRequest {
         hosts,
-        ..wish(cli, &work)
+        ..request(cli, &work)
     };
-    let plan = compare::plan(&wish, |warning| eprintln!("rmpi-compare: {warning}"))?;
+    let plan = compare::plan(&request, |warning| eprintln!("rmpi-compare: {warning}"))?;
     let obstacles = compare::obstacles(&plan);
     if !obstacles.is_empty() {
         return Err(Error::Usage(format!(
@@ -288,7 +288,7 @@ fn tell(
     printed.map(|_| ())
 }
 
-fn wish(cli: &CompareOptions, work: &Path) -> CompareRequest {
+fn request(cli: &CompareOptions, work: &Path) -> CompareRequest {
     let levels = match cli.settings {
         CompareSettings::Both => vec![],
         CompareSettings::Default => vec![Tuning::Default],
@@ -339,8 +339,8 @@ fn measure(plan: &ComparePlan) -> Result<Comparison, Error> {
 }
 
 fn measure_grid(cli: &CompareOptions, extent: Extent, work: &Path) -> Result<ExitCode, Error> {
-    let (wish, asked) = (
-        wish(cli, work),
+    let (request, asked) = (
+        request(cli, work),
         GridRequest {
             extent,
             seconds: cli.seconds,
@@ -348,8 +348,11 @@ fn measure_grid(cli: &CompareOptions, extent: Extent, work: &Path) -> Result<Exi
             rounds: cli.rounds.map(usize::from),
         },
     );
-    let plan = grid::prepare(&wish, &asked)?;
-    let mut store = GridStore::open(cli.resume.as_deref(), &grid::header(&wish, &asked, &plan))?;
+    let plan = grid::prepare(&request, &asked)?;
+    let mut store = GridStore::open(
+        cli.resume.as_deref(),
+        &grid::header(&request, &asked, &plan),
+    )?;
     run::adopt_orphans();
     let machine = machine::describe();
     let measured = grid_rounds(&plan, &mut store);

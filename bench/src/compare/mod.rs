@@ -51,14 +51,15 @@ pub struct CompareRequest {
 ///
 /// # Errors
 /// When a peer or a row does not exist, or there is no MPI to measure.
-pub fn plan(wish: &CompareRequest, warn: impl FnMut(&str)) -> Result<ComparePlan, Error> {
-    let RowSelection { rows, left_out } = rounds::choose_rows(&wish.rows, wish.hosts.as_ref())?;
-    let levels = |mpi: &Installation| levels_of(mpi, &rows, &wish.levels);
+pub fn plan(request: &CompareRequest, warn: impl FnMut(&str)) -> Result<ComparePlan, Error> {
+    let RowSelection { rows, left_out } =
+        rounds::choose_rows(&request.rows, request.hosts.as_ref())?;
+    let levels = |mpi: &Installation| levels_of(mpi, &rows, &request.levels);
     let Contenders {
         all: contenders,
         own,
         old,
-    } = contenders(wish, levels, warn)?;
+    } = contenders(request, levels, warn)?;
     let runs = RUNS
         .iter()
         .filter(|run| rows.iter().any(|row| row.run == run.id))
@@ -71,11 +72,11 @@ pub fn plan(wish: &CompareRequest, warn: impl FnMut(&str)) -> Result<ComparePlan
         rows,
         runs,
         left_out,
-        rounds: wish.rounds,
-        limit: wish.limit,
+        rounds: request.rounds,
+        limit: request.limit,
         program,
-        hosts: wish.hosts.clone(),
-        script: wish.work.join("remote-shell"),
+        hosts: request.hosts.clone(),
+        script: request.work.join("remote-shell"),
     })
 }
 
@@ -90,29 +91,29 @@ pub(crate) struct Contenders {
 
 /// Finds the installations; `levels` selects the settings of the peers. Where rmpi is not installed, `warn` is called.
 pub(crate) fn contenders(
-    wish: &CompareRequest,
+    request: &CompareRequest,
     levels: impl Fn(&Installation) -> Vec<Tuning>,
     mut warn: impl FnMut(&str),
 ) -> Result<Contenders, Error> {
     let mut all = Vec::new();
-    match Installation::find("rmpi", Kind::Rmpi, &wish.rmpi) {
-        Ok(mpi) => all.push(contender(mpi, Tuning::Default, &wish.work)),
+    match Installation::find("rmpi", Kind::Rmpi, &request.rmpi) {
+        Ok(mpi) => all.push(contender(mpi, Tuning::Default, &request.work)),
         Err(error) => warn(&format!("rmpi is left out: {error}")),
     }
     let own = (!all.is_empty()).then_some(0);
-    let old = match &wish.against {
+    let old = match &request.against {
         None => None,
-        Some(prefix) if own.is_some() => Some(add_old(&mut all, prefix, &wish.work)?),
+        Some(prefix) if own.is_some() => Some(add_old(&mut all, prefix, &request.work)?),
         Some(_) => {
             return Err(Error::Usage(
                 "--against needs a build to hold against the other: --rmpi names it".to_owned(),
             ));
         }
     };
-    for peer in &wish.peers {
+    for peer in &request.peers {
         let mpi = Installation::parse(peer)?;
         for level in levels(&mpi) {
-            all.push(contender(mpi.clone(), level, &wish.work));
+            all.push(contender(mpi.clone(), level, &request.work));
         }
     }
     if all.is_empty() {

@@ -38,11 +38,11 @@ pub struct GridRequest {
 ///
 /// # Errors
 /// When a peer or a row does not exist, or there is no MPI to compare rmpi with.
-pub fn prepare(wish: &CompareRequest, asked: &GridRequest) -> Result<GridPlan, Error> {
-    let starts = plan::starts(asked.extent, &wish.rows, asked.up_to)?;
+pub fn prepare(request: &CompareRequest, asked: &GridRequest) -> Result<GridPlan, Error> {
+    let starts = plan::starts(asked.extent, &request.rows, asked.up_to)?;
     let mut missing = None;
-    let level = |mpi: &Installation| vec![level_of(mpi, &wish.levels)];
-    let them = contenders(wish, level, |warning| missing = Some(warning.to_owned()))?;
+    let level = |mpi: &Installation| vec![level_of(mpi, &request.levels)];
+    let them = contenders(request, level, |warning| missing = Some(warning.to_owned()))?;
     if let Some(missing) = missing {
         return Err(Error::Usage(missing));
     }
@@ -55,7 +55,7 @@ pub fn prepare(wish: &CompareRequest, asked: &GridRequest) -> Result<GridPlan, E
         seconds: asked.seconds,
         rounds: asked.rounds.unwrap_or(ROUNDS),
         most_rounds: asked.rounds.unwrap_or(MOST_ROUNDS),
-        limit: wish.limit,
+        limit: request.limit,
         program,
     })
 }
@@ -75,11 +75,11 @@ fn level_of(mpi: &Installation, wanted: &[Tuning]) -> Tuning {
 
 /// What a file of this measurement says at its beginning.
 #[must_use]
-pub fn header(wish: &CompareRequest, asked: &GridRequest, plan: &GridPlan) -> Header {
+pub fn header(request: &CompareRequest, asked: &GridRequest, plan: &GridPlan) -> Header {
     Header {
         grid: asked.extent.label().to_owned(),
         seconds: asked.seconds,
-        rows: wish.rows.clone(),
+        rows: request.rows.clone(),
         up_to: asked.up_to,
         contenders: plan.contenders.iter().map(|who| who.label()).collect(),
     }
