@@ -6,7 +6,7 @@
 //! alternating rounds of one run ([`compare`], and [`grid`] for every size of every operation), because figures of different hours or
 //! machines cannot be compared.
 //!
-//! **Depends on** the C programs' JSON lines, the command lines of other MPIs' launchers, and the system's processes, shared
+//! **Knows** the C programs' JSON lines, the command lines of other MPIs' launchers, and the system's processes, shared
 //! memory and CPUs.
 //!
 //! **Never** links an MPI library: it uses the installed commands alone.

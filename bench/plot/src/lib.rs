@@ -5,6 +5,10 @@
 //! other drawings put their own [`SvgElement`]s. In a chart every series has a colour, a marker of its own shape and its name
 //! in the legend, so that no difference is shown by colour alone. Colours are defined once, each for a light and for a dark
 //! background; the background is painted, so that a viewer without `prefers-color-scheme` shows readable text too.
+//!
+//! **Knows** SVG and how axes, ticks and text are laid out.
+//!
+//! **Never** reads or writes a file: callers write the text that they get.
 
 mod canvas;
 mod chart;

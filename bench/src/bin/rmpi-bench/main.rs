@@ -115,22 +115,11 @@ fn run_program(
     let _folder = ScratchFolder::make(&work)?;
     let ranks = ranks.map_or_else(|| usual_ranks(&program), |ranks| vec![ranks]);
     let most = ranks.iter().copied().max().unwrap_or(1);
-    let mut contenders = vec![CurveContender::new(
-        own,
-        Tuning::Default,
-        &program,
-        most,
-        binary,
-    )];
+    let contender = |mpi, tuning, binary| CurveContender::new(mpi, tuning, &program, most, binary);
+    let mut contenders = vec![contender(own, Tuning::Default, binary)];
     for peer in peers {
         let binary = curves::build(&program, &peer, &work)?;
-        contenders.push(CurveContender::new(
-            peer,
-            options.settings.level(),
-            &program,
-            most,
-            binary,
-        ));
+        contenders.push(contender(peer, options.settings.level(), binary));
     }
     let plan = CurvePlan {
         program,
