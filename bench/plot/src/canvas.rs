@@ -185,7 +185,7 @@ impl SvgElement {
 
     /// Puts an element into this one.
     #[must_use]
-    pub fn add(mut self, inner: &Self) -> Self {
+    pub fn child(mut self, inner: &Self) -> Self {
         inner.write(&mut self.content);
         self
     }
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn an_element_has_its_attributes_and_holds_others() {
         let inner = SvgElement::circle("", (1.0 / 3.0, 2.0), 4.0).tooltip("a<b");
-        let outer = SvgElement::new("g", "outer").add(&inner);
+        let outer = SvgElement::new("g", "outer").child(&inner);
         let mut text = String::new();
         outer.write(&mut text);
         let wanted = "<g class=\"outer\"><circle cx=\"0.33\" cy=\"2\" r=\"4\"><title>a&lt;b</title></circle></g>";

@@ -5,7 +5,7 @@ use roxmltree::{Document, Node};
 
 /// Parses a drawing and passes it to `check`. Panics if a text is cut off or lies on another.
 pub fn look(svg: &str, check: impl FnOnce(&Document<'_>)) {
-    let document = Document::parse(svg).unwrap();
+    let document = Document::parse(svg).expect("a drawing is well-formed");
     assert_eq!(document.root_element().tag_name().name(), "svg");
     let size = |name: &str| number(&document.root_element(), name);
     let (width, height) = (size("width"), size("height"));
@@ -50,7 +50,8 @@ pub fn of_class<'a>(document: &'a Document<'a>, class: &str) -> Vec<Node<'a, 'a>
 
 /// The number in an attribute.
 pub fn number(node: &Node<'_, '_>, name: &str) -> f64 {
-    node.attribute(name).unwrap().parse().unwrap()
+    let value = node.attribute(name).expect("the attribute is there");
+    value.parse().expect("the attribute is a number")
 }
 
 /// Left, top, right, bottom, an upper bound in a sans-serif face of the size.
@@ -58,7 +59,7 @@ fn text_box<'a>(node: &Node<'a, 'a>) -> (f64, f64, f64, f64, &'a str) {
     let text = node.text().unwrap_or_default();
     let size: f64 = node
         .attribute("font-size")
-        .map_or(12.0, |size| size.parse().unwrap());
+        .map_or(12.0, |size| size.parse().expect("a size is a number"));
     let width = crate::text_width(text, size);
     let (x, y) = (number(node, "x"), number(node, "y"));
     let left = match node.attribute("text-anchor") {

@@ -76,7 +76,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 
 /// The figures between two hosts.
 #[derive(Clone, Debug, PartialEq)]
-pub struct TcpLimits {
+pub struct HostLimits {
     /// In the order of the names.
     pub figures: Vec<Figure>,
     /// The addresses that the connection had on both.
@@ -105,7 +105,7 @@ pub fn between(
     program: &Path,
     names: &[&str],
     budget: Duration,
-) -> Result<TcpLimits, Error> {
+) -> Result<HostLimits, Error> {
     for name in names {
         find(name)?;
     }
@@ -137,7 +137,7 @@ pub fn between(
             "TCP: host {first} printed nothing that can be read"
         ))
     })?;
-    Ok(TcpLimits {
+    Ok(HostLimits {
         figures: figures.collect(),
         addresses: met.addresses,
     })

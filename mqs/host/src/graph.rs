@@ -41,8 +41,8 @@ pub fn svg(waits: &JobWaits, verdict: &JobVerdict) -> String {
         }
         let label = SvgElement::text("", (x, y + 4.0), TextAnchor::Middle, &rank.to_string());
         let node = SvgElement::new("g", class).tooltip(&tooltip(rank, state));
-        let node = node.add(&SvgElement::circle("", (x, y), plan.node));
-        canvas.draw(&node.add(&label));
+        let node = node.child(&SvgElement::circle("", (x, y), plan.node));
+        canvas.draw(&node.child(&label));
     }
     legend(&mut canvas, &plan);
     canvas.finish()
@@ -163,8 +163,8 @@ impl GraphLayout {
 /// The canvas with the tips of the arrows, and with the verdict and its causes above the graph.
 fn head(plan: &GraphLayout, verdict: &JobVerdict) -> Canvas {
     let mut canvas = Canvas::new((plan.width, plan.height), &verdict.headline, &rules());
-    let tips = SvgElement::new("defs", "").add(&tip("tip", "tip", 7));
-    canvas.draw(&tips.add(&tip("tipc", "tip c", 5)));
+    let tips = SvgElement::new("defs", "").child(&tip("tip", "tip", 7));
+    canvas.draw(&tips.child(&tip("tipc", "tip c", 5)));
     let causes = &verdict.causes[..verdict.causes.len().min(3)];
     canvas.heading(&verdict.headline, causes);
     canvas
@@ -179,7 +179,7 @@ fn tip(id: &str, class: &str, size: u32) -> SvgElement {
         .set("refX", 7)
         .set("refY", 4);
     let marker = marker.set("markerWidth", size).set("markerHeight", size);
-    marker.add(&SvgElement::path(class, "M0 0L8 4L0 8z"))
+    marker.child(&SvgElement::path(class, "M0 0L8 4L0 8z"))
 }
 
 fn rules() -> Vec<Rule> {
@@ -214,7 +214,7 @@ fn legend(canvas: &mut Canvas, plan: &GraphLayout) {
     ];
     for (class, text) in STATES.into_iter().zip(texts) {
         let node = SvgElement::circle("", (x, y), 7.0);
-        canvas.draw(&SvgElement::new("g", class).add(&node));
+        canvas.draw(&SvgElement::new("g", class).child(&node));
         canvas.text("faint", (x + 12.0, y + 4.0), TextAnchor::Start, text);
         x += 34.0 + text_width(text, 12.0);
     }
