@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One benchmark program by one or more MPIs, in rounds: each round runs everybody in turn, beginning with somebody else
-//! each time.
+//! One benchmark program with one or more MPIs, in rounds: each round runs all MPIs in turn and begins with another one.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,33 +8,33 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::compare::start::{cleanly, start};
-use crate::peers::{Case, Installation, Kind, Level, Setting};
-use crate::programs::{Line, Over, Program, Report, Row};
-use crate::run::{self, Said};
+use crate::peers::{Case, Installation, Kind, Setting, Tuning};
+use crate::programs::{BenchProgram, BenchReport, Over, ReportLine, ReportRow};
+use crate::run::{self, OutputLine};
 use crate::stats::Summary;
-use crate::unit::Unit;
+use crate::unit::FigureUnit;
 use crate::{Error, interrupt, machine};
 
-/// An MPI that takes part.
+/// An MPI that is measured.
 #[derive(Clone, Debug)]
-pub struct Contender {
+pub struct CurveContender {
     /// Its name in tables and plots.
     pub label: String,
     /// Where it is installed.
     pub mpi: Installation,
-    /// How it is set.
+    /// Its settings.
     pub setting: Setting,
     /// The program, built by it.
     pub binary: PathBuf,
 }
 
-impl Contender {
-    /// An MPI at a setting, for so many ranks; at the default where it has no other.
+impl CurveContender {
+    /// An MPI with settings of a level for `ranks` ranks; with its default settings where that level has none.
     #[must_use]
     pub fn new(
         mpi: Installation,
-        level: Level,
-        program: &Program,
+        level: Tuning,
+        program: &BenchProgram,
         ranks: usize,
         binary: PathBuf,
     ) -> Self {
@@ -48,9 +47,9 @@ impl Contender {
         let label = match (&best, mpi.kind) {
             (_, Kind::Rmpi) => mpi.name.clone(),
             (Some(_), _) => format!("{} ({})", mpi.name, level.label()),
-            (None, _) => format!("{} ({})", mpi.name, Level::Default.label()),
+            (None, _) => format!("{} ({})", mpi.name, Tuning::Default.label()),
         };
-        let setting = best.or_else(|| mpi.kind.setting(case, Level::Default));
+        let setting = best.or_else(|| mpi.kind.setting(case, Tuning::Default));
         Self {
             label,
             setting: setting.unwrap_or_default(),
@@ -60,75 +59,75 @@ impl Contender {
     }
 }
 
-/// What is to be measured.
+/// The plan of a measurement.
 #[derive(Debug)]
-pub struct Plan {
+pub struct CurvePlan {
     /// The program.
-    pub program: Program,
-    /// With so many ranks; a program over jobs runs with each of them, the others with the first.
+    pub program: BenchProgram,
+    /// Numbers of ranks; a program over jobs runs with each of them, the others with the first.
     pub ranks: Vec<usize>,
     /// Its options.
     pub options: Vec<String>,
     /// Jobs of each number of ranks, in a program over jobs.
     pub repeats: usize,
-    /// Hosts for the ranks of rmpi; without it this one.
+    /// Hosts for the ranks of rmpi; `None`: this host.
     pub hosts: Option<String>,
-    /// Who takes part.
-    pub contenders: Vec<Contender>,
-    /// How many rounds.
+    /// The MPIs that are measured.
+    pub contenders: Vec<CurveContender>,
+    /// The number of rounds.
     pub rounds: usize,
-    /// This binary: it guards the launchers.
+    /// This binary, which guards the launchers ([`run::guarded`]).
     pub guard: PathBuf,
-    /// A folder for what launchers leave.
+    /// A folder for the launchers' temporary files.
     pub work: PathBuf,
 }
 
-/// What is heard while measuring.
+/// An event of a running measurement.
 #[derive(Debug)]
-pub enum News<'a> {
-    /// A round of somebody begins.
-    Begins(usize, &'a Contender),
-    /// What it measures.
-    Head(&'a Report),
-    /// A row is there.
-    Row(&'a Report, &'a Row),
-    /// Something else that a program or a launcher printed.
+pub enum MeasureEvent<'a> {
+    /// A round of a contender begins.
+    Begins(usize, &'a CurveContender),
+    /// The head of its report.
+    Head(&'a BenchReport),
+    /// A row was measured.
+    Row(&'a BenchReport, &'a ReportRow),
+    /// Any other line that a program or a launcher printed.
     Aside(&'a str),
 }
 
-/// What one of them measured: a report for each finished round.
+/// The figures of one contender: a report for each finished round.
 #[derive(Clone, Debug)]
 pub struct Curve {
-    /// Who.
+    /// The contender's name.
     pub label: String,
     /// Round by round.
-    pub reports: Vec<Report>,
+    pub reports: Vec<BenchReport>,
 }
 
-/// All that was measured.
+/// The results of a measurement.
 #[derive(Debug)]
-pub struct Measured {
-    /// In the plan's order, those that failed left out.
+pub struct CurveData {
+    /// In the plan's order, without those that failed.
     pub curves: Vec<Curve>,
-    /// Who failed, and why.
-    pub failures: Vec<(String, Failure)>,
-    /// How many rounds were finished.
+    /// The contenders that failed, and why.
+    pub failures: Vec<(String, ContenderFailure)>,
+    /// The number of finished rounds.
     pub rounds: usize,
-    /// Where a signal ended the first round: what there was of it.
+    /// The incomplete first round, if a signal ended it.
     pub part: Option<Curve>,
 }
 
-/// Why one of them gave nothing.
+/// Why a contender has no figures.
 #[derive(Debug)]
-pub enum Failure {
-    /// Its launcher ended with this code; what it said was passed on.
+pub enum ContenderFailure {
+    /// Its launcher exited with this code; its error messages were passed on.
     Code(u8),
     /// For another reason.
     Other(Error),
 }
 
-/// Measures everything; a contender that fails takes no further part.
-pub fn measure(plan: &Plan, tell: &mut impl FnMut(News<'_>)) -> Measured {
+/// Runs all rounds; a contender that fails is left out of later rounds.
+pub fn measure(plan: &CurvePlan, tell: &mut impl FnMut(MeasureEvent<'_>)) -> CurveData {
     let mut curves: Vec<Curve> = plan
         .contenders
         .iter()
@@ -137,7 +136,7 @@ pub fn measure(plan: &Plan, tell: &mut impl FnMut(News<'_>)) -> Measured {
             reports: Vec::new(),
         })
         .collect();
-    let mut failures: Vec<(usize, Failure)> = Vec::new();
+    let mut failures: Vec<(usize, ContenderFailure)> = Vec::new();
     let mut part = None;
     let mut rounds = 0;
     'rounds: for round in 0..plan.rounds {
@@ -147,7 +146,7 @@ pub fn measure(plan: &Plan, tell: &mut impl FnMut(News<'_>)) -> Measured {
                 continue;
             }
             let contender = &plan.contenders[index];
-            tell(News::Begins(round, contender));
+            tell(MeasureEvent::Begins(round, contender));
             let mut report = None;
             let outcome = one_run(plan, contender, &mut report, tell);
             if interrupt::seen() {
@@ -160,7 +159,7 @@ pub fn measure(plan: &Plan, tell: &mut impl FnMut(News<'_>)) -> Measured {
             }
             match (outcome, report) {
                 (Ok(()), Some(report)) => curves[index].reports.push(report),
-                (Ok(()), None) => failures.push((index, Failure::Other(silent()))),
+                (Ok(()), None) => failures.push((index, ContenderFailure::Other(silent()))),
                 (Err(failure), _) => failures.push((index, failure)),
             }
         }
@@ -170,8 +169,9 @@ pub fn measure(plan: &Plan, tell: &mut impl FnMut(News<'_>)) -> Measured {
         curve.reports.truncate(rounds);
     }
     curves.retain(|curve| !curve.reports.is_empty());
-    let named = |(index, why): (usize, Failure)| (plan.contenders[index].label.clone(), why);
-    Measured {
+    let named =
+        |(index, why): (usize, ContenderFailure)| (plan.contenders[index].label.clone(), why);
+    CurveData {
         curves,
         failures: failures.into_iter().map(named).collect(),
         rounds,
@@ -184,13 +184,13 @@ fn silent() -> Error {
 }
 
 fn one_run(
-    plan: &Plan,
-    contender: &Contender,
-    report: &mut Option<Report>,
-    tell: &mut impl FnMut(News<'_>),
-) -> Result<(), Failure> {
+    plan: &CurvePlan,
+    contender: &CurveContender,
+    report: &mut Option<BenchReport>,
+    tell: &mut impl FnMut(MeasureEvent<'_>),
+) -> Result<(), ContenderFailure> {
     if plan.program.over == Over::Jobs {
-        return jobs(plan, contender, report, tell).map_err(Failure::Other);
+        return jobs(plan, contender, report, tell).map_err(ContenderFailure::Other);
     }
     let mut command = launcher(plan, contender, plan.ranks.first().copied().unwrap_or(1));
     command.args(&plan.options).arg("--lines");
@@ -211,12 +211,12 @@ fn one_run(
     });
     match (outcome, code) {
         (Ok(()), _) => Ok(()),
-        (Err(_), Some(code)) => Err(Failure::Code(code)),
-        (Err(error), None) => Err(Failure::Other(error)),
+        (Err(_), Some(code)) => Err(ContenderFailure::Code(code)),
+        (Err(error), None) => Err(ContenderFailure::Other(error)),
     }
 }
 
-fn launcher(plan: &Plan, contender: &Contender, ranks: usize) -> Command {
+fn launcher(plan: &CurvePlan, contender: &CurveContender, ranks: usize) -> Command {
     let mut command = contender.mpi.launcher(contender.setting, ranks, None);
     if contender.mpi.kind == Kind::Rmpi {
         command.arg("--quiet");
@@ -224,46 +224,52 @@ fn launcher(plan: &Plan, contender: &Contender, ranks: usize) -> Command {
             command.args(["--host", hosts]);
         }
     } else {
-        // What a launcher leaves there when it is killed goes away with the folder.
+        // Files that a killed launcher leaves there are removed with the folder.
         command.env("TMPDIR", &plan.work);
     }
     command.arg(&contender.binary);
     command
 }
 
-fn hear(said: Said, report: &mut Option<Report>, tell: &mut impl FnMut(News<'_>)) {
+fn hear(
+    said: OutputLine,
+    report: &mut Option<BenchReport>,
+    tell: &mut impl FnMut(MeasureEvent<'_>),
+) {
     let line = match said {
-        Said::Out(line) => line,
-        // What launchers say about being interrupted is no news.
-        Said::Err(_) if interrupt::seen() => return,
-        Said::Err(line) => return tell(News::Aside(&line)),
+        OutputLine::Out(line) => line,
+        // Launchers print messages about the interruption itself.
+        OutputLine::Err(_) if interrupt::seen() => return,
+        OutputLine::Err(line) => return tell(MeasureEvent::Aside(&line)),
     };
-    match (Report::parse_line(&line), report.as_mut()) {
-        (Some(Line::Head(head)), _) => tell(News::Head(report.insert(head))),
-        (Some(Line::Row(row)), Some(report)) => {
-            tell(News::Row(report, &row));
+    match (BenchReport::parse_line(&line), report.as_mut()) {
+        (Some(ReportLine::Head(head)), _) => tell(MeasureEvent::Head(report.insert(head))),
+        (Some(ReportLine::Row(row)), Some(report)) => {
+            tell(MeasureEvent::Row(report, &row));
             report.rows.push(row);
         }
         _ if line.trim().is_empty() => {}
-        _ => tell(News::Aside(&line)),
+        _ => tell(MeasureEvent::Aside(&line)),
     }
 }
 
 /// Hello world from start to finish, with each number of ranks; once more with `--json` for the time in `MPI_Init`.
 fn jobs(
-    plan: &Plan,
-    contender: &Contender,
-    report: &mut Option<Report>,
-    tell: &mut impl FnMut(News<'_>),
+    plan: &CurvePlan,
+    contender: &CurveContender,
+    report: &mut Option<BenchReport>,
+    tell: &mut impl FnMut(MeasureEvent<'_>),
 ) -> Result<(), Error> {
     let limit = Duration::from_secs(120);
     for ranks in plan.ranks.iter().copied() {
         let mut with_times = launcher(plan, contender, ranks);
         with_times.arg("--json");
         let said = start(&plan.guard, &with_times, limit)?;
-        let inside = Report::parse(&said.stdout)?;
+        let inside = BenchReport::parse(&said.stdout)?;
         if report.is_none() {
-            tell(News::Head(report.insert(head_of_jobs(plan, &inside))));
+            tell(MeasureEvent::Head(
+                report.insert(head_of_jobs(plan, &inside)),
+            ));
         }
         let mut milliseconds = Vec::new();
         for _ in 0..plan.repeats {
@@ -274,16 +280,16 @@ fn jobs(
             return Err(silent());
         };
         let row = row_of_jobs(ranks, &summary, inside.median(0).unwrap_or(f64::NAN));
-        tell(News::Row(report, &row));
+        tell(MeasureEvent::Row(report, &row));
         report.rows.push(row);
     }
     Ok(())
 }
 
-fn head_of_jobs(plan: &Plan, inside: &Report) -> Report {
-    Report {
+fn head_of_jobs(plan: &CurvePlan, inside: &BenchReport) -> BenchReport {
+    BenchReport {
         title: "Start to end (ms)".to_owned(),
-        unit: Unit::Ms,
+        unit: FigureUnit::Ms,
         ranks: plan.ranks.iter().copied().max().unwrap_or(0),
         machine: Some(machine::describe().machine),
         steps: plan.ranks.len(),
@@ -293,8 +299,8 @@ fn head_of_jobs(plan: &Plan, inside: &Report) -> Report {
     }
 }
 
-fn row_of_jobs(ranks: usize, summary: &Summary, init_ms: f64) -> Row {
-    Row {
+fn row_of_jobs(ranks: usize, summary: &Summary, init_ms: f64) -> ReportRow {
+    ReportRow {
         size: ranks,
         name: None,
         median: summary.median,
@@ -310,7 +316,7 @@ fn row_of_jobs(ranks: usize, summary: &Summary, init_ms: f64) -> Row {
 
 /// One row of a curve over all its rounds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Place {
+pub struct CurveRow {
     /// Bytes, ranks or the row's number.
     pub size: usize,
     /// Its name where it has one.
@@ -324,11 +330,11 @@ pub struct Place {
 impl Curve {
     /// Its rows over all rounds, in the order in which they were measured.
     #[must_use]
-    pub fn places(&self) -> Vec<Place> {
+    pub fn places(&self) -> Vec<CurveRow> {
         let Some(first) = self.reports.first() else {
             return Vec::new();
         };
-        let summary = |row: &Row| {
+        let summary = |row: &ReportRow| {
             let values: Vec<f64> = self
                 .reports
                 .iter()
@@ -336,8 +342,8 @@ impl Curve {
                 .collect();
             Summary::of(&values)
         };
-        let place = |row: &Row| {
-            Some(Place {
+        let place = |row: &ReportRow| {
+            Some(CurveRow {
                 size: row.size,
                 name: row.name.clone(),
                 summary: summary(row)?,
@@ -350,8 +356,8 @@ impl Curve {
 /// Builds the program for those that need it, in `folder`.
 ///
 /// # Errors
-/// What a compiler said.
-pub fn build(program: &Program, mpi: &Installation, folder: &Path) -> Result<PathBuf, Error> {
+/// When the compiler fails, with its message.
+pub fn build(program: &BenchProgram, mpi: &Installation, folder: &Path) -> Result<PathBuf, Error> {
     let folder = folder.join(&mpi.name);
     std::fs::create_dir_all(&folder)
         .map_err(|e| Error::io(format!("cannot make {}", folder.display()), e))?;
@@ -364,7 +370,7 @@ pub fn build(program: &Program, mpi: &Installation, folder: &Path) -> Result<Pat
 mod tests {
     use super::*;
 
-    fn report(medians: &[f64]) -> Report {
+    fn report(medians: &[f64]) -> BenchReport {
         let rows: Vec<String> = medians
             .iter()
             .enumerate()
@@ -374,7 +380,7 @@ mod tests {
             "{{\"benchmark\":\"latency\",\"unit\":\"us\",\"ranks\":2,\"library\":\"x\",\"rows\":[{}]}}",
             rows.join(",")
         );
-        Report::parse(&text).unwrap()
+        BenchReport::parse(&text).unwrap()
     }
 
     #[test]
@@ -400,16 +406,16 @@ mod tests {
     fn rows_and_asides_are_told_apart() {
         let (mut held, mut asides, mut rows) = (None, Vec::new(), 0);
         let lines = [
-            Said::Out("MPI startup(): a warning".to_owned()),
-            Said::Out(serde_json::to_string(&report(&[])).unwrap()),
-            Said::Out("{\"size\":8,\"median\":1}".to_owned()),
-            Said::Out(String::new()),
-            Said::Err("oops".to_owned()),
+            OutputLine::Out("MPI startup(): a warning".to_owned()),
+            OutputLine::Out(serde_json::to_string(&report(&[])).unwrap()),
+            OutputLine::Out("{\"size\":8,\"median\":1}".to_owned()),
+            OutputLine::Out(String::new()),
+            OutputLine::Err("oops".to_owned()),
         ];
         for line in lines {
             hear(line, &mut held, &mut |news| match news {
-                News::Aside(text) => asides.push(text.to_owned()),
-                News::Row(..) => rows += 1,
+                MeasureEvent::Aside(text) => asides.push(text.to_owned()),
+                MeasureEvent::Row(..) => rows += 1,
                 _ => {}
             });
         }

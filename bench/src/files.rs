@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Standard output, and files that the user wants written. Files are tried before anything is measured: nobody should wait an hour to be told
-//! that a folder does not exist.
+//! Standard output, and files that the user wants written. They are opened before anything is
+//! measured, so that a missing folder is reported at once and not after an hour.
 
 use std::fs::File;
 use std::io::{ErrorKind, Write as _};
@@ -8,24 +8,24 @@ use std::path::{Path, PathBuf};
 
 use crate::Error;
 
-/// What became of what was printed.
+/// Whether output was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Printed {
-    /// It is there.
+pub enum PrintStatus {
+    /// It was written.
     Well,
-    /// Nobody reads any more.
+    /// The reader has closed the pipe.
     Unread,
 }
 
 /// Prints on standard output.
 ///
 /// # Errors
-/// When it cannot be written, for another reason than that nobody reads it.
-pub fn print(text: &str) -> Result<Printed, Error> {
+/// When it cannot be written for another reason than a closed pipe.
+pub fn print(text: &str) -> Result<PrintStatus, Error> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Ok(()) => Ok(Printed::Well),
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(Printed::Unread),
+        Ok(()) => Ok(PrintStatus::Well),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(PrintStatus::Unread),
         Err(error) => Err(Error::io("cannot write to standard output", error)),
     }
 }
@@ -33,7 +33,7 @@ pub fn print(text: &str) -> Result<Printed, Error> {
 /// The name of a file for a plot, as an option gives it.
 ///
 /// # Errors
-/// When it promises another format.
+/// When its extension is that of another format.
 pub fn plot_name(text: &str) -> Result<PathBuf, String> {
     let file = PathBuf::from(text);
     match file
@@ -48,7 +48,7 @@ pub fn plot_name(text: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// Tries whether a file can be written, and leaves everything as it was.
+/// Checks that a file can be written, and changes nothing.
 ///
 /// # Errors
 /// When it cannot, with the option that named it.
@@ -56,7 +56,7 @@ pub fn try_writable(option: &str, file: &Path) -> Result<(), Error> {
     let existed = file.exists();
     match File::options().create(true).append(true).open(file) {
         Ok(_) if existed => Ok(()),
-        // It was made just now, and is empty.
+        // This check created it, and it is empty.
         Ok(_) => std::fs::remove_file(file).map_err(|e| refused(option, file, &e)),
         Err(error) => Err(refused(option, file, &error)),
     }

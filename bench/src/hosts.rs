@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Hosts between which is measured, and the remote shell by which they are reached.
+//! The hosts of a measurement, and the remote shell by which they are reached.
 
 use std::fs;
 use std::process::Command;
@@ -11,24 +11,24 @@ use crate::Error;
 
 /// Hosts, at least two, with ranks on each.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hosts {
-    list: Vec<Host>,
+pub struct BenchHosts {
+    list: Vec<BenchHost>,
     /// The line of `--launcher`; without one `ssh`.
     launcher: Option<String>,
 }
 
-/// One of them.
+/// One host of a [`BenchHosts`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Host {
+pub struct BenchHost {
     /// Its name or address; one of IPv6 without brackets.
     pub name: String,
-    /// Who logs in there, if somebody else.
+    /// The login name, if it differs from the caller's.
     pub user: Option<String>,
-    /// How many ranks it has where all are used.
+    /// The number of ranks on it in measurements of all ranks.
     pub ranks: u32,
 }
 
-impl Host {
+impl BenchHost {
     /// As a user writes it, without its ranks.
     #[must_use]
     pub fn label(&self) -> String {
@@ -50,15 +50,15 @@ impl Host {
     }
 }
 
-impl Hosts {
-    /// Reads hosts as `rmpiexec --host` does (`n1:2,me@n2:2,n[3-4]`), and the remote shell that `--launcher` names. What is named twice
-    /// adds up.
+impl BenchHosts {
+    /// Reads hosts as `rmpiexec --host` does (`n1:2,me@n2:2,n[3-4]`), and the remote shell that `--launcher` names. The ranks of
+    /// a host that is named twice are added.
     ///
     /// # Errors
-    /// When these are not two hosts or more, a number of ranks is not said that must be, or the line is none of a shell.
+    /// When there are fewer than two hosts, a number of ranks is missing, or the launcher's line cannot be split into words.
     pub fn parse(names: &str, launcher: Option<&str>) -> Result<Self, Error> {
         let wrong = |why: String| Error::Usage(format!("--host {names}: {why}"));
-        let mut list: Vec<Host> = Vec::new();
+        let mut list: Vec<BenchHost> = Vec::new();
         for (_, text) in word::split(names) {
             let read = word::read(text).map_err(|fault| wrong(fault.message))?;
             let ranks = match read.count {
@@ -73,7 +73,7 @@ impl Hosts {
             for name in read.names {
                 let user = read.user.clone();
                 let Some(host) = list.iter_mut().find(|host| host.name == name) else {
-                    list.push(Host { name, user, ranks });
+                    list.push(BenchHost { name, user, ranks });
                     continue;
                 };
                 if host.user.is_some() && user.is_some() && host.user != user {
@@ -97,16 +97,16 @@ impl Hosts {
         })
     }
 
-    /// All of them.
+    /// All hosts.
     #[must_use]
-    pub fn list(&self) -> &[Host] {
+    pub fn list(&self) -> &[BenchHost] {
         &self.list
     }
 
-    /// The first two, with one rank each: between these messages of pairs go.
+    /// The first two hosts with one rank each, for point-to-point messages.
     #[must_use]
     pub fn pair(&self) -> Self {
-        let one_each = self.list.iter().take(2).map(|host| Host {
+        let one_each = self.list.iter().take(2).map(|host| BenchHost {
             ranks: 1,
             ..host.clone()
         });
@@ -116,7 +116,7 @@ impl Hosts {
         }
     }
 
-    /// How many ranks all have.
+    /// The number of ranks on all hosts.
     #[must_use]
     pub fn ranks(&self) -> u32 {
         let ranks = self.list.iter().map(|host| host.ranks);
@@ -133,7 +133,7 @@ impl Hosts {
             .then_some(first)
     }
 
-    /// Their names in words.
+    /// Their names as a list in prose.
     #[must_use]
     pub fn words(&self) -> String {
         words_of(&self.labels())
@@ -142,7 +142,7 @@ impl Hosts {
     /// Their names.
     #[must_use]
     pub fn labels(&self) -> Vec<String> {
-        self.list.iter().map(Host::label).collect()
+        self.list.iter().map(BenchHost::label).collect()
     }
 
     /// The line of `--launcher`.
@@ -151,8 +151,7 @@ impl Hosts {
         self.launcher.as_deref()
     }
 
-    /// A script that is called as `ssh` is: for MPIs that take one word for their remote shell. `None` where there is no other than
-    /// `ssh`.
+    /// A script with the call syntax of `ssh`, for MPIs whose remote shell must be a single word. `None` where it is plain `ssh`.
     #[must_use]
     pub fn script(&self) -> Option<String> {
         let line = self.launcher.as_deref()?;
@@ -170,7 +169,7 @@ impl Hosts {
             return command;
         }
         let shell = self.launcher.as_deref().map(split);
-        // As rmpiexec says it.
+        // The same arguments as those of rmpiexec.
         let (shell, to) = match (shell, &host.user) {
             (Some(Ok(words)), _) => (words, vec![host.label()]),
             (_, Some(user)) => {
@@ -186,7 +185,7 @@ impl Hosts {
     }
 }
 
-/// Names of hosts as people list them.
+/// Names of hosts as a list in prose.
 #[must_use]
 pub fn words_of(names: &[String]) -> String {
     match names {
@@ -199,11 +198,11 @@ pub fn words_of(names: &[String]) -> String {
     }
 }
 
-/// Of many so many are named.
+/// The most hosts that a list names; the others are counted.
 const MOST_NAMED: usize = 4;
 
-/// Whether this is that host: as for `rmpiexec`, which needs no remote shell then.
-fn is_here(host: &Host) -> bool {
+/// Whether `host` is this machine, by the rule of `rmpiexec`; it needs no remote shell then.
+fn is_here(host: &BenchHost) -> bool {
     let own = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     host.user.is_none() && ["localhost", "127.0.0.1", "::1", own.trim()].contains(&&*host.name)
 }
@@ -213,7 +212,7 @@ mod tests {
     use super::*;
 
     fn refused(names: &str) -> String {
-        Hosts::parse(names, None).unwrap_err().to_string()
+        BenchHosts::parse(names, None).unwrap_err().to_string()
     }
 
     fn words(command: &Command) -> Vec<String> {
@@ -226,7 +225,7 @@ mod tests {
     #[test]
     fn hosts_are_named_as_for_rmpiexec() {
         let read = |names: &str| -> Vec<String> {
-            let hosts = Hosts::parse(names, None).unwrap();
+            let hosts = BenchHosts::parse(names, None).unwrap();
             let list = hosts.list().iter();
             list.map(|host| host.with_ranks(host.ranks)).collect()
         };
@@ -252,13 +251,13 @@ mod tests {
 
     #[test]
     fn pairs_are_of_the_first_two_hosts_and_collectives_of_all() {
-        let hosts = Hosts::parse("a:2,me@b:2,c:2", Some("rsh")).unwrap();
+        let hosts = BenchHosts::parse("a:2,me@b:2,c:2", Some("rsh")).unwrap();
         assert_eq!((hosts.ranks(), hosts.ranks_each()), (6, Some(2)));
         assert_eq!(hosts.words(), "a, me@b and c");
         let pair = hosts.pair();
-        assert_eq!(pair, Hosts::parse("a,me@b", Some("rsh")).unwrap());
+        assert_eq!(pair, BenchHosts::parse("a,me@b", Some("rsh")).unwrap());
         assert_eq!((pair.ranks(), pair.words().as_str()), (2, "a and me@b"));
-        let uneven = Hosts::parse("a:2,b", None).unwrap();
+        let uneven = BenchHosts::parse("a:2,b", None).unwrap();
         assert_eq!((uneven.ranks(), uneven.ranks_each()), (3, None));
     }
 
@@ -269,7 +268,9 @@ mod tests {
             ("ssh 'a", "a ' is not closed"),
             ("ssh \\", "it ends with a \\"),
         ] {
-            let error = Hosts::parse("n1,n2", Some(line)).unwrap_err().to_string();
+            let error = BenchHosts::parse("n1,n2", Some(line))
+                .unwrap_err()
+                .to_string();
             assert_eq!(error, format!("--launcher: {why}"));
         }
     }
@@ -277,18 +278,18 @@ mod tests {
     #[test]
     fn the_remote_shell_gets_host_and_one_word() {
         let there = ["/opt/my tools/prog".to_owned(), "8".to_owned()];
-        let hosts = Hosts::parse("n1,n2", Some("ssh -i 'a key'")).unwrap();
+        let hosts = BenchHosts::parse("n1,n2", Some("ssh -i 'a key'")).unwrap();
         assert_eq!(
             words(&hosts.command(1, &there)),
             ["ssh", "-i", "a key", "n2", "exec '/opt/my tools/prog' 8"]
         );
-        let plain = Hosts::parse("n1,n2", None).unwrap();
+        let plain = BenchHosts::parse("n1,n2", None).unwrap();
         let plain = words(&plain.command(0, &there));
         assert_eq!(plain[0], "ssh");
         assert!(plain.contains(&"BatchMode=yes".to_owned()), "{plain:?}");
         assert_eq!(plain[plain.len() - 2], "n1");
         let users = |launcher| {
-            let hosts = Hosts::parse("me@n1,n2", launcher).unwrap();
+            let hosts = BenchHosts::parse("me@n1,n2", launcher).unwrap();
             let words = words(&hosts.command(0, &there));
             words[..words.len() - 1].join(" ")
         };
@@ -298,7 +299,7 @@ mod tests {
 
     #[test]
     fn this_machine_needs_no_remote_shell() {
-        let hosts = Hosts::parse("localhost,n2", Some("rsh")).unwrap();
+        let hosts = BenchHosts::parse("localhost,n2", Some("rsh")).unwrap();
         let there = ["prog".to_owned(), "a b".to_owned()];
         assert_eq!(words(&hosts.command(0, &there)), ["prog", "a b"]);
         assert_eq!(
@@ -309,11 +310,11 @@ mod tests {
 
     #[test]
     fn the_script_does_what_the_line_says() {
-        let hosts = Hosts::parse("n1,n2", Some("ssh -i 'a key'")).unwrap();
+        let hosts = BenchHosts::parse("n1,n2", Some("ssh -i 'a key'")).unwrap();
         assert_eq!(
             hosts.script().unwrap(),
             "#!/bin/sh\nexec ssh -i 'a key' \"$@\"\n"
         );
-        assert_eq!(Hosts::parse("n1,n2", None).unwrap().script(), None);
+        assert_eq!(BenchHosts::parse("n1,n2", None).unwrap().script(), None);
     }
 }

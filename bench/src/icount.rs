@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::peers::{Case, Installation, Level, Setting};
+use crate::peers::{Case, Installation, Setting, Tuning};
 use crate::stats::Summary;
 use crate::{Error, machine, programs, run};
 
@@ -155,7 +155,7 @@ const END_OF_CALL: &str = "end_of_call";
 /// When valgrind is missing, or the program cannot be built or run under it.
 pub fn count(
     mpi: &Installation,
-    level: Level,
+    level: Tuning,
     work: &Path,
     limit: Duration,
     arguments: &[&str],
@@ -173,7 +173,7 @@ pub fn count(
 /// As [`count`].
 pub fn count_forms(
     mpi: &Installation,
-    level: Level,
+    level: Tuning,
     work: &Path,
     limit: Duration,
 ) -> Result<Vec<Summary>, Error> {
@@ -186,7 +186,7 @@ pub fn count_forms(
 /// As [`count`].
 pub fn count_persistent(
     mpi: &Installation,
-    level: Level,
+    level: Tuning,
     work: &Path,
     limit: Duration,
 ) -> Result<Vec<Summary>, Error> {
@@ -199,7 +199,7 @@ pub fn count_persistent(
 /// As [`count`].
 pub fn count_polls(
     mpi: &Installation,
-    level: Level,
+    level: Tuning,
     work: &Path,
     limit: Duration,
 ) -> Result<[Summary; 2], Error> {
@@ -211,7 +211,7 @@ pub fn count_polls(
 }
 
 /// A launcher of two ranks with a core each.
-fn with_a_core(mpi: &Installation, level: Level) -> Result<Command, Error> {
+fn with_a_core(mpi: &Installation, level: Tuning) -> Result<Command, Error> {
     let setting = mpi
         .kind
         .setting(Case::TwoRanks, level)

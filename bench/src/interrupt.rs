@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ctrl-C: the first ends what runs and lets the program show what it has; the second ends the program.
+//! Ctrl-C: the first ends the running measurement, and the program prints its results so far; the second ends the program.
 
 use std::sync::OnceLock;
 
@@ -11,7 +11,7 @@ use crate::Error;
 /// The signal that came first.
 static SEEN: OnceLock<i32> = OnceLock::new();
 
-/// Begins to watch for SIGINT and SIGTERM, by a thread that sleeps until one comes.
+/// Starts a thread that waits for SIGINT and SIGTERM.
 ///
 /// # Errors
 /// When the system refuses a handler.
@@ -28,9 +28,9 @@ pub fn watch() -> Result<(), Error> {
     Ok(())
 }
 
-/// Ends what runs as a signal would, because nobody can see what comes of it: the exit code is that of a closed pipe.
+/// Ends the measurement as a signal would, because the output's reader is gone; the exit code is that of `SIGPIPE`.
 pub fn nobody_reads() {
-    // A signal that came before says more.
+    // An earlier signal has precedence.
     let _set = SEEN.set(SIGPIPE);
 }
 
@@ -46,7 +46,7 @@ pub fn seen() -> bool {
     SEEN.get().is_some()
 }
 
-/// What a program that was asked to end exits with, as shells say it: 130 after Ctrl-C.
+/// The exit code after a signal, by the rule of shells: 130 after Ctrl-C.
 #[must_use]
 pub fn exit_code() -> u8 {
     let code = exit_code_of(SEEN.get().copied().unwrap_or(SIGINT));

@@ -3,15 +3,16 @@
 //!
 //! The benchmark programs themselves are C programs beside this crate (`bench/*.c`), ordinary MPI programs; this crate
 //! starts them ([`programs`]), measures what the machine allows without MPI ([`limits`]) and compares libraries in
-//! alternating rounds of one run ([`compare`], and [`grid`] for every size of every operation), because figures of different hours or machines say nothing about each
-//! other.
+//! alternating rounds of one run ([`compare`], and [`grid`] for every size of every operation), because figures of different hours or
+//! machines cannot be compared.
 //!
-//! **Knows** the C programs' JSON lines, how other MPIs are started, and processes, shared memory and CPUs of the system.
+//! **Knows** the C programs' JSON lines, the command lines of other MPIs' launchers, and the system's processes, shared
+//! memory and CPUs.
 //!
-//! **Never** links an MPI library or any room of this workspace: it is a client of the installed commands alone.
+//! **Never** links an MPI library: it uses the installed commands alone.
 //!
 //! Threads: everything is measured in child processes; threads of this one only wait: for a child's end, for its lines and
-//! for signals ([`interrupt`]). One measurement at a time on a machine: [`lock`] holds a second one back.
+//! for signals ([`interrupt`]). One measurement at a time on a machine: [`lock`] makes a second one wait.
 
 pub mod compare;
 pub mod curves;
@@ -24,7 +25,6 @@ pub mod limits;
 pub mod lock;
 pub mod machine;
 pub mod peers;
-pub mod plot;
 pub mod programs;
 pub mod progress;
 pub mod run;

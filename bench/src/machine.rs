@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 
 /// The CPUs that this process may use, one of each core first.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cpus(Vec<usize>);
+pub struct UsableCpus(Vec<usize>);
 
-impl Cpus {
+impl UsableCpus {
     /// The first CPU.
     #[must_use]
     pub fn first(&self) -> usize {
@@ -40,12 +40,12 @@ impl Cpus {
     }
 }
 
-/// Looks which CPUs this process may use.
+/// The CPUs in this process's affinity mask.
 #[must_use]
-pub fn cpus() -> Cpus {
+pub fn cpus() -> UsableCpus {
     let allowed = core_affinity::get_core_ids().unwrap_or_default();
     let ids: Vec<usize> = allowed.iter().map(|core| core.id).collect();
-    Cpus(one_of_each_core_first(&ids, core_of))
+    UsableCpus(one_of_each_core_first(&ids, core_of))
 }
 
 /// The CPUs that share a core with this one, as the kernel writes them: two CPUs of one core have the same text.
@@ -69,7 +69,7 @@ fn one_of_each_core_first(ids: &[usize], core_of: impl Fn(usize) -> Option<Strin
     first
 }
 
-/// What a report says about where it was measured.
+/// The machine as reports describe it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Description {
     /// CPU, number of CPUs, memory.
@@ -87,7 +87,7 @@ pub struct Description {
 }
 
 impl Description {
-    /// Whether others kept the machine so busy that figures mean little.
+    /// Whether other processes kept the machine so busy that the figures are unreliable.
     #[must_use]
     pub fn busy(&self) -> bool {
         self.load > BUSY
@@ -179,9 +179,9 @@ mod tests {
 
     #[test]
     fn blocks_share_cpus_evenly() {
-        assert_eq!(Cpus(vec![4, 7]).in_blocks(4), [4, 4, 7, 7]);
-        assert_eq!(Cpus(vec![4, 7]).in_blocks(2), [4, 7]);
-        assert_eq!(Cpus(vec![4]).in_blocks(3), [4, 4, 4]);
+        assert_eq!(UsableCpus(vec![4, 7]).in_blocks(4), [4, 4, 7, 7]);
+        assert_eq!(UsableCpus(vec![4, 7]).in_blocks(2), [4, 7]);
+        assert_eq!(UsableCpus(vec![4]).in_blocks(3), [4, 4, 4]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! The MPI libraries that are compared: where their commands are, and with which settings they are at their best.
 //!
 //! The settings come from the peers' documentation and variable lists and from trials; variants that are not listed were
-//! not better. Per case a default (what a user types who knows nothing) and, where there is one, a best:
+//! not better. Per case a default (an untuned command line) and, where there is one, a best:
 //!
 //! | case | MPICH 5 (4: the same, without throttle variables) | Open MPI 4 and 5 | Intel MPI |
 //! |---|---|---|---|
@@ -19,7 +19,7 @@
 //!
 //! rmpi has one setting, the default: no option at all.
 //!
-//! The best settings for hosts are those for TCP. What is said of the hosts themselves, and of the remote shell:
+//! The best settings for hosts are those for TCP. The options for the hosts themselves, and for the remote shell:
 //!
 //! | | hosts | remote shell |
 //! |---|---|---|
@@ -27,14 +27,14 @@
 //! | MPICH, Intel MPI | `-hosts A,B -ppn N`; MPICH with different numbers `-hosts A:N,B:M` | `-launcher ssh`; another one: `-launcher rsh -launcher-exec FILE` |
 //! | Open MPI | `--host A:N,B:N`; of several ranks on each also `--map-by ppr:N:node`, or they all go to the first | another one than `ssh`: `--prtemca plm_ssh_agent FILE` (4: `--mca plm_rsh_agent FILE`) |
 //!
-//! Users of hosts and addresses of IPv6 are told to rmpi, and others that are not known, alone; different numbers of ranks not to Intel
-//! MPI. Who cannot be told is left out with the reason ([`Kind::cannot_be_told`]).
+//! Only rmpi, and MPIs that are not known, have options for login names and IPv6 addresses; Intel MPI has none for different
+//! numbers of ranks. An MPI that lacks an option is left out with the reason ([`Kind::cannot_be_told`]).
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::Error;
-use crate::hosts::{Host, Hosts};
+use crate::hosts::{BenchHost, BenchHosts};
 use crate::machine;
 
 /// Which MPI a prefix holds.
@@ -56,7 +56,7 @@ pub enum Kind {
     Other,
 }
 
-/// What the ranks have to live with.
+/// The CPUs and hosts that the ranks share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Case {
     /// Two ranks, each with a CPU.
@@ -71,17 +71,17 @@ pub enum Case {
     CrowdOnHosts,
 }
 
-/// How much its user knows.
+/// How far an MPI is tuned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
+pub enum Tuning {
     /// The settings as shipped.
     Default,
     /// The best settings known.
     Best,
 }
 
-impl Level {
-    /// Its word in tables.
+impl Tuning {
+    /// Its name in tables.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
@@ -199,59 +199,59 @@ impl Kind {
 
     /// The setting of a case; `None` where there is no other than the default.
     #[must_use]
-    pub fn setting(self, case: Case, level: Level) -> Option<Setting> {
+    pub fn setting(self, case: Case, level: Tuning) -> Option<Setting> {
         match (self, case, level) {
-            (Self::Rmpi | Self::Other | Self::Intel, _, Level::Default) => setting(&[], &[]),
-            (Self::Rmpi | Self::Other, _, Level::Best) => None,
+            (Self::Rmpi | Self::Other | Self::Intel, _, Tuning::Default) => setting(&[], &[]),
+            (Self::Rmpi | Self::Other, _, Tuning::Best) => None,
             (Self::Mpich5 | Self::Mpich4, ..) => self.mpich(case, level),
             (Self::Openmpi5 | Self::Openmpi4, ..) => Self::openmpi(case, level),
-            (Self::Intel, Case::TwoRanks, Level::Best) => setting(&[], INTEL_SHM),
-            (Self::Intel, Case::OneCpu | Case::Crowd, Level::Best) => setting(&[], INTEL_WAIT),
-            (Self::Intel, Case::Hosts, Level::Best) => setting(&[], INTEL_TCP),
-            (Self::Intel, Case::CrowdOnHosts, Level::Best) => setting(&[], INTEL_CROWD_TCP),
+            (Self::Intel, Case::TwoRanks, Tuning::Best) => setting(&[], INTEL_SHM),
+            (Self::Intel, Case::OneCpu | Case::Crowd, Tuning::Best) => setting(&[], INTEL_WAIT),
+            (Self::Intel, Case::Hosts, Tuning::Best) => setting(&[], INTEL_TCP),
+            (Self::Intel, Case::CrowdOnHosts, Tuning::Best) => setting(&[], INTEL_CROWD_TCP),
         }
     }
 
-    fn mpich(self, case: Case, level: Level) -> Option<Setting> {
+    fn mpich(self, case: Case, level: Tuning) -> Option<Setting> {
         match (case, level) {
-            (Case::TwoRanks, Level::Default) => setting(&["-bind-to", "core"], &[]),
-            (Case::TwoRanks, Level::Best) => setting(&["-bind-to", "core"], MPICH_UCX),
-            (Case::OneCpu, Level::Default) => setting(&["-bind-to", "none"], &[]),
-            (Case::Crowd | Case::Hosts | Case::CrowdOnHosts, Level::Default) => setting(&[], &[]),
-            (Case::Hosts | Case::CrowdOnHosts, Level::Best) if self == Self::Mpich4 => {
+            (Case::TwoRanks, Tuning::Default) => setting(&["-bind-to", "core"], &[]),
+            (Case::TwoRanks, Tuning::Best) => setting(&["-bind-to", "core"], MPICH_UCX),
+            (Case::OneCpu, Tuning::Default) => setting(&["-bind-to", "none"], &[]),
+            (Case::Crowd | Case::Hosts | Case::CrowdOnHosts, Tuning::Default) => setting(&[], &[]),
+            (Case::Hosts | Case::CrowdOnHosts, Tuning::Best) if self == Self::Mpich4 => {
                 setting(&[], MPICH4_TCP)
             }
-            (Case::CrowdOnHosts, Level::Best) => setting(&[], MPICH5_CROWD_TCP),
-            (Case::Hosts, Level::Best) => setting(&[], MPICH5_TCP),
-            (_, Level::Best) if self == Self::Mpich4 => None,
-            (Case::OneCpu, Level::Best) => setting(&["-bind-to", "none"], MPICH_THROTTLE),
-            (Case::Crowd, Level::Best) => setting(&["-bind-to", "core"], MPICH_THROTTLE),
+            (Case::CrowdOnHosts, Tuning::Best) => setting(&[], MPICH5_CROWD_TCP),
+            (Case::Hosts, Tuning::Best) => setting(&[], MPICH5_TCP),
+            (_, Tuning::Best) if self == Self::Mpich4 => None,
+            (Case::OneCpu, Tuning::Best) => setting(&["-bind-to", "none"], MPICH_THROTTLE),
+            (Case::Crowd, Tuning::Best) => setting(&["-bind-to", "core"], MPICH_THROTTLE),
         }
     }
 
-    const fn openmpi(case: Case, level: Level) -> Option<Setting> {
+    const fn openmpi(case: Case, level: Tuning) -> Option<Setting> {
         match (case, level) {
-            (Case::TwoRanks, Level::Default) => {
+            (Case::TwoRanks, Tuning::Default) => {
                 setting(&["--map-by", "core", "--bind-to", "core"], &[])
             }
-            (Case::TwoRanks, Level::Best) => setting(OPENMPI_UCX, &[]),
-            (Case::OneCpu, Level::Default) => {
+            (Case::TwoRanks, Tuning::Best) => setting(OPENMPI_UCX, &[]),
+            (Case::OneCpu, Tuning::Default) => {
                 setting(&["--oversubscribe", "--bind-to", "none"], &[])
             }
-            (Case::Crowd | Case::CrowdOnHosts, Level::Default) => {
+            (Case::Crowd | Case::CrowdOnHosts, Tuning::Default) => {
                 setting(&["--oversubscribe"], &[])
             }
-            (Case::OneCpu | Case::Crowd | Case::CrowdOnHosts, Level::Best) => {
+            (Case::OneCpu | Case::Crowd | Case::CrowdOnHosts, Tuning::Best) => {
                 setting(OPENMPI_YIELD, &[])
             }
-            (Case::Hosts, Level::Default) => setting(&[], &[]),
-            (Case::Hosts, Level::Best) => setting(OPENMPI_TCP, &[]),
+            (Case::Hosts, Tuning::Default) => setting(&[], &[]),
+            (Case::Hosts, Tuning::Best) => setting(OPENMPI_TCP, &[]),
         }
     }
 
-    /// What of these hosts a launcher of this kind cannot be told, and what to do.
+    /// Which property of these hosts a launcher of this kind has no option for, and what to do.
     #[must_use]
-    pub fn cannot_be_told(self, hosts: &Hosts) -> Option<String> {
+    pub fn cannot_be_told(self, hosts: &BenchHosts) -> Option<String> {
         if matches!(self, Self::Rmpi | Self::Other) {
             return None;
         }
@@ -276,12 +276,12 @@ impl Kind {
 
     /// The words by which a launcher starts these ranks on each host; `script` stands in for the remote shell where that is not
     /// `ssh`.
-    fn words_for(self, hosts: &Hosts, script: &Path) -> Vec<String> {
+    fn words_for(self, hosts: &BenchHosts, script: &Path) -> Vec<String> {
         [self.host_words(hosts), self.shell_words(hosts, script)].concat()
     }
 
-    fn host_words(self, hosts: &Hosts) -> Vec<String> {
-        let list = |word: fn(&Host) -> String| {
+    fn host_words(self, hosts: &BenchHosts) -> Vec<String> {
+        let list = |word: fn(&BenchHost) -> String| {
             let words = hosts.list().iter().map(word);
             words.collect::<Vec<_>>().join(",")
         };
@@ -295,7 +295,7 @@ impl Kind {
                 vec!["--host".to_owned(), all]
             }
             (Self::Mpich5 | Self::Mpich4 | Self::Intel, Some(each)) => {
-                let words = ["-hosts", &list(Host::label), "-ppn", &each.to_string()];
+                let words = ["-hosts", &list(BenchHost::label), "-ppn", &each.to_string()];
                 words.map(str::to_owned).to_vec()
             }
             (Self::Mpich5 | Self::Mpich4 | Self::Intel, None) => {
@@ -311,7 +311,7 @@ impl Kind {
         }
     }
 
-    fn shell_words(self, hosts: &Hosts, script: &Path) -> Vec<String> {
+    fn shell_words(self, hosts: &BenchHosts, script: &Path) -> Vec<String> {
         let before: &[&str] = match (self, hosts.launcher()) {
             (Self::Mpich5 | Self::Mpich4 | Self::Intel, None) => &["-launcher", "ssh"],
             (_, None) => return Vec::new(),
@@ -435,14 +435,14 @@ impl Installation {
         command
     }
 
-    /// The same for ranks on hosts. `script` is a file with what [`Hosts::script`] says, if it says anything.
+    /// The same for ranks on hosts. `script` is a file with the text of [`BenchHosts::script`], if there is one.
     ///
     /// # Errors
-    /// What this MPI cannot be told of the hosts.
+    /// When this MPI has no option for a property of the hosts.
     pub fn launcher_over(
         &self,
         setting: Setting,
-        hosts: &Hosts,
+        hosts: &BenchHosts,
         script: &Path,
     ) -> Result<Command, Error> {
         if let Some(why) = self.kind.cannot_be_told(hosts) {
@@ -503,7 +503,7 @@ mod tests {
         for kind in peers.chain([Kind::Rmpi, Kind::Other]) {
             for case in CASES {
                 assert!(
-                    kind.setting(case, Level::Default).is_some(),
+                    kind.setting(case, Tuning::Default).is_some(),
                     "{kind:?} {case:?}"
                 );
             }
@@ -514,8 +514,8 @@ mod tests {
     fn the_best_setting_differs_from_the_default() {
         for (name, kind) in Kind::PEERS {
             for case in CASES {
-                let best = kind.setting(case, Level::Best);
-                assert_ne!(best, kind.setting(case, Level::Default), "{name} {case:?}");
+                let best = kind.setting(case, Tuning::Best);
+                assert_ne!(best, kind.setting(case, Tuning::Default), "{name} {case:?}");
             }
         }
     }
@@ -524,10 +524,10 @@ mod tests {
     fn rmpi_gets_no_option() {
         for case in CASES {
             assert_eq!(
-                Kind::Rmpi.setting(case, Level::Default),
+                Kind::Rmpi.setting(case, Tuning::Default),
                 Some(Setting::default())
             );
-            assert_eq!(Kind::Rmpi.setting(case, Level::Best), None);
+            assert_eq!(Kind::Rmpi.setting(case, Tuning::Best), None);
         }
     }
 
@@ -536,7 +536,7 @@ mod tests {
     }
 
     fn over_these(names: &str, kind: Kind, launcher: Option<&str>) -> String {
-        let hosts = Hosts::parse(names, launcher).unwrap();
+        let hosts = BenchHosts::parse(names, launcher).unwrap();
         kind.words_for(&hosts, Path::new("/shared/shell")).join(" ")
     }
 
@@ -583,7 +583,7 @@ mod tests {
     #[test]
     fn what_a_peer_cannot_be_told_is_said() {
         let cannot = |kind: Kind, names: &str| {
-            let hosts = Hosts::parse(names, None).unwrap();
+            let hosts = BenchHosts::parse(names, None).unwrap();
             kind.cannot_be_told(&hosts).unwrap_or_default()
         };
         for names in ["me@n1,n2", "n1:2,n2", "::1,n2"] {

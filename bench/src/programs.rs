@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The benchmark programs in C: which there are, how they are built, what their JSON line says.
+//! The benchmark programs in C: their table, how they are built, and the fields of their JSON line.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,19 +7,19 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::unit::Unit;
+use crate::unit::FigureUnit;
 use crate::{Error, run};
 
 /// A benchmark program in `bench/NAME.c`.
 #[derive(Clone, Copy, Debug)]
-pub struct Program {
+pub struct BenchProgram {
     /// Its name, also of its source and its binary.
     pub name: &'static str,
-    /// Ranks it is started with unless told otherwise.
+    /// The default number of ranks.
     pub ranks: usize,
     /// What it measures.
     pub purpose: &'static str,
-    /// What it measures it over.
+    /// The variable of its rows.
     pub over: Over,
     /// Options without a value that it alone has, and what they do.
     pub flags: &'static [(&'static str, &'static str)],
@@ -32,7 +32,7 @@ pub enum Over {
     Sizes,
     /// Jobs of several numbers of ranks, each timed from start to finish from outside.
     Jobs,
-    /// Things that have names.
+    /// Named rows.
     Names,
 }
 
@@ -54,7 +54,7 @@ const ROOT: (&str, &str) = (
 const POLL: (&str, &str) = ("poll", "call MPI_Test ten times during the computation");
 
 /// All programs that `rmpi-bench` runs.
-pub const PROGRAMS: [Program; 25] = [
+pub const PROGRAMS: [BenchProgram; 25] = [
     program("latency", 2, "one-way time of one message at a time", &[]),
     program(
         "bandwidth",
@@ -116,7 +116,7 @@ pub const PROGRAMS: [Program; 25] = [
         "halo exchange on a 4-D grid, over QMP's channels",
         &[("mpi", "persistent requests of MPI instead")],
     ),
-    Program {
+    BenchProgram {
         over: Over::Jobs,
         ..program(
             "startup",
@@ -125,11 +125,11 @@ pub const PROGRAMS: [Program; 25] = [
             &[],
         )
     },
-    Program {
+    BenchProgram {
         over: Over::Names,
         ..program("memory", 4, "memory per rank", &[])
     },
-    Program {
+    BenchProgram {
         over: Over::Names,
         ..program(
             "queues",
@@ -138,7 +138,7 @@ pub const PROGRAMS: [Program; 25] = [
             &[],
         )
     },
-    Program {
+    BenchProgram {
         over: Over::Names,
         ..program("tools", 1, "what empty tools of QMPI cost a call", &[])
     },
@@ -149,8 +149,8 @@ const fn program(
     ranks: usize,
     purpose: &'static str,
     flags: &'static [(&'static str, &'static str)],
-) -> Program {
-    Program {
+) -> BenchProgram {
+    BenchProgram {
         name,
         ranks,
         purpose,
@@ -161,11 +161,11 @@ const fn program(
 
 /// What a program measured: its JSON line, or the head of its JSON lines.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Report {
+pub struct BenchReport {
     /// The program.
     pub benchmark: String,
     /// The unit of all values.
-    pub unit: Unit,
+    pub unit: FigureUnit,
     /// The head of the values' column.
     #[serde(default)]
     pub title: String,
@@ -197,19 +197,19 @@ pub struct Report {
     /// The heads of further columns.
     #[serde(default)]
     pub extras: Vec<String>,
-    /// Whether all rows are there; said by who drives the program.
+    /// Whether all rows are there; set by the driver, not by the program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub complete: Option<bool>,
     /// One per size.
-    pub rows: Vec<Row>,
+    pub rows: Vec<ReportRow>,
 }
 
 /// One size of a report.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Row {
+pub struct ReportRow {
     /// Bytes per message, ranks per job, or a row number in programs without either.
     pub size: usize,
-    /// What it is, in programs whose rows have names.
+    /// Its name, in programs whose rows have names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Median of the batches.
@@ -237,7 +237,7 @@ pub struct Row {
     pub extras: Vec<f64>,
 }
 
-impl Report {
+impl BenchReport {
     /// Finds the JSON line in what a program and its launcher printed.
     ///
     /// # Errors
@@ -255,12 +255,12 @@ impl Report {
 
     /// Reads one line of a program that was asked for lines: its head, a row, or `None` for what is neither.
     #[must_use]
-    pub fn parse_line(line: &str) -> Option<Line> {
+    pub fn parse_line(line: &str) -> Option<ReportLine> {
         if line.starts_with("{\"benchmark\":") {
-            return serde_json::from_str(line).ok().map(Line::Head);
+            return serde_json::from_str(line).ok().map(ReportLine::Head);
         }
         if line.starts_with("{\"size\":") {
-            return serde_json::from_str(line).ok().map(Line::Row);
+            return serde_json::from_str(line).ok().map(ReportLine::Row);
         }
         None
     }
@@ -275,13 +275,13 @@ impl Report {
     }
 }
 
-/// What a line of a program says.
+/// A line of a program's output.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Line {
-    /// What is measured, without rows.
-    Head(Report),
+pub enum ReportLine {
+    /// The head of the report, without rows.
+    Head(BenchReport),
     /// One row.
-    Row(Row),
+    Row(ReportRow),
 }
 
 /// The folder with the programs' sources: in the installation that this program is in, else as this crate was built.
@@ -302,10 +302,10 @@ pub fn installation() -> Option<PathBuf> {
     Some(me.parent()?.parent()?.to_owned())
 }
 
-/// Programs that use QMP where there is one.
+/// Programs that use QMP where it is installed.
 const OVER_QMP: [&str; 2] = ["halo", "start_count"];
 
-/// What a program of QMP's is built with where that lies beside the compiler wrapper; elsewhere it measures MPI alone.
+/// Compiler flags for a program over QMP, if QMP is installed beside the compiler wrapper; otherwise the program measures MPI alone.
 fn flags_of_qmp(mpicc: &Path, name: &str) -> Vec<String> {
     let config = mpicc.with_file_name("qmp-config");
     if !OVER_QMP.contains(&name) || !config.is_file() {
@@ -325,7 +325,7 @@ fn flags_of_qmp(mpicc: &Path, name: &str) -> Vec<String> {
 /// Builds `bench/NAME.c` with a compiler wrapper. `environment` is set for the wrapper.
 ///
 /// # Errors
-/// What the compiler said.
+/// When the compiler fails, with its message.
 pub fn compile(
     mpicc: &Path,
     environment: &[(String, String)],
@@ -356,44 +356,47 @@ mod tests {
 
     #[test]
     fn the_json_line_is_found_among_a_launchers_warnings() {
-        let report = Report::parse(&format!("warning: unknown name\n{LINE}\n")).unwrap();
-        assert_eq!((report.unit, report.median(8)), (Unit::Us, Some(0.19)));
+        let report = BenchReport::parse(&format!("warning: unknown name\n{LINE}\n")).unwrap();
+        assert_eq!(
+            (report.unit, report.median(8)),
+            (FigureUnit::Us, Some(0.19))
+        );
         assert_eq!(report.median(16), None);
     }
 
     #[test]
     fn a_line_that_was_cut_off_is_an_error() {
-        let error = Report::parse(&LINE[..150]).unwrap_err();
+        let error = BenchReport::parse(&LINE[..150]).unwrap_err();
         assert!(error.to_string().contains("unreadable"), "{error}");
-        let error = Report::parse("segmentation fault\n").unwrap_err();
+        let error = BenchReport::parse("segmentation fault\n").unwrap_err();
         assert!(error.to_string().contains("segmentation fault"), "{error}");
     }
 
     #[test]
     fn lines_are_heads_rows_or_neither() {
         let head = r#"{"benchmark":"overlap-send","unit":"%","title":"Overlap (%)","ranks":2,"library":"X","steps":7,"extras":["Alone (us)"],"rows":[]}"#;
-        let Some(Line::Head(head)) = Report::parse_line(head) else {
+        let Some(ReportLine::Head(head)) = BenchReport::parse_line(head) else {
             panic!("no head");
         };
         assert_eq!(
             (head.unit, head.steps, head.extras.len()),
-            (Unit::Percent, 7, 1)
+            (FigureUnit::Percent, 7, 1)
         );
         let row = r#"{"size":64,"median":1.5,"p99":2,"best":1,"worst":3,"iterations":9,"batches":3,"warm_up":1,"extras":[4]}"#;
-        let Some(Line::Row(row)) = Report::parse_line(row) else {
+        let Some(ReportLine::Row(row)) = BenchReport::parse_line(row) else {
             panic!("no row");
         };
         assert_eq!((row.size, row.p99, row.extras), (64, Some(2.0), vec![4.0]));
-        assert_eq!(Report::parse_line("warning: {\"size\":1}"), None);
-        assert_eq!(Report::parse_line("{\"size\":1"), None);
+        assert_eq!(BenchReport::parse_line("warning: {\"size\":1}"), None);
+        assert_eq!(BenchReport::parse_line("{\"size\":1"), None);
     }
 
     #[test]
     fn what_is_written_reads_back_the_same() {
-        let report = Report::parse(LINE).unwrap();
+        let report = BenchReport::parse(LINE).unwrap();
         let text = serde_json::to_string(&report).unwrap();
         assert!(text.starts_with("{\"benchmark\":\"latency\","), "{text}");
-        assert_eq!(Report::parse(&text).unwrap(), report);
+        assert_eq!(BenchReport::parse(&text).unwrap(), report);
     }
 
     #[test]

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is being done and how far it is: one line at the bottom of a terminal, redrawn; nothing where standard error is
-//! none.
+//! Progress: one line at the bottom of a terminal, redrawn; nothing where standard error is no terminal.
 
 use std::io::IsTerminal;
 
@@ -29,7 +28,7 @@ impl Progress {
         self.0.set_length(steps as u64);
     }
 
-    /// Says what is done now.
+    /// Names the current step.
     pub fn tell(&self, what: &str) {
         self.0.set_message(what.to_owned());
         self.0.tick();

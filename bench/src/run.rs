@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs a command under a time limit, catches what it prints or hears it line by line, and can end what it leaves behind.
+//! Runs a command under a time limit, collects its output or passes it on line by line, and can kill orphaned processes.
 //! A signal to this program ([`interrupt`]) ends the command.
 
 use std::fs::{self, File};
@@ -19,7 +19,7 @@ use crate::{Error, interrupt};
 
 /// How a command ended, and what it printed.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct CommandOutcome {
     /// `None` where the time limit ended it.
     pub status: Option<ExitStatus>,
     /// Standard output.
@@ -30,7 +30,7 @@ pub struct Outcome {
     pub elapsed: Duration,
 }
 
-impl Outcome {
+impl CommandOutcome {
     /// Why this was not a success, in a few words; `None` if it was one.
     #[must_use]
     pub fn complaint(&self) -> Option<String> {
@@ -54,7 +54,7 @@ impl Outcome {
 
 /// Makes this process the parent of everything that its children leave behind, so that [`end_orphans`] can end it.
 pub fn adopt_orphans() {
-    // Refused by no Linux since 3.4; without it a hung launcher's ranks would merely live on.
+    // Supported since Linux 3.4; without it the ranks of a hung launcher would only keep running.
     let _set = nix::sys::prctl::set_child_subreaper(true);
 }
 
@@ -62,7 +62,7 @@ pub fn adopt_orphans() {
 ///
 /// # Errors
 /// When the command cannot be started.
-pub fn run(command: &mut Command, limit: Duration) -> Result<Outcome, Error> {
+pub fn run(command: &mut Command, limit: Duration) -> Result<CommandOutcome, Error> {
     let what = || format!("cannot run {}", command.get_program().display());
     let stdout = sink().map_err(|e| Error::io(what(), e))?;
     let stderr = sink().map_err(|e| Error::io(what(), e))?;
@@ -81,7 +81,7 @@ pub fn run(command: &mut Command, limit: Duration) -> Result<Outcome, Error> {
         .map_err(|e| Error::io(format!("cannot run {}", command.get_program().display()), e))?;
     let status = wait_at_most(child, limit)?;
     let elapsed = start.elapsed();
-    Ok(Outcome {
+    Ok(CommandOutcome {
         status,
         stdout: content(stdout),
         stderr: content(stderr),
@@ -110,8 +110,8 @@ pub fn guarded(program: &Path, command: &Command) -> Command {
     guarded
 }
 
-/// Becomes the command that [`guarded`] wrapped, if the command line says so. Returns only if it does not, or with the
-/// reason why the command cannot be run.
+/// Executes the command that [`guarded`] wrapped, if the command line has the first argument for it. Returns only if it has
+/// not, or with the reason why the command cannot be run.
 #[must_use]
 pub fn guard_if_asked() -> Option<Error> {
     let mut arguments = std::env::args_os().skip(1);
@@ -145,12 +145,12 @@ fn content(mut file: File) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// How often it is looked whether a signal came or the limit is reached; a command's own end is noticed at once.
+/// The period of the checks for signals and for the time limit; the command's own end is noticed at once.
 const LOOK: Duration = Duration::from_millis(50);
-/// What a launcher gets to end its ranks before it is killed.
+/// How long a launcher may take to end its ranks before it is killed.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// A thread waits, so that the end is noticed at once and the limit too.
+/// Waits on a thread, so that both the end and the time limit are noticed at once.
 fn wait_at_most(mut child: Child, limit: Duration) -> Result<Option<ExitStatus>, Error> {
     let group = group_of(&child);
     let (tell, hear) = mpsc::channel();
@@ -183,16 +183,16 @@ fn group_of(child: &Child) -> Pid {
 
 /// A line that a command printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Said {
+pub enum OutputLine {
     /// On standard output.
     Out(String),
     /// On standard error.
     Err(String),
 }
 
-/// What the threads around a command tell.
-enum Event {
-    Said(Said),
+/// What the threads that read a command's output and wait for its end report.
+enum CommandEvent {
+    Line(OutputLine),
     Ended(io::Result<ExitStatus>),
 }
 
@@ -201,7 +201,10 @@ enum Event {
 ///
 /// # Errors
 /// When the command cannot be started.
-pub fn listen(command: &mut Command, mut hear: impl FnMut(Said)) -> Result<ExitStatus, Error> {
+pub fn listen(
+    command: &mut Command,
+    mut hear: impl FnMut(OutputLine),
+) -> Result<ExitStatus, Error> {
     let what = format!("cannot run {}", command.get_program().display());
     command
         .stdin(Stdio::null())
@@ -215,24 +218,24 @@ pub fn listen(command: &mut Command, mut hear: impl FnMut(Said)) -> Result<ExitS
         child
             .stdout
             .take()
-            .map(|stream| reader(stream, Said::Out, tell.clone())),
+            .map(|stream| reader(stream, OutputLine::Out, tell.clone())),
         child
             .stderr
             .take()
-            .map(|stream| reader(stream, Said::Err, tell.clone())),
+            .map(|stream| reader(stream, OutputLine::Err, tell.clone())),
     ];
-    std::thread::spawn(move || tell.send(Event::Ended(child.wait())));
+    std::thread::spawn(move || tell.send(CommandEvent::Ended(child.wait())));
     let status = until_ended(group, &events, &mut hear)?;
     // What was written before the end comes before the end of the streams; a grandchild may hold them open.
     let deadline = Instant::now() + Duration::from_secs(1);
     while readers.iter().flatten().any(|reader| !reader.is_finished()) && Instant::now() < deadline
     {
-        if let Ok(Event::Said(said)) = events.recv_timeout(Duration::from_millis(5)) {
+        if let Ok(CommandEvent::Line(said)) = events.recv_timeout(Duration::from_millis(5)) {
             hear(said);
         }
     }
     for event in events.try_iter() {
-        if let Event::Said(said) = event {
+        if let CommandEvent::Line(said) = event {
             hear(said);
         }
     }
@@ -241,14 +244,14 @@ pub fn listen(command: &mut Command, mut hear: impl FnMut(Said)) -> Result<ExitS
 
 fn until_ended(
     group: Pid,
-    events: &mpsc::Receiver<Event>,
-    hear: &mut impl FnMut(Said),
+    events: &mpsc::Receiver<CommandEvent>,
+    hear: &mut impl FnMut(OutputLine),
 ) -> Result<ExitStatus, Error> {
     let mut asked: Option<Instant> = None;
     loop {
         match events.recv_timeout(LOOK) {
-            Ok(Event::Said(said)) => hear(said),
-            Ok(Event::Ended(status)) => {
+            Ok(CommandEvent::Line(said)) => hear(said),
+            Ok(CommandEvent::Ended(status)) => {
                 return status.map_err(|e| Error::io("cannot wait for a command", e));
             }
             Err(_) => {}
@@ -266,21 +269,21 @@ fn until_ended(
 
 fn reader(
     stream: impl Read + Send + 'static,
-    wrap: fn(String) -> Said,
-    tell: mpsc::Sender<Event>,
+    wrap: fn(String) -> OutputLine,
+    tell: mpsc::Sender<CommandEvent>,
 ) -> std::thread::JoinHandle<()> {
     std::thread::spawn(move || {
         let mut lines = BufReader::new(stream).split(b'\n');
         while let Some(Ok(line)) = lines.next() {
             let line = String::from_utf8_lossy(&line).into_owned();
-            if tell.send(Event::Said(wrap(line))).is_err() {
+            if tell.send(CommandEvent::Line(wrap(line))).is_err() {
                 return;
             }
         }
     })
 }
 
-/// Collects processes that a command left to us, killing them first if asked. Only for a process that has no other
+/// Reaps orphaned processes of a command, killing them first if asked. Only for a process that has no other
 /// children of its own running, and has called [`adopt_orphans`].
 pub fn end_orphans(kill_them: bool) {
     let deadline = Instant::now() + Duration::from_secs(5);
@@ -315,7 +318,7 @@ fn children() -> Vec<Pid> {
     .collect()
 }
 
-/// The parent in a line of `/proc/PID/stat`; the name before it may hold blanks and brackets.
+/// The parent in a line of `/proc/PID/stat`; the name before it may contain blanks and parentheses.
 fn parent_of(stat: &str) -> Option<u32> {
     let (_, after_name) = stat.rsplit_once(')')?;
     after_name.split_whitespace().nth(1)?.parse().ok()
@@ -325,7 +328,7 @@ fn parent_of(stat: &str) -> Option<u32> {
 mod tests {
     use super::*;
 
-    fn shell(script: &str, limit_ms: u64) -> Outcome {
+    fn shell(script: &str, limit_ms: u64) -> CommandOutcome {
         run(
             Command::new("sh").args(["-c", script]),
             Duration::from_millis(limit_ms),
@@ -370,12 +373,12 @@ mod tests {
         let out: Vec<&str> = lines
             .iter()
             .filter_map(|said| match said {
-                Said::Out(line) => Some(line.as_str()),
-                Said::Err(_) => None,
+                OutputLine::Out(line) => Some(line.as_str()),
+                OutputLine::Err(_) => None,
             })
             .collect();
         assert_eq!(out, ["one", "1", "2", "3", "last"]);
-        assert!(lines.contains(&Said::Err("two".to_owned())));
+        assert!(lines.contains(&OutputLine::Err("two".to_owned())));
     }
 
     #[test]

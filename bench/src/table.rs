@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What `rmpi-bench` prints and plots: columns as users of the OSU benchmarks know them, a table with a column for each MPI,
+//! The output of `rmpi-bench`: columns as users of the OSU benchmarks know them, a table with a column for each MPI,
 //! one JSON line, or a plot.
 
 use std::fmt::Write as _;
 
 use serde_json::json;
 
-use crate::curves::{Curve, Measured, Place};
-use crate::plot::{Axis, Dots, Lines, Point, Scale, Series, Thing, dots, lines};
-use crate::programs::{Over, Program, Report, Row};
-use crate::unit::Unit;
+use crate::curves::{Curve, CurveData, CurveRow};
+use crate::programs::{BenchProgram, BenchReport, Over, ReportRow};
+use crate::unit::FigureUnit;
+use plot::{Axis, DotPlot, DotRow, LinePlot, Point, Scale, Series};
 
 /// The lines above the rows of one MPI.
 #[must_use]
-pub fn head(program: &Program, report: &Report) -> String {
+pub fn head(program: &BenchProgram, report: &BenchReport) -> String {
     let mut text = format!(
         "# {}: {}\n# {}",
         program.name,
@@ -64,7 +64,7 @@ pub fn head(program: &Program, report: &Report) -> String {
     text
 }
 
-fn ranks(program: &Program, report: &Report) -> String {
+fn ranks(program: &BenchProgram, report: &BenchReport) -> String {
     match (program.over, report.ranks) {
         (Over::Jobs, _) => String::new(),
         (_, 1) => "1 rank".to_owned(),
@@ -74,7 +74,7 @@ fn ranks(program: &Program, report: &Report) -> String {
 
 /// One row of one MPI.
 #[must_use]
-pub fn row(program: &Program, row: &Row) -> String {
+pub fn row(program: &BenchProgram, row: &ReportRow) -> String {
     let digits = if row.median < 100.0 { 3 } else { 2 };
     if program.over == Over::Names {
         let name = row.name.as_deref().unwrap_or_default();
@@ -99,7 +99,7 @@ pub fn row(program: &Program, row: &Row) -> String {
 
 /// A table with a column for each MPI: the medians over the rounds.
 #[must_use]
-pub fn side_by_side(program: &Program, measured: &Measured) -> String {
+pub fn side_by_side(program: &BenchProgram, measured: &CurveData) -> String {
     let Some(report) = measured
         .curves
         .first()
@@ -130,7 +130,7 @@ pub fn side_by_side(program: &Program, measured: &Measured) -> String {
         let _ = write!(text, "{:>width$}", curve.label);
     }
     text.push('\n');
-    let columns: Vec<Vec<Place>> = measured.curves.iter().map(Curve::places).collect();
+    let columns: Vec<Vec<CurveRow>> = measured.curves.iter().map(Curve::places).collect();
     for place in columns.first().into_iter().flatten() {
         let name = place.name.clone().unwrap_or_else(|| place.size.to_string());
         let _ = write!(text, "{name:<first$}");
@@ -149,7 +149,7 @@ fn figure(value: f64) -> String {
     format!("{value:.digits$}")
 }
 
-const fn heading(program: &Program) -> &'static str {
+const fn heading(program: &BenchProgram) -> &'static str {
     match program.over {
         Over::Sizes => "# Size",
         Over::Jobs => "# Ranks",
@@ -157,7 +157,7 @@ const fn heading(program: &Program) -> &'static str {
     }
 }
 
-fn column_title(program: &Program, report: &Report) -> String {
+fn column_title(program: &BenchProgram, report: &BenchReport) -> String {
     match program.over {
         Over::Jobs => report.title.clone(),
         _ => format!("{}, {}", report.title, ranks(program, report)),
@@ -166,7 +166,7 @@ fn column_title(program: &Program, report: &Report) -> String {
 
 /// One JSON line for several MPIs or rounds.
 #[must_use]
-pub fn json_line(program: &Program, measured: &Measured, complete: bool) -> String {
+pub fn json_line(program: &BenchProgram, measured: &CurveData, complete: bool) -> String {
     let first = measured
         .curves
         .first()
@@ -193,16 +193,16 @@ pub fn json_line(program: &Program, measured: &Measured, complete: bool) -> Stri
 
 /// The plot of what was measured.
 #[must_use]
-pub fn plot(program: &Program, curves: &[Curve], complete: bool) -> String {
+pub fn plot(program: &BenchProgram, curves: &[Curve], complete: bool) -> String {
     let Some(report) = curves.first().and_then(|curve| curve.reports.first()) else {
         return String::new();
     };
     let title = format!("{}: {}", program.name, program.purpose);
     let notes = notes(program, curves, report, complete);
-    let places: Vec<Vec<Place>> = curves.iter().map(Curve::places).collect();
+    let places: Vec<Vec<CurveRow>> = curves.iter().map(Curve::places).collect();
     let single_row = places.iter().all(|places| places.len() < 2);
     if program.over == Over::Sizes && !single_row {
-        return lines(&Lines {
+        return LinePlot {
             title,
             notes,
             x: Axis {
@@ -220,20 +220,21 @@ pub fn plot(program: &Program, curves: &[Curve], complete: bool) -> String {
                 .zip(&places)
                 .map(|(curve, places)| series(curve, places, report.unit))
                 .collect(),
-        });
+        }
+        .svg();
     }
-    let row = |place: &Place| {
-        let of = |places: &Vec<Place>| {
+    let row = |place: &CurveRow| {
+        let of = |places: &Vec<CurveRow>| {
             let same = places.iter().find(|other| other.size == place.size)?;
             Some(report.unit.shown(same.summary.median))
         };
-        Thing {
+        DotRow {
             name: row_name(program, place),
             values: places.iter().map(of).collect(),
             bar: None,
         }
     };
-    dots(&Dots {
+    DotPlot {
         title,
         notes,
         axis: axis_title(report),
@@ -241,10 +242,11 @@ pub fn plot(program: &Program, curves: &[Curve], complete: bool) -> String {
         mark: None,
         series: curves.iter().map(|curve| curve.label.clone()).collect(),
         rows: places.first().into_iter().flatten().map(row).collect(),
-    })
+    }
+    .svg()
 }
 
-fn row_name(program: &Program, place: &Place) -> String {
+fn row_name(program: &BenchProgram, place: &CurveRow) -> String {
     match (program.over, &place.name) {
         (_, Some(name)) => name.clone(),
         (Over::Jobs, None) => format!("{} ranks", place.size),
@@ -253,7 +255,12 @@ fn row_name(program: &Program, place: &Place) -> String {
     }
 }
 
-fn notes(program: &Program, curves: &[Curve], report: &Report, complete: bool) -> Vec<String> {
+fn notes(
+    program: &BenchProgram,
+    curves: &[Curve],
+    report: &BenchReport,
+    complete: bool,
+) -> Vec<String> {
     let rounds = curves
         .iter()
         .map(|curve| curve.reports.len())
@@ -274,27 +281,27 @@ fn notes(program: &Program, curves: &[Curve], report: &Report, complete: bool) -
     notes
 }
 
-fn axis_title(report: &Report) -> String {
+fn axis_title(report: &BenchReport) -> String {
     let what = report.title.split('(').next().unwrap_or_default().trim();
     format!("{what} ({})", report.unit.label())
 }
 
-/// Times and what ranges far are drawn by powers of ten; shares never are.
-fn scale(unit: Unit, places: &[Vec<Place>]) -> Scale {
+/// Logarithmic where the values span more than a factor of eight, except for shares.
+fn scale(unit: FigureUnit, places: &[Vec<CurveRow>]) -> Scale {
     let values = places.iter().flatten().map(|place| place.summary.median);
     let positive = values.filter(|value| *value > 0.0);
     let (low, high) = positive.fold((f64::INFINITY, 0.0), |(low, high): (f64, f64), value| {
         (low.min(value), high.max(value))
     });
     match unit {
-        Unit::Percent => Scale::Linear,
+        FigureUnit::Percent => Scale::Linear,
         _ if high / low > 8.0 => Scale::Log,
         _ => Scale::Linear,
     }
 }
 
-fn series(curve: &Curve, places: &[Place], unit: Unit) -> Series {
-    let point = |place: &Place| Point {
+fn series(curve: &Curve, places: &[CurveRow], unit: FigureUnit) -> Series {
+    let point = |place: &CurveRow| Point {
         x: place.size as f64,
         y: unit.shown(place.summary.median),
         spread: (place.summary.count > 1)
@@ -311,30 +318,30 @@ fn series(curve: &Curve, places: &[Place], unit: Unit) -> Series {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plot::testing::{has_text, look, of_class};
     use crate::programs::PROGRAMS;
+    use plot::testing::{has_text, look, of_class};
 
-    fn program(name: &str) -> Program {
+    fn program(name: &str) -> BenchProgram {
         PROGRAMS
             .into_iter()
             .find(|program| program.name == name)
             .unwrap()
     }
 
-    fn report(name: &str, unit: &str, rows: &str) -> Report {
+    fn report(name: &str, unit: &str, rows: &str) -> BenchReport {
         let text = format!(
             "{{\"benchmark\":\"{name}\",\"unit\":\"{unit}\",\"title\":\"Latency ({unit})\",\"ranks\":2,\"window\":1,\"buffers\":1,\
              \"library\":\"rmpi 0.1.0\",\"machine\":\"a CPU\",\"extras\":[\"Alone (us)\"],\"rows\":[{rows}]}}"
         );
-        Report::parse(&text).unwrap()
+        BenchReport::parse(&text).unwrap()
     }
 
-    fn measured(reports: &[(&str, &[Report])]) -> Measured {
-        let curve = |(label, reports): &(&str, &[Report])| Curve {
+    fn measured(reports: &[(&str, &[BenchReport])]) -> CurveData {
+        let curve = |(label, reports): &(&str, &[BenchReport])| Curve {
             label: (*label).to_owned(),
             reports: reports.to_vec(),
         };
-        Measured {
+        CurveData {
             curves: reports.iter().map(curve).collect(),
             failures: Vec::new(),
             rounds: reports.first().map_or(0, |(_, reports)| reports.len()),
@@ -422,8 +429,11 @@ mod tests {
     #[test]
     fn shares_are_drawn_from_zero_and_times_by_powers() {
         let places = measured(&[("rmpi", &[report("latency", "us", ROWS)])]).curves[0].places();
-        assert_eq!(scale(Unit::Us, std::slice::from_ref(&places)), Scale::Log);
-        assert_eq!(scale(Unit::Percent, &[places]), Scale::Linear);
+        assert_eq!(
+            scale(FigureUnit::Us, std::slice::from_ref(&places)),
+            Scale::Log
+        );
+        assert_eq!(scale(FigureUnit::Percent, &[places]), Scale::Linear);
     }
 
     #[test]

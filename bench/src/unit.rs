@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Units of figures: how they come from a time, which way is better, how they are printed.
+//! Units of figures: conversion from a time, whether less or more is better, and how they are printed.
 
+pub use plot::three_digits;
 use serde::{Deserialize, Serialize};
 
 /// What a figure counts. A megabyte is 10^6 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Unit {
+pub enum FigureUnit {
     /// Microseconds.
     #[serde(rename = "us")]
     Us,
@@ -27,12 +28,12 @@ pub enum Unit {
     /// Machine instructions.
     #[serde(rename = "instructions")]
     Instructions,
-    /// Parts of a hundred.
+    /// Percent.
     #[serde(rename = "%")]
     Percent,
 }
 
-impl Unit {
+impl FigureUnit {
     /// Whether a smaller figure is the better one.
     #[must_use]
     pub const fn smaller_is_better(self) -> bool {
@@ -66,7 +67,7 @@ impl Unit {
         }
     }
 
-    /// How people read it: the unit's name and what one of it is in this unit.
+    /// The display unit: its name, and its size in this unit.
     const fn shown_as(self) -> (&'static str, f64) {
         match self {
             Self::Us => ("µs", 1.0),
@@ -99,44 +100,32 @@ impl Unit {
     }
 }
 
-/// Three significant digits, whole numbers from 1000 on.
-#[must_use]
-pub fn three_digits(value: f64) -> String {
-    let decimals = match value.abs() {
-        size if size >= 100.0 => 0,
-        size if size >= 10.0 => 1,
-        size if size >= 1.0 => 2,
-        _ => 3,
-    };
-    format!("{value:.decimals$}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_time_becomes_the_figure_of_its_unit() {
-        assert_eq!(Unit::Us.from_seconds(2e-6, 8), 2.0);
+        assert_eq!(FigureUnit::Us.from_seconds(2e-6, 8), 2.0);
         assert_eq!(
-            Unit::MegabytesPerSecond
+            FigureUnit::MegabytesPerSecond
                 .from_seconds(1e-3, 1_000_000)
                 .round(),
             1000.0
         );
-        assert_eq!(Unit::MessagesPerSecond.from_seconds(0.5, 8), 2.0);
+        assert_eq!(FigureUnit::MessagesPerSecond.from_seconds(0.5, 8), 2.0);
     }
 
     #[test]
     fn better_depends_on_the_unit() {
-        assert_eq!(Unit::Us.better(1.0, 2.0), 1.0);
-        assert_eq!(Unit::MegabytesPerSecond.better(1.0, 2.0), 2.0);
+        assert_eq!(FigureUnit::Us.better(1.0, 2.0), 1.0);
+        assert_eq!(FigureUnit::MegabytesPerSecond.better(1.0, 2.0), 2.0);
     }
 
     #[test]
     fn three_significant_digits() {
-        assert_eq!(Unit::MegabytesPerSecond.show(22_540.0), "22.5");
-        assert_eq!(Unit::Us.show(0.1345), "0.135");
-        assert_eq!(Unit::Ms.show(1514.2), "1514");
+        assert_eq!(FigureUnit::MegabytesPerSecond.show(22_540.0), "22.5");
+        assert_eq!(FigureUnit::Us.show(0.1345), "0.135");
+        assert_eq!(FigureUnit::Ms.show(1514.2), "1514");
     }
 }

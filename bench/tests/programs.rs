@@ -7,8 +7,8 @@ use std::process::Command;
 
 use bench::grid::cells::Extent;
 use bench::grid::plan::{Start, starts};
-use bench::programs::{Line, Over, PROGRAMS, Program, Report, sources};
-use bench::unit::Unit;
+use bench::programs::{BenchProgram, BenchReport, Over, PROGRAMS, ReportLine, sources};
+use bench::unit::FigureUnit;
 
 /// The wrapper and launcher of the installation that `RMPI_PREFIX` names. What `mpicc` and `mpiexec` in `PATH` are, nobody knows.
 fn mpi() -> (PathBuf, PathBuf) {
@@ -68,7 +68,7 @@ fn what_carries_messages_over_a_network_is_told() {
         command.args(["--sizes", "8", "--seconds", "0.02", "--json"]);
         let output = command.output().unwrap();
         let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
-        let report = Report::parse(&stdout).unwrap();
+        let report = BenchReport::parse(&stdout).unwrap();
         assert_eq!(report.carrier.as_deref(), carrier, "{providers}: {stdout}");
     }
 }
@@ -100,13 +100,13 @@ fn programs_compile_without_a_warning_and_validate_what_they_send() {
         let ranks = program.ranks.min(2);
         let (code, stdout, stderr) = run(&mpiexec, &ranks.to_string(), &binary, options);
         assert_eq!(code, Some(0), "{}: {stderr}{stdout}", program.name);
-        let report = Report::parse(&stdout).unwrap();
+        let report = BenchReport::parse(&stdout).unwrap();
         assert_eq!(
             (report.benchmark.as_str(), report.ranks),
             (program.name, ranks)
         );
         // A share of nothing is a share.
-        let least = if report.unit == Unit::Percent {
+        let least = if report.unit == FigureUnit::Percent {
             -0.5
         } else {
             0.0
@@ -227,7 +227,7 @@ fn is_figure(cell: &str) -> bool {
 }
 
 /// The help of a program names the flags that the table has, and no other than the common ones.
-fn the_table_of_programs_is_true(mpiexec: &Path, folder: &Path, program: &Program) {
+fn the_table_of_programs_is_true(mpiexec: &Path, folder: &Path, program: &BenchProgram) {
     let (code, stdout, stderr) = run(mpiexec, "1", &folder.join(program.name), &["--help"]);
     assert_eq!(code, Some(0), "{}: {stderr}", program.name);
     let own = stdout.lines().filter_map(|line| {
@@ -248,8 +248,13 @@ fn lines_come_one_by_one(mpiexec: &Path, binary: &Path) {
     let options = ["--lines", "--seconds", "0.02", "--sizes", "8,4K", "-x", "2"];
     let (code, stdout, stderr) = run(mpiexec, "3", binary, &options);
     assert_eq!(code, Some(0), "{stderr}");
-    let lines: Vec<Line> = stdout.lines().filter_map(Report::parse_line).collect();
-    let [Line::Head(head), Line::Row(small), Line::Row(large)] = &lines[..] else {
+    let lines: Vec<ReportLine> = stdout.lines().filter_map(BenchReport::parse_line).collect();
+    let [
+        ReportLine::Head(head),
+        ReportLine::Row(small),
+        ReportLine::Row(large),
+    ] = &lines[..]
+    else {
         panic!("{stdout}");
     };
     assert_eq!((head.steps, head.ranks, head.rows.len()), (2, 3, 0));
@@ -277,7 +282,7 @@ fn overlap_is_made_of_its_parts(mpiexec: &Path, binary: &Path) {
     ];
     let (code, stdout, stderr) = run(mpiexec, "2", binary, &options);
     assert_eq!(code, Some(0), "{stderr}");
-    let report = Report::parse(&stdout).unwrap();
+    let report = BenchReport::parse(&stdout).unwrap();
     let row = &report.rows[0];
     assert!((0.0..=100.0).contains(&row.median), "{row:?}");
     assert_eq!(

@@ -8,14 +8,14 @@ use std::time::Duration;
 use bench::compare::bars::Bar;
 use bench::compare::picture::picture;
 use bench::compare::report::{Comparison, conclude};
-use bench::compare::rounds::{self, Plan};
+use bench::compare::rounds::{self, ComparePlan};
 use bench::compare::rows::ROWS;
-use bench::compare::{self, Wish, fetch};
+use bench::compare::{self, CompareRequest, fetch};
 use bench::grid::cells::Extent;
-use bench::grid::store::Store;
-use bench::grid::{self, Asked};
-use bench::hosts::Hosts;
-use bench::peers::Level;
+use bench::grid::store::GridStore;
+use bench::grid::{self, GridRequest};
+use bench::hosts::BenchHosts;
+use bench::peers::Tuning;
 use bench::progress::Progress;
 use bench::{Error, files, interrupt, limits, lock, machine, programs, run};
 use clap::{Parser, ValueEnum};
@@ -24,7 +24,7 @@ use serde::Serialize;
 /// Compares rmpi with other MPIs and with what the machine allows.
 #[derive(Debug, Parser)]
 #[command(name = "rmpi-compare", version, after_help = after_help())]
-struct Cli {
+struct CompareOptions {
     /// Where rmpi is installed; without it the folder above this program's, else target/rmpi
     #[arg(long, value_name = "DIR")]
     rmpi: Option<PathBuf>,
@@ -36,7 +36,7 @@ struct Cli {
     peers: Vec<String>,
     /// Which settings of the peers
     #[arg(long, value_enum, default_value = "both")]
-    settings: Settings,
+    settings: CompareSettings,
     /// Hosts, as rmpiexec takes them (a:2,me@b:2): measures between the first two, beside TCP without MPI, and collectives of all ranks.
     /// Without --rows only the group hosts
     #[arg(long, alias = "hosts", value_name = "A:N,B:N", conflicts_with = "grid")]
@@ -86,7 +86,7 @@ struct Cli {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Settings {
+enum CompareSettings {
     /// As shipped and at their best
     Both,
     /// As shipped
@@ -134,7 +134,7 @@ fn main() -> ExitCode {
         eprintln!("{error}");
         return ExitCode::from(127);
     }
-    let cli = Cli::parse();
+    let cli = CompareOptions::parse();
     let done = match &cli.fetch {
         _ if cli.list => list(&cli).and_then(|rows| files::print(&rows).map(|_| ExitCode::SUCCESS)),
         Some(folder) => fetch_peers(folder),
@@ -146,7 +146,7 @@ fn main() -> ExitCode {
     })
 }
 
-fn list(cli: &Cli) -> Result<String, Error> {
+fn list(cli: &CompareOptions) -> Result<String, Error> {
     if let Some(extent) = cli.grid {
         return Ok(grid::list(&grid::plan::starts(
             extent, &cli.rows, cli.up_to,
@@ -180,22 +180,22 @@ fn fetch_peers(folder: &Path) -> Result<ExitCode, Error> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn compare_all(cli: &Cli) -> Result<ExitCode, Error> {
+fn compare_all(cli: &CompareOptions) -> Result<ExitCode, Error> {
     for (option, file) in named_files(cli) {
         files::try_writable(option, file)?;
     }
     let hosts = cli.host.as_deref();
-    let hosts = hosts.map(|names| Hosts::parse(names, cli.launcher.as_deref()));
+    let hosts = hosts.map(|names| BenchHosts::parse(names, cli.launcher.as_deref()));
     let hosts = hosts.transpose()?;
     let work = work_folder(hosts.is_some())?;
     if let Some(extent) = cli.grid {
         return measure_grid(cli, extent, &work);
     }
-    let wish = Wish {
+    let request = CompareRequest {
         hosts,
-        ..wish(cli, &work)
+        ..request(cli, &work)
     };
-    let plan = compare::plan(&wish, |warning| eprintln!("rmpi-compare: {warning}"))?;
+    let plan = compare::plan(&request, |warning| eprintln!("rmpi-compare: {warning}"))?;
     let obstacles = compare::obstacles(&plan);
     if !obstacles.is_empty() {
         return Err(Error::Usage(format!(
@@ -234,7 +234,7 @@ fn remove_binaries(work: &Path) {
 }
 
 /// The files that options name.
-fn named_files(cli: &Cli) -> Vec<(&'static str, &Path)> {
+fn named_files(cli: &CompareOptions) -> Vec<(&'static str, &Path)> {
     let named = [
         ("--markdown", &cli.markdown),
         ("--json", &cli.json),
@@ -247,7 +247,11 @@ fn named_files(cli: &Cli) -> Vec<(&'static str, &Path)> {
 }
 
 /// Prints and writes what was measured, also where it is not whole.
-fn show(cli: &Cli, plan: &Plan, comparison: &Comparison) -> Result<ExitCode, Error> {
+fn show(
+    cli: &CompareOptions,
+    plan: &ComparePlan,
+    comparison: &Comparison,
+) -> Result<ExitCode, Error> {
     let text = comparison.markdown(&plan.contenders);
     tell(cli, &text, comparison, || picture(comparison, plan.own))?;
     if interrupt::seen() && !comparison.complete {
@@ -266,7 +270,7 @@ fn show(cli: &Cli, plan: &Plan, comparison: &Comparison) -> Result<ExitCode, Err
 
 /// Prints a report and writes the files that options name.
 fn tell(
-    cli: &Cli,
+    cli: &CompareOptions,
     text: &str,
     figures: &impl Serialize,
     picture: impl Fn() -> String,
@@ -284,13 +288,13 @@ fn tell(
     printed.map(|_| ())
 }
 
-fn wish(cli: &Cli, work: &Path) -> Wish {
+fn request(cli: &CompareOptions, work: &Path) -> CompareRequest {
     let levels = match cli.settings {
-        Settings::Both => vec![],
-        Settings::Default => vec![Level::Default],
-        Settings::Best => vec![Level::Best],
+        CompareSettings::Both => vec![],
+        CompareSettings::Default => vec![Tuning::Default],
+        CompareSettings::Best => vec![Tuning::Best],
     };
-    Wish {
+    CompareRequest {
         rmpi: cli.rmpi.clone().unwrap_or_else(usual_prefix),
         against: cli.against.clone(),
         peers: cli.peers.clone(),
@@ -318,9 +322,9 @@ fn take_lock() -> Result<lock::Lock, Error> {
     })
 }
 
-fn measure(plan: &Plan) -> Result<Comparison, Error> {
+fn measure(plan: &ComparePlan) -> Result<Comparison, Error> {
     let _lock = take_lock()?;
-    // Not before the lock: who waits for it may be ended like any program.
+    // Not before the lock: a process that waits for the lock ends on a signal like any other.
     interrupt::watch()?;
     let machine = machine::describe();
     let progress = Progress::new(rounds::steps(plan));
@@ -334,18 +338,21 @@ fn measure(plan: &Plan) -> Result<Comparison, Error> {
     Ok(conclude(plan, &measured, machine))
 }
 
-fn measure_grid(cli: &Cli, extent: Extent, work: &Path) -> Result<ExitCode, Error> {
-    let (wish, asked) = (
-        wish(cli, work),
-        Asked {
+fn measure_grid(cli: &CompareOptions, extent: Extent, work: &Path) -> Result<ExitCode, Error> {
+    let (request, asked) = (
+        request(cli, work),
+        GridRequest {
             extent,
             seconds: cli.seconds,
             up_to: cli.up_to,
             rounds: cli.rounds.map(usize::from),
         },
     );
-    let plan = grid::prepare(&wish, &asked)?;
-    let mut store = Store::open(cli.resume.as_deref(), &grid::header(&wish, &asked, &plan))?;
+    let plan = grid::prepare(&request, &asked)?;
+    let mut store = GridStore::open(
+        cli.resume.as_deref(),
+        &grid::header(&request, &asked, &plan),
+    )?;
     run::adopt_orphans();
     let machine = machine::describe();
     let measured = grid_rounds(&plan, &mut store);
@@ -375,7 +382,7 @@ fn measure_grid(cli: &Cli, extent: Extent, work: &Path) -> Result<ExitCode, Erro
     })
 }
 
-fn grid_rounds(plan: &grid::plan::Plan, store: &mut Store) -> Result<(), Error> {
+fn grid_rounds(plan: &grid::plan::GridPlan, store: &mut GridStore) -> Result<(), Error> {
     let _lock = take_lock()?;
     interrupt::watch()?;
     let mut progress = Told(Progress::new(0));

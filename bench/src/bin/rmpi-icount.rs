@@ -12,14 +12,14 @@ use bench::icount::{
     MULTIPLE_MORE, PERSISTENT, SIZE_BUDGETS, SIZES, START_BUDGET, SUM_BUDGET, TEST_BUDGET,
     size_aim,
 };
-use bench::peers::{Installation, Kind, Level};
+use bench::peers::{Installation, Kind, Tuning};
 use bench::stats::Summary;
 use clap::{Parser, ValueEnum};
 
 /// Counts instructions with callgrind: of `MPI_Isend`, `MPI_Irecv` and `MPI_Wait` of some sizes, of polls in vain, and of `QMP_start`.
 #[derive(Debug, Parser)]
 #[command(name = "rmpi-icount", version)]
-struct Cli {
+struct IcountOptions {
     /// Where rmpi is installed
     #[arg(long, value_name = "DIR", default_value = "target/rmpi")]
     rmpi: PathBuf,
@@ -34,7 +34,7 @@ struct Cli {
     check: bool,
     /// Count, and look at the budget of, one thing alone
     #[arg(long)]
-    only: Option<What>,
+    only: Option<BudgetSubject>,
     /// One JSON line instead of the table
     #[arg(long)]
     json: bool,
@@ -45,7 +45,7 @@ struct Cli {
 
 /// What has a budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum What {
+enum BudgetSubject {
     /// `MPI_Isend`
     Isend,
     /// `MPI_Isend`, against what it took before tools could be stacked
@@ -67,17 +67,17 @@ enum What {
 }
 
 /// A line of the table.
-struct Row {
+struct BudgetRow {
     name: String,
     key: String,
     count: f64,
-    budget: Option<(What, f64)>,
+    budget: Option<(BudgetSubject, f64)>,
     /// What is aimed at, where the budget only says that nothing gets worse.
     aim: Option<f64>,
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = IcountOptions::parse();
     match rows(&cli) {
         Ok(rows) => report(&cli, &rows),
         Err(error) => {
@@ -87,7 +87,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn rows(cli: &Cli) -> Result<Vec<Row>, Error> {
+fn rows(cli: &IcountOptions) -> Result<Vec<BudgetRow>, Error> {
     let mpi = match &cli.peer {
         Some(peer) => Installation::parse(peer)?,
         None => Installation::find("rmpi", Kind::Rmpi, &cli.rmpi)?,
@@ -100,12 +100,12 @@ fn rows(cli: &Cli) -> Result<Vec<Row>, Error> {
     rows
 }
 
-fn count(cli: &Cli, mpi: &Installation, work: &Path) -> Result<Vec<Row>, Error> {
+fn count(cli: &IcountOptions, mpi: &Installation, work: &Path) -> Result<Vec<BudgetRow>, Error> {
     let limit = Duration::from_secs(cli.limit);
     let mut rows = Vec::new();
     if matches!(
         cli.only,
-        None | Some(What::Isend | What::Stacks | What::Sum)
+        None | Some(BudgetSubject::Isend | BudgetSubject::Stacks | BudgetSubject::Sum)
     ) {
         rows.extend(messages(cli, mpi, work, limit)?);
     }
@@ -114,19 +114,19 @@ fn count(cli: &Cli, mpi: &Installation, work: &Path) -> Result<Vec<Row>, Error> 
             rows.extend(trio.count(cli, mpi, work, limit)?);
         }
     }
-    if matches!(cli.only, None | Some(What::Forms)) {
+    if matches!(cli.only, None | Some(BudgetSubject::Forms)) {
         rows.extend(forms(cli, mpi, work, limit)?);
     }
-    if matches!(cli.only, None | Some(What::Polls)) {
+    if matches!(cli.only, None | Some(BudgetSubject::Polls)) {
         rows.extend(polls(cli, mpi, work, limit)?);
     }
     // No other MPI has it.
-    if matches!(cli.only, None | Some(What::Start)) && mpi.kind == Kind::Rmpi {
-        rows.push(Row {
+    if matches!(cli.only, None | Some(BudgetSubject::Start)) && mpi.kind == Kind::Rmpi {
+        rows.push(BudgetRow {
             name: "QMP_start".to_owned(),
             key: "start".to_owned(),
             count: icount::count_start(mpi, work, limit)?.median,
-            budget: Some((What::Start, START_BUDGET)),
+            budget: Some((BudgetSubject::Start, START_BUDGET)),
             aim: None,
         });
     }
@@ -134,15 +134,15 @@ fn count(cli: &Cli, mpi: &Installation, work: &Path) -> Result<Vec<Row>, Error> 
 }
 
 fn messages(
-    cli: &Cli,
+    cli: &IcountOptions,
     mpi: &Installation,
     work: &Path,
     limit: Duration,
-) -> Result<[Row; 4], Error> {
+) -> Result<[BudgetRow; 4], Error> {
     let counts = icount::count(mpi, level(cli), work, limit, &[])?;
     let isend = match cli.only {
-        Some(What::Stacks) => Some((What::Stacks, ISEND_WITHOUT_STACKS)),
-        _ => Some((What::Isend, ISEND_BUDGET)),
+        Some(BudgetSubject::Stacks) => Some((BudgetSubject::Stacks, ISEND_WITHOUT_STACKS)),
+        _ => Some((BudgetSubject::Isend, ISEND_BUDGET)),
     };
     Ok([
         row("MPI_Isend", "isend", counts.isend.median, isend),
@@ -152,14 +152,14 @@ fn messages(
             "all three",
             "sum",
             counts.sum(),
-            Some((What::Sum, SUM_BUDGET)),
+            Some((BudgetSubject::Sum, SUM_BUDGET)),
         ),
     ])
 }
 
 /// The three calls with a status: bytes, words for the program behind them, and what is allowed and aimed at together.
 struct Trio {
-    what: What,
+    what: BudgetSubject,
     bytes: u32,
     words: &'static [&'static str],
     budget: f64,
@@ -172,7 +172,7 @@ fn trios() -> impl Iterator<Item = Trio> {
         .into_iter()
         .zip(SIZE_BUDGETS)
         .map(|(bytes, budget)| Trio {
-            what: What::Sizes,
+            what: BudgetSubject::Sizes,
             bytes,
             words: &[],
             budget,
@@ -182,14 +182,14 @@ fn trios() -> impl Iterator<Item = Trio> {
         .into_iter()
         .zip(MULTIPLE_BUDGETS)
         .map(|(bytes, budget)| Trio {
-            what: What::Multiple,
+            what: BudgetSubject::Multiple,
             bytes,
             words: &["multiple"],
             budget,
             aim: Some(size_aim(bytes) + MULTIPLE_MORE),
         });
     let comms = COMM_BUDGETS.into_iter().map(|(words, budget)| Trio {
-        what: What::Comms,
+        what: BudgetSubject::Comms,
         bytes: 8,
         words,
         budget,
@@ -201,11 +201,11 @@ fn trios() -> impl Iterator<Item = Trio> {
 impl Trio {
     fn count(
         &self,
-        cli: &Cli,
+        cli: &IcountOptions,
         mpi: &Installation,
         work: &Path,
         limit: Duration,
-    ) -> Result<[Row; 4], Error> {
+    ) -> Result<[BudgetRow; 4], Error> {
         let bytes = self.bytes.to_string();
         let arguments: Vec<&str> = [bytes.as_str()]
             .into_iter()
@@ -216,7 +216,7 @@ impl Trio {
             self.row("MPI_Isend", counts.isend.median),
             self.row("MPI_Irecv", counts.irecv.median),
             self.row("MPI_Wait", counts.wait.median),
-            Row {
+            BudgetRow {
                 budget: Some((self.what, self.budget)),
                 aim: self.aim,
                 ..self.row("sum", counts.sum())
@@ -224,7 +224,7 @@ impl Trio {
         ])
     }
 
-    fn row(&self, call: &str, count: f64) -> Row {
+    fn row(&self, call: &str, count: f64) -> BudgetRow {
         let name = format!("{call}, {} B", self.bytes);
         let key = format!(
             "{}_{}",
@@ -241,8 +241,8 @@ impl Trio {
     }
 }
 
-fn row(name: &str, key: &str, count: f64, budget: Option<(What, f64)>) -> Row {
-    Row {
+fn row(name: &str, key: &str, count: f64, budget: Option<(BudgetSubject, f64)>) -> BudgetRow {
+    BudgetRow {
         name: name.to_owned(),
         key: key.to_owned(),
         count,
@@ -251,35 +251,51 @@ fn row(name: &str, key: &str, count: f64, budget: Option<(What, f64)>) -> Row {
     }
 }
 
-fn forms(cli: &Cli, mpi: &Installation, work: &Path, limit: Duration) -> Result<Vec<Row>, Error> {
+fn forms(
+    cli: &IcountOptions,
+    mpi: &Installation,
+    work: &Path,
+    limit: Duration,
+) -> Result<Vec<BudgetRow>, Error> {
     let found = icount::count_forms(mpi, level(cli), work, limit)?;
     let alone = icount::count_persistent(mpi, level(cli), work, limit)?;
-    let rows = |of: &[(&str, f64)], counts: &[Summary], (word, key): (&str, &str)| -> Vec<Row> {
-        let row = |((name, most), count): (&(&str, f64), &Summary)| {
-            let call = name.trim_start_matches("MPI_").to_lowercase();
-            let (name, key) = (format!("{name}, {word}"), format!("{call}_{key}"));
-            row(&name, &key, count.median, Some((What::Forms, *most)))
+    let rows =
+        |of: &[(&str, f64)], counts: &[Summary], (word, key): (&str, &str)| -> Vec<BudgetRow> {
+            let row = |((name, most), count): (&(&str, f64), &Summary)| {
+                let call = name.trim_start_matches("MPI_").to_lowercase();
+                let (name, key) = (format!("{name}, {word}"), format!("{call}_{key}"));
+                row(
+                    &name,
+                    &key,
+                    count.median,
+                    Some((BudgetSubject::Forms, *most)),
+                )
+            };
+            of.iter().zip(counts).map(row).collect()
         };
-        of.iter().zip(counts).map(row).collect()
-    };
     let mut all = rows(&FORMS, &found, ("found", "form"));
     all.extend(rows(&PERSISTENT, &alone, ("nothing else", "alone")));
     Ok(all)
 }
 
-fn polls(cli: &Cli, mpi: &Installation, work: &Path, limit: Duration) -> Result<[Row; 2], Error> {
+fn polls(
+    cli: &IcountOptions,
+    mpi: &Installation,
+    work: &Path,
+    limit: Duration,
+) -> Result<[BudgetRow; 2], Error> {
     let [test, iprobe] = icount::count_polls(mpi, level(cli), work, limit)?;
-    let row = |name, key, count, most| row(name, key, count, Some((What::Polls, most)));
+    let row = |name, key, count, most| row(name, key, count, Some((BudgetSubject::Polls, most)));
     Ok([
         row("MPI_Test", "test", test.median, TEST_BUDGET),
         row("MPI_Iprobe", "iprobe", iprobe.median, IPROBE_BUDGET),
     ])
 }
 
-fn level(cli: &Cli) -> Level {
+fn level(cli: &IcountOptions) -> Tuning {
     match cli.best {
-        true => Level::Best,
-        false => Level::Default,
+        true => Tuning::Best,
+        false => Tuning::Default,
     }
 }
 
@@ -289,8 +305,8 @@ fn clean(work: &Path) {
     }
 }
 
-fn report(cli: &Cli, rows: &[Row]) -> ExitCode {
-    let keeps = |row: &Row| {
+fn report(cli: &IcountOptions, rows: &[BudgetRow]) -> ExitCode {
+    let keeps = |row: &BudgetRow| {
         let asked = |what| cli.only.is_none_or(|only| only == what);
         row.budget
             .is_none_or(|(what, most)| !asked(what) || row.count <= most)
@@ -311,7 +327,7 @@ fn report(cli: &Cli, rows: &[Row]) -> ExitCode {
     }
 }
 
-fn print_table(rows: &[Row]) {
+fn print_table(rows: &[BudgetRow]) {
     println!(
         "{:<36}{:>14}{:>10}{:>10}",
         "# call", "instructions", "budget", "aim"

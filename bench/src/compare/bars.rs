@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a run, a row and a bar are; `rows` has the tables of them.
+//! The types of the comparison's tables: runs, rows and bars; `rows` has the tables.
 //!
 //! A run is one start of a program; its report gives one or more rows. A row has a limit of the machine, where one is
 //! known, and bars: all of them must hold, and each holds if one of its alternatives does.
 
 use crate::limits::Figure;
 use crate::peers::Case;
-use crate::unit::Unit;
+use crate::unit::FigureUnit;
 
-/// Where the ranks of a run may live.
+/// Where the ranks of a run are placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
     /// Two ranks on two CPUs, whose distance matters.
@@ -17,7 +17,7 @@ pub enum Placement {
     Apart,
     /// Launcher and two ranks are confined to one CPU from outside.
     MaskAround,
-    /// Each rank is confined to one CPU behind the launcher's back.
+    /// Each rank confines itself to one CPU; the launcher does not see it.
     MaskBehind,
     /// More ranks than CPUs.
     Crowd,
@@ -70,7 +70,7 @@ impl Placement {
 
 /// One start of a program.
 #[derive(Clone, Copy, Debug)]
-pub struct Run {
+pub struct ProgramRun {
     /// Its name.
     pub id: &'static str,
     /// The program, in `bench/NAME.c`.
@@ -79,7 +79,7 @@ pub struct Run {
     pub options: &'static [&'static str],
     /// How many ranks; on all hosts as many as these have.
     pub ranks: usize,
-    /// Where they may live.
+    /// Where they are placed.
     pub placement: Placement,
     /// How often it is started per round; the median counts.
     pub repeats: usize,
@@ -87,14 +87,14 @@ pub struct Run {
 
 /// How a row's figure comes from a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum FigureSource {
     /// The report's median of a size.
     Size(usize),
     /// The whole run from start to finish, in ms.
     Wall,
 }
 
-/// The limit that a row is held against.
+/// The limit that a row is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitOf {
     /// A figure of that name.
@@ -149,7 +149,7 @@ pub enum Bar {
 
 /// One line of the comparison.
 #[derive(Clone, Copy, Debug)]
-pub struct Row {
+pub struct CompareRow {
     /// Its name in `--rows`.
     pub id: &'static str,
     /// Rows that are chosen together.
@@ -159,9 +159,9 @@ pub struct Row {
     /// The run that it comes from.
     pub run: &'static str,
     /// How.
-    pub source: Source,
+    pub source: FigureSource,
     /// Its unit.
-    pub unit: Unit,
+    pub unit: FigureUnit,
     /// Its limit.
     pub limit: Option<LimitOf>,
     /// Its bars: all must hold, each by one alternative. None: shown only.
@@ -171,7 +171,7 @@ pub struct Row {
 impl Bar {
     /// The condition in words.
     #[must_use]
-    pub fn words(self, unit: Unit) -> String {
+    pub fn words(self, unit: FigureUnit) -> String {
         match self {
             Self::Limit(factor) if unit.smaller_is_better() => format!("≤ {factor} × limit"),
             Self::Limit(factor) => format!("≥ {factor} × limit"),
@@ -190,21 +190,21 @@ mod tests {
 
     #[test]
     fn bars_read_well() {
-        assert_eq!(Bar::Limit(1.25).words(Unit::Us), "≤ 1.25 × limit");
+        assert_eq!(Bar::Limit(1.25).words(FigureUnit::Us), "≤ 1.25 × limit");
         assert_eq!(
-            Bar::Limit(0.95).words(Unit::MegabytesPerSecond),
+            Bar::Limit(0.95).words(FigureUnit::MegabytesPerSecond),
             "≥ 0.95 × limit"
         );
-        assert_eq!(Bar::Value(1536.0).words(Unit::Kib), "≤ 1536 KiB");
-        assert_eq!(Bar::Level.words(Unit::Us), "no peer better");
-        assert_eq!(Bar::Above(0.2).words(Unit::Us), "≤ limit + 0.2 µs");
+        assert_eq!(Bar::Value(1536.0).words(FigureUnit::Kib), "≤ 1536 KiB");
+        assert_eq!(Bar::Level.words(FigureUnit::Us), "no peer better");
+        assert_eq!(Bar::Above(0.2).words(FigureUnit::Us), "≤ limit + 0.2 µs");
     }
 
     fn copies(id: &str, median: f64) -> Figure {
         Figure {
             id: id.to_owned(),
             title: String::new(),
-            unit: Unit::MegabytesPerSecond,
+            unit: FigureUnit::MegabytesPerSecond,
             size: 65536,
             median,
             p99: 0.0,

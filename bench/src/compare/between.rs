@@ -2,9 +2,9 @@
 //! The part of the tables that is measured between hosts: messages between a rank on each of the first two, held against TCP without
 //! MPI, and collectives of all ranks on all hosts.
 
-use super::bars::{Bar, LimitOf, Placement, Row, Run, Source};
-use crate::hosts::Hosts;
-use crate::unit::Unit;
+use super::bars::{Bar, CompareRow, FigureSource, LimitOf, Placement, ProgramRun};
+use crate::hosts::BenchHosts;
+use crate::unit::FigureUnit;
 
 /// The rows that need hosts.
 pub const GROUP: &str = "hosts";
@@ -22,8 +22,12 @@ const BARRIER: &str = "hosts-barrier";
 const BCAST: &str = "hosts-bcast";
 const ALLTOALL: &str = "hosts-alltoall";
 
-const fn run(id: &'static str, program: &'static str, options: &'static [&'static str]) -> Run {
-    Run {
+const fn run(
+    id: &'static str,
+    program: &'static str,
+    options: &'static [&'static str],
+) -> ProgramRun {
+    ProgramRun {
         id,
         program,
         options,
@@ -34,8 +38,12 @@ const fn run(id: &'static str, program: &'static str, options: &'static [&'stati
 }
 
 /// Of all ranks on all hosts.
-const fn all(id: &'static str, program: &'static str, options: &'static [&'static str]) -> Run {
-    Run {
+const fn all(
+    id: &'static str,
+    program: &'static str,
+    options: &'static [&'static str],
+) -> ProgramRun {
+    ProgramRun {
         placement: Placement::AllHosts,
         ..run(id, program, options)
     }
@@ -46,14 +54,14 @@ const fn over_udp(
     id: &'static str,
     program: &'static str,
     options: &'static [&'static str],
-) -> Run {
-    Run {
+) -> ProgramRun {
+    ProgramRun {
         placement: Placement::HostsOverUdp,
         ..run(id, program, options)
     }
 }
 
-pub(super) const RUNS: [Run; 8] = [
+pub(super) const RUNS: [ProgramRun; 8] = [
     over_udp(
         UDP_LATENCY,
         "latency",
@@ -88,34 +96,44 @@ pub(super) const RUNS: [Run; 8] = [
     ),
 ];
 
-const fn latency(id: &'static str, title: &'static str, size: usize, raw: &'static str) -> Row {
-    Row {
+const fn latency(
+    id: &'static str,
+    title: &'static str,
+    size: usize,
+    raw: &'static str,
+) -> CompareRow {
+    CompareRow {
         id,
         group: GROUP,
         title,
         run: LATENCY,
-        source: Source::Size(size),
-        unit: Unit::Us,
+        source: FigureSource::Size(size),
+        unit: FigureUnit::Us,
         limit: Some(LimitOf::Figure(raw)),
         bars: &[],
     }
 }
 
-const fn bandwidth(id: &'static str, title: &'static str, size: usize, raw: &'static str) -> Row {
-    Row {
+const fn bandwidth(
+    id: &'static str,
+    title: &'static str,
+    size: usize,
+    raw: &'static str,
+) -> CompareRow {
+    CompareRow {
         run: BANDWIDTH,
-        unit: Unit::MegabytesPerSecond,
+        unit: FigureUnit::MegabytesPerSecond,
         ..latency(id, title, size, raw)
     }
 }
 
 /// Of rmpi over UDP.
-const fn of_udp(row: Row) -> Row {
+const fn of_udp(row: CompareRow) -> CompareRow {
     let run = match row.unit {
-        Unit::Us => UDP_LATENCY,
+        FigureUnit::Us => UDP_LATENCY,
         _ => UDP_BANDWIDTH,
     };
-    Row {
+    CompareRow {
         group: OVER_UDP,
         run,
         ..row
@@ -123,8 +141,13 @@ const fn of_udp(row: Row) -> Row {
 }
 
 /// The time of a collective of all ranks.
-const fn collective(id: &'static str, title: &'static str, run: &'static str, size: usize) -> Row {
-    Row {
+const fn collective(
+    id: &'static str,
+    title: &'static str,
+    run: &'static str,
+    size: usize,
+) -> CompareRow {
+    CompareRow {
         run,
         limit: None,
         ..latency(id, title, size, "")
@@ -134,12 +157,12 @@ const fn collective(id: &'static str, title: &'static str, run: &'static str, si
 /// Near what TCP gives without MPI, and no other MPI gives more.
 const NEAR_RAW: &[&[Bar]] = &[&[Bar::Limit(0.9)], &[Bar::Level]];
 
-/// Ranks of a node meet in its memory, and few of them speak to other nodes.
+/// Ranks of a node combine their data in shared memory, and few of them communicate with other nodes.
 const BY_NODE: &[&[Bar]] = &[&[Bar::Peer(3.0)]];
 
 /// A collective with a bar, which is that of [`has_bars`].
-const fn barred(row: Row) -> Row {
-    Row {
+const fn barred(row: CompareRow) -> CompareRow {
+    CompareRow {
         bars: BY_NODE,
         ..row
     }
@@ -147,14 +170,14 @@ const fn barred(row: Row) -> Row {
 
 /// The bars of collectives are for four hosts with 16 ranks each.
 #[must_use]
-pub fn has_bars(hosts: &Hosts) -> bool {
+pub fn has_bars(hosts: &BenchHosts) -> bool {
     hosts.list().len() == 4 && hosts.ranks_each() == Some(16)
 }
 
 /// The row where its bar does not count: shown only.
 #[must_use]
-pub fn shown(row: &'static Row) -> &'static Row {
-    static ROWS_SHOWN: [Row; ROWS.len()] = {
+pub fn shown(row: &'static CompareRow) -> &'static CompareRow {
+    static ROWS_SHOWN: [CompareRow; ROWS.len()] = {
         let (mut rows, mut at) = (ROWS, 0);
         while at < rows.len() {
             rows[at].bars = &[];
@@ -169,13 +192,13 @@ pub fn shown(row: &'static Row) -> &'static Row {
     own.filter(|_| is_collective).unwrap_or(row)
 }
 
-pub(super) const ROWS: [Row; 25] = [
-    Row {
+pub(super) const ROWS: [CompareRow; 25] = [
+    CompareRow {
         limit: None,
         ..latency("hosts-latency0", "two hosts: latency 0 B", 0, "")
     },
     latency("hosts-latency1", "two hosts: latency 1 B", 1, "tcp.1"),
-    Row {
+    CompareRow {
         bars: &[&[Bar::Limit(1.15)], &[Bar::Peer(1.0)]],
         ..latency("hosts-latency8", "two hosts: latency 8 B", 8, "tcp.8")
     },
@@ -199,7 +222,7 @@ pub(super) const ROWS: [Row; 25] = [
         4 << 10,
         "tcp-stream.4096",
     ),
-    Row {
+    CompareRow {
         bars: NEAR_RAW,
         ..bandwidth(
             "hosts-bandwidth64k",
@@ -208,7 +231,7 @@ pub(super) const ROWS: [Row; 25] = [
             "tcp-stream.65536",
         )
     },
-    Row {
+    CompareRow {
         bars: NEAR_RAW,
         ..bandwidth(
             "hosts-bandwidth1m",
@@ -217,7 +240,7 @@ pub(super) const ROWS: [Row; 25] = [
             "tcp-stream.1048576",
         )
     },
-    Row {
+    CompareRow {
         bars: NEAR_RAW,
         ..bandwidth(
             "hosts-bandwidth4m",
@@ -226,7 +249,7 @@ pub(super) const ROWS: [Row; 25] = [
             "tcp-stream.4194304",
         )
     },
-    of_udp(Row {
+    of_udp(CompareRow {
         bars: &[&[Bar::Limit(1.15)], &[Bar::Peer(1.3)]],
         ..latency("udp-latency8", "two hosts, UDP: latency 8 B", 8, "udp.8")
     }),
@@ -248,7 +271,7 @@ pub(super) const ROWS: [Row; 25] = [
         4 << 10,
         "udp-stream.4096",
     )),
-    of_udp(Row {
+    of_udp(CompareRow {
         bars: NEAR_RAW,
         ..bandwidth(
             "udp-bandwidth64k",
@@ -257,7 +280,7 @@ pub(super) const ROWS: [Row; 25] = [
             "udp-stream.65536",
         )
     }),
-    of_udp(Row {
+    of_udp(CompareRow {
         bars: NEAR_RAW,
         ..bandwidth(
             "udp-bandwidth1m",
@@ -266,7 +289,7 @@ pub(super) const ROWS: [Row; 25] = [
             "udp-stream.1048576",
         )
     }),
-    of_udp(Row {
+    of_udp(CompareRow {
         bars: NEAR_RAW,
         ..bandwidth(
             "udp-bandwidth4m",
@@ -344,7 +367,7 @@ mod tests {
 
     #[test]
     fn bars_of_collectives_are_for_four_hosts_of_sixteen() {
-        let has_bars = |names| has_bars(&Hosts::parse(names, None).unwrap());
+        let has_bars = |names| has_bars(&BenchHosts::parse(names, None).unwrap());
         assert!(has_bars("n[1-4]:16"));
         assert!(!has_bars("n[1-4]:4") && !has_bars("n[1-2]:16") && !has_bars("n1:16,n[2-4]:8"));
     }
@@ -355,7 +378,7 @@ mod tests {
             let Some(LimitOf::Figure(name)) = row.limit else {
                 continue;
             };
-            let Source::Size(size) = row.source else {
+            let FigureSource::Size(size) = row.source else {
                 panic!("{}", row.id)
             };
             assert!(name.ends_with(&format!(".{size}")), "{}", row.id);

@@ -8,17 +8,17 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::bars::Row;
-use super::rounds::{Measured, Plan};
+use super::bars::CompareRow;
+use super::rounds::{CompareData, ComparePlan};
 use crate::stats::{Interval, Summary};
-use crate::unit::{Unit, three_digits};
+use crate::unit::{FigureUnit, three_digits};
 
 /// How sure an interval must be.
 const CONFIDENCE: f64 = 0.95;
 
-/// What a row says about the two builds.
+/// How the two builds differ in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub enum Outcome {
+pub enum ChangeOutcome {
     /// The interval includes 1.
     Same,
     /// It lies on the good side of 1.
@@ -37,7 +37,7 @@ pub struct Change {
     /// In words.
     pub title: &'static str,
     /// Its unit.
-    pub unit: Unit,
+    pub unit: FigureUnit,
     /// The new build's figures.
     pub new: Option<Summary>,
     /// The old build's.
@@ -46,12 +46,12 @@ pub struct Change {
     pub ratio: Option<Summary>,
     /// Where its true median lies.
     pub interval: Option<Interval>,
-    /// What follows.
-    pub outcome: Outcome,
+    /// The verdict.
+    pub outcome: ChangeOutcome,
 }
 
 impl Change {
-    fn of(row: &Row, new: &[Option<f64>], old: &[Option<f64>]) -> Self {
+    fn of(row: &CompareRow, new: &[Option<f64>], old: &[Option<f64>]) -> Self {
         let pairs = new
             .iter()
             .zip(old)
@@ -59,7 +59,7 @@ impl Change {
         let ratios: Vec<f64> = pairs.filter(|ratio| ratio.is_finite()).collect();
         let interval = match (row.unit, &ratios[..]) {
             // Counted, not measured: the same each time.
-            (Unit::Instructions, [first, ..]) => Some(Interval {
+            (FigureUnit::Instructions, [first, ..]) => Some(Interval {
                 low: *first,
                 high: *first,
                 confidence: 1.0,
@@ -83,31 +83,31 @@ impl Change {
 
     /// Whether the new build is not worse, as far as the rounds can tell.
     pub(super) fn is_harmless(&self) -> bool {
-        matches!(self.outcome, Outcome::Same | Outcome::Better)
+        matches!(self.outcome, ChangeOutcome::Same | ChangeOutcome::Better)
     }
 }
 
-fn outcome(unit: Unit, interval: Option<&Interval>) -> Outcome {
+fn outcome(unit: FigureUnit, interval: Option<&Interval>) -> ChangeOutcome {
     let Some(interval) = interval else {
-        return Outcome::Unknown;
+        return ChangeOutcome::Unknown;
     };
     if interval.includes(1.0) {
-        return Outcome::Same;
+        return ChangeOutcome::Same;
     }
     if (interval.high < 1.0) == unit.smaller_is_better() {
-        Outcome::Better
+        ChangeOutcome::Better
     } else {
-        Outcome::Worse
+        ChangeOutcome::Worse
     }
 }
 
 /// All rows of both builds; none where there is no old one. Rounds with the CPUs near and far from each other count alike,
 /// but a pair only if both builds met the same.
-pub(super) fn changes(plan: &Plan, measured: &Measured) -> Vec<Change> {
+pub(super) fn changes(plan: &ComparePlan, measured: &CompareData) -> Vec<Change> {
     let (Some(new), Some(old)) = (plan.own, plan.old) else {
         return Vec::new();
     };
-    let both_sides = |row: &Row, who: usize| {
+    let both_sides = |row: &CompareRow, who: usize| {
         let mut values = measured.row(row, Some(who), false);
         let rounds = plan.rounds.max(values.len());
         values.resize(rounds, None);
@@ -162,10 +162,10 @@ fn interval_words(interval: Option<&Interval>) -> String {
 
 fn words(change: &Change) -> String {
     match change.outcome {
-        Outcome::Same => "includes 1".to_owned(),
-        Outcome::Better => "does not include 1: better".to_owned(),
-        Outcome::Worse => "**does not include 1: worse**".to_owned(),
-        Outcome::Unknown => {
+        ChangeOutcome::Same => "includes 1".to_owned(),
+        ChangeOutcome::Better => "does not include 1: better".to_owned(),
+        ChangeOutcome::Worse => "**does not include 1: worse**".to_owned(),
+        ChangeOutcome::Unknown => {
             let pairs = change.ratio.map_or(0, |ratio| ratio.count);
             format!("{pairs} pairs are too few: 6 are needed")
         }
@@ -188,7 +188,10 @@ mod tests {
         let old = [1.0, 1.1, 0.9, 1.0, 1.2, 1.0, 0.8];
         let new = [1.1, 1.0, 0.9, 1.1, 1.1, 1.0, 0.9];
         let same = change("latency8", &new, &old);
-        assert_eq!((same.outcome, same.is_harmless()), (Outcome::Same, true));
+        assert_eq!(
+            (same.outcome, same.is_harmless()),
+            (ChangeOutcome::Same, true)
+        );
         assert!(words(&same).starts_with("includes 1"));
     }
 
@@ -198,10 +201,13 @@ mod tests {
         let worse = change("latency8", &new, &old);
         assert_eq!(
             (worse.outcome, worse.is_harmless()),
-            (Outcome::Worse, false)
+            (ChangeOutcome::Worse, false)
         );
-        assert_eq!(change("rate8", &new, &old).outcome, Outcome::Better);
-        assert_eq!(change("latency8", &old, &new).outcome, Outcome::Better);
+        assert_eq!(change("rate8", &new, &old).outcome, ChangeOutcome::Better);
+        assert_eq!(
+            change("latency8", &old, &new).outcome,
+            ChangeOutcome::Better
+        );
     }
 
     #[test]
@@ -210,17 +216,26 @@ mod tests {
         let same = change("latency8", &old, &old);
         assert_eq!(
             (same.outcome, same.ratio.unwrap().median),
-            (Outcome::Same, 1.0)
+            (ChangeOutcome::Same, 1.0)
         );
     }
 
     #[test]
     fn few_rounds_say_nothing_but_counts_do() {
         let few = change("latency8", &[1.0; 5], &[2.0; 5]);
-        assert_eq!((few.outcome, few.is_harmless()), (Outcome::Unknown, false));
+        assert_eq!(
+            (few.outcome, few.is_harmless()),
+            (ChangeOutcome::Unknown, false)
+        );
         assert_eq!(words(&few), "5 pairs are too few: 6 are needed");
-        assert_eq!(change("isend", &[55.0], &[55.0]).outcome, Outcome::Same);
-        assert_eq!(change("isend", &[56.0], &[55.0]).outcome, Outcome::Worse);
+        assert_eq!(
+            change("isend", &[55.0], &[55.0]).outcome,
+            ChangeOutcome::Same
+        );
+        assert_eq!(
+            change("isend", &[56.0], &[55.0]).outcome,
+            ChangeOutcome::Worse
+        );
     }
 
     #[test]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Gets other MPIs from the Python package index, each into a virtual environment of its own, where they disturb nobody.
+//! Installs other MPIs from the Python package index, each into a virtual environment of its own.
 
 use std::fs;
 use std::path::Path;

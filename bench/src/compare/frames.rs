@@ -2,8 +2,8 @@
 //! The part of the tables that is measured over DPDK between two ranks of this machine, held against frames without MPI over the same
 //! devices: a link of shared memory, which needs nothing, and whatever two devices `RMPI_DPDK` names. No peer can do either.
 
-use super::bars::{Bar, LimitOf, Placement, Row, Run, Source};
-use crate::unit::Unit;
+use super::bars::{Bar, CompareRow, FigureSource, LimitOf, Placement, ProgramRun};
+use crate::unit::FigureUnit;
 
 const OVER_MEMIF: &str = "memif";
 const OVER_DEVICES: &str = "dpdk";
@@ -19,8 +19,8 @@ const fn run(
     program: &'static str,
     options: &'static [&'static str],
     placement: Placement,
-) -> Run {
-    Run {
+) -> ProgramRun {
+    ProgramRun {
         id,
         program,
         options,
@@ -32,7 +32,7 @@ const fn run(
 
 const UDP_RATE: &str = "udp-here-rate8";
 
-pub(super) const RUNS: [Run; 7] = [
+pub(super) const RUNS: [ProgramRun; 7] = [
     run(
         "memif-latency",
         "latency",
@@ -65,16 +65,16 @@ pub(super) const RUNS: [Run; 7] = [
 const fn memif(
     id: &'static str,
     title: &'static str,
-    (run, size, unit): (&'static str, usize, Unit),
+    (run, size, unit): (&'static str, usize, FigureUnit),
     limit: &'static str,
     bars: &'static [&'static [Bar]],
-) -> Row {
-    Row {
+) -> CompareRow {
+    CompareRow {
         id,
         group: OVER_MEMIF,
         title,
         run,
-        source: Source::Size(size),
+        source: FigureSource::Size(size),
         unit,
         limit: Some(LimitOf::Figure(limit)),
         bars,
@@ -84,11 +84,11 @@ const fn memif(
 const fn devices(
     id: &'static str,
     title: &'static str,
-    from: (&'static str, usize, Unit),
+    from: (&'static str, usize, FigureUnit),
     limit: &'static str,
     bars: &'static [&'static [Bar]],
-) -> Row {
-    Row {
+) -> CompareRow {
+    CompareRow {
         group: OVER_DEVICES,
         ..memif(id, title, from, limit, bars)
     }
@@ -96,8 +96,8 @@ const fn devices(
 
 const K: usize = 1 << 10;
 const M: usize = 1 << 20;
-const RATE: Unit = Unit::MessagesPerSecond;
-const BANDWIDTH: Unit = Unit::MegabytesPerSecond;
+const RATE: FigureUnit = FigureUnit::MessagesPerSecond;
+const BANDWIDTH: FigureUnit = FigureUnit::MegabytesPerSecond;
 /// In µs: all that lies between a frame and a message.
 const NEAR_FRAME: &[&[Bar]] = &[&[Bar::Above(0.2)]];
 /// Of devices behind the kernel, which take longer.
@@ -105,25 +105,25 @@ const NEAR_DEVICE: &[&[Bar]] = &[&[Bar::Limit(1.25)]];
 const HALF_RATE: &[&[Bar]] = &[&[Bar::Limit(0.5)]];
 const NEAR_STREAM: &[&[Bar]] = &[&[Bar::Limit(0.8)]];
 
-pub(super) const ROWS: [Row; 18] = [
+pub(super) const ROWS: [CompareRow; 18] = [
     memif(
         "memif-latency8",
         "memif: latency 8 B",
-        ("memif-latency", 8, Unit::Us),
+        ("memif-latency", 8, FigureUnit::Us),
         "memif.8",
         NEAR_FRAME,
     ),
     memif(
         "memif-latency64",
         "memif: latency 64 B",
-        ("memif-latency", 64, Unit::Us),
+        ("memif-latency", 64, FigureUnit::Us),
         "memif.64",
         NEAR_FRAME,
     ),
     memif(
         "memif-latency1k",
         "memif: latency 1 KiB",
-        ("memif-latency", K, Unit::Us),
+        ("memif-latency", K, FigureUnit::Us),
         "memif.1024",
         &[],
     ),
@@ -134,7 +134,7 @@ pub(super) const ROWS: [Row; 18] = [
         "memif-rate",
         HALF_RATE,
     ),
-    Row {
+    CompareRow {
         limit: None,
         ..memif(
             UDP_RATE,
@@ -175,21 +175,21 @@ pub(super) const ROWS: [Row; 18] = [
     devices(
         "dpdk-latency8",
         "DPDK: latency 8 B",
-        ("dpdk-latency", 8, Unit::Us),
+        ("dpdk-latency", 8, FigureUnit::Us),
         "dpdk.8",
         NEAR_DEVICE,
     ),
     devices(
         "dpdk-latency64",
         "DPDK: latency 64 B",
-        ("dpdk-latency", 64, Unit::Us),
+        ("dpdk-latency", 64, FigureUnit::Us),
         "dpdk.64",
         NEAR_DEVICE,
     ),
     devices(
         "dpdk-latency1k",
         "DPDK: latency 1 KiB",
-        ("dpdk-latency", K, Unit::Us),
+        ("dpdk-latency", K, FigureUnit::Us),
         "dpdk.1024",
         &[],
     ),
@@ -228,7 +228,7 @@ pub(super) const ROWS: [Row; 18] = [
         "dpdk-stream.4194304",
         NEAR_STREAM,
     ),
-    Row {
+    CompareRow {
         limit: Some(LimitOf::Own(UDP_RATE)),
         ..memif(
             "memif-rate8-udp",

@@ -3,13 +3,13 @@
 
 use serde::Serialize;
 
-use super::bars::{Bar, Row};
+use super::bars::{Bar, CompareRow};
 use crate::stats::Summary;
-use crate::unit::Unit;
+use crate::unit::FigureUnit;
 
 /// A row's figures, one place per round; `None` where a round has none.
 #[derive(Clone, Debug, Default)]
-pub struct Series {
+pub struct RowFigures {
     /// rmpi's.
     pub own: Vec<Option<f64>>,
     /// The limit's, in the row's unit.
@@ -18,7 +18,7 @@ pub struct Series {
     pub peer: Vec<Option<f64>>,
 }
 
-/// What came of a row.
+/// The verdict on a row.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub enum Verdict {
     /// Every bar holds.
@@ -34,7 +34,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Its word in tables.
+    /// Its name in tables.
     #[must_use]
     pub const fn label(&self) -> &'static str {
         match self {
@@ -49,7 +49,7 @@ impl Verdict {
 
 /// A row with its ratios.
 #[derive(Clone, Debug, Serialize)]
-pub struct Judged {
+pub struct JudgedRow {
     /// rmpi's figures.
     pub own: Option<Summary>,
     /// The limit's.
@@ -58,13 +58,13 @@ pub struct Judged {
     pub to_limit: Option<Summary>,
     /// How many times better than the best peer, per round.
     pub better: Option<Summary>,
-    /// What came of it.
+    /// The verdict.
     pub verdict: Verdict,
 }
 
 /// Judges a row.
 #[must_use]
-pub fn judge(row: &Row, series: &Series) -> Judged {
+pub fn judge(row: &CompareRow, series: &RowFigures) -> JudgedRow {
     let to_limit = per_round(&series.own, &series.limit, |own, limit| own / limit);
     let better = per_round(&series.own, &series.peer, |own, peer| {
         times_better(row.unit, own, peer)
@@ -79,7 +79,7 @@ pub fn judge(row: &Row, series: &Series) -> Judged {
         Bar::Value(most) => own.map(|own| own.median <= most),
     };
     let verdict = verdict(row.bars, holds);
-    Judged {
+    JudgedRow {
         own,
         limit: summary(&series.limit),
         to_limit,
@@ -107,7 +107,7 @@ fn verdict(bars: &[&[Bar]], holds: impl Fn(&Bar) -> Option<bool>) -> Verdict {
     verdict
 }
 
-fn within_limit(unit: Unit, ratio: f64, factor: f64) -> bool {
+fn within_limit(unit: FigureUnit, ratio: f64, factor: f64) -> bool {
     if unit.smaller_is_better() {
         ratio <= factor
     } else {
@@ -124,7 +124,7 @@ fn ahead(ratio: f64, factor: f64) -> bool {
     }
 }
 
-fn times_better(unit: Unit, own: f64, other: f64) -> f64 {
+fn times_better(unit: FigureUnit, own: f64, other: f64) -> f64 {
     if unit.smaller_is_better() {
         other / own
     } else {
@@ -153,13 +153,13 @@ mod tests {
     use super::super::rows::ROWS;
     use super::*;
 
-    fn row(id: &str) -> &'static Row {
+    fn row(id: &str) -> &'static CompareRow {
         ROWS.iter().find(|row| row.id == id).unwrap()
     }
 
-    fn series(own: &[f64], limit: &[f64], peer: &[f64]) -> Series {
+    fn series(own: &[f64], limit: &[f64], peer: &[f64]) -> RowFigures {
         let some = |values: &[f64]| values.iter().copied().map(Some).collect();
-        Series {
+        RowFigures {
             own: some(own),
             limit: some(limit),
             peer: some(peer),
@@ -236,13 +236,13 @@ mod tests {
     #[test]
     fn a_missing_figure_is_no_pass() {
         assert_eq!(
-            judge(row("latency8"), &Series::default()).verdict,
+            judge(row("latency8"), &RowFigures::default()).verdict,
             Verdict::Missing
         );
         let lonely = judge(row("latency8"), &series(&[1.0], &[10.0], &[]));
         assert_eq!(lonely.verdict, Verdict::Missing);
         assert_eq!(
-            judge(row("bcast8"), &Series::default()).verdict,
+            judge(row("bcast8"), &RowFigures::default()).verdict,
             Verdict::Shown
         );
     }

@@ -17,16 +17,16 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::Error;
-use crate::hosts::Hosts;
+use crate::hosts::BenchHosts;
 use crate::limits;
-use crate::peers::{Installation, Kind, Level};
-use bars::{Placement, Row};
-use rounds::{Chosen, Contender, Plan};
+use crate::peers::{Installation, Kind, Tuning};
+use bars::{CompareRow, Placement};
+use rounds::{CompareContender, ComparePlan, RowSelection};
 use rows::RUNS;
 
-/// What the user wants compared.
+/// A request for a comparison.
 #[derive(Clone, Debug)]
-pub struct Wish {
+pub struct CompareRequest {
     /// Where rmpi is installed.
     pub rmpi: PathBuf,
     /// Where another build of rmpi is installed, which this one is held against.
@@ -34,12 +34,12 @@ pub struct Wish {
     /// Peers, as `NAME=PREFIX`.
     pub peers: Vec<String>,
     /// Only these settings of the peers; both without any.
-    pub levels: Vec<Level>,
+    pub levels: Vec<Tuning>,
     /// Rows or groups; all without any, or with hosts those that need them.
     pub rows: Vec<String>,
     /// Hosts between which is measured.
-    pub hosts: Option<Hosts>,
-    /// How many rounds.
+    pub hosts: Option<BenchHosts>,
+    /// The number of rounds.
     pub rounds: usize,
     /// The longest that one run may take.
     pub limit: Duration,
@@ -47,72 +47,73 @@ pub struct Wish {
     pub work: PathBuf,
 }
 
-/// Turns a wish into a plan. Where rmpi is not installed, the peers are compared alone and `warn` is told.
+/// Turns a request into a plan. Where rmpi is not installed, the peers are compared alone and `warn` is called.
 ///
 /// # Errors
-/// When a peer or a row does not exist, or there is nobody to measure.
-pub fn plan(wish: &Wish, warn: impl FnMut(&str)) -> Result<Plan, Error> {
-    let Chosen { rows, left_out } = rounds::choose_rows(&wish.rows, wish.hosts.as_ref())?;
-    let levels = |mpi: &Installation| levels_of(mpi, &rows, &wish.levels);
+/// When a peer or a row does not exist, or there is no MPI to measure.
+pub fn plan(request: &CompareRequest, warn: impl FnMut(&str)) -> Result<ComparePlan, Error> {
+    let RowSelection { rows, left_out } =
+        rounds::choose_rows(&request.rows, request.hosts.as_ref())?;
+    let levels = |mpi: &Installation| levels_of(mpi, &rows, &request.levels);
     let Contenders {
         all: contenders,
         own,
         old,
-    } = contenders(wish, levels, warn)?;
+    } = contenders(request, levels, warn)?;
     let runs = RUNS
         .iter()
         .filter(|run| rows.iter().any(|row| row.run == run.id))
         .collect();
     let program = std::env::current_exe().map_err(|e| Error::io("cannot find this program", e))?;
-    Ok(Plan {
+    Ok(ComparePlan {
         contenders,
         own,
         old,
         rows,
         runs,
         left_out,
-        rounds: wish.rounds,
-        limit: wish.limit,
+        rounds: request.rounds,
+        limit: request.limit,
         program,
-        hosts: wish.hosts.clone(),
-        script: wish.work.join("remote-shell"),
+        hosts: request.hosts.clone(),
+        script: request.work.join("remote-shell"),
     })
 }
 
 /// Who takes part.
 pub(crate) struct Contenders {
     /// Ours first, if it is there.
-    pub(crate) all: Vec<Contender>,
+    pub(crate) all: Vec<CompareContender>,
     own: Option<usize>,
     /// The index of the other build of ours.
     pub(crate) old: Option<usize>,
 }
 
-/// Finds everybody; `levels` says in which settings a peer takes part. Where rmpi is not installed, `warn` is told.
+/// Finds the installations; `levels` selects the settings of the peers. Where rmpi is not installed, `warn` is called.
 pub(crate) fn contenders(
-    wish: &Wish,
-    levels: impl Fn(&Installation) -> Vec<Level>,
+    request: &CompareRequest,
+    levels: impl Fn(&Installation) -> Vec<Tuning>,
     mut warn: impl FnMut(&str),
 ) -> Result<Contenders, Error> {
     let mut all = Vec::new();
-    match Installation::find("rmpi", Kind::Rmpi, &wish.rmpi) {
-        Ok(mpi) => all.push(contender(mpi, Level::Default, &wish.work)),
+    match Installation::find("rmpi", Kind::Rmpi, &request.rmpi) {
+        Ok(mpi) => all.push(contender(mpi, Tuning::Default, &request.work)),
         Err(error) => warn(&format!("rmpi is left out: {error}")),
     }
     let own = (!all.is_empty()).then_some(0);
-    let old = match &wish.against {
+    let old = match &request.against {
         None => None,
-        Some(prefix) if own.is_some() => Some(add_old(&mut all, prefix, &wish.work)?),
+        Some(prefix) if own.is_some() => Some(add_old(&mut all, prefix, &request.work)?),
         Some(_) => {
             return Err(Error::Usage(
                 "--against needs a build to hold against the other: --rmpi names it".to_owned(),
             ));
         }
     };
-    for peer in &wish.peers {
+    for peer in &request.peers {
         let mpi = Installation::parse(peer)?;
         for level in levels(&mpi) {
-            all.push(contender(mpi.clone(), level, &wish.work));
+            all.push(contender(mpi.clone(), level, &request.work));
         }
     }
     if all.is_empty() {
@@ -124,16 +125,20 @@ pub(crate) fn contenders(
 }
 
 /// The old build takes part like the new one, beside it.
-fn add_old(contenders: &mut Vec<Contender>, prefix: &Path, work: &Path) -> Result<usize, Error> {
+fn add_old(
+    contenders: &mut Vec<CompareContender>,
+    prefix: &Path,
+    work: &Path,
+) -> Result<usize, Error> {
     let mpi = Installation::find("rmpi-old", Kind::Rmpi, prefix);
     let mpi = mpi.map_err(|error| Error::Usage(format!("--against: {error}")))?;
-    contenders.push(contender(mpi, Level::Default, work));
+    contenders.push(contender(mpi, Tuning::Default, work));
     Ok(contenders.len() - 1)
 }
 
-fn contender(mpi: Installation, level: Level, work: &Path) -> Contender {
+fn contender(mpi: Installation, level: Tuning, work: &Path) -> CompareContender {
     let binaries = work.join(&mpi.name);
-    Contender {
+    CompareContender {
         mpi,
         level,
         binaries,
@@ -141,10 +146,10 @@ fn contender(mpi: Installation, level: Level, work: &Path) -> Contender {
 }
 
 /// The settings in which a peer takes part.
-fn levels_of(mpi: &Installation, rows: &[&Row], wanted: &[Level]) -> Vec<Level> {
+fn levels_of(mpi: &Installation, rows: &[&CompareRow], wanted: &[Tuning]) -> Vec<Tuning> {
     let cases = rows.iter().map(|row| rows::run_of(row).placement.case());
     let cases: Vec<_> = cases.collect();
-    [Level::Default, Level::Best]
+    [Tuning::Default, Tuning::Best]
         .into_iter()
         .filter(|level| wanted.is_empty() || wanted.contains(level))
         .filter(|level| {
@@ -157,7 +162,7 @@ fn levels_of(mpi: &Installation, rows: &[&Row], wanted: &[Level]) -> Vec<Level> 
 
 /// What stands in the way of a plan, in words.
 #[must_use]
-pub fn obstacles(plan: &Plan) -> Vec<String> {
+pub fn obstacles(plan: &ComparePlan) -> Vec<String> {
     let wants = |wanted: &[Placement]| plan.runs.iter().any(|run| wanted.contains(&run.placement));
     let mut obstacles = Vec::new();
     if wants(&[Placement::MaskAround, Placement::MaskBehind]) && !crate::peers::can_mask() {

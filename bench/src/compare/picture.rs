@@ -2,34 +2,34 @@
 //! A comparison as a plot: a row for each figure, a dot for each MPI, all in relation to rmpi.
 
 use super::bars::Bar;
-use super::report::{Between, Comparison, Line};
+use super::report::{Comparison, HostSetup, RowResult};
 use super::rows::ROWS;
-use crate::plot::{Dots, Scale, Thing, dots};
-use crate::unit::Unit;
+use crate::unit::FigureUnit;
+use plot::{DotPlot, DotRow, Scale};
 
 /// Draws the rows that were measured; with rmpi among them in relation to it, else to the best.
 #[must_use]
 pub fn picture(comparison: &Comparison, own: Option<usize>) -> String {
-    let reference = |line: &Line| match own {
+    let reference = |line: &RowResult| match own {
         Some(index) => median(line, index),
         None => best(line),
     };
-    let row = |line: &Line| {
+    let row = |line: &RowResult| {
         let reference = reference(line)?;
         let worse = |index: usize| Some(times_worse(line.unit, median(line, index)?, reference));
-        Some(Thing {
+        Some(DotRow {
             name: format!("{} ({})", line.title, line.unit.label()),
             values: (0..line.contenders.len()).map(worse).collect(),
             bar: own.and_then(|_| bar(line)),
         })
     };
-    let rows: Vec<Thing> = comparison.rows.iter().filter_map(row).collect();
+    let rows: Vec<DotRow> = comparison.rows.iter().filter_map(row).collect();
     let names = comparison
         .rows
         .first()
         .map_or(&[][..], |line| &line.contenders);
     let than = if own.is_some() { "rmpi" } else { "the best" };
-    dots(&Dots {
+    DotPlot {
         title: comparison.title(),
         notes: notes(comparison, rows.iter().any(|row| row.bar.is_some())),
         axis: format!(
@@ -39,7 +39,8 @@ pub fn picture(comparison: &Comparison, own: Option<usize>) -> String {
         mark: Some(1.0),
         series: names.iter().map(|(name, _)| name.clone()).collect(),
         rows,
-    })
+    }
+    .svg()
 }
 
 fn notes(comparison: &Comparison, with_bars: bool) -> Vec<String> {
@@ -51,7 +52,7 @@ fn notes(comparison: &Comparison, with_bars: bool) -> Vec<String> {
             comparison.rounds, machine.commit
         ),
     ];
-    notes.extend(comparison.between.as_ref().map(Between::words));
+    notes.extend(comparison.between.as_ref().map(HostSetup::words));
     if with_bars {
         notes.push("Upright strokes: no other MPI may lie left of them.".to_owned());
     }
@@ -61,17 +62,17 @@ fn notes(comparison: &Comparison, with_bars: bool) -> Vec<String> {
     notes
 }
 
-fn median(line: &Line, index: usize) -> Option<f64> {
+fn median(line: &RowResult, index: usize) -> Option<f64> {
     let (_, summary) = line.contenders.get(index)?;
     Some((*summary)?.median)
 }
 
-fn best(line: &Line) -> Option<f64> {
+fn best(line: &RowResult) -> Option<f64> {
     let medians = (0..line.contenders.len()).filter_map(|index| median(line, index));
     medians.reduce(|one, other| line.unit.better(one, other))
 }
 
-fn times_worse(unit: Unit, value: f64, reference: f64) -> f64 {
+fn times_worse(unit: FigureUnit, value: f64, reference: f64) -> f64 {
     if unit.smaller_is_better() {
         value / reference
     } else {
@@ -80,7 +81,7 @@ fn times_worse(unit: Unit, value: f64, reference: f64) -> f64 {
 }
 
 /// How far behind the best peer must be, in rows that say so without an alternative.
-fn bar(line: &Line) -> Option<f64> {
+fn bar(line: &RowResult) -> Option<f64> {
     let row = ROWS.iter().find(|row| row.id == line.id)?;
     row.bars.iter().find_map(|alternatives| match alternatives {
         [Bar::Peer(factor)] => Some(*factor),
@@ -91,22 +92,22 @@ fn bar(line: &Line) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::judge::{Series, judge};
+    use super::super::judge::{RowFigures, judge};
     use super::*;
     use crate::machine;
-    use crate::plot::testing::{has_text, look, of_class};
     use crate::stats::Summary;
+    use plot::testing::{has_text, look, of_class};
 
-    fn line(id: &str, values: &[Option<f64>]) -> Line {
+    fn line(id: &str, values: &[Option<f64>]) -> RowResult {
         let row = ROWS.iter().find(|row| row.id == id).unwrap();
         let names = ["rmpi (default)", "mpich5 (best)", "intel (best)"];
-        Line {
+        RowResult {
             id: row.id,
             title: row.title,
             unit: row.unit,
             bars: Vec::new(),
             best_peer: None,
-            judged: judge(row, &Series::default()),
+            judged: judge(row, &RowFigures::default()),
             contenders: names
                 .iter()
                 .zip(values)
@@ -120,7 +121,7 @@ mod tests {
         }
     }
 
-    fn comparison(rows: Vec<Line>) -> Comparison {
+    fn comparison(rows: Vec<RowResult>) -> Comparison {
         Comparison {
             machine: machine::describe(),
             between: None,
@@ -173,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_lower_rate_is_worse() {
-        assert_eq!(times_worse(Unit::MessagesPerSecond, 5.0, 10.0), 2.0);
-        assert_eq!(times_worse(Unit::Us, 5.0, 10.0), 0.5);
+        assert_eq!(times_worse(FigureUnit::MessagesPerSecond, 5.0, 10.0), 2.0);
+        assert_eq!(times_worse(FigureUnit::Us, 5.0, 10.0), 0.5);
     }
 }

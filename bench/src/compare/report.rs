@@ -1,43 +1,43 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a comparison prints: verdicts first, then everybody's medians, then what went wrong. Markdown, so that it reads in
+//! The report of a comparison: verdicts first, then the medians of all contenders, then failures. Markdown, so that it reads in
 //! a terminal too, and JSON.
 
 use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::bars::{self, LimitOf, Row};
+use super::bars::{self, CompareRow, LimitOf};
 use super::change::{self, Change};
-use super::judge::{Judged, Series, Verdict, judge};
-use super::rounds::{CLOSE_BELOW_US, Contender, Measured, Plan};
+use super::judge::{JudgedRow, RowFigures, Verdict, judge};
+use super::rounds::{CLOSE_BELOW_US, CompareContender, CompareData, ComparePlan};
 use super::rows::ROWS;
 use crate::hosts::words_of;
 use crate::machine::Description;
 use crate::stats::Summary;
-use crate::unit::{Unit, three_digits};
+use crate::unit::{FigureUnit, three_digits};
 
 /// One row's outcome.
 #[derive(Debug, Serialize)]
-pub struct Line {
+pub struct RowResult {
     /// The row.
     pub id: &'static str,
     /// In words.
     pub title: &'static str,
     /// Its unit.
-    pub unit: Unit,
+    pub unit: FigureUnit,
     /// What must hold.
     pub bars: Vec<String>,
     /// The best peer at its best setting.
     pub best_peer: Option<String>,
     /// Figures, ratios, verdict.
-    pub judged: Judged,
-    /// Everybody's medians.
+    pub judged: JudgedRow,
+    /// The medians of all contenders.
     pub contenders: Vec<(String, Option<Summary>)>,
 }
 
 /// Between which hosts was measured, and over what.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Between {
+pub struct HostSetup {
     /// Their names.
     pub hosts: Vec<String>,
     /// Ranks on all of them, in collectives.
@@ -56,8 +56,8 @@ pub struct Comparison {
     /// Where and when.
     pub machine: Description,
     /// The hosts, where some are named.
-    pub between: Option<Between>,
-    /// What each library says it is.
+    pub between: Option<HostSetup>,
+    /// Each library's version string.
     pub libraries: Vec<(String, String)>,
     /// How many rounds there were to be.
     pub planned: usize,
@@ -70,11 +70,11 @@ pub struct Comparison {
     /// The raw cache line between the runs, in µs.
     pub line: Option<Summary>,
     /// Rounds with the CPUs on different cores.
-    pub rows: Vec<Line>,
+    pub rows: Vec<RowResult>,
     /// Rows with bars that need two hosts, where none were named.
-    pub not_run: Vec<Line>,
+    pub not_run: Vec<RowResult>,
     /// Rounds in which both CPUs were one core; rows without such rounds are left out.
-    pub close: Vec<Line>,
+    pub close: Vec<RowResult>,
     /// The new build against the old one, where there is one.
     pub changes: Vec<Change>,
     /// Contender, run, reason.
@@ -83,13 +83,13 @@ pub struct Comparison {
 
 /// Draws the conclusions.
 #[must_use]
-pub fn conclude(plan: &Plan, measured: &Measured, machine: Description) -> Comparison {
+pub fn conclude(plan: &ComparePlan, measured: &CompareData, machine: Description) -> Comparison {
     let lines = |close: bool| {
         plan.rows
             .iter()
             .map(move |row| line(plan, measured, row, close))
     };
-    let anything = |line: &Line| line.contenders.iter().any(|(_, summary)| summary.is_some());
+    let anything = |line: &RowResult| line.contenders.iter().any(|(_, summary)| summary.is_some());
     let libraries = measured.libraries.iter();
     let mut failures: Vec<(String, String, String)> = Vec::new();
     for (who, run, why) in &measured.failures {
@@ -121,10 +121,10 @@ pub fn conclude(plan: &Plan, measured: &Measured, machine: Description) -> Compa
     }
 }
 
-fn between(plan: &Plan, measured: &Measured) -> Option<Between> {
+fn between(plan: &ComparePlan, measured: &CompareData) -> Option<HostSetup> {
     let hosts = plan.hosts.as_ref()?;
     let own = plan.own.map(|own| &plan.contenders[own].mpi.name);
-    Some(Between {
+    Some(HostSetup {
         hosts: hosts.labels(),
         ranks: hosts.ranks(),
         launcher: hosts.launcher().map(str::to_owned),
@@ -134,12 +134,12 @@ fn between(plan: &Plan, measured: &Measured) -> Option<Between> {
 }
 
 /// A row with bars that needs hosts.
-fn not_run(row: &Row) -> Option<Line> {
-    let judged = Judged {
+fn not_run(row: &CompareRow) -> Option<RowResult> {
+    let judged = JudgedRow {
         verdict: Verdict::NeedsHosts,
-        ..judge(row, &Series::default())
+        ..judge(row, &RowFigures::default())
     };
-    (!row.bars.is_empty()).then(|| Line {
+    (!row.bars.is_empty()).then(|| RowResult {
         id: row.id,
         title: row.title,
         unit: row.unit,
@@ -151,24 +151,29 @@ fn not_run(row: &Row) -> Option<Line> {
 }
 
 /// How many of the contenders are builds of ours.
-fn builds(plan: &Plan) -> usize {
+fn builds(plan: &ComparePlan) -> usize {
     [plan.own, plan.old].into_iter().flatten().count()
 }
 
-fn line(plan: &Plan, measured: &Measured, row: &'static Row, close: bool) -> Line {
+fn line(
+    plan: &ComparePlan,
+    measured: &CompareData,
+    row: &'static CompareRow,
+    close: bool,
+) -> RowResult {
     let values = |contender: usize| measured.row(row, Some(contender), close);
     let median = |contender: usize| {
         let values: Vec<f64> = values(contender).into_iter().flatten().collect();
         Summary::of(&values)
     };
     let best = best_peer(plan, row, median);
-    let series = Series {
+    let series = RowFigures {
         own: plan.own.map_or_else(Vec::new, values),
         limit: limit(plan, measured, row, close),
         peer: best.map_or_else(Vec::new, values),
     };
     let label = |index: usize| plan.contenders[index].label();
-    Line {
+    RowResult {
         id: row.id,
         title: row.title,
         unit: row.unit,
@@ -182,7 +187,12 @@ fn line(plan: &Plan, measured: &Measured, row: &'static Row, close: bool) -> Lin
 }
 
 /// The figures of a row's limit, one place per round.
-fn limit(plan: &Plan, measured: &Measured, row: &Row, close: bool) -> Vec<Option<f64>> {
+fn limit(
+    plan: &ComparePlan,
+    measured: &CompareData,
+    row: &CompareRow,
+    close: bool,
+) -> Vec<Option<f64>> {
     match row.limit {
         None => Vec::new(),
         Some(LimitOf::Own(id)) => {
@@ -195,7 +205,11 @@ fn limit(plan: &Plan, measured: &Measured, row: &Row, close: bool) -> Vec<Option
 }
 
 /// The peer and setting with the best median in this row.
-fn best_peer(plan: &Plan, row: &Row, median: impl Fn(usize) -> Option<Summary>) -> Option<usize> {
+fn best_peer(
+    plan: &ComparePlan,
+    row: &CompareRow,
+    median: impl Fn(usize) -> Option<Summary>,
+) -> Option<usize> {
     let peers =
         (0..plan.contenders.len()).filter(|index| ![plan.own, plan.old].contains(&Some(*index)));
     let medians = peers.filter_map(|index| Some((index, median(index)?.median)));
@@ -209,7 +223,7 @@ fn best_peer(plan: &Plan, row: &Row, median: impl Fn(usize) -> Option<Summary>) 
     medians.min_by(better).map(|(index, _)| index)
 }
 
-fn words(alternatives: &[bars::Bar], unit: Unit) -> String {
+fn words(alternatives: &[bars::Bar], unit: FigureUnit) -> String {
     alternatives
         .iter()
         .map(|bar| bar.words(unit))
@@ -222,7 +236,7 @@ impl Comparison {
     /// nobody to hold the bars against.
     #[must_use]
     pub fn passed(&self) -> bool {
-        let good = |line: &Line| matches!(line.judged.verdict, Verdict::Pass | Verdict::Shown);
+        let good = |line: &RowResult| matches!(line.judged.verdict, Verdict::Pass | Verdict::Shown);
         let bars = !self.judges_bars() || self.rows.iter().all(good);
         bars && self.complete && self.changes.iter().all(Change::is_harmless)
     }
@@ -235,7 +249,7 @@ impl Comparison {
     #[must_use]
     pub fn title(&self) -> String {
         match &self.between {
-            Some(Between { hosts, .. }) => format!(
+            Some(HostSetup { hosts, .. }) => format!(
                 "rmpi and other MPIs between hosts {}, in one run",
                 words_of(hosts)
             ),
@@ -245,7 +259,7 @@ impl Comparison {
 
     /// The report as text.
     #[must_use]
-    pub fn markdown(&self, contenders: &[Contender]) -> String {
+    pub fn markdown(&self, contenders: &[CompareContender]) -> String {
         let mut text = format!("# {}\n\n", self.title());
         self.head(&mut text);
         if !self.changes.is_empty() {
@@ -337,7 +351,7 @@ impl Comparison {
     }
 }
 
-impl Between {
+impl HostSetup {
     /// The same in a line.
     #[must_use]
     pub fn words(&self) -> String {
@@ -362,7 +376,11 @@ impl Between {
 }
 
 /// The table of ratios; `with_verdicts` also what must hold and whether it does.
-fn ratios<'a>(text: &mut String, lines: impl IntoIterator<Item = &'a Line>, with_verdicts: bool) {
+fn ratios<'a>(
+    text: &mut String,
+    lines: impl IntoIterator<Item = &'a RowResult>,
+    with_verdicts: bool,
+) {
     text.push_str("| row | unit | limit | rmpi | rmpi ÷ limit | best peer | times better |");
     text.push_str(if with_verdicts {
         " must hold | |\n"
@@ -396,7 +414,7 @@ fn ratios<'a>(text: &mut String, lines: impl IntoIterator<Item = &'a Line>, with
     }
 }
 
-fn medians(text: &mut String, lines: &[Line], contenders: &[Contender]) {
+fn medians(text: &mut String, lines: &[RowResult], contenders: &[CompareContender]) {
     text.push_str("| row | unit |");
     for contender in contenders {
         let _ = write!(text, " {} |", contender.label());
@@ -420,7 +438,7 @@ fn medians(text: &mut String, lines: &[Line], contenders: &[Contender]) {
     }
 }
 
-fn best_median(line: &Line) -> Option<f64> {
+fn best_median(line: &RowResult) -> Option<f64> {
     let medians = line
         .contenders
         .iter()
@@ -429,7 +447,7 @@ fn best_median(line: &Line) -> Option<f64> {
 }
 
 /// Median and spread; the spread only where there is one.
-pub(super) fn shown(unit: Unit, summary: Option<&Summary>) -> String {
+pub(super) fn shown(unit: FigureUnit, summary: Option<&Summary>) -> String {
     let Some(summary) = summary else {
         return "–".to_owned();
     };
@@ -467,15 +485,15 @@ mod tests {
     #[test]
     fn a_single_figure_has_no_spread() {
         let one = Summary::of(&[2.0]).unwrap();
-        assert_eq!(shown(Unit::Us, Some(&one)), "2.00");
+        assert_eq!(shown(FigureUnit::Us, Some(&one)), "2.00");
         let more = Summary::of(&[2.0, 3.0, 4.0]).unwrap();
-        assert_eq!(shown(Unit::Us, Some(&more)), "3.00 (2.00–4.00)");
-        assert_eq!(shown(Unit::Us, None), "–");
+        assert_eq!(shown(FigureUnit::Us, Some(&more)), "3.00 (2.00–4.00)");
+        assert_eq!(shown(FigureUnit::Us, None), "–");
     }
 
     #[test]
     fn hosts_and_what_is_between_them_are_named() {
-        let mut between = Between {
+        let mut between = HostSetup {
             hosts: vec!["n1".to_owned(), "n2".to_owned()],
             ranks: 2,
             launcher: None,

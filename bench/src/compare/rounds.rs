@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The measuring itself: round after round, and in each round run after run, all contenders in turn, so that what the
-//! machine does meanwhile meets all of them alike.
+//! The measurement: in each round all runs, and in each run all contenders in turn, so that other load on the machine
+//! affects all of them alike.
 //!
 //! On a virtual machine two CPUs may be moved onto one physical core for a while: a cache line then goes over three to
 //! five times faster, and nothing that was measured so can be compared with what was not. So the line is measured between
-//! the runs of pairs; a run before and after which it differed is repeated, and a sample knows on which side it is.
+//! the runs of pairs; a run before and after which it differed is repeated, and a sample records on which side it is.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,15 +13,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::bars::{LimitOf, Placement, Row, Run, Source};
+use super::bars::{CompareRow, FigureSource, LimitOf, Placement, ProgramRun};
 use super::between;
 use super::frames::GROUPS as OVER_DPDK;
 use super::rows::ROWS;
 use super::start::start;
-use crate::hosts::Hosts;
+use crate::hosts::BenchHosts;
 use crate::limits::{Figure, RUN_WORD, frames, tcp};
-use crate::peers::{Installation, Kind, Level, Setting};
-use crate::programs::Report;
+use crate::peers::{Installation, Kind, Setting, Tuning};
+use crate::programs::BenchReport;
 use crate::stats::Summary;
 use crate::{Error, icount, interrupt, machine, programs, run};
 
@@ -29,23 +29,23 @@ use crate::{Error, icount, interrupt, machine, programs, run};
 pub const CLOSE_BELOW_US: f64 = 0.070;
 /// How often a run is repeated because the CPUs moved meanwhile.
 const TRIES: usize = 3;
-/// After so many failures in a row a contender is not asked again for that run.
+/// After so many consecutive failures a contender is left out of that run.
 const PATIENCE: usize = 2;
 const PROBE_MS: u32 = 30;
 const LIMIT_MS: u32 = 150;
 
 /// An MPI with a setting.
 #[derive(Clone, Debug)]
-pub struct Contender {
+pub struct CompareContender {
     /// The MPI.
     pub mpi: Installation,
-    /// How it is set.
-    pub level: Level,
+    /// Its settings.
+    pub level: Tuning,
     /// Where its binaries lie.
     pub binaries: PathBuf,
 }
 
-impl Contender {
+impl CompareContender {
     /// Its name in tables.
     #[must_use]
     pub fn label(&self) -> String {
@@ -53,36 +53,36 @@ impl Contender {
     }
 }
 
-/// What is to be measured.
+/// The plan of a measurement.
 #[derive(Debug)]
-pub struct Plan {
+pub struct ComparePlan {
     /// Ours first, if it is there.
-    pub contenders: Vec<Contender>,
+    pub contenders: Vec<CompareContender>,
     /// The index of ours.
     pub own: Option<usize>,
     /// The index of the other build of ours.
     pub old: Option<usize>,
     /// Which rows.
-    pub rows: Vec<&'static Row>,
+    pub rows: Vec<&'static CompareRow>,
     /// Rows that were wanted too and need hosts, where none are named.
-    pub left_out: Vec<&'static Row>,
+    pub left_out: Vec<&'static CompareRow>,
     /// The runs of the rows.
-    pub runs: Vec<&'static Run>,
-    /// How many rounds.
+    pub runs: Vec<&'static ProgramRun>,
+    /// The number of rounds.
     pub rounds: usize,
     /// The longest that one run may take.
     pub limit: Duration,
     /// This binary: it measures the limits in a process of its own, between hosts also there.
     pub program: PathBuf,
     /// Hosts for the runs that need them.
-    pub hosts: Option<Hosts>,
+    pub hosts: Option<BenchHosts>,
     /// Where the script for another remote shell than `ssh` lies, if one is named.
     pub script: PathBuf,
 }
 
-/// What a run gave.
+/// The figures of a run.
 #[derive(Clone, Debug)]
-pub struct Sample {
+pub struct RunSample {
     /// Row by row.
     pub values: BTreeMap<&'static str, f64>,
     /// Whether both CPUs were one core meanwhile.
@@ -92,41 +92,41 @@ pub struct Sample {
 /// A run and who made it; limits have no contender.
 type Key = (&'static str, Option<usize>);
 
-/// All that was measured.
+/// The results of a measurement.
 #[derive(Debug, Default)]
-pub struct Measured {
-    samples: BTreeMap<Key, Vec<Option<Sample>>>,
+pub struct CompareData {
+    samples: BTreeMap<Key, Vec<Option<RunSample>>>,
     /// What did not work: contender, run, reason.
     pub failures: Vec<(String, &'static str, String)>,
-    /// What each contender's library says it is.
+    /// The version string of each contender's library.
     pub libraries: BTreeMap<String, String>,
-    /// What each contender said carries its messages between hosts.
+    /// The transport that each contender reported for messages between hosts.
     pub carriers: BTreeMap<String, String>,
     /// The addresses of both hosts that the raw connection had last.
     pub addresses: Option<[String; 2]>,
     /// The cache line between runs, in µs.
     pub lines: Vec<f64>,
-    /// How many rounds were finished.
+    /// The number of finished rounds.
     pub rounds: usize,
 }
 
-impl Measured {
+impl CompareData {
     /// A row's figures, one place per round; only rounds with the CPUs `close`, or only the others.
     #[must_use]
-    pub fn row(&self, row: &Row, contender: Option<usize>, close: bool) -> Vec<Option<f64>> {
+    pub fn row(&self, row: &CompareRow, contender: Option<usize>, close: bool) -> Vec<Option<f64>> {
         let samples = self
             .samples
             .get(&(row.run, contender))
             .map_or(&[][..], Vec::as_slice);
-        let value = |sample: &Sample| sample.values.get(row.id).copied();
-        let wanted = |sample: &&Sample| sample.close == close;
+        let value = |sample: &RunSample| sample.values.get(row.id).copied();
+        let wanted = |sample: &&RunSample| sample.close == close;
         samples
             .iter()
             .map(|sample| sample.as_ref().filter(wanted).and_then(value))
             .collect()
     }
 
-    fn push(&mut self, key: Key, sample: Option<Sample>) {
+    fn push(&mut self, key: Key, sample: Option<RunSample>) {
         self.samples.entry(key).or_default().push(sample);
     }
 
@@ -149,8 +149,8 @@ impl Measured {
 /// Builds what the plan needs.
 ///
 /// # Errors
-/// What a compiler said.
-pub fn build(plan: &Plan) -> Result<(), Error> {
+/// When the compiler fails, with its message.
+pub fn build(plan: &ComparePlan) -> Result<(), Error> {
     write_script(plan)?;
     for contender in &plan.contenders {
         fs::create_dir_all(&contender.binaries)
@@ -171,8 +171,8 @@ pub fn build(plan: &Plan) -> Result<(), Error> {
 }
 
 /// For peers that take one word for a remote shell.
-fn write_script(plan: &Plan) -> Result<(), Error> {
-    let Some(text) = plan.hosts.as_ref().and_then(Hosts::script) else {
+fn write_script(plan: &ComparePlan) -> Result<(), Error> {
+    let Some(text) = plan.hosts.as_ref().and_then(BenchHosts::script) else {
         return Ok(());
     };
     let executable = fs::Permissions::from_mode(0o755);
@@ -183,12 +183,12 @@ fn write_script(plan: &Plan) -> Result<(), Error> {
         .map_err(|e| Error::io(format!("cannot write {}", plan.script.display()), e))
 }
 
-/// Measures everything; `tell` hears what comes next. A signal ends it: then only the finished rounds are there.
-pub fn measure(plan: &Plan, mut tell: impl FnMut(&str)) -> Measured {
-    let mut measured = Measured::default();
+/// Runs all rounds; `tell` is called with the name of each step. After a signal only the finished rounds are returned.
+pub fn measure(plan: &ComparePlan, mut tell: impl FnMut(&str)) -> CompareData {
+    let mut measured = CompareData::default();
     for round in 0..plan.rounds {
         for run in &plan.runs {
-            Group {
+            RoundRun {
                 plan,
                 run,
                 round,
@@ -207,20 +207,22 @@ pub fn measure(plan: &Plan, mut tell: impl FnMut(&str)) -> Measured {
 
 /// How many times `tell` will be called.
 #[must_use]
-pub fn steps(plan: &Plan) -> usize {
-    let takes_part = |run: &Run| {
-        let has_setting = |contender: &&Contender| setting_of(contender, run).is_some();
+pub fn steps(plan: &ComparePlan) -> usize {
+    let takes_part = |run: &ProgramRun| {
+        let has_setting = |contender: &&CompareContender| setting_of(contender, run).is_some();
         plan.contenders.iter().filter(has_setting).count()
     };
     let (counted, others): (Vec<_>, Vec<_>) = plan
         .runs
         .iter()
         .partition(|run| run.placement == Placement::Counted);
-    let of = |runs: Vec<&&'static Run>| runs.into_iter().map(|run| takes_part(run)).sum::<usize>();
+    let of = |runs: Vec<&&'static ProgramRun>| {
+        runs.into_iter().map(|run| takes_part(run)).sum::<usize>()
+    };
     of(counted) + of(others) * plan.rounds
 }
 
-fn setting_of(contender: &Contender, run: &Run) -> Option<Setting> {
+fn setting_of(contender: &CompareContender, run: &ProgramRun) -> Option<Setting> {
     if run.placement.is_for_rmpi_alone() && contender.mpi.kind != Kind::Rmpi {
         return None;
     }
@@ -231,14 +233,14 @@ fn setting_of(contender: &Contender, run: &Run) -> Option<Setting> {
 }
 
 /// One run of one round.
-struct Group<'a> {
-    plan: &'a Plan,
-    run: &'static Run,
+struct RoundRun<'a> {
+    plan: &'a ComparePlan,
+    run: &'static ProgramRun,
     round: usize,
-    measured: &'a mut Measured,
+    measured: &'a mut CompareData,
 }
 
-impl Group<'_> {
+impl RoundRun<'_> {
     fn measure(&mut self, tell: &mut impl FnMut(&str)) {
         if self.run.placement == Placement::Counted && self.round > 0 {
             return;
@@ -249,7 +251,7 @@ impl Group<'_> {
             if interrupt::seen() {
                 return;
             }
-            // Who begins changes from round to round.
+            // Each round begins with another contender.
             let index = (turn + self.round) % contenders;
             let contender = &self.plan.contenders[index];
             if setting_of(contender, self.run).is_none() {
@@ -276,7 +278,7 @@ impl Group<'_> {
         }
     }
 
-    fn keep(&mut self, key: Key, who: &str, outcome: Result<Sample, Error>) {
+    fn keep(&mut self, key: Key, who: &str, outcome: Result<RunSample, Error>) {
         if interrupt::seen() {
             // It may have been ended by us, which is no failure of its own.
             return;
@@ -298,7 +300,7 @@ impl Group<'_> {
         &mut self,
         line: &mut Option<f64>,
         mut measure: impl FnMut(&mut Self) -> Result<BTreeMap<&'static str, f64>, Error>,
-    ) -> Result<Sample, Error> {
+    ) -> Result<RunSample, Error> {
         for _ in 0..TRIES {
             let before = line.take();
             let values = measure(self);
@@ -306,7 +308,7 @@ impl Group<'_> {
             let sides = [before, *line].map(|line| line.is_some_and(|us| us < CLOSE_BELOW_US));
             let values = values?;
             if sides[0] == sides[1] {
-                return Ok(Sample {
+                return Ok(RunSample {
                     values,
                     close: sides[0],
                 });
@@ -327,7 +329,7 @@ impl Group<'_> {
         Some(line)
     }
 
-    fn rows(&self) -> impl Iterator<Item = &'static Row> {
+    fn rows(&self) -> impl Iterator<Item = &'static CompareRow> {
         let chosen = self.plan.rows.clone();
         let run = self.run.id;
         chosen.into_iter().filter(move |row| row.run == run)
@@ -335,7 +337,7 @@ impl Group<'_> {
 
     /// The limits of this run's rows, in the rows' units.
     fn limits(&mut self) -> Result<BTreeMap<&'static str, f64>, Error> {
-        let limits: Vec<(&Row, LimitOf)> = self
+        let limits: Vec<(&CompareRow, LimitOf)> = self
             .rows()
             .filter_map(|row| Some((row, row.limit?)))
             .collect();
@@ -366,7 +368,7 @@ impl Group<'_> {
         Ok(raw.figures)
     }
 
-    fn hosts(&self) -> Result<&Hosts, Error> {
+    fn hosts(&self) -> Result<&BenchHosts, Error> {
         let hosts = self.plan.hosts.as_ref();
         hosts.ok_or_else(|| Error::Usage("no hosts are named (--host A,B)".to_owned()))
     }
@@ -389,7 +391,7 @@ impl Group<'_> {
             .collect())
     }
 
-    fn start(&mut self, contender: &Contender) -> Result<Vec<(&'static str, f64)>, Error> {
+    fn start(&mut self, contender: &CompareContender) -> Result<Vec<(&'static str, f64)>, Error> {
         let command = self.command(contender)?;
         let limit = match self.run.placement {
             // Some take half a minute until all ranks are there.
@@ -398,10 +400,10 @@ impl Group<'_> {
         };
         let outcome = start(&self.plan.program, &command, limit)?;
         let wall_ms = outcome.elapsed.as_secs_f64() * 1e3;
-        if self.rows().all(|row| row.source == Source::Wall) {
+        if self.rows().all(|row| row.source == FigureSource::Wall) {
             return Ok(self.rows().map(|row| (row.id, wall_ms)).collect());
         }
-        let report = Report::parse(&outcome.stdout)?;
+        let report = BenchReport::parse(&outcome.stdout)?;
         self.measured
             .libraries
             .insert(contender.mpi.name.clone(), report.library.clone());
@@ -411,9 +413,9 @@ impl Group<'_> {
                 .carriers
                 .insert(contender.mpi.name.clone(), carrier.clone());
         }
-        let value = |row: &Row| match row.source {
-            Source::Size(size) => report.median(size),
-            Source::Wall => Some(wall_ms),
+        let value = |row: &CompareRow| match row.source {
+            FigureSource::Size(size) => report.median(size),
+            FigureSource::Wall => Some(wall_ms),
         };
         Ok(self
             .rows()
@@ -421,7 +423,7 @@ impl Group<'_> {
             .collect())
     }
 
-    fn command(&self, contender: &Contender) -> Result<Command, Error> {
+    fn command(&self, contender: &CompareContender) -> Result<Command, Error> {
         let setting = setting_of(contender, self.run)
             .ok_or_else(|| Error::Usage("there is no such setting".to_owned()))?;
         let mut command = match self.run.placement {
@@ -439,7 +441,7 @@ impl Group<'_> {
         command
             .arg(contender.binaries.join(self.run.program))
             .args(self.run.options);
-        if self.rows().any(|row| row.source != Source::Wall) {
+        if self.rows().any(|row| row.source != FigureSource::Wall) {
             command.arg("--json");
         }
         if contender.mpi.kind == Kind::Rmpi {
@@ -460,7 +462,7 @@ impl Group<'_> {
         })
     }
 
-    fn launcher_here(&self, contender: &Contender, setting: Setting) -> Command {
+    fn launcher_here(&self, contender: &CompareContender, setting: Setting) -> Command {
         let cpu = machine::cpus().first();
         let around = (self.run.placement == Placement::MaskAround).then_some(cpu);
         let mut command = contender.mpi.launcher(setting, self.run.ranks, around);
@@ -472,7 +474,7 @@ impl Group<'_> {
         command
     }
 
-    fn count(&self, contender: &Contender) -> Result<BTreeMap<&'static str, f64>, Error> {
+    fn count(&self, contender: &CompareContender) -> Result<BTreeMap<&'static str, f64>, Error> {
         let counts = icount::count(
             &contender.mpi,
             contender.level,
@@ -486,9 +488,9 @@ impl Group<'_> {
             counts.wait.median,
             counts.sum(),
         ];
-        let value = |row: &Row| match row.source {
-            Source::Size(index) => medians.get(index).copied(),
-            Source::Wall => None,
+        let value = |row: &CompareRow| match row.source {
+            FigureSource::Size(index) => medians.get(index).copied(),
+            FigureSource::Wall => None,
         };
         Ok(self
             .rows()
@@ -528,11 +530,11 @@ fn figures(program: &Path, names: &[&str], milliseconds: u32) -> Result<Vec<Figu
 
 /// The rows that are wanted.
 #[derive(Debug)]
-pub struct Chosen {
+pub struct RowSelection {
     /// Those that can be measured.
-    pub rows: Vec<&'static Row>,
+    pub rows: Vec<&'static CompareRow>,
     /// Those that need hosts, where none are named.
-    pub left_out: Vec<&'static Row>,
+    pub left_out: Vec<&'static CompareRow>,
 }
 
 /// The rows that are chosen by names, groups or nothing at all: then all but those over DPDK, or where hosts are named those that need
@@ -540,7 +542,7 @@ pub struct Chosen {
 ///
 /// # Errors
 /// When a name is neither a row nor a group, or all that is wanted needs hosts.
-pub fn choose_rows(words: &[String], hosts: Option<&Hosts>) -> Result<Chosen, Error> {
+pub fn choose_rows(words: &[String], hosts: Option<&BenchHosts>) -> Result<RowSelection, Error> {
     let with_hosts = hosts.is_some();
     let known = |word: &String| ROWS.iter().any(|row| row.id == word || row.group == word);
     if let Some(wrong) = words.iter().find(|word| !known(word)) {
@@ -553,9 +555,9 @@ pub fn choose_rows(words: &[String], hosts: Option<&Hosts>) -> Result<Chosen, Er
             rows.join(", ")
         )));
     }
-    let needs_hosts = |row: &&Row| between::GROUPS.contains(&row.group);
-    let named = |row: &&Row| words.iter().any(|word| row.id == word || row.group == word);
-    let wanted = |row: &&Row| match words.is_empty() {
+    let needs_hosts = |row: &&CompareRow| between::GROUPS.contains(&row.group);
+    let named = |row: &&CompareRow| words.iter().any(|word| row.id == word || row.group == word);
+    let wanted = |row: &&CompareRow| match words.is_empty() {
         true => row.group == between::GROUP || !with_hosts && !OVER_DPDK.contains(&row.group),
         false => named(row),
     };
@@ -573,7 +575,7 @@ pub fn choose_rows(words: &[String], hosts: Option<&Hosts>) -> Result<Chosen, Er
                 true => row,
                 false => between::shown(row),
             });
-            Ok(Chosen {
+            Ok(RowSelection {
                 rows: rows.collect(),
                 left_out,
             })
@@ -596,19 +598,19 @@ mod tests {
         assert_eq!(ids(&["rate8", "latency8"]), ["latency8", "rate8"]);
         assert_eq!(ids(&["onecore"]), ["onecore-around", "onecore-behind"]);
         assert_eq!(ids(&["memif-rate8", "dpdk-rate8"]).len(), 2);
-        let others = |row: &&Row| !OVER_DPDK.contains(&row.group);
+        let others = |row: &&CompareRow| !OVER_DPDK.contains(&row.group);
         let usual = ROWS.iter().filter(others).count();
         assert_eq!(ids(&[]).len() + between::ROWS.len(), usual);
     }
 
     #[test]
     fn rows_between_hosts_are_chosen_where_there_are_hosts() {
-        let hosts = Hosts::parse("n1,n2", None).unwrap();
+        let hosts = BenchHosts::parse("n1,n2", None).unwrap();
         let chosen = |words: &[&str], with_hosts: bool| {
             let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
             choose_rows(&words, with_hosts.then_some(&hosts))
         };
-        let ids = |rows: &[&Row]| rows.iter().map(|row| row.id).collect::<Vec<_>>();
+        let ids = |rows: &[&CompareRow]| rows.iter().map(|row| row.id).collect::<Vec<_>>();
         let all = chosen(&[], true).unwrap();
         assert!(all.rows.iter().all(|row| row.group == "hosts") && all.left_out.is_empty());
         let in_group = between::ROWS.iter().filter(|row| row.group == "hosts");
@@ -648,12 +650,12 @@ mod tests {
     fn rounds_on_one_core_stand_apart() {
         let row = ROWS.iter().find(|row| row.id == "latency8").unwrap();
         let sample = |value, close| {
-            Some(Sample {
+            Some(RunSample {
                 values: BTreeMap::from([("latency8", value)]),
                 close,
             })
         };
-        let mut measured = Measured::default();
+        let mut measured = CompareData::default();
         for sample in [sample(0.2, false), sample(0.1, true), None] {
             measured.push(("latency", Some(0)), sample);
         }
@@ -665,12 +667,12 @@ mod tests {
     fn a_round_that_was_not_finished_does_not_count() {
         let row = ROWS.iter().find(|row| row.id == "latency8").unwrap();
         let sample = |value| {
-            Some(Sample {
+            Some(RunSample {
                 values: BTreeMap::from([("latency8", value)]),
                 close: false,
             })
         };
-        let mut measured = Measured::default();
+        let mut measured = CompareData::default();
         measured.push(("latency", Some(0)), sample(1.0));
         measured.cut();
         assert_eq!(measured.row(row, Some(0), false), [Some(1.0)]);
@@ -682,10 +684,10 @@ mod tests {
 
     #[test]
     fn a_contender_that_fails_twice_in_a_row_is_not_asked_again() {
-        let mut measured = Measured::default();
+        let mut measured = CompareData::default();
         let key = ("barrier", Some(3));
         let good = || {
-            Some(Sample {
+            Some(RunSample {
                 values: BTreeMap::new(),
                 close: false,
             })

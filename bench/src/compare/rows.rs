@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The tables of what is compared: one of runs, one of rows with what must hold of them.
 
-use super::bars::{Bar, LimitOf, Placement, Row, Run, Source};
+use super::bars::{Bar, CompareRow, FigureSource, LimitOf, Placement, ProgramRun};
 use super::{between, frames};
 use crate::icount::{ISEND_BUDGET, SUM_BUDGET};
-use crate::unit::Unit;
+use crate::unit::FigureUnit;
 
-const fn pair(id: &'static str, program: &'static str, options: &'static [&'static str]) -> Run {
-    Run {
+const fn pair(
+    id: &'static str,
+    program: &'static str,
+    options: &'static [&'static str],
+) -> ProgramRun {
+    ProgramRun {
         id,
         program,
         options,
@@ -17,9 +21,9 @@ const fn pair(id: &'static str, program: &'static str, options: &'static [&'stat
     }
 }
 
-const fn one_cpu(id: &'static str, placement: Placement) -> Run {
+const fn one_cpu(id: &'static str, placement: Placement) -> ProgramRun {
     let options = &["--sizes", "8", "--seconds", "0.3"];
-    Run {
+    ProgramRun {
         id,
         program: "latency",
         options,
@@ -29,8 +33,12 @@ const fn one_cpu(id: &'static str, placement: Placement) -> Run {
     }
 }
 
-const fn crowd(id: &'static str, program: &'static str, options: &'static [&'static str]) -> Run {
-    Run {
+const fn crowd(
+    id: &'static str,
+    program: &'static str,
+    options: &'static [&'static str],
+) -> ProgramRun {
+    ProgramRun {
         id,
         program,
         options,
@@ -41,16 +49,16 @@ const fn crowd(id: &'static str, program: &'static str, options: &'static [&'sta
 }
 
 /// Few ranks for each core: all of them may be awake at a time.
-const fn eight(id: &'static str, options: &'static [&'static str]) -> Run {
-    Run {
+const fn eight(id: &'static str, options: &'static [&'static str]) -> ProgramRun {
+    ProgramRun {
         ranks: 8,
         ..crowd(id, "ring", options)
     }
 }
 
 /// One rank's calls are counted; the options are those of [`crate::icount::count`].
-const fn counted(id: &'static str, options: &'static [&'static str]) -> Run {
-    Run {
+const fn counted(id: &'static str, options: &'static [&'static str]) -> ProgramRun {
+    ProgramRun {
         placement: Placement::Counted,
         ..pair(id, "isend_count", options)
     }
@@ -94,15 +102,13 @@ const fn joined<T: Copy, const N: usize>(parts: [&[T]; 3]) -> [T; N] {
 }
 
 /// All runs.
-pub const RUNS: &[Run] =
-    &joined::<_, { HERE_RUNS.len() + between::RUNS.len() + frames::RUNS.len() }>([
-        HERE_RUNS,
-        &between::RUNS,
-        &frames::RUNS,
-    ]);
+pub const RUNS: &[ProgramRun] = &joined::<
+    _,
+    { HERE_RUNS.len() + between::RUNS.len() + frames::RUNS.len() },
+>([HERE_RUNS, &between::RUNS, &frames::RUNS]);
 
 /// Those on this machine.
-const HERE_RUNS: &[Run] = &[
+const HERE_RUNS: &[ProgramRun] = &[
     pair(
         "latency",
         "latency",
@@ -157,19 +163,19 @@ const HERE_RUNS: &[Run] = &[
         "bcast",
         &["--sizes", "8", "--seconds", "1", "--root-0"],
     ),
-    Run {
+    ProgramRun {
         placement: Placement::Apart,
         ..pair("halo2", "halo", HALO)
     },
-    Run {
+    ProgramRun {
         ranks: 8,
         ..crowd("halo8", "halo", HALO)
     },
-    Run {
+    ProgramRun {
         ranks: 16,
         ..crowd("halo16", "halo", HALO)
     },
-    Run {
+    ProgramRun {
         repeats: 3,
         placement: Placement::Apart,
         ..pair("startup2", "startup", &[])
@@ -177,7 +183,7 @@ const HERE_RUNS: &[Run] = &[
     crowd("startup64", "startup", &[]),
     crowd("memory", "memory", &[]),
     pair("sum2", "allreduce", SUMS),
-    Run {
+    ProgramRun {
         ranks: 8,
         ..crowd("sum8", "allreduce", SUMS)
     },
@@ -204,10 +210,10 @@ const fn row(
     id: &'static str,
     group: &'static str,
     title: &'static str,
-    from: (&'static str, Source),
-    unit: Unit,
-) -> Row {
-    Row {
+    from: (&'static str, FigureSource),
+    unit: FigureUnit,
+) -> CompareRow {
+    CompareRow {
         id,
         group,
         title,
@@ -219,17 +225,17 @@ const fn row(
     }
 }
 
-const fn threads(id: &'static str, title: &'static str) -> Row {
+const fn threads(id: &'static str, title: &'static str) -> CompareRow {
     row(
         id,
         PAIR,
         title,
-        (id, Source::Size(8)),
-        Unit::MessagesPerSecond,
+        (id, FigureSource::Size(8)),
+        FigureUnit::MessagesPerSecond,
     )
 }
 
-impl Row {
+impl CompareRow {
     const fn held(self, limit: &'static str, bars: &'static [&'static [Bar]]) -> Self {
         Self {
             limit: Some(LimitOf::Figure(limit)),
@@ -306,13 +312,18 @@ const FIFTH_MORE: &[&[Bar]] = &[&[Bar::Peer(1.2)]];
 const HALF_MORE: &[&[Bar]] = &[&[Bar::Peer(1.5)]];
 const FIVE_TIMES: &[&[Bar]] = &[&[Bar::Peer(5.0)]];
 
-const fn bandwidth(id: &'static str, title: &'static str, run: &'static str, size: usize) -> Row {
+const fn bandwidth(
+    id: &'static str,
+    title: &'static str,
+    run: &'static str,
+    size: usize,
+) -> CompareRow {
     row(
         id,
         PAIR,
         title,
-        (run, Source::Size(size)),
-        Unit::MegabytesPerSecond,
+        (run, FigureSource::Size(size)),
+        FigureUnit::MegabytesPerSecond,
     )
 }
 
@@ -322,41 +333,45 @@ const fn time(
     title: &'static str,
     run: &'static str,
     size: usize,
-) -> Row {
-    row(id, group, title, (run, Source::Size(size)), Unit::Us)
+) -> CompareRow {
+    row(
+        id,
+        group,
+        title,
+        (run, FigureSource::Size(size)),
+        FigureUnit::Us,
+    )
 }
 
-const fn count(id: &'static str, title: &'static str, index: usize) -> Row {
+const fn count(id: &'static str, title: &'static str, index: usize) -> CompareRow {
     row(
         id,
         "instructions",
         title,
-        ("count", Source::Size(index)),
-        Unit::Instructions,
+        ("count", FigureSource::Size(index)),
+        FigureUnit::Instructions,
     )
 }
 
 /// `MPI_Isend`, `MPI_Irecv` and `MPI_Wait` together: a row of the run of its own name.
-const fn sum(id: &'static str, title: &'static str) -> Row {
+const fn sum(id: &'static str, title: &'static str) -> CompareRow {
     row(
         id,
         "instructions",
         title,
-        (id, Source::Size(3)),
-        Unit::Instructions,
+        (id, FigureSource::Size(3)),
+        FigureUnit::Instructions,
     )
 }
 
 /// All rows, in the order of the tables.
-pub const ROWS: &[Row] =
-    &joined::<_, { HERE_ROWS.len() + between::ROWS.len() + frames::ROWS.len() }>([
-        HERE_ROWS,
-        &between::ROWS,
-        &frames::ROWS,
-    ]);
+pub const ROWS: &[CompareRow] = &joined::<
+    _,
+    { HERE_ROWS.len() + between::ROWS.len() + frames::ROWS.len() },
+>([HERE_ROWS, &between::ROWS, &frames::ROWS]);
 
 /// Those on this machine.
-const HERE_ROWS: &[Row] = &[
+const HERE_ROWS: &[CompareRow] = &[
     time("latency0", PAIR, "latency 0 B", LATENCY, 0).near("line"),
     time("latency1", PAIR, "latency 1 B", LATENCY, 1).near("line"),
     time("latency8", PAIR, "latency 8 B", LATENCY, 8)
@@ -366,7 +381,7 @@ const HERE_ROWS: &[Row] = &[
     time("latency256", PAIR, "latency 256 B", LATENCY, 256).near("block.256"),
     time("latency1k", PAIR, "latency 1 KiB", LATENCY, K).near("block.1024"),
     time("latency4k", PAIR, "latency 4 KiB", LATENCY, 4 * K).near("block.4096"),
-    Row {
+    CompareRow {
         limit: Some(LimitOf::TimeOf("split.65536", 1)),
         ..time("latency64k", PAIR, "latency 64 KiB", LATENCY, 64 * K)
     }
@@ -375,8 +390,8 @@ const HERE_ROWS: &[Row] = &[
         "rate8",
         PAIR,
         "rate 8 B",
-        ("rate", Source::Size(8)),
-        Unit::MessagesPerSecond,
+        ("rate", FigureSource::Size(8)),
+        FigureUnit::MessagesPerSecond,
     )
     .held("slots", HALF_MORE),
     threads("threads1", "rate 8 B, MPI_THREAD_MULTIPLE").must(BETTER),
@@ -627,39 +642,39 @@ const HERE_ROWS: &[Row] = &[
         "startup2",
         "startup",
         "hello world, 2 ranks",
-        ("startup2", Source::Wall),
-        Unit::Ms,
+        ("startup2", FigureSource::Wall),
+        FigureUnit::Ms,
     )
     .held("spawn2", FIVE_TIMES),
     row(
         "startup64",
         "startup",
         "hello world, 64 ranks",
-        ("startup64", Source::Wall),
-        Unit::Ms,
+        ("startup64", FigureSource::Wall),
+        FigureUnit::Ms,
     )
     .held("spawn64", FIVE_TIMES),
     row(
         "memory64",
         "memory",
         "64 ranks: private dirty after init",
-        ("memory", Source::Size(0)),
-        Unit::Kib,
+        ("memory", FigureSource::Size(0)),
+        FigureUnit::Kib,
     )
     .must(&[&[Bar::Value(1536.0)]]),
     row(
         "memory64-pss",
         "memory",
         "64 ranks: Pss after init",
-        ("memory", Source::Size(1)),
-        Unit::Kib,
+        ("memory", FigureSource::Size(1)),
+        FigureUnit::Kib,
     ),
     row(
         "memory64-talk",
         "memory",
         "64 ranks: Pss after all pairs",
-        ("memory", Source::Size(3)),
-        Unit::Kib,
+        ("memory", FigureSource::Size(3)),
+        FigureUnit::Kib,
     ),
     time(
         "sum2-64k",
@@ -707,7 +722,7 @@ const HERE_ROWS: &[Row] = &[
 
 /// The run of a row.
 #[must_use]
-pub fn run_of(row: &Row) -> &'static Run {
+pub fn run_of(row: &CompareRow) -> &'static ProgramRun {
     let run = RUNS.iter().find(|run| run.id == row.run);
     run.expect("a test checks that every row has its run")
 }

@@ -8,10 +8,14 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::Error;
-use crate::run::{self, Outcome};
+use crate::run::{self, CommandOutcome};
 
 /// Runs a launcher to its end or to the limit. `program` is this binary, which guards the launcher.
-pub(crate) fn start(program: &Path, launcher: &Command, limit: Duration) -> Result<Outcome, Error> {
+pub(crate) fn start(
+    program: &Path,
+    launcher: &Command,
+    limit: Duration,
+) -> Result<CommandOutcome, Error> {
     cleanly(|| {
         let outcome = run::run(&mut run::guarded(program, launcher), limit)?;
         match outcome.complaint() {
@@ -32,7 +36,7 @@ pub(crate) fn cleanly<T>(launch: impl FnOnce() -> Result<T, Error>) -> Result<T,
     outcome
 }
 
-/// What was in `/dev/shm` before a run: other MPIs leave their segments behind when they are killed.
+/// The files in `/dev/shm` before a run: other MPIs leave their segments behind when they are killed.
 struct SharedMemory(BTreeSet<OsString>);
 
 impl SharedMemory {

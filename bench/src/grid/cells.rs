@@ -3,7 +3,7 @@
 
 use clap::ValueEnum;
 
-use crate::plot::bytes;
+use plot::bytes;
 
 /// How much of the grid is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -27,7 +27,7 @@ impl Extent {
 
 /// Rows whose ratios have a mean of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Group {
+pub enum RowGroup {
     /// Two ranks, point to point.
     Pair,
     /// Several pairs at once.
@@ -44,7 +44,7 @@ pub enum Group {
     Coll64,
 }
 
-impl Group {
+impl RowGroup {
     /// All, in the order of the tables.
     pub const ALL: [Self; 7] = [
         Self::Pair,
@@ -137,9 +137,9 @@ impl Manner {
 
 /// One row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct GridRow {
     /// Where its ratio counts.
-    pub group: Group,
+    pub group: RowGroup,
     /// How it is measured.
     pub manner: Manner,
     /// The operation, as the program calls it.
@@ -150,7 +150,7 @@ pub struct Row {
     pub bytes: usize,
 }
 
-impl Row {
+impl GridRow {
     /// Its name, which no other row has.
     #[must_use]
     pub fn title(&self) -> String {
@@ -231,7 +231,7 @@ pub(super) fn label(size: usize) -> String {
 /// Rows that one start of a program measures.
 pub(super) struct Family {
     pub(super) name: String,
-    pub(super) rows: Vec<Row>,
+    pub(super) rows: Vec<GridRow>,
 }
 
 const PLAIN: &[&str] = &["latency", "oneway", "bothways"];
@@ -340,13 +340,13 @@ fn fitting(metric: &str, sizes: &[usize]) -> Vec<usize> {
 
 fn family(
     name: String,
-    group: Group,
+    group: RowGroup,
     manner: Manner,
     ranks: usize,
     metrics: &[&'static str],
     sizes: &[usize],
 ) -> Family {
-    let row = |metric: &'static str, bytes| Row {
+    let row = |metric: &'static str, bytes| GridRow {
         group,
         manner,
         metric,
@@ -378,7 +378,7 @@ pub(super) fn families(extent: Extent) -> Vec<Family> {
     let mut all = vec![
         pair(
             "pair",
-            Group::Pair,
+            RowGroup::Pair,
             Manner::Messages,
             2,
             PLAIN,
@@ -386,7 +386,7 @@ pub(super) fn families(extent: Extent) -> Vec<Family> {
         ),
         pair(
             "pair-forms",
-            Group::Pair,
+            RowGroup::Pair,
             Manner::Messages,
             2,
             FORMS,
@@ -394,7 +394,7 @@ pub(super) fn families(extent: Extent) -> Vec<Family> {
         ),
         pair(
             "pair-threads",
-            Group::Pair,
+            RowGroup::Pair,
             Manner::Threads,
             2,
             TWO,
@@ -402,7 +402,7 @@ pub(super) fn families(extent: Extent) -> Vec<Family> {
         ),
         pair(
             "pairs8",
-            Group::Pairs,
+            RowGroup::Pairs,
             Manner::Messages,
             8,
             PAIRS,
@@ -429,7 +429,7 @@ fn blocking(extent: Extent, ranks: usize, sizes: Sizes) -> Vec<Family> {
     for manner in [Manner::Together, Manner::Apart] {
         for (kind, metrics) in [("rooted", ROOTED), ("others", OTHERS)] {
             let name = format!("coll{ranks}-{}-{kind}", manner.label());
-            let group = Group::of_collectives(ranks, kind == "rooted");
+            let group = RowGroup::of_collectives(ranks, kind == "rooted");
             all.push(family(name, group, manner, ranks, metrics, &sizes));
         }
     }
@@ -440,7 +440,7 @@ fn blocking(extent: Extent, ranks: usize, sizes: Sizes) -> Vec<Family> {
 fn further(extent: Extent, ranks: usize, sizes: Sizes) -> Vec<Family> {
     let sizes = sizes.of(extent);
     let of = |kind: &str, rooted, manner, metrics| {
-        let group = Group::of_collectives(ranks, rooted);
+        let group = RowGroup::of_collectives(ranks, rooted);
         let name = format!("coll{ranks}-{kind}");
         family(name, group, manner, ranks, metrics, &sizes)
     };
@@ -461,7 +461,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    fn rows(extent: Extent) -> Vec<Row> {
+    fn rows(extent: Extent) -> Vec<GridRow> {
         families(extent)
             .into_iter()
             .flat_map(|family| family.rows)
@@ -472,7 +472,7 @@ mod tests {
     fn no_two_rows_and_no_two_starts_have_one_name() {
         for extent in [Extent::Short, Extent::Whole] {
             let rows = rows(extent);
-            let titles: BTreeSet<String> = rows.iter().map(Row::title).collect();
+            let titles: BTreeSet<String> = rows.iter().map(GridRow::title).collect();
             assert_eq!(titles.len(), rows.len());
             let families = families(extent);
             let names: BTreeSet<&String> = families.iter().map(|family| &family.name).collect();
@@ -513,7 +513,7 @@ mod tests {
         let sizes = [M, 64 * M, 128 * M];
         let kept = family(
             String::new(),
-            Group::Coll2,
+            RowGroup::Coll2,
             Manner::Together,
             8,
             OTHERS,
@@ -550,8 +550,8 @@ mod tests {
 
     #[test]
     fn words_mean_groups_operations_manners_and_sizes() {
-        let row = Row {
-            group: Group::Rooted8,
+        let row = GridRow {
+            group: RowGroup::Rooted8,
             manner: Manner::Apart,
             metric: "bcast",
             ranks: 8,
@@ -571,7 +571,7 @@ mod tests {
             assert!(!row.is_meant_by(word), "{word}");
         }
         assert_eq!(row.title(), "8 ranks: bcast 64K, apart");
-        let cold = Row {
+        let cold = GridRow {
             metric: "latency-cold",
             ..row
         };

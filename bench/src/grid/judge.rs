@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From figures to a verdict: who leads in a row.
+//! From figures to a verdict: which MPI leads in a row.
 
 use serde::Serialize;
 
-use super::store::Value;
+use super::store::GridValue;
 use crate::stats::Summary;
-use crate::unit::Unit;
+use crate::unit::FigureUnit;
 
-/// Who is better.
+/// Which of two MPIs leads in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub enum Outcome {
+pub enum GridOutcome {
     /// rmpi.
     Leads,
     /// Another.
     Trails,
-    /// Nobody clearly.
+    /// Neither by more than the threshold.
     Level,
     /// There are too few rounds in which both were measured.
     Missing,
@@ -22,15 +22,15 @@ pub enum Outcome {
 
 /// A row of two, round by round.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Judged {
+pub struct JudgedPair {
     /// rmpi's figures.
     pub own: Option<Summary>,
     /// The other's.
     pub other: Option<Summary>,
     /// How many times better rmpi is, in the rounds in which both were measured.
     pub ratio: Option<Summary>,
-    /// What follows.
-    pub outcome: Outcome,
+    /// The verdict.
+    pub outcome: GridOutcome,
 }
 
 /// A lead is more than this.
@@ -44,15 +44,15 @@ const CLOSE: f64 = 1.15;
 
 /// Judges rmpi's figures against another's. A pair counts where both met the CPUs on one side: see `compare::rounds`.
 #[must_use]
-pub fn judge(own: &[Value], other: &[Value]) -> Judged {
-    let pair = |own: &Value| {
+pub fn judge(own: &[GridValue], other: &[GridValue]) -> JudgedPair {
+    let pair = |own: &GridValue| {
         let other = other
             .iter()
             .find(|other| other.round == own.round && other.close == own.close)?;
         Some(times_better(own.unit, own.value, other.value))
     };
     let ratios: Vec<f64> = own.iter().filter_map(pair).collect();
-    Judged {
+    JudgedPair {
         own: summary(own),
         other: summary(other),
         ratio: Summary::of(&ratios),
@@ -60,7 +60,7 @@ pub fn judge(own: &[Value], other: &[Value]) -> Judged {
     }
 }
 
-impl Judged {
+impl JudgedPair {
     /// Whether further rounds may say more.
     pub(super) fn is_close(&self) -> bool {
         self.ratio
@@ -68,23 +68,23 @@ impl Judged {
     }
 }
 
-fn outcome(ratios: &[f64]) -> Outcome {
+fn outcome(ratios: &[f64]) -> GridOutcome {
     let Some(summary) = Summary::of(ratios).filter(|_| ratios.len() >= FEWEST_PAIRS) else {
-        return Outcome::Missing;
+        return GridOutcome::Missing;
     };
     let needed = ratios.len() - ratios.len() / PAIRS_PER_EXCEPTION;
     let better = |is: &dyn Fn(f64) -> bool| ratios.iter().filter(|ratio| is(**ratio)).count();
     if summary.median < 1.0 / MARGIN && better(&|ratio| ratio < 1.0) >= needed {
-        return Outcome::Trails;
+        return GridOutcome::Trails;
     }
     if summary.median > MARGIN && better(&|ratio| ratio > 1.0) >= needed {
-        return Outcome::Leads;
+        return GridOutcome::Leads;
     }
-    Outcome::Level
+    GridOutcome::Level
 }
 
 /// How many times better the first figure is.
-pub(super) fn times_better(unit: Unit, own: f64, other: f64) -> f64 {
+pub(super) fn times_better(unit: FigureUnit, own: f64, other: f64) -> f64 {
     if unit.smaller_is_better() {
         other / own
     } else {
@@ -93,7 +93,7 @@ pub(super) fn times_better(unit: Unit, own: f64, other: f64) -> f64 {
 }
 
 /// Median and spread over the rounds.
-pub(super) fn summary(values: &[Value]) -> Option<Summary> {
+pub(super) fn summary(values: &[GridValue]) -> Option<Summary> {
     Summary::of(&values.iter().map(|value| value.value).collect::<Vec<_>>())
 }
 
@@ -107,8 +107,8 @@ pub(super) fn geometric_mean(ratios: impl Iterator<Item = f64>) -> Option<f64> {
 mod tests {
     use super::*;
 
-    fn values(unit: Unit, figures: &[f64]) -> Vec<Value> {
-        let value = |(round, value): (usize, &f64)| Value {
+    fn values(unit: FigureUnit, figures: &[f64]) -> Vec<GridValue> {
+        let value = |(round, value): (usize, &f64)| GridValue {
             round,
             value: *value,
             unit,
@@ -117,57 +117,57 @@ mod tests {
         figures.iter().enumerate().map(value).collect()
     }
 
-    fn of_times(own: &[f64], other: &[f64]) -> Outcome {
-        judge(&values(Unit::Us, own), &values(Unit::Us, other)).outcome
+    fn of_times(own: &[f64], other: &[f64]) -> GridOutcome {
+        judge(&values(FigureUnit::Us, own), &values(FigureUnit::Us, other)).outcome
     }
 
     #[test]
     fn few_rounds_must_all_agree() {
-        assert_eq!(of_times(&[1.0; 3], &[0.9; 3]), Outcome::Trails);
-        assert_eq!(of_times(&[1.0; 3], &[1.1; 3]), Outcome::Leads);
-        assert_eq!(of_times(&[1.0; 3], &[0.9, 0.9, 1.1]), Outcome::Level);
+        assert_eq!(of_times(&[1.0; 3], &[0.9; 3]), GridOutcome::Trails);
+        assert_eq!(of_times(&[1.0; 3], &[1.1; 3]), GridOutcome::Leads);
+        assert_eq!(of_times(&[1.0; 3], &[0.9, 0.9, 1.1]), GridOutcome::Level);
         assert_eq!(
             of_times(&[1.0; 6], &[0.9, 0.9, 0.9, 0.9, 0.9, 1.1]),
-            Outcome::Level
+            GridOutcome::Level
         );
-        assert_eq!(of_times(&[1.0; 2], &[0.5; 2]), Outcome::Missing);
+        assert_eq!(of_times(&[1.0; 2], &[0.5; 2]), GridOutcome::Missing);
     }
 
     #[test]
     fn one_of_seven_may_say_otherwise() {
         let six = [0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 1.1];
         let five = [0.9, 0.9, 0.9, 0.9, 0.9, 1.1, 1.1];
-        assert_eq!(of_times(&[1.0; 7], &six), Outcome::Trails);
-        assert_eq!(of_times(&[1.0; 7], &five), Outcome::Level);
+        assert_eq!(of_times(&[1.0; 7], &six), GridOutcome::Trails);
+        assert_eq!(of_times(&[1.0; 7], &five), GridOutcome::Level);
     }
 
     #[test]
     fn less_than_three_percent_are_no_lead() {
-        assert_eq!(of_times(&[1.0; 7], &[0.98; 7]), Outcome::Level);
-        assert_eq!(of_times(&[1.0; 7], &[1.02; 7]), Outcome::Level);
-        assert_eq!(of_times(&[1.0; 7], &[1.04; 7]), Outcome::Leads);
+        assert_eq!(of_times(&[1.0; 7], &[0.98; 7]), GridOutcome::Level);
+        assert_eq!(of_times(&[1.0; 7], &[1.02; 7]), GridOutcome::Level);
+        assert_eq!(of_times(&[1.0; 7], &[1.04; 7]), GridOutcome::Leads);
     }
 
     #[test]
     fn more_is_better_for_rates() {
-        let rates = |figure: f64| values(Unit::MegabytesPerSecond, &[figure; 3]);
+        let rates = |figure: f64| values(FigureUnit::MegabytesPerSecond, &[figure; 3]);
         let judged = judge(&rates(200.0), &rates(100.0));
         assert_eq!(
             (judged.ratio.unwrap().median, judged.outcome),
-            (2.0, Outcome::Leads)
+            (2.0, GridOutcome::Leads)
         );
     }
 
     #[test]
     fn rounds_that_lack_one_or_met_other_cpus_are_no_pairs() {
-        let own = values(Unit::Us, &[1.0; 4]);
-        let mut other = values(Unit::Us, &[0.5; 4]);
+        let own = values(FigureUnit::Us, &[1.0; 4]);
+        let mut other = values(FigureUnit::Us, &[0.5; 4]);
         other.remove(1);
         other[0].close = true;
         let judged = judge(&own, &other);
         assert_eq!(
             (judged.ratio.unwrap().count, judged.outcome),
-            (2, Outcome::Missing)
+            (2, GridOutcome::Missing)
         );
         assert_eq!(judged.other.unwrap().count, 3);
     }
@@ -175,7 +175,11 @@ mod tests {
     #[test]
     fn close_is_within_15_percent_to_either_side() {
         let is_close = |other: f64| {
-            judge(&values(Unit::Us, &[1.0; 3]), &values(Unit::Us, &[other; 3])).is_close()
+            judge(
+                &values(FigureUnit::Us, &[1.0; 3]),
+                &values(FigureUnit::Us, &[other; 3]),
+            )
+            .is_close()
         };
         assert!(is_close(1.1) && is_close(0.9));
         assert!(!is_close(1.2) && !is_close(0.8));

@@ -5,18 +5,18 @@
 use std::fmt::Write as _;
 
 use super::cells::label;
-use super::report::Line;
-use crate::unit::{Unit, three_digits};
+use super::report::GridRowResult;
+use crate::unit::{FigureUnit, three_digits};
 
 /// Writes the tables.
-pub(super) fn write(text: &mut String, lines: &[Line]) {
+pub(super) fn write(text: &mut String, lines: &[GridRowResult]) {
     text.push_str(
         "Each cell: rmpi's figure, in microseconds or, of windows, in the unit that the line names; and how many times better that \
          is than the best other's, bold where it is below 1.\n",
     );
     for family in distinct(lines.iter().map(|line| line.family.as_str())) {
-        let of_family = |line: &&Line| line.family == family;
-        let lines: Vec<&Line> = lines.iter().filter(of_family).collect();
+        let of_family = |line: &&GridRowResult| line.family == family;
+        let lines: Vec<&GridRowResult> = lines.iter().filter(of_family).collect();
         let mut sizes: Vec<usize> = lines.iter().map(|line| line.bytes).collect();
         sizes.sort_unstable();
         sizes.dedup();
@@ -24,8 +24,8 @@ pub(super) fn write(text: &mut String, lines: &[Line]) {
         let _ = writeln!(text, "\n### {family}\n\n| | {} |", titles.join(" | "));
         let _ = writeln!(text, "|---|{}", "---|".repeat(sizes.len()));
         for operation in distinct(lines.iter().map(|line| line.operation)) {
-            let of_operation = |line: &&&Line| line.operation == operation;
-            let lines: Vec<&Line> = lines.iter().filter(of_operation).copied().collect();
+            let of_operation = |line: &&&GridRowResult| line.operation == operation;
+            let lines: Vec<&GridRowResult> = lines.iter().filter(of_operation).copied().collect();
             let _ = writeln!(
                 text,
                 "| {operation}{} |{}",
@@ -37,14 +37,14 @@ pub(super) fn write(text: &mut String, lines: &[Line]) {
 }
 
 /// What is no time says its unit.
-fn unit(lines: &[&Line]) -> String {
+fn unit(lines: &[&GridRowResult]) -> String {
     match lines.iter().find_map(|line| line.unit) {
-        None | Some(Unit::Us) => String::new(),
+        None | Some(FigureUnit::Us) => String::new(),
         Some(unit) => format!(", {}", unit.label()),
     }
 }
 
-fn cells(lines: &[&Line], sizes: &[usize]) -> String {
+fn cells(lines: &[&GridRowResult], sizes: &[usize]) -> String {
     let mut text = String::new();
     for size in sizes {
         let line = lines.iter().find(|line| line.bytes == *size);
@@ -53,7 +53,7 @@ fn cells(lines: &[&Line], sizes: &[usize]) -> String {
     text
 }
 
-fn cell(line: &Line) -> String {
+fn cell(line: &GridRowResult) -> String {
     let Some((own, unit)) = line.own.as_ref().zip(line.unit) else {
         return "–".to_owned();
     };

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The grid as a plot: a dot for each row, how many times better rmpi is over the bytes.
 
-use super::cells::Group;
-use super::report::{Line, Report};
-use crate::plot::{Axis, Lines, Point, Scale, Series, lines};
+use super::cells::RowGroup;
+use super::report::{GridReport, GridRowResult};
+use plot::{Axis, LinePlot, Point, Scale, Series};
 
 /// Draws the rows that were measured, against the peers, or against the old build where there are none.
 #[must_use]
-pub fn picture(report: &Report) -> String {
+pub fn picture(report: &GridReport) -> String {
     let with_peers = !report.against_peers.is_empty();
-    let ratio = |line: &Line| {
+    let ratio = |line: &GridRowResult| {
         let opponent = if with_peers { &line.peer } else { &line.old };
         Some(opponent.as_ref()?.judged.ratio?.median)
     };
-    let series = |group: Group| {
+    let series = |group: RowGroup| {
         let of_group = report
             .lines
             .iter()
             .filter(|line| line.group == group.title());
-        let point = |line: &Line| {
+        let point = |line: &GridRowResult| {
             Some(Point {
                 x: line.bytes as f64,
                 y: ratio(line)?,
@@ -48,7 +48,7 @@ pub fn picture(report: &Report) -> String {
     if !report.complete {
         notes.push("Not whole: some starts were not measured in every round.".to_owned());
     }
-    lines(&Lines {
+    LinePlot {
         title: format!("The {} grid: a dot for each row", report.extent),
         notes,
         x: Axis {
@@ -61,30 +61,31 @@ pub fn picture(report: &Report) -> String {
         },
         joined: false,
         mark: Some(1.0),
-        series: Group::ALL.into_iter().filter_map(series).collect(),
-    })
+        series: RowGroup::ALL.into_iter().filter_map(series).collect(),
+    }
+    .svg()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::cells::{Manner, Row};
+    use super::super::cells::{GridRow, Manner};
     use super::super::report::{conclude, testing::plan};
-    use super::super::store::{Store, testing::record};
+    use super::super::store::{GridStore, testing::record};
     use super::*;
     use crate::machine;
-    use crate::plot::testing::{has_text, look, of_class};
+    use plot::testing::{has_text, look, of_class};
 
     #[test]
     fn every_row_has_its_dot() {
-        let row = |bytes| Row {
-            group: Group::Pair,
+        let row = |bytes| GridRow {
+            group: RowGroup::Pair,
             manner: Manner::Messages,
             metric: "latency",
             ranks: 2,
             bytes,
         };
         let plan = plan(&[row(0), row(1024), row(4096)]);
-        let mut store = Store::default();
+        let mut store = GridStore::default();
         let mut all = record(0, "pair", &row(0), &[]);
         for (bytes, other) in [(0, 2.0), (1024, 0.5)] {
             let figures = [("rmpi (default)", Some(1.0)), ("other (best)", Some(other))];

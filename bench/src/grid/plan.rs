@@ -4,11 +4,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::cells::{self, Extent, Row, families, label};
+use super::cells::{self, Extent, GridRow, families, label};
 use crate::Error;
-use crate::compare::rounds::Contender;
+use crate::compare::rounds::CompareContender;
 use crate::machine;
-use crate::peers::{Case, Level, Setting};
+use crate::peers::{Case, Setting, Tuning};
 
 /// Rounds of everything, and how many there are at most for rows that are close.
 pub const ROUNDS: usize = 3;
@@ -27,7 +27,7 @@ pub struct Start {
     /// Its name.
     pub name: String,
     /// What it measures, all with the same ranks and in the same manner.
-    pub rows: Vec<Row>,
+    pub rows: Vec<GridRow>,
 }
 
 impl Start {
@@ -78,8 +78,8 @@ impl Start {
     }
 
     /// The same start with some of its rows.
-    pub(super) fn only(&self, keep: impl Fn(&Row) -> bool) -> Option<Self> {
-        let rows: Vec<Row> = self.rows.iter().copied().filter(keep).collect();
+    pub(super) fn only(&self, keep: impl Fn(&GridRow) -> bool) -> Option<Self> {
+        let rows: Vec<GridRow> = self.rows.iter().copied().filter(keep).collect();
         (!rows.is_empty()).then(|| Self {
             name: self.name.clone(),
             rows,
@@ -87,15 +87,15 @@ impl Start {
     }
 }
 
-/// What is to be measured.
+/// The plan of a measurement.
 #[derive(Debug)]
-pub struct Plan {
+pub struct GridPlan {
     /// Short or whole.
     pub extent: Extent,
     /// The starts, in their order.
     pub starts: Vec<Start>,
     /// Ours first.
-    pub contenders: Vec<Contender>,
+    pub contenders: Vec<CompareContender>,
     /// The index of the other build of ours.
     pub old: Option<usize>,
     /// Measuring time of a cell.
@@ -110,7 +110,7 @@ pub struct Plan {
     pub program: PathBuf,
 }
 
-impl Plan {
+impl GridPlan {
     /// About how long so many rounds of everything take.
     #[must_use]
     pub fn estimate(&self, rounds: usize) -> f64 {
@@ -151,7 +151,7 @@ impl Plan {
     }
 
     /// How a contender is started with so many ranks: at its best where that is known.
-    pub(super) fn setting(contender: &Contender, ranks: usize) -> Setting {
+    pub(super) fn setting(contender: &CompareContender, ranks: usize) -> Setting {
         let case = match machine::cpus().count() {
             cpus if ranks <= cpus => Case::TwoRanks,
             _ if ranks == 2 => Case::OneCpu,
@@ -159,7 +159,7 @@ impl Plan {
         };
         let kind = contender.mpi.kind;
         kind.setting(case, contender.level)
-            .or_else(|| kind.setting(case, Level::Default))
+            .or_else(|| kind.setting(case, Tuning::Default))
             .unwrap_or_default()
     }
 }
@@ -175,7 +175,7 @@ pub fn starts(extent: Extent, words: &[String], up_to: Option<usize>) -> Result<
         .iter()
         .find(|word| !rows().any(|row| row.is_meant_by(word)))
     {
-        let mut known: Vec<&str> = rows().flat_map(Row::words).collect();
+        let mut known: Vec<&str> = rows().flat_map(GridRow::words).collect();
         known.sort_unstable();
         known.dedup();
         return Err(Error::Usage(format!(
@@ -183,7 +183,7 @@ pub fn starts(extent: Extent, words: &[String], up_to: Option<usize>) -> Result<
             known.join(", ")
         )));
     }
-    let wanted = |row: &Row| {
+    let wanted = |row: &GridRow| {
         let small = up_to.is_none_or(|most| row.bytes <= most);
         small && (words.is_empty() || words.iter().any(|word| row.is_meant_by(word)))
     };

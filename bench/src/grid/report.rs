@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What comes of the grid: means of the groups, the rows where another leads, the whole table, what did not work.
+//! The report of the grid: means of the groups, the rows where another MPI leads, the whole table, and failures.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::cells::{Group, Row};
-use super::judge::{Judged, Outcome, geometric_mean, judge, summary};
+use super::cells::{GridRow, RowGroup};
+use super::judge::{GridOutcome, JudgedPair, geometric_mean, judge, summary};
 use super::matrix;
-use super::plan::{Plan, Start};
-use super::store::{Record, Sample, Store};
+use super::plan::{GridPlan, Start};
+use super::store::{GridRecord, GridSample, GridStore};
 use crate::machine::Description;
 use crate::stats::Summary;
-use crate::unit::{Unit, three_digits};
+use crate::unit::{FigureUnit, three_digits};
 
 /// rmpi against one other in a row.
 #[derive(Clone, Debug, Serialize)]
@@ -23,12 +23,12 @@ pub struct Opponent {
     /// Whether it is the old build.
     pub is_old: bool,
     /// Figures and verdict.
-    pub judged: Judged,
+    pub judged: JudgedPair,
 }
 
 /// One row's outcome.
 #[derive(Clone, Debug, Serialize)]
-pub struct Line {
+pub struct GridRowResult {
     /// Its name.
     pub title: String,
     /// Where its ratio counts.
@@ -40,14 +40,14 @@ pub struct Line {
     /// How many bytes.
     pub bytes: usize,
     /// The unit of its figures.
-    pub unit: Option<Unit>,
+    pub unit: Option<FigureUnit>,
     /// rmpi's figures.
     pub own: Option<Summary>,
     /// The best peer.
     pub peer: Option<Opponent>,
     /// The old build.
     pub old: Option<Opponent>,
-    /// Everybody's medians.
+    /// The medians of all contenders.
     pub medians: BTreeMap<String, f64>,
 }
 
@@ -68,7 +68,7 @@ pub struct Mean {
 
 /// The whole of it.
 #[derive(Debug, Serialize)]
-pub struct Report {
+pub struct GridReport {
     /// Where and when.
     pub machine: Description,
     /// Short or whole.
@@ -79,14 +79,14 @@ pub struct Report {
     pub rounds: (usize, usize),
     /// Whether all rounds of everything are there.
     pub complete: bool,
-    /// What each library says it is.
+    /// Each library's version string.
     pub libraries: BTreeMap<String, String>,
     /// Group by group, against the best peer of each row.
     pub against_peers: Vec<Mean>,
     /// Group by group, against the old build.
     pub against_old: Vec<Mean>,
     /// Row by row.
-    pub lines: Vec<Line>,
+    pub lines: Vec<GridRowResult>,
     /// How many times a contender was measured with both CPUs on one physical core.
     pub on_one_core: usize,
     /// Contender, start, reason.
@@ -95,10 +95,10 @@ pub struct Report {
 
 /// rmpi against the best peer and against the old build in a row, in the rounds before `rounds`.
 pub(super) fn opponents(
-    plan: &Plan,
-    store: &Store,
+    plan: &GridPlan,
+    store: &GridStore,
     start: &Start,
-    row: &Row,
+    row: &GridRow,
     rounds: usize,
 ) -> Vec<Opponent> {
     let values = |index: usize| {
@@ -136,12 +136,12 @@ fn best(peers: Vec<Opponent>) -> Option<Opponent> {
 
 /// Draws the conclusions.
 #[must_use]
-pub fn conclude(plan: &Plan, store: &Store, machine: Description) -> Report {
+pub fn conclude(plan: &GridPlan, store: &GridStore, machine: Description) -> GridReport {
     let rows = plan
         .starts
         .iter()
         .flat_map(|start| start.rows.iter().map(move |row| (start, row)));
-    let lines: Vec<Line> = rows
+    let lines: Vec<GridRowResult> = rows
         .map(|(start, row)| line(plan, store, start, row))
         .collect();
     let samples = || {
@@ -153,7 +153,7 @@ pub fn conclude(plan: &Plan, store: &Store, machine: Description) -> Report {
                 .map(move |(who, sample)| (record, who, sample))
         })
     };
-    let failure = |(record, who, sample): (&Record, &String, &Sample)| {
+    let failure = |(record, who, sample): (&GridRecord, &String, &GridSample)| {
         Some((who.clone(), record.start.clone(), sample.failure.clone()?))
     };
     let all = |round| {
@@ -161,7 +161,7 @@ pub fn conclude(plan: &Plan, store: &Store, machine: Description) -> Report {
             .iter()
             .all(|start| store.has(round, &start.name))
     };
-    Report {
+    GridReport {
         machine,
         extent: plan.extent.label(),
         seconds: plan.seconds,
@@ -178,7 +178,7 @@ pub fn conclude(plan: &Plan, store: &Store, machine: Description) -> Report {
     }
 }
 
-fn line(plan: &Plan, store: &Store, start: &Start, row: &Row) -> Line {
+fn line(plan: &GridPlan, store: &GridStore, start: &Start, row: &GridRow) -> GridRowResult {
     let values = |label: &str| store.values(&start.name, row, label);
     let labels = plan.contenders.iter().map(|contender| contender.label());
     let medians = labels.filter_map(|label| {
@@ -196,7 +196,7 @@ fn line(plan: &Plan, store: &Store, start: &Start, row: &Row) -> Line {
     let (old, peers): (Vec<_>, Vec<_>) = opponents(plan, store, start, row, usize::MAX)
         .into_iter()
         .partition(|opponent| opponent.is_old);
-    Line {
+    GridRowResult {
         title: row.title(),
         group: row.group.title(),
         family: row.family(),
@@ -210,34 +210,34 @@ fn line(plan: &Plan, store: &Store, start: &Start, row: &Row) -> Line {
     }
 }
 
-type Side = fn(&Line) -> Option<&Opponent>;
+type Side = fn(&GridRowResult) -> Option<&Opponent>;
 
-fn means(lines: &[Line], side: Side) -> Vec<Mean> {
-    let mean = |group: Group| {
+fn means(lines: &[GridRowResult], side: Side) -> Vec<Mean> {
+    let mean = |group: RowGroup| {
         let of_group = lines.iter().filter(|line| line.group == group.title());
-        let judged: Vec<&Judged> = of_group.filter_map(side).map(|one| &one.judged).collect();
+        let judged: Vec<&JudgedPair> = of_group.filter_map(side).map(|one| &one.judged).collect();
         let count = |outcome| judged.iter().filter(|one| one.outcome == outcome).count();
         let ratios = judged.iter().filter_map(|one| Some(one.ratio?.median));
         Some(Mean {
             group: group.title(),
             times_better: geometric_mean(ratios.clone())?,
             rows: ratios.count(),
-            leads: count(Outcome::Leads),
-            trails: count(Outcome::Trails),
+            leads: count(GridOutcome::Leads),
+            trails: count(GridOutcome::Trails),
         })
     };
-    Group::ALL.into_iter().filter_map(mean).collect()
+    RowGroup::ALL.into_iter().filter_map(mean).collect()
 }
 
-impl Report {
+impl GridReport {
     /// Whether everything was measured and nobody else leads anywhere.
     #[must_use]
     pub fn passed(&self) -> bool {
         let trails = |opponent: Option<&Opponent>| {
-            opponent.is_some_and(|one| one.judged.outcome == Outcome::Trails)
+            opponent.is_some_and(|one| one.judged.outcome == GridOutcome::Trails)
         };
-        let lost = |line: &Line| trails(line.peer.as_ref()) || trails(line.old.as_ref());
-        let measured = |line: &Line| line.own.is_some();
+        let lost = |line: &GridRowResult| trails(line.peer.as_ref()) || trails(line.old.as_ref());
+        let measured = |line: &GridRowResult| line.own.is_some();
         self.complete && self.lines.iter().all(|line| measured(line) && !lost(line))
     }
 
@@ -328,17 +328,20 @@ impl Report {
                 mean.trails
             );
         }
-        let ratio = |line: &Line| side(line).and_then(|one| Some(one.judged.ratio?.median));
-        let trails =
-            |line: &&Line| side(line).is_some_and(|one| one.judged.outcome == Outcome::Trails);
-        let mut lost: Vec<&Line> = self.lines.iter().filter(trails).collect();
+        let ratio =
+            |line: &GridRowResult| side(line).and_then(|one| Some(one.judged.ratio?.median));
+        let trails = |line: &&GridRowResult| {
+            side(line).is_some_and(|one| one.judged.outcome == GridOutcome::Trails)
+        };
+        let mut lost: Vec<&GridRowResult> = self.lines.iter().filter(trails).collect();
         lost.sort_by(|one, other| {
-            let of = |line: &Line| ratio(line).unwrap_or(f64::INFINITY);
+            let of = |line: &GridRowResult| ratio(line).unwrap_or(f64::INFINITY);
             of(one).total_cmp(&of(other))
         });
         if lost.is_empty() {
-            let judged =
-                |line: &Line| side(line).is_some_and(|one| one.judged.outcome != Outcome::Missing);
+            let judged = |line: &GridRowResult| {
+                side(line).is_some_and(|one| one.judged.outcome != GridOutcome::Missing)
+            };
             text.push_str(if self.lines.iter().any(judged) {
                 "\nNobody else leads in any row.\n\n"
             } else {
@@ -392,12 +395,12 @@ impl Report {
     }
 }
 
-fn row(text: &mut String, line: &Line, opponent: Option<&Opponent>) {
+fn row(text: &mut String, line: &GridRowResult, opponent: Option<&Opponent>) {
     let _ = writeln!(
         text,
         "| {} | {} | {} | {} | {} | {} |",
         line.title,
-        line.unit.map_or("–", Unit::label),
+        line.unit.map_or("–", FigureUnit::label),
         shown(line, line.own.as_ref()),
         other(line, opponent),
         opponent.map_or("–", |one| one.name.as_str()),
@@ -406,16 +409,16 @@ fn row(text: &mut String, line: &Line, opponent: Option<&Opponent>) {
 }
 
 /// A figure; beside that of small messages the messages per second.
-fn shown(line: &Line, summary: Option<&Summary>) -> String {
+fn shown(line: &GridRowResult, summary: Option<&Summary>) -> String {
     let Some((summary, unit)) = summary.zip(line.unit) else {
         return "–".to_owned();
     };
     let figure = unit.show(summary.median);
-    if unit != Unit::MegabytesPerSecond || line.bytes == 0 || line.bytes > 1024 {
+    if unit != FigureUnit::MegabytesPerSecond || line.bytes == 0 || line.bytes > 1024 {
         return figure;
     }
     let rate = summary.median * 1e6 / line.bytes as f64;
-    let per_second = Unit::MessagesPerSecond;
+    let per_second = FigureUnit::MessagesPerSecond;
     format!(
         "{figure} ({} {})",
         per_second.show(rate),
@@ -423,7 +426,7 @@ fn shown(line: &Line, summary: Option<&Summary>) -> String {
     )
 }
 
-fn other(line: &Line, opponent: Option<&Opponent>) -> String {
+fn other(line: &GridRowResult, opponent: Option<&Opponent>) -> String {
     shown(line, opponent.and_then(|one| one.judged.other.as_ref()))
 }
 
@@ -442,7 +445,7 @@ fn times(opponent: Option<&Opponent>) -> String {
         ),
     };
     match opponent.judged.outcome {
-        Outcome::Trails => format!("**{figure}**{spread}"),
+        GridOutcome::Trails => format!("**{figure}**{spread}"),
         _ => format!("{figure}{spread}"),
     }
 }
@@ -454,11 +457,11 @@ pub(super) mod testing {
 
     use super::super::cells::Extent;
     use super::*;
-    use crate::compare::rounds::Contender;
-    use crate::peers::{Installation, Kind, Level};
+    use crate::compare::rounds::CompareContender;
+    use crate::peers::{Installation, Kind, Tuning};
 
     /// A plan of one start, `pair`, with rmpi, an old build and another MPI.
-    pub(in super::super) fn plan(rows: &[Row]) -> Plan {
+    pub(in super::super) fn plan(rows: &[GridRow]) -> GridPlan {
         let folder = tempfile::tempdir().unwrap();
         let bin = folder.path().join("bin");
         std::fs::create_dir(&bin).unwrap();
@@ -467,22 +470,22 @@ pub(super) mod testing {
             let mode = std::fs::Permissions::from_mode(0o755);
             std::fs::set_permissions(bin.join(name), mode).unwrap();
         }
-        let contender = |name: &str, kind, level| Contender {
+        let contender = |name: &str, kind, level| CompareContender {
             mpi: Installation::find(name, kind, folder.path()).unwrap(),
             level,
             binaries: folder.path().to_owned(),
         };
-        Plan {
+        GridPlan {
             extent: Extent::Short,
             starts: vec![Start {
                 name: "pair".to_owned(),
                 rows: rows.to_vec(),
             }],
             contenders: vec![
-                contender("rmpi", Kind::Rmpi, Level::Default),
-                contender("rmpi-old", Kind::Rmpi, Level::Default),
-                contender("slow", Kind::Other, Level::Best),
-                contender("other", Kind::Other, Level::Best),
+                contender("rmpi", Kind::Rmpi, Tuning::Default),
+                contender("rmpi-old", Kind::Rmpi, Tuning::Default),
+                contender("slow", Kind::Other, Tuning::Best),
+                contender("other", Kind::Other, Tuning::Best),
             ],
             old: Some(1),
             seconds: 0.05,
@@ -502,21 +505,21 @@ mod tests {
     use super::*;
     use crate::machine;
 
-    const LATENCY: Row = Row {
-        group: Group::Pair,
+    const LATENCY: GridRow = GridRow {
+        group: RowGroup::Pair,
         manner: Manner::Messages,
         metric: "latency",
         ranks: 2,
         bytes: 8,
     };
-    const ONE_WAY: Row = Row {
+    const ONE_WAY: GridRow = GridRow {
         metric: "oneway",
         ..LATENCY
     };
 
-    fn report(row: Row, own: f64, old: f64, slow: Option<f64>, other: f64) -> Report {
+    fn report(row: GridRow, own: f64, old: f64, slow: Option<f64>, other: f64) -> GridReport {
         let plan = plan(&[row]);
-        let mut store = Store::default();
+        let mut store = GridStore::default();
         for round in 0..3 {
             let figures = [
                 ("rmpi (default)", Some(own)),
@@ -589,7 +592,7 @@ mod tests {
     #[test]
     fn the_best_shares_as_many_rounds_as_the_others() {
         let plan = plan(&[LATENCY]);
-        let mut store = Store::default();
+        let mut store = GridStore::default();
         for round in 0..5 {
             // What looks best was measured once.
             let lucky = (round == 0).then_some(0.1);
@@ -605,13 +608,13 @@ mod tests {
         let found = opponents(&plan, &store, &plan.starts[0], &LATENCY, usize::MAX);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].name, "other (best)");
-        assert_eq!(found[0].judged.outcome, Outcome::Leads);
+        assert_eq!(found[0].judged.outcome, GridOutcome::Leads);
     }
 
     #[test]
     fn what_is_not_whole_is_told() {
         let plan = plan(&[LATENCY]);
-        let report = conclude(&plan, &Store::default(), machine::describe());
+        let report = conclude(&plan, &GridStore::default(), machine::describe());
         let text = report.markdown();
         assert!(
             text.contains("**Not whole")

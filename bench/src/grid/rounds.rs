@@ -7,10 +7,10 @@ use std::process::Command;
 use std::time::Instant;
 
 use super::cells::Extent;
-use super::plan::{Plan, SHORT_SECONDS, Start};
+use super::plan::{GridPlan, SHORT_SECONDS, Start};
 use super::report;
-use super::store::{Cell, MOVED, Record, Sample, Store};
-use crate::compare::rounds::{CLOSE_BELOW_US, Contender, line_now};
+use super::store::{Cell, GridRecord, GridSample, GridStore, MOVED};
+use crate::compare::rounds::{CLOSE_BELOW_US, CompareContender, line_now};
 use crate::compare::start::cleanly;
 use crate::{Error, interrupt, programs, run};
 
@@ -22,8 +22,8 @@ const REPEATS: usize = 2;
 /// Builds both programs for every contender, as far as they are needed.
 ///
 /// # Errors
-/// What a compiler said.
-pub fn build(plan: &Plan) -> Result<(), Error> {
+/// When the compiler fails, with its message.
+pub fn build(plan: &GridPlan) -> Result<(), Error> {
     for contender in &plan.contenders {
         std::fs::create_dir_all(&contender.binaries)
             .map_err(|e| Error::io(format!("cannot make {}", contender.binaries.display()), e))?;
@@ -39,7 +39,7 @@ pub fn build(plan: &Plan) -> Result<(), Error> {
     Ok(())
 }
 
-/// What the measuring tells of its progress.
+/// A progress event.
 pub trait Listener {
     /// There are so many starts in all.
     fn expect(&mut self, starts: usize);
@@ -51,7 +51,11 @@ pub trait Listener {
 ///
 /// # Errors
 /// When the store's file cannot be written.
-pub fn measure(plan: &Plan, store: &mut Store, listener: &mut impl Listener) -> Result<(), Error> {
+pub fn measure(
+    plan: &GridPlan,
+    store: &mut GridStore,
+    listener: &mut impl Listener,
+) -> Result<(), Error> {
     let each = plan.contenders.len();
     let base = plan.starts.len() * plan.rounds * each;
     listener.expect(base);
@@ -71,7 +75,7 @@ pub fn measure(plan: &Plan, store: &mut Store, listener: &mut impl Listener) -> 
 
 /// The starts with the rows alone that were close in the rounds of everything: so a measurement that is continued finds
 /// the same ones.
-fn close_starts(plan: &Plan, store: &Store) -> Vec<Start> {
+fn close_starts(plan: &GridPlan, store: &GridStore) -> Vec<Start> {
     let close = |start: &Start| {
         start.only(|row| {
             report::opponents(plan, store, start, row, plan.rounds)
@@ -83,10 +87,10 @@ fn close_starts(plan: &Plan, store: &Store) -> Vec<Start> {
 }
 
 fn round_of(
-    plan: &Plan,
+    plan: &GridPlan,
     starts: &[Start],
     round: usize,
-    store: &mut Store,
+    store: &mut GridStore,
     listener: &mut impl Listener,
 ) -> Result<(), Error> {
     for start in starts {
@@ -107,32 +111,32 @@ fn round_of(
 }
 
 /// Whether a further round of a start would make the short grid too long.
-fn time_is_over(plan: &Plan, start: &Start, round: usize, seconds: f64) -> bool {
+fn time_is_over(plan: &GridPlan, start: &Start, round: usize, seconds: f64) -> bool {
     let next = start.estimate(plan.seconds) * plan.contenders.len() as f64;
     plan.extent == Extent::Short && round >= plan.rounds && seconds + next > SHORT_SECONDS
 }
 
 /// One start with all contenders; `None` after a signal.
 fn start_of_all(
-    plan: &Plan,
+    plan: &GridPlan,
     start: &Start,
     round: usize,
-    store: &Store,
+    store: &GridStore,
     listener: &mut impl Listener,
-) -> Option<Record> {
+) -> Option<GridRecord> {
     let began = Instant::now();
     let mut samples = BTreeMap::new();
     let contenders = plan.contenders.len();
     let mut line = line_of(plan, start);
-    // Who begins changes from round to round.
+    // Each round begins with another contender.
     let in_turn = (0..contenders).map(|turn| &plan.contenders[(turn + round) % contenders]);
     for contender in in_turn.clone() {
         let who = contender.label();
         listener.tell(&format!("round {}: {} with {who}", round + 1, start.name));
         let sample = if store.gave_up(&start.name, &who) {
-            Sample {
+            GridSample {
                 failure: Some("not asked again after two failures".to_owned()),
-                ..Sample::default()
+                ..GridSample::default()
             }
         } else {
             settled(plan, start, contender, &mut line)
@@ -154,7 +158,7 @@ fn start_of_all(
             }
         }
     }
-    Some(Record {
+    Some(GridRecord {
         round,
         start: start.name.clone(),
         seconds: began.elapsed().as_secs_f64(),
@@ -163,7 +167,7 @@ fn start_of_all(
 }
 
 /// Those who met the CPUs on another side than most did: their figures cannot be held against the others'.
-fn strays(samples: &BTreeMap<String, Sample>) -> Vec<String> {
+fn strays(samples: &BTreeMap<String, GridSample>) -> Vec<String> {
     let measured = || {
         samples
             .iter()
@@ -178,14 +182,19 @@ fn strays(samples: &BTreeMap<String, Sample>) -> Vec<String> {
 }
 
 /// The cache line now; `None` where the distance of two CPUs does not matter.
-fn line_of(plan: &Plan, start: &Start) -> Option<f64> {
+fn line_of(plan: &GridPlan, start: &Start) -> Option<f64> {
     (start.ranks() == 2)
         .then(|| line_now(&plan.program))
         .flatten()
 }
 
 /// Starts a contender until the CPUs were on one side before and after.
-fn settled(plan: &Plan, start: &Start, contender: &Contender, line: &mut Option<f64>) -> Sample {
+fn settled(
+    plan: &GridPlan,
+    start: &Start,
+    contender: &CompareContender,
+    line: &mut Option<f64>,
+) -> GridSample {
     for _ in 0..TRIES {
         let before = line.take();
         let mut sample = sample(plan, start, contender);
@@ -196,16 +205,16 @@ fn settled(plan: &Plan, start: &Start, contender: &Contender, line: &mut Option<
             return sample;
         }
     }
-    Sample {
+    GridSample {
         failure: Some(MOVED.to_owned()),
-        ..Sample::default()
+        ..GridSample::default()
     }
 }
 
 /// What a contender prints until its end or the limit.
-fn sample(plan: &Plan, start: &Start, contender: &Contender) -> Sample {
+fn sample(plan: &GridPlan, start: &Start, contender: &CompareContender) -> GridSample {
     let command = command(plan, start, contender);
-    let mut sample = Sample::default();
+    let mut sample = GridSample::default();
     let ended = cleanly(|| {
         let outcome = run::run(
             &mut run::guarded(&plan.program, &command),
@@ -226,12 +235,12 @@ fn sample(plan: &Plan, start: &Start, contender: &Contender) -> Sample {
     sample
 }
 
-fn command(plan: &Plan, start: &Start, contender: &Contender) -> Command {
+fn command(plan: &GridPlan, start: &Start, contender: &CompareContender) -> Command {
     let ranks = start.ranks();
     let (program, words) = start.words(plan.seconds);
     let mut command = contender
         .mpi
-        .launcher(Plan::setting(contender, ranks), ranks, None);
+        .launcher(GridPlan::setting(contender, ranks), ranks, None);
     // What a launcher leaves there when it is killed goes away with our binaries.
     command.env("TMPDIR", &contender.binaries);
     command.arg(contender.binaries.join(program)).args(words);
@@ -239,7 +248,7 @@ fn command(plan: &Plan, start: &Start, contender: &Contender) -> Command {
 }
 
 /// Takes the cells and the library's name out of what was printed; launchers print lines of their own.
-fn read(printed: &str, sample: &mut Sample) {
+fn read(printed: &str, sample: &mut GridSample) {
     for line in printed.lines() {
         if line.starts_with("{\"metric\":") {
             sample.cells.extend(serde_json::from_str::<Cell>(line));
@@ -253,15 +262,15 @@ fn read(printed: &str, sample: &mut Sample) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cells::{Group, Manner, Row};
+    use super::super::cells::{GridRow, Manner, RowGroup};
     use super::super::report::testing::plan;
     use super::super::store::testing::record;
     use super::*;
-    use crate::unit::Unit;
+    use crate::unit::FigureUnit;
 
     #[test]
     fn cells_are_found_among_a_launchers_lines() {
-        let mut sample = Sample::default();
+        let mut sample = GridSample::default();
         let printed = "warning: no device\n\
                        {\"grid\":\"grid_pair\",\"ranks\":2,\"cells\":2,\"library\":\"X 1.0\"}\n\
                        {\"metric\":\"latency\",\"bytes\":8,\"unit\":\"us\",\"value\":0.31,\"p99\":0.4}\n\
@@ -273,13 +282,13 @@ mod tests {
         };
         assert_eq!(
             (cell.metric.as_str(), cell.bytes, cell.unit),
-            ("latency", 8, Unit::Us)
+            ("latency", 8, FigureUnit::Us)
         );
     }
 
-    fn row(bytes: usize) -> Row {
-        Row {
-            group: Group::Pair,
+    fn row(bytes: usize) -> GridRow {
+        GridRow {
+            group: RowGroup::Pair,
             manner: Manner::Messages,
             metric: "latency",
             ranks: 2,
@@ -290,13 +299,13 @@ mod tests {
     #[test]
     fn who_met_other_cpus_than_most_is_a_stray() {
         let samples = |sides: &[Option<bool>]| {
-            let sample = |side: &Option<bool>| Sample {
+            let sample = |side: &Option<bool>| GridSample {
                 close: side.unwrap_or(false),
                 failure: side.is_none().then(|| "no end".to_owned()),
-                ..Sample::default()
+                ..GridSample::default()
             };
             let named = sides.iter().enumerate();
-            let all: BTreeMap<String, Sample> = named
+            let all: BTreeMap<String, GridSample> = named
                 .map(|(index, side)| (index.to_string(), sample(side)))
                 .collect();
             strays(&all)
@@ -310,9 +319,9 @@ mod tests {
     #[test]
     fn further_rounds_hold_the_rows_that_are_close() {
         let plan = plan(&[row(8), row(64)]);
-        let mut store = Store::default();
+        let mut store = GridStore::default();
         for round in 0..3 {
-            let figure = |row: &Row, other| {
+            let figure = |row: &GridRow, other| {
                 record(
                     round,
                     "pair",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What was measured, start by start, and the file that keeps it: a JSON line for the measurement and one for each start
+//! The grid's figures, start by start, and the file that stores them: a JSON line for the measurement and one for each start
 //! of a round when all contenders are through with it. A line is written at once, so that an interruption leaves at most
 //! the last one cut off; that one is measured again.
 
@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::cells::Row;
+use super::cells::GridRow;
 use crate::Error;
-use crate::unit::Unit;
+use crate::unit::FigureUnit;
 
 /// Which measurement a file holds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -25,7 +25,7 @@ pub struct Header {
     pub rows: Vec<String>,
     /// The largest size.
     pub up_to: Option<usize>,
-    /// Who takes part.
+    /// The MPIs that are measured.
     pub contenders: Vec<String>,
 }
 
@@ -40,14 +40,14 @@ pub struct Cell {
     /// How many bytes.
     pub bytes: usize,
     /// The figure's unit.
-    pub unit: Unit,
+    pub unit: FigureUnit,
     /// The median of the batches.
     pub value: f64,
 }
 
 /// What one contender made of a start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Sample {
+pub struct GridSample {
     /// What it measured until its end or its failure.
     pub cells: Vec<Cell>,
     /// Whether both CPUs were one core meanwhile.
@@ -60,7 +60,7 @@ pub struct Sample {
 
 /// A start of a round with all contenders.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Record {
+pub struct GridRecord {
     /// The round, from 0.
     pub round: usize,
     /// The start's name.
@@ -68,30 +68,30 @@ pub struct Record {
     /// How long all of it took.
     pub seconds: f64,
     /// By the contenders' names.
-    pub samples: BTreeMap<String, Sample>,
+    pub samples: BTreeMap<String, GridSample>,
 }
 
 /// A figure of a row in a round.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Value {
+pub struct GridValue {
     /// The round.
     pub round: usize,
     /// The figure.
     pub value: f64,
     /// Its unit.
-    pub unit: Unit,
+    pub unit: FigureUnit,
     /// Whether both CPUs were one core meanwhile.
     pub close: bool,
 }
 
 /// All records, and where they are kept.
 #[derive(Debug, Default)]
-pub struct Store {
-    records: Vec<Record>,
+pub struct GridStore {
+    records: Vec<GridRecord>,
     file: Option<(File, PathBuf)>,
 }
 
-impl Store {
+impl GridStore {
     /// A store in a file: what it holds already is read. Without a file it is in memory alone.
     ///
     /// # Errors
@@ -132,7 +132,7 @@ impl Store {
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn add(&mut self, record: Record) -> Result<(), Error> {
+    pub fn add(&mut self, record: GridRecord) -> Result<(), Error> {
         if let Some((file, path)) = &mut self.file {
             let text = line(&record)?;
             file.write_all(text.as_bytes())
@@ -150,7 +150,7 @@ impl Store {
 
     /// The records.
     #[must_use]
-    pub fn records(&self) -> &[Record] {
+    pub fn records(&self) -> &[GridRecord] {
         &self.records
     }
 
@@ -158,7 +158,7 @@ impl Store {
     #[must_use]
     pub fn gave_up(&self, start: &str, contender: &str) -> bool {
         let mut last = self.samples(start, contender).rev().take(2);
-        let failed = |sample: Option<(usize, &Sample)>| {
+        let failed = |sample: Option<(usize, &GridSample)>| {
             let failure = sample.and_then(|(_, sample)| sample.failure.as_deref());
             failure.is_some_and(|why| why != MOVED)
         };
@@ -167,11 +167,11 @@ impl Store {
 
     /// The figures of a row that a start measures, round by round.
     #[must_use]
-    pub fn values(&self, start: &str, row: &Row, contender: &str) -> Vec<Value> {
-        let of = |(round, sample): (usize, &Sample)| {
+    pub fn values(&self, start: &str, row: &GridRow, contender: &str) -> Vec<GridValue> {
+        let of = |(round, sample): (usize, &GridSample)| {
             let mut cells = sample.cells.iter();
             let cell = cells.find(|cell| cell.metric == row.metric && cell.bytes == row.bytes)?;
-            (cell.value.is_finite() && cell.value > 0.0).then_some(Value {
+            (cell.value.is_finite() && cell.value > 0.0).then_some(GridValue {
                 round,
                 value: cell.value,
                 unit: cell.unit,
@@ -185,7 +185,7 @@ impl Store {
         &'a self,
         start: &str,
         contender: &str,
-    ) -> impl DoubleEndedIterator<Item = (usize, &'a Sample)> {
+    ) -> impl DoubleEndedIterator<Item = (usize, &'a GridSample)> {
         let records = self
             .records
             .iter()
@@ -201,7 +201,7 @@ fn line(value: &impl Serialize) -> Result<String, Error> {
 }
 
 /// The records of a text, and how many of its bytes are whole lines.
-fn read(text: &str, header: &Header, path: &Path) -> Result<(Vec<Record>, usize), Error> {
+fn read(text: &str, header: &Header, path: &Path) -> Result<(Vec<GridRecord>, usize), Error> {
     let whole = text.rfind('\n').map_or(0, |end| end + 1);
     let mut lines = text[..whole].lines();
     let Some(first) = lines.next() else {
@@ -236,15 +236,15 @@ pub(super) mod testing {
     pub(in super::super) fn record(
         round: usize,
         start: &str,
-        row: &Row,
+        row: &GridRow,
         figures: &[(&str, Option<f64>)],
-    ) -> Record {
+    ) -> GridRecord {
         let unit = if row.metric.starts_with("oneway") {
-            Unit::MegabytesPerSecond
+            FigureUnit::MegabytesPerSecond
         } else {
-            Unit::Us
+            FigureUnit::Us
         };
-        let sample = |value: Option<f64>| Sample {
+        let sample = |value: Option<f64>| GridSample {
             cells: value
                 .map(|value| Cell {
                     metric: row.metric.to_owned(),
@@ -255,9 +255,9 @@ pub(super) mod testing {
                 .into_iter()
                 .collect(),
             failure: value.is_none().then(|| "exit status: 9".to_owned()),
-            ..Sample::default()
+            ..GridSample::default()
         };
-        Record {
+        GridRecord {
             round,
             start: start.to_owned(),
             seconds: 1.0,
@@ -271,12 +271,12 @@ pub(super) mod testing {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cells::{Group, Manner};
+    use super::super::cells::{Manner, RowGroup};
     use super::testing::record;
     use super::*;
 
-    const ROW: Row = Row {
-        group: Group::Pair,
+    const ROW: GridRow = GridRow {
+        group: RowGroup::Pair,
         manner: Manner::Messages,
         metric: "latency",
         ranks: 2,
@@ -293,7 +293,7 @@ mod tests {
         }
     }
 
-    fn good(round: usize) -> Record {
+    fn good(round: usize) -> GridRecord {
         record(
             round,
             "pair",
@@ -306,11 +306,11 @@ mod tests {
     fn what_was_kept_is_there_again() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("grid.json");
-        let mut store = Store::open(Some(&path), &header()).unwrap();
+        let mut store = GridStore::open(Some(&path), &header()).unwrap();
         store.add(good(0)).unwrap();
         store.add(good(1)).unwrap();
         drop(store);
-        let store = Store::open(Some(&path), &header()).unwrap();
+        let store = GridStore::open(Some(&path), &header()).unwrap();
         assert_eq!(store.records(), [good(0), good(1)]);
         assert!(store.has(1, "pair") && !store.has(2, "pair") && !store.has(1, "pairs8"));
         assert_eq!(store.seconds(), 2.0);
@@ -322,14 +322,14 @@ mod tests {
     fn a_last_line_that_is_cut_off_is_measured_again() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("grid.json");
-        let mut store = Store::open(Some(&path), &header()).unwrap();
+        let mut store = GridStore::open(Some(&path), &header()).unwrap();
         store.add(good(0)).unwrap();
         store.add(good(1)).unwrap();
         drop(store);
         let text = std::fs::read_to_string(&path).unwrap();
         for cut in [1, 20, 100] {
             std::fs::write(&path, &text[..text.len() - cut]).unwrap();
-            let mut store = Store::open(Some(&path), &header()).unwrap();
+            let mut store = GridStore::open(Some(&path), &header()).unwrap();
             assert_eq!(store.records(), [good(0)]);
             store.add(good(1)).unwrap();
             drop(store);
@@ -338,7 +338,7 @@ mod tests {
         // Not even the first line is whole.
         std::fs::write(&path, &text[..10]).unwrap();
         assert!(
-            Store::open(Some(&path), &header())
+            GridStore::open(Some(&path), &header())
                 .unwrap()
                 .records()
                 .is_empty()
@@ -349,15 +349,19 @@ mod tests {
     fn another_measurement_is_not_continued_and_not_touched() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("grid.json");
-        drop(Store::open(Some(&path), &header()).unwrap());
+        drop(GridStore::open(Some(&path), &header()).unwrap());
         let other = Header {
             seconds: 0.1,
             ..header()
         };
-        let error = Store::open(Some(&path), &other).unwrap_err().to_string();
+        let error = GridStore::open(Some(&path), &other)
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("holds another measurement"), "{error}");
         std::fs::write(&path, "my notes\n").unwrap();
-        let error = Store::open(Some(&path), &header()).unwrap_err().to_string();
+        let error = GridStore::open(Some(&path), &header())
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("holds no measurement"), "{error}");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "my notes\n");
     }
@@ -366,17 +370,19 @@ mod tests {
     fn a_line_in_the_middle_that_cannot_be_read_is_told() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("grid.json");
-        drop(Store::open(Some(&path), &header()).unwrap());
+        drop(GridStore::open(Some(&path), &header()).unwrap());
         let mut text = std::fs::read_to_string(&path).unwrap();
         text.push_str("{\"round\":0\n");
         std::fs::write(&path, text).unwrap();
-        let error = Store::open(Some(&path), &header()).unwrap_err().to_string();
+        let error = GridStore::open(Some(&path), &header())
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("is damaged in line 2"), "{error}");
     }
 
     #[test]
     fn who_fails_twice_in_a_row_is_not_asked_again() {
-        let mut store = Store::default();
+        let mut store = GridStore::default();
         let bad = |round| record(round, "pair", &ROW, &[("other", None)]);
         for (record, gave_up) in [
             (bad(0), false),

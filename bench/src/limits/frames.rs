@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What DPDK allows between two processes, without MPI: frames of Ethernet in bursts, and nothing that would notice a lost one.
+//! The limits of DPDK between two processes, without MPI: bursts of Ethernet frames without recovery of lost ones.
 //!
 //! A link is a pair of devices. [`Link::Memif`] needs nothing: two processes share memory. [`Link::Configured`] is what `RMPI_DPDK`
 //! names for the two ranks of a job.
@@ -75,13 +75,13 @@ fn devices_of(ports: &str) -> Option<[String; 2]> {
 
 /// This end of the link.
 #[derive(Debug)]
-pub(super) struct End {
+pub(super) struct LinkEnd {
     port: DpdkPort,
     /// What is sent, and where what comes is delivered.
     buffer: Vec<u8>,
 }
 
-impl End {
+impl LinkEnd {
     pub(super) fn open(device: &str) -> Result<Self, String> {
         dpdk_sys::start(FrameMemory::Ordinary, device)?;
         Ok(Self {
@@ -214,7 +214,7 @@ fn put(port: &mut DpdkPort, bytes: usize, write: impl FnOnce(&mut [u8])) -> bool
     true
 }
 
-/// What is in the frames of the other end that have come.
+/// The contents of the frames that have arrived.
 fn for_each(port: &mut DpdkPort, mut each: impl FnMut(&[u8])) {
     for index in 0..port.receive() {
         let frame = port.received(index).and_then(|it| it.split_first_chunk());
@@ -259,7 +259,7 @@ fn number_in(body: &[u8]) -> u64 {
         .map_or(0, |bytes| u64::from_ne_bytes(*bytes))
 }
 
-/// To everybody, of a type that is set aside for experiments (IEEE 802).
+/// The broadcast address, and an EtherType for local experiments (IEEE 802).
 const HEAD: [u8; HEAD_BYTES] = [
     0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1, 0x88, 0xb5,
 ];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the machine allows, without MPI: the figures that a message-passing library is held against.
+//! The limits of the machine, measured without MPI: the figures that a message-passing library is compared with.
 //!
 //! Everything is measured between processes over shared memory (not between threads), because that is what ranks are;
 //! between two hosts over TCP ([`tcp`]).
@@ -19,11 +19,11 @@ use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
-use crate::machine::{self, Cpus};
+use crate::machine::{self, UsableCpus};
 use crate::stats::Summary;
-use crate::unit::Unit;
+use crate::unit::FigureUnit;
 use frames::Link;
-use tasks::Task;
+use tasks::LimitTask;
 use team::Team;
 
 /// One measured limit.
@@ -34,7 +34,7 @@ pub struct Figure {
     /// What it is, in words.
     pub title: String,
     /// The unit of the values.
-    pub unit: Unit,
+    pub unit: FigureUnit,
     /// Bytes per message.
     pub size: usize,
     /// Median of the batches.
@@ -54,19 +54,19 @@ pub struct Figure {
 struct Limit {
     name: &'static str,
     title: &'static str,
-    unit: Unit,
+    unit: FigureUnit,
     sizes: &'static [usize],
-    how: How,
+    how: LimitMethod,
 }
 
 /// Which processes measure it, and what they do.
 #[derive(Clone, Copy, Debug)]
-enum How {
-    TwoCpus(Task),
-    OneCpu(Task),
-    Crowd(Task, usize),
+enum LimitMethod {
+    TwoCpus(LimitTask),
+    OneCpu(LimitTask),
+    Crowd(LimitTask, usize),
     Spawn(usize),
-    OverLink(Task, Link),
+    OverLink(LimitTask, Link),
 }
 
 const SMALL: &[usize] = &[64, 256, 1 << 10, 4 << 10];
@@ -77,149 +77,149 @@ const LIMITS: [Limit; 21] = [
     limit(
         "line",
         "cache line with flag and 8 bytes, one way",
-        Unit::Us,
+        FigureUnit::Us,
         &[8],
-        How::TwoCpus(Task::Line),
+        LimitMethod::TwoCpus(LimitTask::Line),
     ),
     limit(
         "block",
         "copied in, flag, copied out, one way",
-        Unit::Us,
+        FigureUnit::Us,
         SMALL,
-        How::TwoCpus(Task::Block),
+        LimitMethod::TwoCpus(LimitTask::Block),
     ),
     limit(
         "slots",
         "ring of 64 one-line slots",
-        Unit::MessagesPerSecond,
+        FigureUnit::MessagesPerSecond,
         &[8],
-        How::TwoCpus(Task::Slots),
+        LimitMethod::TwoCpus(LimitTask::Slots),
     ),
     limit(
         "memcpy",
         "memcpy by one process",
-        Unit::MegabytesPerSecond,
+        FigureUnit::MegabytesPerSecond,
         LARGE,
-        How::TwoCpus(Task::Memcpy),
+        LimitMethod::TwoCpus(LimitTask::Memcpy),
     ),
     limit(
         "both",
         "memcpy by two processes at once, together",
-        Unit::MegabytesPerSecond,
+        FigureUnit::MegabytesPerSecond,
         LARGE,
-        How::TwoCpus(Task::Both),
+        LimitMethod::TwoCpus(LimitTask::Both),
     ),
     limit(
         "split",
         "split copy, both processes",
-        Unit::MegabytesPerSecond,
+        FigureUnit::MegabytesPerSecond,
         LARGE,
-        How::TwoCpus(Task::Split),
+        LimitMethod::TwoCpus(LimitTask::Split),
     ),
     limit(
         "read",
         "process_vm_readv by the receiver",
-        Unit::MegabytesPerSecond,
+        FigureUnit::MegabytesPerSecond,
         LARGE,
-        How::TwoCpus(Task::Read),
+        LimitMethod::TwoCpus(LimitTask::Read),
     ),
     limit(
         "yield",
         "sched_yield hand-over on one CPU",
-        Unit::Us,
+        FigureUnit::Us,
         &[8],
-        How::OneCpu(Task::Yield),
+        LimitMethod::OneCpu(LimitTask::Yield),
     ),
     limit(
         "futex-same",
         "futex wake on the same CPU, one way",
-        Unit::Us,
+        FigureUnit::Us,
         &[8],
-        How::OneCpu(Task::Futex),
+        LimitMethod::OneCpu(LimitTask::Futex),
     ),
     limit(
         "futex-other",
         "futex wake on another CPU, one way",
-        Unit::Us,
+        FigureUnit::Us,
         &[8],
-        How::TwoCpus(Task::Wake),
+        LimitMethod::TwoCpus(LimitTask::Wake),
     ),
     limit(
         "spawn2",
         "start and wait for 2 trivial processes",
-        Unit::Ms,
+        FigureUnit::Ms,
         &[0],
-        How::Spawn(2),
+        LimitMethod::Spawn(2),
     ),
     limit(
         "spawn64",
         "start and wait for 64 trivial processes",
-        Unit::Ms,
+        FigureUnit::Ms,
         &[0],
-        How::Spawn(64),
+        LimitMethod::Spawn(64),
     ),
     limit(
         "ring64",
         "token ring of 64 processes, futex, one hop",
-        Unit::Us,
+        FigureUnit::Us,
         &[0],
-        How::Crowd(Task::Ring, 64),
+        LimitMethod::Crowd(LimitTask::Ring, 64),
     ),
     limit(
         "barrier64",
         "barrier of 64 processes, yield",
-        Unit::Us,
+        FigureUnit::Us,
         &[0],
-        How::Crowd(Task::Barrier, 64),
+        LimitMethod::Crowd(LimitTask::Barrier, 64),
     ),
     limit(
         "barrier2",
         "barrier of 2 processes",
-        Unit::Us,
+        FigureUnit::Us,
         &[0],
-        How::TwoCpus(Task::Barrier),
+        LimitMethod::TwoCpus(LimitTask::Barrier),
     ),
     limit(
         "memif",
         "frame of DPDK over memif, one way",
-        Unit::Us,
+        FigureUnit::Us,
         FRAMES,
-        How::OverLink(Task::FrameTrips, Link::Memif),
+        LimitMethod::OverLink(LimitTask::FrameTrips, Link::Memif),
     ),
     limit(
         "memif-rate",
         "frames over memif in windows of 64",
-        Unit::MessagesPerSecond,
+        FigureUnit::MessagesPerSecond,
         &[8],
-        How::OverLink(Task::FrameRate, Link::Memif),
+        LimitMethod::OverLink(LimitTask::FrameRate, Link::Memif),
     ),
     limit(
         "memif-stream",
         "frames over memif with checksums",
-        Unit::MegabytesPerSecond,
+        FigureUnit::MegabytesPerSecond,
         STREAMED,
-        How::OverLink(Task::FrameStream, Link::Memif),
+        LimitMethod::OverLink(LimitTask::FrameStream, Link::Memif),
     ),
     limit(
         "dpdk",
         "frame of DPDK between the devices of RMPI_DPDK, one way",
-        Unit::Us,
+        FigureUnit::Us,
         FRAMES,
-        How::OverLink(Task::FrameTrips, Link::Configured),
+        LimitMethod::OverLink(LimitTask::FrameTrips, Link::Configured),
     ),
     limit(
         "dpdk-rate",
         "frames between them in windows of 64",
-        Unit::MessagesPerSecond,
+        FigureUnit::MessagesPerSecond,
         &[8],
-        How::OverLink(Task::FrameRate, Link::Configured),
+        LimitMethod::OverLink(LimitTask::FrameRate, Link::Configured),
     ),
     limit(
         "dpdk-stream",
         "frames between them with checksums",
-        Unit::MegabytesPerSecond,
+        FigureUnit::MegabytesPerSecond,
         STREAMED,
-        How::OverLink(Task::FrameStream, Link::Configured),
+        LimitMethod::OverLink(LimitTask::FrameStream, Link::Configured),
     ),
 ];
 
@@ -230,9 +230,9 @@ const STREAMED: &[usize] = &[4 << 10, 64 << 10, 1 << 20, 4 << 20];
 const fn limit(
     name: &'static str,
     title: &'static str,
-    unit: Unit,
+    unit: FigureUnit,
     sizes: &'static [usize],
-    how: How,
+    how: LimitMethod,
 ) -> Limit {
     Limit {
         name,
@@ -250,7 +250,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 
 /// Those that are measured where none is named: not those over DPDK, which need devices.
 pub fn usual_names() -> impl Iterator<Item = &'static str> {
-    let is_usual = |limit: &&Limit| !matches!(limit.how, How::OverLink(..));
+    let is_usual = |limit: &&Limit| !matches!(limit.how, LimitMethod::OverLink(..));
     LIMITS.iter().filter(is_usual).map(|limit| limit.name)
 }
 
@@ -296,23 +296,23 @@ impl Limit {
     fn figure(
         &self,
         program: &Path,
-        cpus: &Cpus,
+        cpus: &UsableCpus,
         size: usize,
         budget: Duration,
     ) -> Result<Figure, Error> {
         let seconds = match self.how {
-            How::TwoCpus(task) => {
+            LimitMethod::TwoCpus(task) => {
                 let (one, other) = cpus.two().ok_or_else(|| self.needs_two())?;
                 Team::start(program, &[one, other])?.measure(task, size, budget)?
             }
-            How::OneCpu(task) => {
+            LimitMethod::OneCpu(task) => {
                 Team::start(program, &[cpus.first(), cpus.first()])?.measure(task, size, budget)?
             }
-            How::Crowd(task, members) => {
+            LimitMethod::Crowd(task, members) => {
                 Team::start(program, &cpus.in_blocks(members))?.measure(task, size, budget)?
             }
-            How::Spawn(processes) => spawn_and_wait(processes, budget)?,
-            How::OverLink(task, link) => {
+            LimitMethod::Spawn(processes) => spawn_and_wait(processes, budget)?,
+            LimitMethod::OverLink(task, link) => {
                 dpdk_sys::available().map_err(Error::Limit)?;
                 let (one, other) = cpus.two().ok_or_else(|| self.needs_two())?;
                 let devices = link.devices()?;
@@ -371,8 +371,8 @@ fn spawn_and_wait(processes: usize, budget: Duration) -> Result<Summary, Error> 
 /// The first argument of a process that only measures limits and prints them as JSON lines.
 pub const RUN_WORD: &str = "limits-run";
 
-/// What a process should be when it was started by [`measure`] or with [`RUN_WORD`]: a part of the measurement, which is
-/// done when this returns `true`. Every binary that measures limits calls this first.
+/// Runs this process's part of the measurement if it was started by [`measure`] or with [`RUN_WORD`], and returns `true`
+/// afterwards. Every binary that measures limits calls this first.
 #[must_use]
 pub fn serve_if_asked() -> bool {
     let arguments: Vec<String> = std::env::args().collect();
@@ -385,7 +385,7 @@ pub fn serve_if_asked() -> bool {
     if word != RUN_WORD {
         return false;
     }
-    // Whoever wanted these figures is gone: so is the reason to measure.
+    // The process that requested these figures has closed the pipe.
     let _set = set_pdeathsig(Signal::SIGKILL);
     let budget = Duration::from_millis(milliseconds.parse().unwrap_or(100));
     let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from(&arguments[0]));

@@ -6,7 +6,7 @@
 //! This file guards the mapping of an [`Arena`]: its lifetime, its bounds and that only atomics are reached through
 //! references (invariant A1), bytes through bounded copies (A2). Everything it exports is safe to call.
 //!
-//! - **A1**: the first `line_count` lines of the mapping are reached only as [`Line`]s, whose fields are all atomics.
+//! - **A1**: the first `line_count` lines of the mapping are reached only as [`CacheLine`]s, whose fields are all atomics.
 //! - **A2**: the rest (the bulk) is reached only through [`Arena::write_bulk`] and [`Arena::read_bulk`], which copy; no
 //!   reference into it is ever made, so a write of the other process races with no reference.
 //! - **A3**: the mapping lives as long as the arena, and the file behind it never shrinks: only this file knows its
@@ -26,7 +26,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 /// One cache line: a flag and what travels beside it.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
-pub(super) struct Line {
+pub(super) struct CacheLine {
     /// The flag: stored last by the writer, with Release.
     pub(super) seq: AtomicU64,
     /// Payload words beside the flag.
@@ -36,7 +36,7 @@ pub(super) struct Line {
     pad: AtomicU32,
 }
 
-const _: () = assert!(size_of::<Line>() == 64);
+const _: () = assert!(size_of::<CacheLine>() == 64);
 
 /// A block of memory that several processes map: lines first, bytes behind them.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl Arena {
     /// Makes a new arena, all zero, in memory that vanishes with the last process that maps it.
     pub(super) fn create(line_count: usize, bulk_bytes: usize) -> io::Result<Self> {
         let file = File::from(memfd_create("rmpi-limits", MFdFlags::MFD_CLOEXEC)?);
-        file.set_len((line_count * size_of::<Line>() + bulk_bytes) as u64)?;
+        file.set_len((line_count * size_of::<CacheLine>() + bulk_bytes) as u64)?;
         Self::map(file, line_count, bulk_bytes)
     }
 
@@ -60,7 +60,7 @@ impl Arena {
         let file = File::options().read(true).write(true).open(path)?;
         let bytes = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
         let bulk_bytes = bytes
-            .checked_sub(line_count * size_of::<Line>())
+            .checked_sub(line_count * size_of::<CacheLine>())
             .ok_or_else(|| io::Error::other("the shared memory is smaller than its lines"))?;
         Self::map(file, line_count, bulk_bytes)
     }
@@ -71,7 +71,7 @@ impl Arena {
     }
 
     fn map(file: File, line_count: usize, bulk_bytes: usize) -> io::Result<Self> {
-        let bytes = line_count * size_of::<Line>() + bulk_bytes;
+        let bytes = line_count * size_of::<CacheLine>() + bulk_bytes;
         // SAFETY:
         // - no address is asked for, so no existing mapping is replaced.
         // - the descriptor is open for reading and writing; a bad length is an error return, not undefined behaviour.
@@ -99,8 +99,8 @@ impl Arena {
     }
 
     /// The lines, shared with every process of the team.
-    pub(super) fn lines(&self) -> &[Line] {
-        let first = self.base.cast::<Line>();
+    pub(super) fn lines(&self) -> &[CacheLine] {
+        let first = self.base.cast::<CacheLine>();
         // SAFETY:
         // - non-null, aligned: mmap returns a page; in bounds: the mapping begins with `line_count` lines (`map`).
         // - initialised: the file was all zero and atomics accept every bit pattern.
@@ -133,7 +133,7 @@ impl Arena {
             "{count} bytes at {offset} are outside the {} shared bytes",
             self.bulk_bytes
         );
-        let start = self.line_count * size_of::<Line>() + offset;
+        let start = self.line_count * size_of::<CacheLine>() + offset;
         // SAFETY: `start` is at most the mapping's length, by the assertion above, so it stays in the same allocation.
         unsafe { self.base.as_ptr().add(start) }
     }
@@ -141,7 +141,7 @@ impl Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        let bytes = self.line_count * size_of::<Line>() + self.bulk_bytes;
+        let bytes = self.line_count * size_of::<CacheLine>() + self.bulk_bytes;
         // SAFETY: `map` made exactly this mapping, and no reference into it outlives `self` (A1, A2).
         unsafe { libc::munmap(self.base.as_ptr().cast(), bytes) };
     }

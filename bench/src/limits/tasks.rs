@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a team measures: each task is a loop that all members run, `count` messages of it.
+//! The tasks of a team: each is a loop over `count` messages that all members run.
 //!
 //! Two members: 0 sends (or serves first), 1 receives. Flags are counted up and never set back, so a task starts from
 //! `before`, the number of messages of all earlier batches.
@@ -14,19 +14,19 @@ use nix::sys::uio::{RemoteIoVec, process_vm_readv, process_vm_writev};
 use nix::unistd::Pid;
 
 use super::frames::MESSAGES;
-use super::raw::{Line, futex_wake};
+use super::raw::{CacheLine, futex_wake};
 use super::team::{BUFFERS, Halt, Member, ring_the_bell};
 
 /// What is measured. Times are per message, one way, unless said otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Task {
+pub(super) enum LimitTask {
     /// Ping-pong of one cache line that holds flag and payload.
     Line,
     /// Ping-pong of a block: copied into shared memory, flag set, copied out.
     Block,
     /// A ring of 64 one-line slots, one direction; credits come back every 32 slots.
     Slots,
-    /// One process copies from private into shared memory; the others look on.
+    /// One process copies from private into shared memory; the others are idle.
     Memcpy,
     /// Both processes copy from private into shared memory at once, every other message each.
     Both,
@@ -52,7 +52,7 @@ pub(super) enum Task {
     FrameStream,
 }
 
-impl Task {
+impl LimitTask {
     const ALL: [Self; 15] = [
         Self::Line,
         Self::Block,
@@ -87,7 +87,7 @@ impl Task {
         }
     }
 
-    /// Whether members talk over a link of DPDK.
+    /// Whether members communicate over a link of DPDK.
     pub(super) const fn uses_link(self) -> bool {
         matches!(self, Self::FrameTrips | Self::FrameRate | Self::FrameStream)
     }
@@ -104,7 +104,7 @@ impl Task {
 /// One batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Job {
-    pub(super) task: Task,
+    pub(super) task: LimitTask,
     pub(super) size: usize,
     pub(super) count: u64,
     pub(super) before: u64,
@@ -113,8 +113,8 @@ pub(super) struct Job {
 
 impl Job {
     /// Hands the job to the other members.
-    pub(super) fn post(&self, command: &Line, round: u64) {
-        let index = Task::ALL
+    pub(super) fn post(&self, command: &CacheLine, round: u64) {
+        let index = LimitTask::ALL
             .iter()
             .position(|task| *task == self.task)
             .unwrap_or(usize::MAX);
@@ -131,16 +131,16 @@ impl Job {
         ring_the_bell(command, round);
     }
 
-    /// Sends the other members home.
-    pub(super) fn post_quit(command: &Line, round: u64) {
+    /// Ends the other members.
+    pub(super) fn post_quit(command: &CacheLine, round: u64) {
         command.words[0].store(u64::MAX, Relaxed);
         ring_the_bell(command, round);
     }
 
     /// Reads what was posted; `None` is the end.
-    pub(super) fn read(command: &Line) -> Option<Self> {
+    pub(super) fn read(command: &CacheLine) -> Option<Self> {
         let word = |index: usize| command.words[index].load(Relaxed);
-        let task = *Task::ALL.get(usize::try_from(word(0)).ok()?)?;
+        let task = *LimitTask::ALL.get(usize::try_from(word(0)).ok()?)?;
         let size = usize::try_from(word(1)).ok()?;
         Some(Self {
             task,
@@ -155,22 +155,24 @@ impl Job {
     pub(super) fn run(&self, member: &Member) -> Result<(), Halt> {
         member.polite.set(self.polite);
         match self.task {
-            Task::Line => self.line(member),
-            Task::Block => self.block(member),
-            Task::Slots => self.slots(member),
-            Task::Memcpy => self.memcpy(member, |_| member.index == 0),
-            Task::Both => self.both(member),
-            Task::Split | Task::Read => self.direct(member),
-            Task::Yield => self.yields(member),
-            Task::Futex | Task::Ring => self.ring(member),
-            Task::Wake => self.wake(member),
-            Task::Barrier => self.barrier(member),
-            Task::FrameTrips => {
+            LimitTask::Line => self.line(member),
+            LimitTask::Block => self.block(member),
+            LimitTask::Slots => self.slots(member),
+            LimitTask::Memcpy => self.memcpy(member, |_| member.index == 0),
+            LimitTask::Both => self.both(member),
+            LimitTask::Split | LimitTask::Read => self.direct(member),
+            LimitTask::Yield => self.yields(member),
+            LimitTask::Futex | LimitTask::Ring => self.ring(member),
+            LimitTask::Wake => self.wake(member),
+            LimitTask::Barrier => self.barrier(member),
+            LimitTask::FrameTrips => {
                 let trips = (self.count / 2).max(1);
                 member.with_end(|end| end.trips(member, self.size, trips))
             }
-            Task::FrameRate => member.with_end(|end| end.rate(member, self.size, self.count)),
-            Task::FrameStream => member.with_end(|end| end.stream(member, self.size, self.count)),
+            LimitTask::FrameRate => member.with_end(|end| end.rate(member, self.size, self.count)),
+            LimitTask::FrameStream => {
+                member.with_end(|end| end.stream(member, self.size, self.count))
+            }
         }
     }
 
@@ -296,7 +298,7 @@ impl Job {
     /// The handshake of one direct copy: offered, granted, (half) written, done; each flag has a line of its own.
     fn direct(&self, member: &Member) -> Result<(), Halt> {
         let [offer, grant, written, done] = [0, 2, 4, 6].map(|index| member.work(DIRECT + index));
-        let half = if self.task == Task::Split {
+        let half = if self.task == LimitTask::Split {
             self.size / 2
         } else {
             self.size
@@ -405,7 +407,7 @@ impl Job {
     /// What a batch took, where the task measures that itself.
     pub(super) fn own_time(&self, member: &Member) -> Option<Duration> {
         let spent = || Duration::from_nanos(member.line_of(1).words[4].load(Relaxed));
-        (self.task == Task::Wake).then(spent)
+        (self.task == LimitTask::Wake).then(spent)
     }
 
     fn barrier(&self, member: &Member) -> Result<(), Halt> {
@@ -444,14 +446,14 @@ const SLOTS: usize = 64;
 const SLOT_COUNT: u64 = 64;
 
 /// This member's line and the other's; not neighbours, because processors fetch lines in pairs.
-fn ping_lines(member: &Member) -> (&Line, &Line) {
+fn ping_lines(member: &Member) -> (&CacheLine, &CacheLine) {
     (
         member.work(PING + 2 * member.index),
         member.work(PING + 2 * (1 - member.index)),
     )
 }
 
-fn send_line(line: &Line, number: u64) {
+fn send_line(line: &CacheLine, number: u64) {
     line.words[0].store(number, Relaxed);
     line.seq.store(number, Release);
 }

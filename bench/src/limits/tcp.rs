@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What TCP and UDP allow between two hosts, without MPI: one connection, and a process on each host that is started by the remote
-//! shell. The one on the second host waits for the other and does what that asks for.
+//! The limits of TCP and UDP between two hosts, without MPI: one connection, and a process on each host that is started by the remote
+//! shell. The one on the second host is the server, and runs the batches that the first one requests.
 //!
-//! Where a library may choose how to use its sockets, so may this: each manner that suits (`Way`) is measured, and the best
+//! Where a library may choose how to use its sockets, so may this: each manner that suits (`SocketUse`) is measured, and the best
 //! counts.
 
 mod server;
@@ -18,54 +18,54 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::{Figure, json_line};
-use crate::hosts::Hosts;
-use crate::unit::Unit;
+use crate::hosts::BenchHosts;
+use crate::unit::FigureUnit;
 use crate::{Error, interrupt, run};
-use side::{Address, Task, Way};
+use side::{Address, SocketUse, TcpTask};
 
 /// One of the measurements.
 #[derive(Debug)]
 struct Test {
     name: &'static str,
     title: &'static str,
-    unit: Unit,
+    unit: FigureUnit,
     sizes: &'static [usize],
-    task: Task,
-    ways: &'static [Way],
+    task: TcpTask,
+    ways: &'static [SocketUse],
 }
 
 const TESTS: [Test; 4] = [
     Test {
         name: "tcp",
         title: "TCP between hosts, one way",
-        unit: Unit::Us,
+        unit: FigureUnit::Us,
         sizes: &[1, 8, 9, 64, 1 << 10, 4 << 10],
-        task: Task::PingPong,
-        ways: &Way::NON_BLOCKING,
+        task: TcpTask::PingPong,
+        ways: &SocketUse::NON_BLOCKING,
     },
     Test {
         name: "tcp-stream",
         title: "TCP stream between hosts",
-        unit: Unit::MegabytesPerSecond,
+        unit: FigureUnit::MegabytesPerSecond,
         sizes: &[4 << 10, 64 << 10, 1 << 20, 4 << 20],
-        task: Task::Stream,
-        ways: &Way::STREAMING,
+        task: TcpTask::Stream,
+        ways: &SocketUse::STREAMING,
     },
     Test {
         name: "udp",
         title: "UDP between hosts, one way",
-        unit: Unit::Us,
+        unit: FigureUnit::Us,
         sizes: &[8, 64, 1 << 10],
-        task: Task::Datagrams,
-        ways: &Way::NON_BLOCKING,
+        task: TcpTask::Datagrams,
+        ways: &SocketUse::NON_BLOCKING,
     },
     Test {
         name: "udp-stream",
         title: "UDP packets between hosts, none lost",
-        unit: Unit::MegabytesPerSecond,
+        unit: FigureUnit::MegabytesPerSecond,
         sizes: &[4 << 10, 64 << 10, 1 << 20, 4 << 20],
-        task: Task::Packets,
-        ways: &Way::NON_BLOCKING,
+        task: TcpTask::Packets,
+        ways: &SocketUse::NON_BLOCKING,
     },
 ];
 
@@ -74,16 +74,16 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     TESTS.iter().map(|test| test.name)
 }
 
-/// What was measured between two hosts.
+/// The figures between two hosts.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Between {
+pub struct HostLimits {
     /// In the order of the names.
     pub figures: Vec<Figure>,
     /// The addresses that the connection had on both.
     pub addresses: [String; 2],
 }
 
-/// What the process on the first host says before the figures.
+/// What the process on the first host prints before the figures.
 #[derive(Serialize, Deserialize)]
 struct Met {
     addresses: [String; 2],
@@ -101,15 +101,15 @@ const PATIENCE: Duration = Duration::from_secs(40);
 /// # Errors
 /// An unknown name, a host that cannot be reached, or what the system refused there.
 pub fn between(
-    hosts: &Hosts,
+    hosts: &BenchHosts,
     program: &Path,
     names: &[&str],
     budget: Duration,
-) -> Result<Between, Error> {
+) -> Result<HostLimits, Error> {
     for name in names {
         find(name)?;
     }
-    let server = Server::start(hosts, program)?;
+    let server = LimitServer::start(hosts, program)?;
     let mut words = vec![
         program.display().to_string(),
         MEASURE_WORD.to_owned(),
@@ -137,7 +137,7 @@ pub fn between(
             "TCP: host {first} printed nothing that can be read"
         ))
     })?;
-    Ok(Between {
+    Ok(HostLimits {
         figures: figures.collect(),
         addresses: met.addresses,
     })
@@ -165,17 +165,17 @@ fn find(name: &str) -> Result<(&'static Test, Vec<usize>), Error> {
 }
 
 /// The process on the second host, which ends with this.
-struct Server {
+struct LimitServer {
     child: Child,
     address: Address,
 }
 
-impl Server {
-    fn start(hosts: &Hosts, program: &Path) -> Result<Self, Error> {
+impl LimitServer {
+    fn start(hosts: &BenchHosts, program: &Path) -> Result<Self, Error> {
         let second = hosts.list()[1].label();
         let words = [program.display().to_string(), SERVE_WORD.to_owned()];
         let mut command = run::guarded(program, &hosts.command(1, &words));
-        // Its input is what tells the process there that this one lives.
+        // The remote process ends at the end of its standard input.
         command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -196,7 +196,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for LimitServer {
     fn drop(&mut self) {
         end(&mut self.child);
     }
@@ -214,7 +214,7 @@ fn end(child: &mut Child) {
     drop(child.wait());
 }
 
-/// The line by which the process says where it waits, behind whatever a login shell printed.
+/// The line with the server's address, after anything that a login shell printed.
 fn address_of(child: &mut Child) -> Option<Address> {
     let stream = child.stdout.take()?;
     let (tell, hear) = mpsc::channel();
@@ -222,7 +222,7 @@ fn address_of(child: &mut Child) -> Option<Address> {
         let lines = BufReader::new(stream).lines().map_while(Result::ok);
         for line in lines {
             if let Some(address) = Address::read(&line) {
-                // Nobody hears it any more where this process has given up.
+                // The receiver may be gone after a time-out.
                 drop(tell.send(address));
             }
         }
@@ -278,11 +278,11 @@ fn measure(words: &[String]) -> Result<(), Error> {
     Ok(())
 }
 
-/// The best way's figure.
+/// The figure of the best socket use.
 fn figure(
     test: &Test,
     size: usize,
-    place: &side::Place,
+    place: &side::RemoteEnd,
     budget: Duration,
 ) -> Result<Figure, Error> {
     let mut best = None;

@@ -16,9 +16,9 @@ use core_affinity::CoreId;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
-use super::frames::End;
-use super::raw::{Arena, Line, allow_tracing, futex_wait, futex_wake};
-use super::tasks::{Job, Task};
+use super::frames::LinkEnd;
+use super::raw::{Arena, CacheLine, allow_tracing, futex_wait, futex_wake};
+use super::tasks::{Job, LimitTask};
 use crate::Error;
 use crate::stats::Summary;
 
@@ -38,7 +38,7 @@ pub(super) const WORK: usize = 256;
 const BATCH: Duration = Duration::from_micros(500);
 const STUCK_AFTER: Duration = Duration::from_secs(60);
 
-/// What keeps a member from going on.
+/// Why a member stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Halt {
     /// Nothing happened for a minute.
@@ -83,7 +83,7 @@ pub(super) struct Member {
     /// What it has of a link of DPDK; empty where there is none.
     device: String,
     /// This end of it; opened when a task first wants it.
-    end: RefCell<Option<End>>,
+    end: RefCell<Option<LinkEnd>>,
 }
 
 impl Member {
@@ -100,17 +100,17 @@ impl Member {
     }
 
     /// A line that tasks may use.
-    pub(super) fn work(&self, index: usize) -> &Line {
+    pub(super) fn work(&self, index: usize) -> &CacheLine {
         &self.arena.lines()[WORK + index]
     }
 
-    /// The line that says how far a member is: `seq` the round it is ready for, word 0 the round it has finished,
+    /// The progress line of a member: `seq` the round it is ready for, word 0 the round it has finished,
     /// word 1 its process id, word 2 where its buffers are.
-    pub(super) fn line_of(&self, member: usize) -> &Line {
+    pub(super) fn line_of(&self, member: usize) -> &CacheLine {
         &self.arena.lines()[MEMBERS + member]
     }
 
-    /// Waits until `ready` says so, in the way that the job asks for.
+    /// Waits until `ready` returns a value, by spinning or yielding as the task requires.
     #[inline]
     pub(super) fn spin(&self, mut ready: impl FnMut() -> bool) -> Result<(), Halt> {
         let mut since = None;
@@ -145,7 +145,7 @@ impl Member {
     /// Runs the part of a task that needs a link.
     pub(super) fn with_end(
         &self,
-        run: impl FnOnce(&mut End) -> Result<(), Halt>,
+        run: impl FnOnce(&mut LinkEnd) -> Result<(), Halt>,
     ) -> Result<(), Halt> {
         self.end.borrow_mut().as_mut().map_or(Ok(()), run)
     }
@@ -154,7 +154,7 @@ impl Member {
     fn open_end(&self) -> Result<(), Halt> {
         let mut end = self.end.borrow_mut();
         if end.is_none() {
-            let opened = End::open(&self.device).map_err(|why| {
+            let opened = LinkEnd::open(&self.device).map_err(|why| {
                 eprintln!("DPDK: {}: {why}", self.device);
                 Halt::Refused(libc::ENODEV)
             })?;
@@ -164,7 +164,7 @@ impl Member {
     }
 
     /// Sleeps on a line until its sleep word has reached `value`.
-    pub(super) fn asleep(&self, line: &Line, value: u64) -> Result<(), Halt> {
+    pub(super) fn asleep(&self, line: &CacheLine, value: u64) -> Result<(), Halt> {
         let mut since = None;
         loop {
             let seen = line.sleep.load(Acquire);
@@ -190,7 +190,7 @@ impl Member {
         Ok(())
     }
 
-    /// Tells all members that the system refused something.
+    /// Reports a failed system call to all members.
     fn fail(&self, halt: Halt) {
         let errno = match halt {
             Halt::Refused(errno) => errno,
@@ -202,7 +202,7 @@ impl Member {
             failure.compare_exchange(0, u64::from(errno.unsigned_abs()), AcqRel, Acquire);
     }
 
-    /// Says where this process and its memory are.
+    /// Publishes this process's id and the address of its buffers.
     fn introduce(&self) {
         let me = self.line_of(self.index);
         me.words[1].store(u64::from(std::process::id()), Relaxed);
@@ -235,14 +235,14 @@ impl Member {
             } else {
                 0
             });
-            if job.task == Task::Both || job.task == Task::Memcpy && self.index == 0 {
+            if job.task == LimitTask::Both || job.task == LimitTask::Memcpy && self.index == 0 {
                 // Touched, so that no page fault is timed.
                 self.arena.write_bulk(index * job.size, buffer);
             }
         }
     }
 
-    /// A child's life: one command after the other until told to quit.
+    /// The main loop of a child: runs one command after the other until the quit command.
     fn serve(&self) -> Result<(), Halt> {
         let command = &self.arena.lines()[COMMAND];
         for round in 1_u64.. {
@@ -261,7 +261,7 @@ impl Member {
 }
 
 /// Sleeps until round `round` is posted; member 0 may take its time, so there is no limit.
-fn futex_until(member: &Member, command: &Line, round: u64) -> Result<(), Halt> {
+fn futex_until(member: &Member, command: &CacheLine, round: u64) -> Result<(), Halt> {
     while command.seq.load(Acquire) < round {
         let seen = command.sleep.load(Acquire);
         if command.seq.load(Acquire) < round {
@@ -331,7 +331,7 @@ impl Team {
     /// between two looks, and the better one counts: which it is differs from one processor to the next.
     pub(super) fn measure(
         &mut self,
-        task: Task,
+        task: LimitTask,
         size: usize,
         budget: Duration,
     ) -> Result<Summary, Error> {
@@ -351,7 +351,7 @@ impl Team {
 
     fn measure_one_way(
         &mut self,
-        task: Task,
+        task: LimitTask,
         size: usize,
         budget: Duration,
     ) -> Result<Summary, Error> {
@@ -374,7 +374,7 @@ impl Team {
     }
 
     /// One batch of `count` messages; the time is member 0's.
-    fn batch(&mut self, task: Task, size: usize, count: u64) -> Result<Duration, Error> {
+    fn batch(&mut self, task: LimitTask, size: usize, count: u64) -> Result<Duration, Error> {
         let job = Job {
             task,
             size,
@@ -460,8 +460,8 @@ fn pin(cpu: usize) {
     let _bound = core_affinity::set_for_current(CoreId { id: cpu });
 }
 
-/// Posts a round to everybody who sleeps on the command line.
-pub(super) fn ring_the_bell(command: &Line, round: u64) {
+/// Posts a round and wakes all members that sleep on the command line.
+pub(super) fn ring_the_bell(command: &CacheLine, round: u64) {
     command.seq.store(round, Release);
     command.sleep.fetch_add(1, Release);
     futex_wake(&command.sleep, i32::MAX);

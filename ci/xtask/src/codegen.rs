@@ -46,7 +46,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
             ));
         }
     };
-    for Folder { name, files } in generate(&root().join("runtime/abi"))? {
+    for GeneratedFolder { name, files } in generate(&root().join("runtime/abi"))? {
         match check {
             true => compare(&root().join(name), &files)?,
             false => write(&root().join(name), &files)?,
@@ -59,13 +59,13 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
 type Generated = (String, String);
 
 /// A folder of generated files, and of no others.
-struct Folder {
+struct GeneratedFolder {
     /// From the root of the tree.
     name: &'static str,
     files: Vec<Generated>,
 }
 
-fn generate(abi: &Path) -> Result<[Folder; 2], String> {
+fn generate(abi: &Path) -> Result<[GeneratedFolder; 2], String> {
     let api = Api::parse(&read(&abi.join("mpi.api"))?)?;
     let of_standard = |name: &str| read(&abi.join("standard").join(name));
     let standard = Standard::parse(
@@ -100,11 +100,11 @@ fn generate(abi: &Path) -> Result<[Folder; 2], String> {
     }
     let of_fortran = fortran::files(&api, &standard)?;
     Ok([
-        Folder {
+        GeneratedFolder {
             name: "runtime/abi/gen",
             files,
         },
-        Folder {
+        GeneratedFolder {
             name: "runtime/fortran/gen",
             files: of_fortran,
         },
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn what_is_checked_in_is_what_the_table_gives() {
         let abi = root().join("runtime/abi");
-        for Folder { name, files } in generate(&abi).unwrap() {
+        for GeneratedFolder { name, files } in generate(&abi).unwrap() {
             compare(&root().join(name), &files).unwrap();
         }
     }

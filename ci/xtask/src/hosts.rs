@@ -27,11 +27,11 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     let rest = args.get(1..).unwrap_or_default();
     match args.first().map(String::as_str) {
         Some(WARDEN) => exit(guard(rest)?),
-        Some(WORLD) => exit(world::run(&Asked::parse(rest)?)?),
+        Some(WORLD) => exit(world::run(&HostsRequest::parse(rest)?)?),
         Some(LAB) => exit(faults::run(rest)?),
         _ => {}
     }
-    Asked::parse(args)?;
+    HostsRequest::parse(args)?;
     setup::ensure(&["hosts"])?;
     let rights = Rights::find()?;
     let mut unshare = command("env");
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
 }
 
 /// The command line.
-struct Asked {
+struct HostsRequest {
     count: usize,
     /// Folders that hosts see though they are below one that each host has of its own.
     keep: Vec<PathBuf>,
@@ -55,7 +55,7 @@ struct Asked {
     command: Vec<String>,
 }
 
-impl Asked {
+impl HostsRequest {
     fn parse(args: &[String]) -> Result<Self, String> {
         let mut asked = Self {
             count: 4,
@@ -146,9 +146,9 @@ const NO_WORLD: i32 = 125;
 mod tests {
     use super::*;
 
-    fn parse(line: &str) -> Result<Asked, String> {
+    fn parse(line: &str) -> Result<HostsRequest, String> {
         let words: Vec<String> = line.split_whitespace().map(String::from).collect();
-        Asked::parse(&words)
+        HostsRequest::parse(&words)
     }
 
     #[test]

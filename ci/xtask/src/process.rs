@@ -109,7 +109,7 @@ pub(crate) fn capture(
     collect(child.stdout.take(), false, sender.clone());
     collect(child.stderr.take(), true, sender);
 
-    let mut printed = Printed::default();
+    let mut printed = CommandOutput::default();
     let status = printed.until_end(&mut child, &arrived, start + limit)?;
     let timed_out = status.is_none();
     let status = match status {
@@ -154,7 +154,7 @@ pub(crate) fn send_signal(signal: &str, target: &str) {
 
 fn end_group(
     child: &mut Child,
-    printed: &mut Printed,
+    printed: &mut CommandOutput,
     arrived: &Receiver<Chunk>,
 ) -> Result<ExitStatus, String> {
     let group = format!("-{}", child.id());
@@ -184,12 +184,12 @@ fn collect(stream: Option<impl Read + Send + 'static>, is_stderr: bool, to: Send
 }
 
 #[derive(Default)]
-struct Printed {
+struct CommandOutput {
     stdout: Vec<u8>,
     stderr: Vec<u8>,
 }
 
-impl Printed {
+impl CommandOutput {
     fn keep(&mut self, (is_stderr, bytes): Chunk) {
         let stream = if is_stderr {
             &mut self.stderr

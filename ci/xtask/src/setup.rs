@@ -230,7 +230,7 @@ pub(crate) fn ensure(stages: &[&str]) -> Result<bool, String> {
         .map(|need| need.what)
         .collect::<Vec<_>>()
         .join(", ");
-    let Some(apt) = Apt::find() else {
+    let Some(apt) = SystemApt::find() else {
         return Err(format!("missing: {what}\n{}", line_to_type(&packages)));
     };
     println!("setup: installing {what} ({})", packages.join(" "));
@@ -296,11 +296,11 @@ fn rust_components(stages: &[&str]) -> Result<bool, String> {
 }
 
 /// apt-get, run as root or through a sudo that asks nothing.
-struct Apt {
+struct SystemApt {
     sudo: bool,
 }
 
-impl Apt {
+impl SystemApt {
     fn find() -> Option<Self> {
         find_program("apt-get")?;
         if fs::metadata("/proc/self").is_ok_and(|data| data.uid() == 0) {

@@ -14,8 +14,8 @@ pub(crate) mod soak;
 mod streams;
 
 pub(crate) use cache::packages;
-pub(crate) use guest::{End, Guest, Outcome};
-pub(crate) use kernel::Series;
+pub(crate) use guest::{Guest, GuestEnd, GuestOutcome};
+pub(crate) use kernel::KernelSeries;
 
 use crate::stage;
 use crate::tree::prefix;
@@ -29,7 +29,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         println!("{}", stage::find("softroce")?.help());
         return Ok(());
     }
-    let asked = Asked::parse(args)?;
+    let asked = SoftroceRequest::parse(args)?;
     match asked.run() {
         Ok(0) => Ok(()),
         Ok(code) => exit(code),
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
 }
 
 /// A command line.
-struct Asked {
+struct SoftroceRequest {
     guest: Guest,
     two: bool,
     bench: bool,
@@ -50,7 +50,7 @@ struct Asked {
     command: Vec<String>,
 }
 
-impl Asked {
+impl SoftroceRequest {
     fn parse(args: &[String]) -> Result<Self, String> {
         let mut asked = Self {
             guest: Guest::new().shown(),
@@ -175,7 +175,7 @@ impl Asked {
 fn set(guest: Guest, option: &str, value: &str) -> Result<Guest, String> {
     let number = |least, most| number(option, value, least, most);
     Ok(match option {
-        "--kernel" => guest.kernel(Series::named(value)?),
+        "--kernel" => guest.kernel(KernelSeries::named(value)?),
         // Less than 1280 bytes would switch IPv6 off; a virtual card takes up to 65 521.
         "--mtu" => guest.mtu(number(1280, 65_521)?),
         "--cpus" => guest.processors(number(1, 64)?),
@@ -201,16 +201,16 @@ fn absolute(folder: &str) -> Result<PathBuf, String> {
 }
 
 /// The code for an outcome; says what happened where it was not the command's own.
-fn code_of(who: &str, outcome: &Outcome) -> i32 {
+fn code_of(who: &str, outcome: &GuestOutcome) -> i32 {
     match outcome.end {
-        End::Code(code) => return code,
-        End::TimedOut => eprintln!(
+        GuestEnd::Code(code) => return code,
+        GuestEnd::TimedOut => eprintln!(
             "softroce: {who}the command {} (--timeout SECONDS)",
             outcome.in_words()
         ),
-        End::Lost(_) => eprintln!("softroce: {who}{}", outcome.in_words()),
+        GuestEnd::Lost(_) => eprintln!("softroce: {who}{}", outcome.in_words()),
     }
-    if outcome.end == End::TimedOut {
+    if outcome.end == GuestEnd::TimedOut {
         TIMED_OUT
     } else {
         NO_MACHINE
@@ -236,9 +236,9 @@ const NO_MACHINE: i32 = 125;
 mod tests {
     use super::*;
 
-    fn parse(words: &[&str]) -> Result<Asked, String> {
+    fn parse(words: &[&str]) -> Result<SoftroceRequest, String> {
         let words: Vec<String> = words.iter().map(|word| (*word).into()).collect();
-        Asked::parse(&words)
+        SoftroceRequest::parse(&words)
     }
 
     fn refused(words: &[&str]) -> String {
@@ -296,14 +296,14 @@ mod tests {
 
     #[test]
     fn codes_tell_apart_who_ended_it() {
-        let outcome = |end| Outcome {
+        let outcome = |end| GuestOutcome {
             end,
             stdout: String::new(),
             stderr: String::new(),
             wall: Duration::ZERO,
         };
-        assert_eq!(code_of("", &outcome(End::Code(3))), 3);
-        assert_eq!(code_of("", &outcome(End::TimedOut)), 124);
-        assert_eq!(code_of("", &outcome(End::Lost("why".into()))), 125);
+        assert_eq!(code_of("", &outcome(GuestEnd::Code(3))), 3);
+        assert_eq!(code_of("", &outcome(GuestEnd::TimedOut)), 124);
+        assert_eq!(code_of("", &outcome(GuestEnd::Lost("why".into()))), 125);
     }
 }

@@ -25,7 +25,7 @@ mod tidy;
 mod unit;
 
 use crate::process::seconds;
-use crate::softroce::Series;
+use crate::softroce::KernelSeries;
 use crate::stage::unknown;
 use crate::tree::prefix;
 use crate::{install, setup};
@@ -137,7 +137,7 @@ pub(crate) struct Context {
     /// So many hosts have the ranks of each job of `ranks` and `suites`; `None`: there is only this one.
     pub(crate) hosts: Option<u32>,
     /// The kernel of the virtual machine.
-    pub(crate) kernel: Option<Series>,
+    pub(crate) kernel: Option<KernelSeries>,
     /// Parts of names; empty means every program.
     pub(crate) filters: Vec<String>,
     installed: Option<Result<(), String>>,
@@ -256,7 +256,7 @@ fn parse(args: &[String]) -> Result<(Vec<&'static TestStage>, Context), String> 
             }
             "--kernel" => {
                 let given = words.next().ok_or("--kernel needs 6.1 or 6.12")?;
-                context.kernel = Some(Series::named(given)?);
+                context.kernel = Some(KernelSeries::named(given)?);
             }
             name => wanted.push(stage_named(name)?),
         }

@@ -12,7 +12,7 @@ mod shape;
 mod words;
 
 use crate::tree::{command, root};
-use scan::Line;
+use scan::SourceLine;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -82,15 +82,15 @@ impl fmt::Display for Problem {
 }
 
 /// One text file of the repository.
-pub(crate) struct Source {
+pub(crate) struct SourceFile {
     /// Relative to the root, with `/`.
     pub(crate) path: String,
     pub(crate) text: String,
     /// Code and comments apart; empty for files that are not Rust.
-    pub(crate) lines: Vec<Line>,
+    pub(crate) lines: Vec<SourceLine>,
 }
 
-impl Source {
+impl SourceFile {
     pub(crate) fn new(path: &str, text: &str) -> Self {
         let lines = if path.ends_with(".rs") {
             scan::split(text)
@@ -148,7 +148,7 @@ impl Source {
 }
 
 /// Every text file that git tracks or would track.
-fn sources(root: &Path) -> Result<Vec<Source>, String> {
+fn sources(root: &Path) -> Result<Vec<SourceFile>, String> {
     let mut git = command("git");
     git.args(["ls-files", "--cached", "--others", "--exclude-standard"]);
     let listed = git.output().ok().filter(|done| done.status.success());
@@ -168,7 +168,7 @@ fn sources(root: &Path) -> Result<Vec<Source>, String> {
             continue;
         };
         if let Ok(text) = String::from_utf8(bytes) {
-            sources.push(Source::new(&name, &text));
+            sources.push(SourceFile::new(&name, &text));
         }
     }
     Ok(sources)
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_problem_reads_like_a_compilers() {
-        let source = Source::new("a/b.rs", "");
+        let source = SourceFile::new("a/b.rs", "");
         assert_eq!(
             source.problem(3, "too long").to_string(),
             "a/b.rs:3: too long"
@@ -210,9 +210,9 @@ mod tests {
     #[test]
     fn the_tests_at_the_end_do_not_count() {
         let text = "fn a() {}\n\n#[cfg(test)]\nmod tests {\n}\n";
-        assert_eq!(Source::new("x.rs", text).lines_before_tests(), 2);
+        assert_eq!(SourceFile::new("x.rs", text).lines_before_tests(), 2);
         assert_eq!(
-            Source::new("x.c", "int a;\nint b;\n").lines_before_tests(),
+            SourceFile::new("x.c", "int a;\nint b;\n").lines_before_tests(),
             2
         );
     }

@@ -7,7 +7,7 @@ use super::calls::{self, MOST_CALLS, share};
 use super::hosts;
 use super::job::{Job, Traffic, percent};
 use super::table::{bytes, seconds, traffic_bytes};
-use std::fmt::Write as _;
+use plot::{Canvas, Colour, GRID, INK, Rule, SERIES, SvgElement, TextAnchor};
 use std::ops::Range;
 
 /// Most rows: with more ranks, several share one.
@@ -16,22 +16,20 @@ const FIELD: f64 = 480.0;
 const BAR: f64 = 200.0;
 const LEFT: f64 = 70.0;
 const TOP: f64 = 110.0;
-/// Distance between two functions.
+/// Where the bars of waiting begin.
+const BARS: f64 = LEFT + FIELD + 30.0;
+/// From one function to the next.
 const CALL: f64 = 20.0;
 
-const STYLE: &str = "<style>\n.paper{fill:#fff}text{fill:#222}.faint{fill:#666}.none{fill:#f0f0f0}.some{fill:#08519c}\
-                     .time{fill:#e3e3e3}.wait{fill:#d95f02}.call{fill:#2a7f62}.host{stroke:#222}\n@media (prefers-color-scheme:dark){.paper{fill:#1b1b1d}text{fill:#ddd}\
-                     .faint{fill:#999}.none{fill:#29292c}.some{fill:#6baed6}.time{fill:#3a3a3d}.wait{fill:#f28e2b}.call{fill:#5bb592}.host{stroke:#ddd}}\n</style>\n";
-
-/// The matrix: each row stands for `step` ranks.
+/// What is drawn: some ranks to a line.
 struct TrafficMatrix {
-    /// Ranks per row.
+    /// Ranks of a line.
     step: usize,
     lines: usize,
     cells: Vec<Traffic>,
     /// The host of each row's ranks; `None` if there is only one, or they are on several.
     hosts: Vec<Option<String>>,
-    /// Waiting time and total time of each row, in seconds; `None` without a record.
+    /// Seconds of waiting and of all, of each line; `None` if no rank of the line has reported them.
     times: Vec<Option<(f64, f64)>>,
     /// The fewest and the most bytes of a cell with messages.
     least: f64,
@@ -107,14 +105,7 @@ impl TrafficMatrix {
 fn host_of(job: &Job, ranks: Range<usize>) -> Option<String> {
     let mut hosts = ranks.filter_map(|rank| job.hosts.name(u32::try_from(rank).ok()?));
     let first = hosts.next()?;
-    hosts.all(|host| host == first).then(|| escaped(first))
-}
-
-/// Escapes a text for SVG.
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
+    hosts.all(|host| host == first).then(|| first.to_owned())
 }
 
 /// Draws the picture.
@@ -134,187 +125,151 @@ pub(super) fn svg(job: &Job) -> String {
         0 => 0.0,
         some => 50.0 + CALL * some as f64,
     };
-    let (width, height) = (LEFT + FIELD + 30.0 + BAR + 70.0, matrix + below);
-    let mut out = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\" \
-         font-family=\"system-ui, sans-serif\" font-size=\"12\" role=\"img\">\n<title>{headline}</title>\n{STYLE}\
-         <rect class=\"paper\" width=\"{width}\" height=\"{height}\"/>\n"
-    );
-    let _ = writeln!(
-        out,
-        "<text x=\"20\" y=\"30\" font-size=\"16\">{headline}</text>"
-    );
-    let _ = writeln!(
-        out,
-        "<text class=\"faint\" x=\"20\" y=\"50\">{}</text>",
-        job.finding().unwrap_or_default()
-    );
-    if let Some(words) = hosts::describe_host_traffic(job) {
-        let _ = writeln!(
-            out,
-            "<text class=\"faint\" x=\"20\" y=\"68\">{words}</text>"
-        );
-    }
-    cells(&mut out, &field, job.size);
-    borders(&mut out, &field);
-    bars(&mut out, &field, job.size);
-    legend(&mut out, &field);
-    functions(&mut out, job, matrix);
-    out.push_str("</svg>\n");
-    out
+    let size = (BARS + BAR + 70.0, matrix + below);
+    let mut canvas = Canvas::new(size, &headline, &rules());
+    let notes = [job.finding(), hosts::describe_host_traffic(job)];
+    let notes: Vec<String> = notes.into_iter().flatten().collect();
+    canvas.heading(&headline, &notes);
+    cells(&mut canvas, &field, job.size);
+    borders(&mut canvas, &field);
+    bars(&mut canvas, &field, job.size);
+    legend(&mut canvas, &field);
+    functions(&mut canvas, job, matrix);
+    canvas.finish()
+}
+
+fn rules() -> [Rule; 6] {
+    [
+        Rule::fill(".none", Colour::new("#f0f0f0", "#1c222a")),
+        Rule::fill(".some", SERIES[0]),
+        Rule::fill(".time", GRID),
+        Rule::fill(".wait", SERIES[1]),
+        Rule::fill(".call", SERIES[2]),
+        Rule::stroke(".host", INK),
+    ]
 }
 
 #[allow(clippy::cast_precision_loss, reason = "places in a picture")]
-fn cells(out: &mut String, field: &TrafficMatrix, size: u32) {
+fn cells(canvas: &mut Canvas, field: &TrafficMatrix, size: u32) {
     let side = FIELD / field.lines as f64;
     let gap = if side > 6.0 { 1.0 } else { 0.0 };
-    let _ = writeln!(
-        out,
-        "<rect class=\"none\" x=\"{LEFT}\" y=\"{TOP}\" width=\"{FIELD}\" height=\"{FIELD}\"/>"
-    );
-    let _ = writeln!(
-        out,
-        "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">to rank</text>",
-        LEFT + FIELD / 2.0,
-        TOP - 24.0
-    );
+    canvas.draw(&SvgElement::rect("none", (LEFT, TOP), (FIELD, FIELD)));
     let middle = TOP + FIELD / 2.0;
-    let _ = writeln!(
-        out,
-        "<text x=\"22\" y=\"{middle:.1}\" text-anchor=\"middle\" transform=\"rotate(-90 22 {middle:.1})\">from rank</text>"
-    );
+    let to = (LEFT + FIELD / 2.0, TOP - 24.0);
+    canvas.text("ink", to, TextAnchor::Middle, "to rank");
+    let from = SvgElement::text("ink", (22.0, middle), TextAnchor::Middle, "from rank");
+    canvas.draw(&from.set("transform", format!("rotate(-90 22 {middle:.1})")));
     let every = field.lines.div_ceil(16);
     for line in (0..field.lines).step_by(every) {
         let at = (line as f64 + 0.5) * side;
-        let rank = line * field.step;
-        let _ = writeln!(
-            out,
-            "<text class=\"faint\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{rank}</text>",
-            LEFT + at,
-            TOP - 8.0
-        );
-        let _ = writeln!(
-            out,
-            "<text class=\"faint\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{rank}</text>",
-            LEFT - 8.0,
-            TOP + at + 4.0
+        let rank = (line * field.step).to_string();
+        canvas.text("faint", (LEFT + at, TOP - 8.0), TextAnchor::Middle, &rank);
+        canvas.text(
+            "faint",
+            (LEFT - 8.0, TOP + at + 4.0),
+            TextAnchor::End,
+            &rank,
         );
     }
-    for (place, cell) in field
-        .cells
-        .iter()
-        .enumerate()
-        .filter(|(_, cell)| cell.messages > 0)
-    {
+    let cells = field.cells.iter().enumerate();
+    for (place, cell) in cells.filter(|(_, cell)| cell.messages > 0) {
         let (from, to) = (place / field.lines, place % field.lines);
-        let _ = writeln!(
-            out,
-            "<rect class=\"some\" fill-opacity=\"{:.2}\" x=\"{:.2}\" y=\"{:.2}\" width=\"{:.2}\" height=\"{:.2}\"><title>{} to {}: {} in {} \
-             messages</title></rect>",
-            field.shade(*cell),
-            LEFT + to as f64 * side,
-            TOP + from as f64 * side,
-            side - gap,
-            side - gap,
+        let corner = (LEFT + to as f64 * side, TOP + from as f64 * side);
+        let tooltip = format!(
+            "{} to {}: {} in {} messages",
             field.name(from, size),
             field.name(to, size),
             traffic_bytes(*cell),
             cell.messages
         );
+        let cell = shaded(field.shade(*cell), corner, (side - gap, side - gap));
+        canvas.draw(&cell.tooltip(&tooltip));
     }
+}
+
+/// A part of the matrix or of its legend.
+fn shaded(shade: f64, corner: (f64, f64), size: (f64, f64)) -> SvgElement {
+    SvgElement::rect("some", corner, size).set("fill-opacity", format!("{shade:.2}"))
 }
 
 /// Lines between the ranks of different hosts.
 #[allow(clippy::cast_precision_loss, reason = "places in a picture")]
-fn borders(out: &mut String, field: &TrafficMatrix) {
+fn borders(canvas: &mut Canvas, field: &TrafficMatrix) {
     let side = FIELD / field.lines as f64;
     let borders = (1..field.lines).filter(|line| field.hosts[line - 1] != field.hosts[*line]);
     for at in borders.map(|line| line as f64 * side - 0.5) {
         let (x, y, right, bottom) = (LEFT + at, TOP + at, LEFT + FIELD, TOP + FIELD);
-        let _ = writeln!(
-            out,
-            "<path class=\"host\" d=\"M{x:.1} {TOP}V{bottom}M{LEFT} {y:.1}H{right}\"/>"
-        );
+        let data = format!("M{x:.1} {TOP}V{bottom}M{LEFT} {y:.1}H{right}");
+        canvas.draw(&SvgElement::path("host", &data));
     }
 }
 
 /// The waiting time of each row's ranks.
 #[allow(clippy::cast_precision_loss, reason = "places in a picture")]
-fn bars(out: &mut String, field: &TrafficMatrix, size: u32) {
+fn bars(canvas: &mut Canvas, field: &TrafficMatrix, size: u32) {
     if field.times.iter().all(Option::is_none) {
         return;
     }
-    let left = LEFT + FIELD + 30.0;
     let side = FIELD / field.lines as f64;
     let thick = (side * 0.8).min(24.0);
-    let _ = writeln!(
-        out,
-        "<text x=\"{left:.1}\" y=\"{:.1}\">waiting in MPI, of the time</text>",
-        TOP - 24.0
-    );
-    for (line, (waited, all)) in field
-        .times
-        .iter()
-        .enumerate()
-        .filter_map(|(line, times)| Some((line, (*times)?)))
-    {
-        let share = (waited / all.max(1e-9)).clamp(0.0, 1.0);
+    let title = "waiting in MPI, of the time";
+    canvas.text("ink", (BARS, TOP - 24.0), TextAnchor::Start, title);
+    for (line, times) in field.times.iter().enumerate() {
+        let Some((waited, all)) = times else { continue };
+        let part = (waited / all.max(1e-9)).clamp(0.0, 1.0);
         let top = TOP + (line as f64 + 0.5) * side - thick / 2.0;
-        let _ = writeln!(
-            out,
-            "<rect class=\"time\" x=\"{left:.1}\" y=\"{top:.2}\" width=\"{BAR}\" height=\"{thick:.2}\"/><rect class=\"wait\" x=\"{left:.1}\" \
-             y=\"{top:.2}\" width=\"{:.1}\" height=\"{thick:.2}\"><title>{} waited {} of the time</title></rect>",
-            BAR * share,
+        let tooltip = format!(
+            "{} waited {} of the time",
             field.name(line, size),
-            percent(share)
+            percent(part)
         );
-        if thick >= 9.0 {
-            let _ = writeln!(
-                out,
-                "<text class=\"faint\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-                left + BAR + 6.0,
-                top + thick / 2.0 + 4.0,
-                percent(share)
-            );
-        }
+        bar(canvas, "wait", (BARS, top), (BAR, thick), part, &tooltip);
+    }
+}
+
+/// A part of the ranks' time in colour, and in figures beside it where the bar is high enough.
+fn bar(
+    canvas: &mut Canvas,
+    class: &str,
+    corner: (f64, f64),
+    (width, height): (f64, f64),
+    part: f64,
+    tooltip: &str,
+) {
+    canvas.draw(&SvgElement::rect("time", corner, (width, height)));
+    canvas.draw(&SvgElement::rect(class, corner, (width * part, height)).tooltip(tooltip));
+    if height >= 9.0 {
+        let at = (corner.0 + width + 6.0, corner.1 + height / 2.0 + 4.0);
+        canvas.text("faint", at, TextAnchor::Start, &percent(part));
     }
 }
 
 /// The functions with most time, as shares of the time of all ranks.
 #[allow(clippy::cast_precision_loss, reason = "places in a picture")]
-fn functions(out: &mut String, job: &Job, top: f64) {
+fn functions(canvas: &mut Canvas, job: &Job, top: f64) {
     let (sums, run_s) = (calls::sums(job), calls::run_s(job));
     if sums.is_empty() {
         return;
     }
-    let (left, wide) = (LEFT + 150.0, FIELD - 150.0 + 30.0 + BAR);
-    let _ = writeln!(
-        out,
-        "<text x=\"{LEFT}\" y=\"{:.1}\">calls of MPI, of the ranks' time</text>",
-        top + 16.0
-    );
+    let left = LEFT + 150.0;
+    let title = "calls of MPI, of the ranks' time";
+    canvas.text("ink", (LEFT, top + 16.0), TextAnchor::Start, title);
     for (at, sum) in sums.iter().take(MOST_CALLS).enumerate() {
         let (y, part) = (top + 28.0 + CALL * at as f64, share(sum.seconds, run_s));
-        let _ = writeln!(
-            out,
-            "<text class=\"faint\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text><rect class=\"time\" x=\"{left:.1}\" y=\"{y:.1}\" \
-             width=\"{wide:.1}\" height=\"14\"/><rect class=\"call\" x=\"{left:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"14\"><title>{}: {} \
-             calls, {}</title></rect><text class=\"faint\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-            left - 8.0,
-            y + 11.0,
-            sum.name,
-            wide * part,
+        let name = (left - 8.0, y + 11.0);
+        canvas.text("faint", name, TextAnchor::End, &sum.name);
+        let tooltip = format!(
+            "{}: {} calls, {}",
             sum.name,
             sum.calls,
-            seconds(sum.seconds),
-            left + wide + 6.0,
-            y + 11.0,
-            percent(part)
+            seconds(sum.seconds)
         );
+        let size = (BARS + BAR - left, 14.0);
+        bar(canvas, "call", (left, y), size, part, &tooltip);
     }
 }
 
-fn legend(out: &mut String, field: &TrafficMatrix) {
+fn legend(canvas: &mut Canvas, field: &TrafficMatrix) {
     if field.most == 0.0 && field.least > 0.0 {
         return;
     }
@@ -327,11 +282,8 @@ fn legend(out: &mut String, field: &TrafficMatrix) {
     };
     let mut x = LEFT;
     for step in steps {
-        let _ = writeln!(
-            out,
-            "<rect class=\"some\" fill-opacity=\"{:.2}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"24\" height=\"14\"/>",
-            0.15 + 0.85 * f64::from(*step) / 4.0
-        );
+        let shade = 0.15 + 0.85 * f64::from(*step) / 4.0;
+        canvas.draw(&shaded(shade, (x, y), (24.0, 14.0)));
         x += 24.0;
     }
     let words = match steps.len() {
@@ -342,12 +294,7 @@ fn legend(out: &mut String, field: &TrafficMatrix) {
             bytes(field.most)
         ),
     };
-    let _ = writeln!(
-        out,
-        "<text class=\"faint\" x=\"{:.1}\" y=\"{:.1}\">{words}</text>",
-        x + 8.0,
-        y + 11.0
-    );
+    canvas.text("faint", (x + 8.0, y + 11.0), TextAnchor::Start, &words);
 }
 
 #[cfg(test)]

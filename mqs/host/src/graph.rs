@@ -3,9 +3,10 @@
 
 use std::collections::BTreeSet;
 use std::f64::consts::TAU;
-use std::fmt::Write as _;
 
-use crate::verdict::{JobVerdict, VerdictKind};
+use plot::{Canvas, Colour, PAPER, Rule, SERIES, SvgElement, TextAnchor, text_width};
+
+use crate::verdict::JobVerdict;
 use crate::waits::{JobWaits, RankState};
 
 /// Draws the graph.
@@ -13,7 +14,7 @@ use crate::waits::{JobWaits, RankState};
 pub fn svg(waits: &JobWaits, verdict: &JobVerdict) -> String {
     let count = waits.states.len().max(1);
     let plan = GraphLayout::of(count);
-    let mut out = head(&plan, verdict);
+    let mut canvas = head(&plan, verdict);
     let arrows = arrows(waits);
     let steps: BTreeSet<(i32, i32)> = verdict.circles.iter().flat_map(|it| steps(it)).collect();
     let drawn = arrows.iter().take(MOST_ARROWS);
@@ -21,10 +22,10 @@ pub fn svg(waits: &JobWaits, verdict: &JobVerdict) -> String {
     let (bold, thin): (Vec<&Arrow>, Vec<&Arrow>) =
         drawn.partition(|it| steps.contains(&(it.from, it.to)));
     for arrow in thin {
-        plan.draw(&mut out, arrow, "a");
+        canvas.draw(&plan.arrow(arrow, "a"));
     }
     for arrow in bold {
-        plan.draw(&mut out, arrow, "a c");
+        canvas.draw(&plan.arrow(arrow, "a c"));
     }
     for (rank, state) in (0..).zip(&waits.states) {
         let class = match state {
@@ -36,31 +37,22 @@ pub fn svg(waits: &JobWaits, verdict: &JobVerdict) -> String {
         let (x, y) = plan.place(rank);
         let from_any = matches!(state, RankState::Waits(waits) if waits.iter().any(waits_for_many));
         if from_any {
-            let _ = writeln!(
-                out,
-                "<circle class=\"any\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{:.1}\"/>",
-                plan.node + 4.0
-            );
+            canvas.draw(&SvgElement::circle("any", (x, y), plan.node + 4.0));
         }
-        let _ = writeln!(
-            out,
-            "<g class=\"{class}\"><title>{}</title><circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{:.1}\"/>\
-             <text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{rank}</text></g>",
-            escape(&tooltip(rank, state)),
-            plan.node,
-            y + 4.0
-        );
+        let label = SvgElement::text("", (x, y + 4.0), TextAnchor::Middle, &rank.to_string());
+        let node = SvgElement::new("g", class).tooltip(&tooltip(rank, state));
+        let node = node.child(&SvgElement::circle("", (x, y), plan.node));
+        canvas.draw(&node.child(&label));
     }
-    legend(&mut out, &plan);
-    out.push_str("</svg>\n");
-    out
+    legend(&mut canvas, &plan);
+    canvas.finish()
 }
 
-/// An edge of the wait-for graph.
+/// Rank `from` waits for rank `to`.
 struct Arrow {
     from: i32,
     to: i32,
-    /// One of several ranks is enough.
+    /// One of several candidates is enough.
     any: bool,
 }
 
@@ -129,8 +121,8 @@ impl GraphLayout {
         )
     }
 
-    /// Draws an arrow, bent, so that the two arrows of ranks that wait for each other are distinct.
-    fn draw(&self, out: &mut String, arrow: &Arrow, class: &str) {
+    /// Bent, so that two that wait for each other have an arrow each.
+    fn arrow(&self, arrow: &Arrow, class: &str) -> SvgElement {
         let ((x1, y1), (x2, y2)) = (self.place(arrow.from), self.place(arrow.to));
         let dashed = if arrow.any { " any" } else { "" };
         if arrow.from == arrow.to {
@@ -139,12 +131,8 @@ impl GraphLayout {
                 (y1 - self.middle.1) / self.radius,
             );
             let (x, y) = (x1 + dx * self.node * 1.7, y1 + dy * self.node * 1.7);
-            let _ = writeln!(
-                out,
-                "<circle class=\"{class}{dashed} self\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{:.1}\"/>",
-                self.node * 0.8
-            );
-            return;
+            let class = format!("{class}{dashed} self");
+            return SvgElement::circle(&class, (x, y), self.node * 0.8);
         }
         let (dx, dy) = (x2 - x1, y2 - y1);
         let length = dx.hypot(dy).max(1.0);
@@ -159,78 +147,82 @@ impl GraphLayout {
         };
         let begin = towards(cx, cy, x1, y1, self.node);
         let end = towards(cx, cy, x2, y2, self.node + 3.0);
-        let _ = writeln!(
-            out,
-            "<path class=\"{class}{dashed}\" marker-end=\"url(#{})\" d=\"M{:.1} {:.1}Q{cx:.1} {cy:.1} {:.1} {:.1}\"/>",
-            if class == "a" { "tip" } else { "tipc" },
-            begin.0,
-            begin.1,
-            end.0,
-            end.1
+        let data = format!(
+            "M{:.1} {:.1}Q{cx:.1} {cy:.1} {:.1} {:.1}",
+            begin.0, begin.1, end.0, end.1
         );
+        let tip = if class == "a" {
+            "url(#tip)"
+        } else {
+            "url(#tipc)"
+        };
+        SvgElement::path(&format!("{class}{dashed}"), &data).set("marker-end", tip)
     }
 }
 
-fn head(plan: &GraphLayout, verdict: &JobVerdict) -> String {
-    let (width, height) = (plan.width, plan.height);
-    let mut out = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
-         viewBox=\"0 0 {width:.0} {height:.0}\" font-family=\"system-ui, sans-serif\" font-size=\"12\" role=\"img\">\n\
-         <title>{}</title>\n{STYLE}\
-         <defs><marker id=\"tip\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"7\" markerHeight=\"7\" \
-         orient=\"auto\"><path class=\"tip\" d=\"M0 0L8 4L0 8z\"/></marker>\
-         <marker id=\"tipc\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"5\" markerHeight=\"5\" \
-         orient=\"auto\"><path class=\"tip c\" d=\"M0 0L8 4L0 8z\"/></marker></defs>\n\
-         <rect class=\"paper\" width=\"{width:.0}\" height=\"{height:.0}\"/>\n",
-        escape(&verdict.headline)
-    );
-    let weight = if verdict.kind == VerdictKind::Deadlock {
-        " font-weight=\"600\""
-    } else {
-        ""
-    };
-    let room = width - 40.0;
-    let _ = writeln!(
-        out,
-        "<text class=\"ink\" x=\"20\" y=\"28\" font-size=\"16\"{weight}>{}</text>",
-        escape(&shortened(&verdict.headline, room, 16.0))
-    );
-    for (line, y) in verdict.causes.iter().zip([48, 66, 84]) {
-        let _ = writeln!(
-            out,
-            "<text class=\"faint\" x=\"20\" y=\"{y}\">{}</text>",
-            escape(&shortened(line, room, 12.0))
-        );
-    }
-    out
+/// The canvas with the tips of the arrows, and with the verdict and its causes above the graph.
+fn head(plan: &GraphLayout, verdict: &JobVerdict) -> Canvas {
+    let mut canvas = Canvas::new((plan.width, plan.height), &verdict.headline, &rules());
+    let tips = SvgElement::new("defs", "").child(&tip("tip", "tip", 7));
+    canvas.draw(&tips.child(&tip("tipc", "tip c", 5)));
+    let causes = &verdict.causes[..verdict.causes.len().min(3)];
+    canvas.heading(&verdict.headline, causes);
+    canvas
 }
 
-fn legend(out: &mut String, plan: &GraphLayout) {
+fn tip(id: &str, class: &str, size: u32) -> SvgElement {
+    let marker = SvgElement::new("marker", "")
+        .set("id", id)
+        .set("orient", "auto");
+    let marker = marker
+        .set("viewBox", "0 0 8 8")
+        .set("refX", 7)
+        .set("refY", 4);
+    let marker = marker.set("markerWidth", size).set("markerHeight", size);
+    marker.child(&SvgElement::path(class, "M0 0L8 4L0 8z"))
+}
+
+fn rules() -> Vec<Rule> {
+    const ARROW: Colour = Colour::new("#8c959f", "#8c959f");
+    const GONE: Colour = Colour::new("#6e7781", "#6e7781");
+    let mut rules = vec![
+        Rule::stroke(".a", ARROW).with("fill:none;stroke-width:1.2"),
+        Rule::stroke(".a.c", SERIES[7]).with("stroke-width:2.4"),
+        Rule::fill(".tip", ARROW),
+        Rule::fill(".tip.c", SERIES[7]),
+        Rule::stroke(".any", ARROW).with("fill:none;stroke-dasharray:4 3"),
+    ];
+    for (class, colour) in STATES
+        .into_iter()
+        .zip([SERIES[7], SERIES[0], SERIES[2], GONE])
+    {
+        // White text must be readable on them, whatever the background.
+        rules.push(Rule::fill(format!(".{class} circle"), colour.fixed()));
+        rules.push(Rule::fill(format!(".{class} text"), PAPER.fixed()).with("font-weight:600"));
+    }
+    rules
+}
+
+fn legend(canvas: &mut Canvas, plan: &GraphLayout) {
     let y = plan.height - 22.0;
     let mut x = 28.0;
-    for (class, text) in [
-        ("stuck", "can never go on"),
-        ("waits", "waits"),
-        ("out", "not waiting in MPI"),
-        ("gone", "has left, or was not seen"),
-    ] {
-        let _ = writeln!(
-            out,
-            "<g class=\"{class}\"><circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"7\"/></g>\
-             <text class=\"faint\" x=\"{:.1}\" y=\"{:.1}\">{text}</text>",
-            x + 12.0,
-            y + 4.0
-        );
-        x += 34.0 + width_of(text, 12.0);
+    let texts = [
+        "can never go on",
+        "waits",
+        "not waiting in MPI",
+        "has left, or was not seen",
+    ];
+    for (class, text) in STATES.into_iter().zip(texts) {
+        let node = SvgElement::circle("", (x, y), 7.0);
+        canvas.draw(&SvgElement::new("g", class).child(&node));
+        canvas.text("faint", (x + 12.0, y + 4.0), TextAnchor::Start, text);
+        x += 34.0 + text_width(text, 12.0);
     }
-    let _ = writeln!(
-        out,
-        "<text class=\"faint\" x=\"20\" y=\"{:.1}\">an arrow leads to who is waited for; broken, or a broken ring: any of several</text>",
-        y + 18.0
-    );
+    let arrows = "an arrow leads to who is waited for; broken, or a broken ring: any of several";
+    canvas.text("faint", (20.0, y + 18.0), TextAnchor::Start, arrows);
 }
 
-/// The tooltip of a rank.
+/// The text that is shown while the pointer rests on a rank.
 fn tooltip(rank: i32, state: &RankState) -> String {
     match state {
         RankState::Waits(waits) => {
@@ -245,48 +237,9 @@ fn tooltip(rank: i32, state: &RankState) -> String {
     }
 }
 
-/// The approximate width of a text.
-fn width_of(text: &str, size: f64) -> f64 {
-    let letters = u32::try_from(text.chars().count()).unwrap_or(u32::MAX);
-    f64::from(letters) * size * 0.54
-}
-
-fn shortened(text: &str, room: f64, size: f64) -> String {
-    if width_of(text, size) <= room {
-        return text.to_owned();
-    }
-    let mut short = text.to_owned();
-    while !short.is_empty() && width_of(&short, size) + size > room {
-        short.pop();
-    }
-    format!("{}…", short.trim_end())
-}
-
-/// Escapes XML's special characters, and replaces control characters, which XML does not permit.
-fn escape(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '&' => safe.push_str("&amp;"),
-            '<' => safe.push_str("&lt;"),
-            '>' => safe.push_str("&gt;"),
-            '"' => safe.push_str("&quot;"),
-            it if it.is_control() || it == '\u{fffe}' || it == '\u{ffff}' => safe.push(' '),
-            it => safe.push(it),
-        }
-    }
-    safe
-}
-
-const STYLE: &str = "<style>\n.paper{fill:#ffffff}.ink{fill:#1b1f24}.faint{fill:#57606a}\n\
-    .a{fill:none;stroke:#8c959f;stroke-width:1.2}.a.c{stroke:#a3112f;stroke-width:2.4}\n\
-    .tip{fill:#8c959f}.tip.c{fill:#a3112f}.any{fill:none;stroke:#8c959f;stroke-dasharray:4 3}\n\
-    .stuck circle{fill:#a3112f}.waits circle{fill:#0b62a4}.out circle{fill:#0a7d57}.gone circle{fill:#6e7781}\n\
-    .stuck text,.waits text,.out text,.gone text{fill:#ffffff;font-weight:600}\n\
-    @media (prefers-color-scheme: dark){\n.paper{fill:#0d1117}.ink{fill:#e6edf3}.faint{fill:#9da7b1}\n\
-    .a.c{stroke:#f0718a}.tip.c{fill:#f0718a}}\n</style>\n";
-
-/// Maximum number of candidates of one wait that get an arrow each.
+/// The classes of ranks by their state.
+const STATES: [&str; 4] = ["stuck", "waits", "out", "gone"];
+/// Candidates of one wait that get an arrow each, at most.
 const MANY: usize = 8;
 /// Maximum number of arrows in a picture.
 const MOST_ARROWS: usize = 4096;

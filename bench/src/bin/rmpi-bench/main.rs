@@ -9,15 +9,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-use bench::curves::{self, Contender, Curve, Failure, Measured, News, Plan};
-use bench::files::Printed;
-use bench::hosts::Hosts;
-use bench::peers::{Installation, Kind, Level};
-use bench::programs::{self, Over, PROGRAMS, Program, Row};
+use bench::curves::{
+    self, ContenderFailure, Curve, CurveContender, CurveData, CurvePlan, MeasureEvent,
+};
+use bench::files::PrintStatus;
+use bench::hosts::BenchHosts;
+use bench::peers::{Installation, Kind, Tuning};
+use bench::programs::{self, BenchProgram, Over, PROGRAMS, ReportRow};
 use bench::progress::Progress;
 use bench::{Error, files, interrupt, limits, lock, run, table};
 use clap::error::{ContextKind, ErrorKind};
-use options::{LimitsOptions, Options, What};
+use options::{BenchAction, LimitsOptions, Options};
 
 fn main() -> ExitCode {
     if limits::serve_if_asked() {
@@ -33,8 +35,8 @@ fn main() -> ExitCode {
     };
     let prefix = asked.prefix.clone();
     let done = match asked.what {
-        What::Limits(options) => print_limits(&options),
-        What::Benchmark(program, options, words, jobs) => run_program(
+        BenchAction::Limits(options) => print_limits(&options),
+        BenchAction::Benchmark(program, options, words, jobs) => run_program(
             prefix.as_deref(),
             asked.ranks,
             &options,
@@ -82,7 +84,7 @@ fn run_program(
     prefix: Option<&Path>,
     ranks: Option<usize>,
     options: &Options,
-    program: Program,
+    program: BenchProgram,
     words: Vec<String>,
     jobs: usize,
 ) -> Result<ExitCode, Error> {
@@ -106,25 +108,20 @@ fn run_program(
     let peers = peers?;
     let rounds = if peers.is_empty() { 1 } else { 3 };
     let _lock = lock_machine()?;
-    // Not before the lock: who waits for it may be ended like any program.
+    // Not before the lock: a process that waits for the lock ends on a signal like any other.
     interrupt::watch()?;
     run::adopt_orphans();
     let work = std::env::temp_dir().join(format!("rmpi-bench.{}", std::process::id()));
-    let _folder = Folder::make(&work)?;
+    let _folder = ScratchFolder::make(&work)?;
     let ranks = ranks.map_or_else(|| usual_ranks(&program), |ranks| vec![ranks]);
     let most = ranks.iter().copied().max().unwrap_or(1);
-    let mut contenders = vec![Contender::new(own, Level::Default, &program, most, binary)];
+    let contender = |mpi, tuning, binary| CurveContender::new(mpi, tuning, &program, most, binary);
+    let mut contenders = vec![contender(own, Tuning::Default, binary)];
     for peer in peers {
         let binary = curves::build(&program, &peer, &work)?;
-        contenders.push(Contender::new(
-            peer,
-            options.settings.level(),
-            &program,
-            most,
-            binary,
-        ));
+        contenders.push(contender(peer, options.settings.level(), binary));
     }
-    let plan = Plan {
+    let plan = CurvePlan {
         program,
         ranks,
         options: words,
@@ -139,14 +136,14 @@ fn run_program(
     measure(&plan, options)
 }
 
-fn usual_ranks(program: &Program) -> Vec<usize> {
+fn usual_ranks(program: &BenchProgram) -> Vec<usize> {
     match program.over {
         Over::Jobs => vec![2, 64],
         Over::Sizes | Over::Names => vec![program.ranks],
     }
 }
 
-/// Inside an MPI launch: this process is a rank, and becomes the program. Returns why it could not.
+/// Executes the program in a process that a launcher started as a rank. Returns the reason if that fails.
 fn become_program(options: &Options, binary: &Path, mut words: Vec<String>) -> Error {
     let outside = [
         options.plot.is_some(),
@@ -167,9 +164,9 @@ fn become_program(options: &Options, binary: &Path, mut words: Vec<String>) -> E
 }
 
 /// A folder that goes when this does.
-struct Folder<'a>(&'a Path);
+struct ScratchFolder<'a>(&'a Path);
 
-impl<'a> Folder<'a> {
+impl<'a> ScratchFolder<'a> {
     fn make(path: &'a Path) -> Result<Self, Error> {
         std::fs::create_dir_all(path).map_err(|e| {
             Error::Usage(format!(
@@ -181,7 +178,7 @@ impl<'a> Folder<'a> {
     }
 }
 
-impl Drop for Folder<'_> {
+impl Drop for ScratchFolder<'_> {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(self.0) {
             eprintln!("rmpi-bench: cannot remove {}: {error}", self.0.display());
@@ -190,13 +187,13 @@ impl Drop for Folder<'_> {
 }
 
 /// One MPI in one round prints its rows as they come; several are printed at the end, side by side.
-fn measure(plan: &Plan, options: &Options) -> Result<ExitCode, Error> {
+fn measure(plan: &CurvePlan, options: &Options) -> Result<ExitCode, Error> {
     let alone = plan.contenders.len() == 1 && plan.rounds == 1;
     let as_they_come = alone && !options.json;
     let runs = plan.rounds * plan.contenders.len();
     let progress = Progress::new(runs);
     let measured = curves::measure(plan, &mut |news| match news {
-        News::Begins(round, contender) => {
+        MeasureEvent::Begins(round, contender) => {
             let who = if alone {
                 String::new()
             } else {
@@ -204,26 +201,26 @@ fn measure(plan: &Plan, options: &Options) -> Result<ExitCode, Error> {
             };
             progress.tell(&format!("{}{who}", plan.program.name));
         }
-        News::Head(report) => {
+        MeasureEvent::Head(report) => {
             progress.expect(runs * report.steps.max(1));
             if as_they_come {
                 progress.above(|| print(&table::head(&plan.program, report)));
             }
         }
-        News::Row(_, row) => {
+        MeasureEvent::Row(_, row) => {
             progress.step();
             if as_they_come {
                 progress.above(|| print(&format!("{}\n", table::row(&plan.program, row))));
             }
             progress.tell(&said_of(plan, row));
         }
-        News::Aside(line) => progress.above(|| eprintln!("{line}")),
+        MeasureEvent::Aside(line) => progress.above(|| eprintln!("{line}")),
     });
     drop(progress);
     conclude(plan, options, alone, &measured)
 }
 
-fn said_of(plan: &Plan, row: &Row) -> String {
+fn said_of(plan: &CurvePlan, row: &ReportRow) -> String {
     match plan.program.over {
         Over::Sizes => format!("{}: {} bytes done", plan.program.name, row.size),
         Over::Jobs => format!("{}: {} ranks done", plan.program.name, row.size),
@@ -231,12 +228,12 @@ fn said_of(plan: &Plan, row: &Row) -> String {
     }
 }
 
-/// Prints what has not been printed, draws, and finds the exit code.
+/// Prints the remaining output, writes the plot, and returns the exit code.
 fn conclude(
-    plan: &Plan,
+    plan: &CurvePlan,
     options: &Options,
     alone: bool,
-    measured: &Measured,
+    measured: &CurveData,
 ) -> Result<ExitCode, Error> {
     let interrupted = interrupt::seen();
     // A signal in the only round leaves its rows; in later rounds only finished ones count.
@@ -289,7 +286,7 @@ fn print_report(curves: &[Curve], complete: bool) -> Result<(), Error> {
     Ok(())
 }
 
-fn tell_of_interruption(plan: &Plan, alone: bool, measured: &Measured) {
+fn tell_of_interruption(plan: &CurvePlan, alone: bool, measured: &CurveData) {
     let rows = measured
         .part
         .as_ref()
@@ -308,18 +305,18 @@ fn tell_of_interruption(plan: &Plan, alone: bool, measured: &Measured) {
     }
 }
 
-/// Says who failed. The exit code of a launcher is handed on where it ran alone.
-fn failures(measured: &Measured) -> ExitCode {
+/// Reports the failures. The launcher's exit code is passed on where it ran alone.
+fn failures(measured: &CurveData) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     for (who, why) in &measured.failures {
         match why {
-            Failure::Code(number) => {
+            ContenderFailure::Code(number) => {
                 if !measured.curves.is_empty() {
                     eprintln!("rmpi-bench: {who} failed with exit code {number} and is left out");
                 }
                 code = ExitCode::from(*number);
             }
-            Failure::Other(error) => {
+            ContenderFailure::Other(error) => {
                 eprintln!("rmpi-bench: {who}: {error}");
                 code = ExitCode::FAILURE;
             }
@@ -328,11 +325,11 @@ fn failures(measured: &Measured) -> ExitCode {
     code
 }
 
-/// Prints; where nobody reads any more or nothing can be written, what runs is ended.
+/// Prints; ends the measurement if the output is closed or cannot be written.
 fn print(text: &str) {
     match files::print(text) {
-        Ok(Printed::Well) => {}
-        Ok(Printed::Unread) => interrupt::nobody_reads(),
+        Ok(PrintStatus::Well) => {}
+        Ok(PrintStatus::Unread) => interrupt::nobody_reads(),
         Err(error) => {
             if !interrupt::seen() {
                 eprintln!("rmpi-bench: {error}");
@@ -376,7 +373,7 @@ fn print_limits(options: &LimitsOptions) -> Result<ExitCode, Error> {
     })?;
     let mut chosen: Vec<&str> = options.names.iter().map(String::as_str).collect();
     let hosts = options.host.as_deref();
-    let hosts = hosts.map(|names| Hosts::parse(names, options.launcher.as_deref()));
+    let hosts = hosts.map(|names| BenchHosts::parse(names, options.launcher.as_deref()));
     let hosts = hosts.transpose()?;
     if chosen.is_empty() {
         chosen = match hosts {
@@ -385,7 +382,7 @@ fn print_limits(options: &LimitsOptions) -> Result<ExitCode, Error> {
         };
     }
     let _lock = lock_machine()?;
-    // Not before the lock: who waits for it may be ended like any program.
+    // Not before the lock: a process that waits for the lock ends on a signal like any other.
     interrupt::watch()?;
     let program = std::env::current_exe().unwrap_or_default();
     Ok(measure_limits(&chosen, options.json, |name| match &hosts {

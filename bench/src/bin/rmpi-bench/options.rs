@@ -4,26 +4,26 @@
 
 use std::path::PathBuf;
 
-use bench::peers::Level;
-use bench::programs::{Over, PROGRAMS, Program};
+use bench::peers::Tuning;
+use bench::programs::{BenchProgram, Over, PROGRAMS};
 use bench::{files, limits};
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueEnum};
 
-/// What was asked for.
-pub(crate) struct Asked {
+/// The parsed command line.
+pub(crate) struct BenchRequest {
     /// Number of ranks.
     pub(crate) ranks: Option<usize>,
     /// Where rmpi is installed.
     pub(crate) prefix: Option<PathBuf>,
     /// What to do.
-    pub(crate) what: What,
+    pub(crate) what: BenchAction,
 }
 
-pub(crate) enum What {
+pub(crate) enum BenchAction {
     Limits(LimitsOptions),
     /// A program, who takes part, the words for it and how many jobs.
-    Benchmark(Program, Options, Vec<String>, usize),
+    Benchmark(BenchProgram, Options, Vec<String>, usize),
 }
 
 #[derive(Args)]
@@ -69,11 +69,11 @@ pub(crate) struct Options {
     pub(crate) peers: Vec<String>,
     /// Which settings of the peers
     #[arg(long, value_enum, default_value = "best")]
-    pub(crate) settings: Settings,
+    pub(crate) settings: BenchSettings,
 }
 
 #[derive(Clone, Copy, Default, ValueEnum)]
-pub(crate) enum Settings {
+pub(crate) enum BenchSettings {
     /// As shipped
     Default,
     /// At their best
@@ -81,11 +81,11 @@ pub(crate) enum Settings {
     Best,
 }
 
-impl Settings {
-    pub(crate) const fn level(self) -> Level {
+impl BenchSettings {
+    pub(crate) const fn level(self) -> Tuning {
         match self {
-            Self::Default => Level::Default,
-            Self::Best => Level::Best,
+            Self::Default => Tuning::Default,
+            Self::Best => Tuning::Best,
         }
     }
 }
@@ -178,7 +178,7 @@ fn seconds(text: &str) -> Result<f64, String> {
 const JOBS: u16 = 10;
 
 /// Reads the command line, or says what is wrong with it.
-pub(crate) fn read(words: impl IntoIterator<Item = String>) -> Result<Asked, clap::Error> {
+pub(crate) fn read(words: impl IntoIterator<Item = String>) -> Result<BenchRequest, clap::Error> {
     // People write -np; clap reads words with one dash letter by letter.
     let words = words.into_iter().map(|word| match word.as_str() {
         "-np" | "--np" => "-n".to_owned(),
@@ -186,7 +186,7 @@ pub(crate) fn read(words: impl IntoIterator<Item = String>) -> Result<Asked, cla
     });
     let matches = command().try_get_matches_from(words)?;
     let what = match matches.subcommand() {
-        Some(("limits", options)) => What::Limits(LimitsOptions::from_arg_matches(options)?),
+        Some(("limits", options)) => BenchAction::Limits(LimitsOptions::from_arg_matches(options)?),
         Some((name, options)) => benchmark(name, options)?,
         None => {
             return Err(command().error(
@@ -196,14 +196,14 @@ pub(crate) fn read(words: impl IntoIterator<Item = String>) -> Result<Asked, cla
         }
     };
     let inner = matches.subcommand().map_or(&matches, |(_, inner)| inner);
-    Ok(Asked {
+    Ok(BenchRequest {
         ranks: inner.get_one::<usize>("ranks").copied(),
         prefix: inner.get_one::<PathBuf>("prefix").cloned(),
         what,
     })
 }
 
-fn benchmark(name: &str, matches: &ArgMatches) -> Result<What, clap::Error> {
+fn benchmark(name: &str, matches: &ArgMatches) -> Result<BenchAction, clap::Error> {
     let program = PROGRAMS.into_iter().find(|program| program.name == name);
     let program = program.ok_or_else(|| command().error(ErrorKind::InvalidSubcommand, name))?;
     let mut words = match program.over {
@@ -220,7 +220,12 @@ fn benchmark(name: &str, matches: &ArgMatches) -> Result<What, clap::Error> {
         Over::Sizes | Over::Names => 1,
     };
     let options = Options::from_arg_matches(matches)?;
-    Ok(What::Benchmark(program, options, words, usize::from(jobs)))
+    Ok(BenchAction::Benchmark(
+        program,
+        options,
+        words,
+        usize::from(jobs),
+    ))
 }
 
 /// The whole command line, from the table of programs.
@@ -268,7 +273,7 @@ pub(crate) fn command() -> Command {
         .subcommand(LimitsOptions::augment_args(limits))
 }
 
-fn subcommand(program: &Program) -> Command {
+fn subcommand(program: &BenchProgram) -> Command {
     let mut command = Options::augment_args(Command::new(program.name).about(program.purpose));
     for (flag, help) in program.flags {
         command = command.arg(
@@ -295,14 +300,14 @@ fn subcommand(program: &Program) -> Command {
 mod tests {
     use super::*;
 
-    fn asked(line: &str) -> Result<Asked, clap::Error> {
+    fn asked(line: &str) -> Result<BenchRequest, clap::Error> {
         read(line.split_whitespace().map(str::to_owned))
     }
 
     fn words(line: &str) -> Vec<String> {
         match asked(line) {
-            Ok(Asked {
-                what: What::Benchmark(_, _, words, _),
+            Ok(BenchRequest {
+                what: BenchAction::Benchmark(_, _, words, _),
                 ..
             }) => words,
             Ok(_) => panic!("{line}: no benchmark"),
@@ -327,7 +332,7 @@ mod tests {
     #[test]
     fn hosts_are_for_the_launcher_and_for_no_peer() {
         let line = "rmpi-bench latency --sizes 8 --host n1,n2";
-        let What::Benchmark(_, options, words, _) = asked(line).unwrap().what else {
+        let BenchAction::Benchmark(_, options, words, _) = asked(line).unwrap().what else {
             panic!("{line}: no benchmark")
         };
         assert_eq!(options.host.as_deref(), Some("n1,n2"));
@@ -338,7 +343,7 @@ mod tests {
     #[test]
     fn limits_are_measured_here_or_between_two_hosts() {
         let line = "rmpi-bench limits tcp --host n1,n2";
-        let What::Limits(options) = asked(line).unwrap().what else {
+        let BenchAction::Limits(options) = asked(line).unwrap().what else {
             panic!("{line}: no limits")
         };
         assert_eq!(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The end that waits, on the second host, and does what the other asks for. It ends with its standard input: that is the
-//! connection to who started it.
+//! The server on the second host, which runs the batches that the other end requests. It ends at the end of its standard
+//! input, which connects it to the process that started it.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -10,7 +10,7 @@ use std::time::Duration;
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 
-use super::side::{Address, Buffers, JOB_BYTES, Job, Line, TOKEN_BYTES, WELCOME};
+use super::side::{Address, Buffers, JOB_BYTES, Job, OneWayStream, TOKEN_BYTES, WELCOME};
 use crate::Error;
 
 /// Who knows the word says it at once.
@@ -79,7 +79,7 @@ fn converse(stream: TcpStream, token: &[u8]) -> io::Result<()> {
     if said != token {
         return Ok(());
     }
-    let mut line = Line::new(stream)?;
+    let mut line = OneWayStream::new(stream)?;
     line.send(&WELCOME)?;
     let mut buffers = Buffers::new(1);
     loop {
@@ -97,7 +97,7 @@ fn converse(stream: TcpStream, token: &[u8]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::side::{Task, Way};
+    use super::super::side::{SocketUse, TcpTask};
     use super::*;
     use std::time::Duration;
 
@@ -124,7 +124,12 @@ mod tests {
         let (address, server) = waiting();
         let place = address.find("no.such.host.invalid").unwrap();
         assert_eq!(place.addresses, ["127.0.0.1", "127.0.0.1"]);
-        let summary = place.measure(Task::Stream, Way::STREAMING[1], 4096, Duration::ZERO);
+        let summary = place.measure(
+            TcpTask::Stream,
+            SocketUse::STREAMING[1],
+            4096,
+            Duration::ZERO,
+        );
         let summary = summary.unwrap();
         assert!(summary.count == 3 && summary.median > 0.0, "{summary:?}");
         server.join().unwrap();

@@ -18,7 +18,7 @@ use crate::stats::Summary;
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Task {
+pub(super) enum TcpTask {
     /// One message at a time, there and back.
     PingPong,
     /// Messages one way, and a byte back when all have come.
@@ -29,7 +29,7 @@ pub(super) enum Task {
     Packets,
 }
 
-impl Task {
+impl TcpTask {
     const ALL: [Self; 4] = [Self::PingPong, Self::Stream, Self::Datagrams, Self::Packets];
 
     fn number(self) -> u8 {
@@ -46,7 +46,7 @@ impl Task {
     }
 }
 
-/// What an end does while there is nothing for it.
+/// How an end waits for data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wait {
     /// The socket never waits; it is looked at again and again.
@@ -59,7 +59,7 @@ enum Wait {
 
 /// How an end uses its socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Way {
+pub(super) struct SocketUse {
     wait: Wait,
     /// Buffers of 4 MiB are asked for; otherwise the system sizes them as it goes.
     buffers: bool,
@@ -67,7 +67,7 @@ pub(super) struct Way {
     reno: bool,
 }
 
-impl Way {
+impl SocketUse {
     const fn new(wait: Wait, buffers: bool, reno: bool) -> Self {
         Self {
             wait,
@@ -122,8 +122,8 @@ impl Wait {
 /// One batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Job {
-    pub(super) task: Task,
-    pub(super) way: Way,
+    pub(super) task: TcpTask,
+    pub(super) way: SocketUse,
     pub(super) size: usize,
     pub(super) count: u64,
 }
@@ -160,8 +160,8 @@ impl Job {
         let good = (1..=LARGEST).contains(&size) && (1..=MOST_MESSAGES).contains(&count);
         good.then_some(())?;
         Some(Self {
-            task: Task::of_number(bytes[0])?,
-            way: Way {
+            task: TcpTask::of_number(bytes[0])?,
+            way: SocketUse {
                 wait: Wait::of_number(bytes[1])?,
                 buffers: flag(2)?,
                 reno: flag(3)?,
@@ -210,13 +210,13 @@ impl Buffers {
     }
 }
 
-/// A connection, used in one way.
-pub(super) struct Line {
+/// A connection with one use of its socket.
+pub(super) struct OneWayStream {
     stream: TcpStream,
     wait: Wait,
 }
 
-impl Line {
+impl OneWayStream {
     /// Messages are never held back to be sent with later ones.
     pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
@@ -233,7 +233,7 @@ impl Line {
         self.stream.set_nonblocking(false)
     }
 
-    fn set(&mut self, way: Way) -> io::Result<()> {
+    fn set(&mut self, way: SocketUse) -> io::Result<()> {
         if way.reno {
             setsockopt(&self.stream, sockopt::TcpCongestion, &"reno".into())?;
         }
@@ -247,7 +247,7 @@ impl Line {
 
     pub(super) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         let mut sent = 0;
-        let mut patience = Patience::default();
+        let mut patience = SpinLimit::default();
         while sent < bytes.len() {
             match self.stream.write(&bytes[sent..]) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
@@ -260,7 +260,7 @@ impl Line {
 
     pub(super) fn receive(&mut self, bytes: &mut [u8]) -> io::Result<()> {
         let mut come = 0;
-        let mut patience = Patience::default();
+        let mut patience = SpinLimit::default();
         while come < bytes.len() {
             match self.stream.read(&mut bytes[come..]) {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
@@ -271,7 +271,7 @@ impl Line {
         Ok(())
     }
 
-    fn look_again(&self, error: io::Error, patience: &mut Patience) -> io::Result<()> {
+    fn look_again(&self, error: io::Error, patience: &mut SpinLimit) -> io::Result<()> {
         match error.kind() {
             ErrorKind::Interrupted => Ok(()),
             ErrorKind::WouldBlock if self.wait != Wait::Block => {
@@ -293,17 +293,17 @@ impl Line {
             if first {
                 self.send(buffer)?;
             }
-            if job.task == Task::PingPong || !first {
+            if job.task == TcpTask::PingPong || !first {
                 self.receive(buffer)?;
             }
-            if job.task == Task::PingPong && !first {
+            if job.task == TcpTask::PingPong && !first {
                 self.send(buffer)?;
             }
         }
         match (job.task, first) {
-            (Task::PingPong | Task::Datagrams | Task::Packets, _) => Ok(()),
-            (Task::Stream, true) => self.receive(&mut done),
-            (Task::Stream, false) => self.send(&done),
+            (TcpTask::PingPong | TcpTask::Datagrams | TcpTask::Packets, _) => Ok(()),
+            (TcpTask::Stream, true) => self.receive(&mut done),
+            (TcpTask::Stream, false) => self.send(&done),
         }
     }
 
@@ -312,15 +312,15 @@ impl Line {
         self.set(job.way)?;
         self.send(&[1])?;
         match job.task {
-            Task::Datagrams => {
+            TcpTask::Datagrams => {
                 let socket = self.open_datagrams(job.task)?;
                 self.exchange(&socket, job, buffers, false)?;
             }
-            Task::Packets => {
+            TcpTask::Packets => {
                 let socket = self.open_datagrams(job.task)?;
                 self.take_packets(&socket, job, buffers)?;
             }
-            Task::PingPong | Task::Stream => self.run(job, buffers, false)?,
+            TcpTask::PingPong | TcpTask::Stream => self.run(job, buffers, false)?,
         }
         self.waits()
     }
@@ -332,19 +332,19 @@ impl Line {
         self.receive(&mut [0])?;
         self.set(job.way)?;
         let socket = match job.task {
-            Task::Datagrams | Task::Packets => Some(self.open_datagrams(job.task)?),
-            Task::PingPong | Task::Stream => None,
+            TcpTask::Datagrams | TcpTask::Packets => Some(self.open_datagrams(job.task)?),
+            TcpTask::PingPong | TcpTask::Stream => None,
         };
         let start = Instant::now();
         match (socket, job.task) {
-            (Some(socket), Task::Packets) => self.send_packets(&socket, job, buffers)?,
+            (Some(socket), TcpTask::Packets) => self.send_packets(&socket, job, buffers)?,
             (Some(socket), _) => self.exchange(&socket, job, buffers, true)?,
             (None, _) => self.run(job, buffers, true)?,
         }
         let seconds = start.elapsed().as_secs_f64();
         let ways = match job.task {
-            Task::Stream | Task::Packets => 1.0,
-            Task::PingPong | Task::Datagrams => 2.0,
+            TcpTask::Stream | TcpTask::Packets => 1.0,
+            TcpTask::PingPong | TcpTask::Datagrams => 2.0,
         };
         #[allow(clippy::cast_precision_loss, reason = "a number of messages")]
         let messages = job.count as f64;
@@ -352,14 +352,14 @@ impl Line {
     }
 }
 
-/// How long somebody who spins goes on without anything.
+/// How long a spinning end waits for data.
 #[derive(Default)]
-struct Patience {
+struct SpinLimit {
     looks: u32,
     since: Option<Instant>,
 }
 
-impl Patience {
+impl SpinLimit {
     fn look(&mut self) -> io::Result<()> {
         self.looks = self.looks.wrapping_add(1);
         if self.looks.is_multiple_of(1024) {
@@ -418,7 +418,7 @@ impl Address {
     }
 
     /// Finds the address at which it answers: that of the host's name as it is known here, or one that it has told.
-    pub(super) fn find(self, host: &str) -> Result<Place, Error> {
+    pub(super) fn find(self, host: &str) -> Result<RemoteEnd, Error> {
         let named = (host, self.port).to_socket_addrs().into_iter().flatten();
         let told = self
             .addresses
@@ -432,7 +432,7 @@ impl Address {
             let ends = (stream.stream.local_addr(), stream.stream.peer_addr());
             if let (Ok(own), Ok(other)) = ends {
                 let plain = |end: SocketAddr| end.ip().to_canonical().to_string();
-                return Ok(Place {
+                return Ok(RemoteEnd {
                     at,
                     token: self.token,
                     addresses: [plain(own), plain(other)],
@@ -447,10 +447,10 @@ impl Address {
     }
 }
 
-fn connect(at: SocketAddr, token: &str) -> io::Result<Line> {
+fn connect(at: SocketAddr, token: &str) -> io::Result<OneWayStream> {
     let wait = Duration::from_secs(5);
     let stream = TcpStream::connect_timeout(&at, wait)?;
-    let mut line = Line::new(stream)?;
+    let mut line = OneWayStream::new(stream)?;
     line.stream.set_read_timeout(Some(wait))?;
     line.send(token.as_bytes())?;
     let mut answer = [0; WELCOME.len()];
@@ -463,8 +463,8 @@ fn connect(at: SocketAddr, token: &str) -> io::Result<Line> {
     Ok(line)
 }
 
-/// The other end, reached.
-pub(super) struct Place {
+/// The connected remote end.
+pub(super) struct RemoteEnd {
     at: SocketAddr,
     token: String,
     pub(super) addresses: [String; 2],
@@ -477,12 +477,12 @@ const WINDOW: u64 = 64;
 const WINDOW_BYTES: usize = 32 << 20;
 const LEAST_BATCHES: usize = 3;
 
-impl Place {
+impl RemoteEnd {
     /// Seconds per message over a connection of its own.
     pub(super) fn measure(
         &self,
-        task: Task,
-        way: Way,
+        task: TcpTask,
+        way: SocketUse,
         size: usize,
         budget: Duration,
     ) -> Result<Summary, Error> {
@@ -491,7 +491,13 @@ impl Place {
         Summary::of(&seconds).ok_or_else(|| Error::Limit("nothing was measured".to_owned()))
     }
 
-    fn samples(&self, task: Task, way: Way, size: usize, budget: Duration) -> io::Result<Vec<f64>> {
+    fn samples(
+        &self,
+        task: TcpTask,
+        way: SocketUse,
+        size: usize,
+        budget: Duration,
+    ) -> io::Result<Vec<f64>> {
         let mut line = connect(self.at, &self.token)?;
         let mut buffers = Buffers::new(size);
         let job = |count| Job {
@@ -505,8 +511,8 @@ impl Place {
         // Also the warm-up.
         let one = line.batch(job(window), &mut buffers)?;
         let count = match task {
-            Task::Stream | Task::Packets => window,
-            Task::PingPong | Task::Datagrams => trips(one),
+            TcpTask::Stream | TcpTask::Packets => window,
+            TcpTask::PingPong | TcpTask::Datagrams => trips(one),
         };
         line.batch(job(count), &mut buffers)?;
         let (start, mut samples) = (Instant::now(), Vec::new());
@@ -535,8 +541,8 @@ mod tests {
 
     #[test]
     fn a_job_is_read_as_it_was_written() {
-        for way in [Way::STREAMING, [Way::NON_BLOCKING[1]; 8]].concat() {
-            for task in Task::ALL {
+        for way in [SocketUse::STREAMING, [SocketUse::NON_BLOCKING[1]; 8]].concat() {
+            for task in TcpTask::ALL {
                 let job = Job {
                     task,
                     way,
@@ -551,8 +557,8 @@ mod tests {
     #[test]
     fn a_job_out_of_bounds_is_none() {
         let job = |size, count| Job {
-            task: Task::Stream,
-            way: Way::NON_BLOCKING[0],
+            task: TcpTask::Stream,
+            way: SocketUse::NON_BLOCKING[0],
             size,
             count,
         };

@@ -4,7 +4,7 @@
 //! The types named here, and the rules A1 to A4 that the SAFETY comments cite, are those of `runtime/abi/src/args.rs`.
 
 use super::kinds::{self, Width};
-use super::table::{Function, Length, Param, Way};
+use super::table::{Function, Length, Param, ParamDirection};
 
 /// What an entry point does with one parameter.
 #[derive(Debug, PartialEq, Eq, Default)]
@@ -73,7 +73,7 @@ fn present(function: &Function, param: &Param, width: Width) -> Conversion {
     match (param.kind.as_str(), param.way) {
         ("Buf", _) => Conversion::plain(format!("args::ConstBuf({name})")),
         ("MutBuf", _) => Conversion::plain(format!("args::MutBuf({name})")),
-        ("State", Way::In) => Conversion::plain(format!("args::ExtraState({name})")),
+        ("State", ParamDirection::In) => Conversion::plain(format!("args::ExtraState({name})")),
         ("MainArgc" | "MainArgv", _) => Conversion::plain(format!("args::{}({name})", param.kind)),
         ("State", _) => one(
             param,
@@ -84,15 +84,15 @@ fn present(function: &Function, param: &Param, width: Width) -> Conversion {
             ),
         ),
         ("Strings" | "StringLists", _) => later(param, &param.kind),
-        ("String" | "Chars", Way::In) => text(param),
+        ("String" | "Chars", ParamDirection::In) => text(param),
         ("String", _) => text_out(param),
         ("Status", _) => status(function, param),
-        ("Weights", Way::In) => later(param, "GraphWeights"),
+        ("Weights", ParamDirection::In) => later(param, "GraphWeights"),
         ("Weights", _) => later(param, "OutWeights"),
-        ("Value", Way::In) => later(param, "InValue"),
+        ("Value", ParamDirection::In) => later(param, "InValue"),
         ("Value", _) => later(param, "OutValue"),
         ("Object", _) => later(param, "ToolObject"),
-        ("Bytes", Way::In) => bytes(function, param, "slice"),
+        ("Bytes", ParamDirection::In) => bytes(function, param, "slice"),
         ("Bytes", _) => bytes(function, param, "OutArray::new"),
         ("Range", _) => array(function, param, width, "slice", "ranges"),
         (kind, _) if kinds::is_length(kind) => length(param),
@@ -211,17 +211,17 @@ fn status(function: &Function, param: &Param) -> Conversion {
     let name = ident(&param.name);
     let what = "MPI_Status";
     match (param.way, &param.length) {
-        (Way::In, _) => one(
+        (ParamDirection::In, _) => one(
             param,
             what,
             &format!("args::status({:?}, {name})", param.name),
         ),
-        (Way::InOut, _) => one(
+        (ParamDirection::InOut, _) => one(
             param,
             what,
             &format!("args::StatusMut::new({:?}, {name})", param.name),
         ),
-        (Way::Out, Length::Named(_)) => {
+        (ParamDirection::Out, Length::Named(_)) => {
             let mut converted = array(
                 function,
                 param,
@@ -235,7 +235,7 @@ fn status(function: &Function, param: &Param) -> Conversion {
             });
             converted
         }
-        (Way::Out, _) => {
+        (ParamDirection::Out, _) => {
             let proof = format!("`{}` is the caller's pointer to one {what}", param.name);
             let call = format!("args::OutStatus::new({name})");
             Conversion::proven(param, "A1", &proof, &call, false)
@@ -255,37 +255,41 @@ fn scalar(function: &Function, param: &Param, width: Width) -> Conversion {
     };
     let label = &param.name;
     match (&param.length, param.way, two) {
-        (Length::One, Way::In, true) => Conversion::plain(format!("args::wide({name})")),
-        (Length::One, Way::In, false) => Conversion::plain(name),
-        (Length::One, Way::Out, true) => one(
+        (Length::One, ParamDirection::In, true) => Conversion::plain(format!("args::wide({name})")),
+        (Length::One, ParamDirection::In, false) => Conversion::plain(name),
+        (Length::One, ParamDirection::Out, true) => one(
             param,
             c,
             &format!("args::OutCount::{flavour}({label:?}, {name})"),
         ),
-        (Length::One, Way::InOut, true) => one(
+        (Length::One, ParamDirection::InOut, true) => one(
             param,
             c,
             &format!("args::InOutCount::{flavour}({label:?}, {name})"),
         ),
-        (Length::One, Way::Out, false) => {
+        (Length::One, ParamDirection::Out, false) => {
             one(param, c, &format!("args::OutArg::new({label:?}, {name})"))
         }
-        (Length::One, Way::InOut, false) => {
+        (Length::One, ParamDirection::InOut, false) => {
             one(param, c, &format!("args::InOutArg::new({label:?}, {name})"))
         }
-        (Length::Body, Way::In, true) => counts_later(param, flavour),
-        (Length::Body, Way::In, false) => later(param, "Array"),
+        (Length::Body, ParamDirection::In, true) => counts_later(param, flavour),
+        (Length::Body, ParamDirection::In, false) => later(param, "Array"),
         (Length::Body, ..) => later(param, "OutArrayPtr"),
-        (Length::Named(_), Way::In, true) => array(
+        (Length::Named(_), ParamDirection::In, true) => array(
             function,
             param,
             width,
             &format!("CountArray::{flavour}"),
             &plural(c),
         ),
-        (Length::Named(_), Way::In, false) => array(function, param, width, "slice", &plural(c)),
-        (Length::Named(_), Way::InOut, _) => array(function, param, width, "slice_mut", &plural(c)),
-        (Length::Named(_), Way::Out, _) => {
+        (Length::Named(_), ParamDirection::In, false) => {
+            array(function, param, width, "slice", &plural(c))
+        }
+        (Length::Named(_), ParamDirection::InOut, _) => {
+            array(function, param, width, "slice_mut", &plural(c))
+        }
+        (Length::Named(_), ParamDirection::Out, _) => {
             array(function, param, width, "OutArray::new", &plural(c))
         }
     }

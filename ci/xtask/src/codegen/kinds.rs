@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What each parameter kind is in C and at the C boundary in Rust. `runtime/abi/src/args.rs` says what a kind means.
 
-use super::table::{Length, Param, Way};
+use super::table::{Length, Param, ParamDirection};
 
 /// The two signatures that one row can give.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,30 +77,50 @@ const SCALARS: &[Scalar] = &[
 ];
 
 /// Kinds that are pointers by nature: kind, way, C type, Rust type at the boundary.
-const POINTERS: &[(&str, Way, &str, &str)] = &[
-    ("Buf", Way::In, "const void *", "*const c_void"),
-    ("MutBuf", Way::In, "void *", "*mut c_void"),
-    ("State", Way::In, "void *", "*mut c_void"),
-    ("State", Way::Out, "void *", "*mut c_void"),
-    ("String", Way::In, "const char *", "*const c_char"),
-    ("String", Way::Out, "char *", "*mut c_char"),
-    ("Chars", Way::In, "const char []", "*const c_char"),
-    ("MainArgc", Way::In, "int *", "*mut c_int"),
-    ("MainArgv", Way::In, "char ***", "*mut *mut *mut c_char"),
-    ("Strings", Way::In, "char * []", "*mut *mut c_char"),
+const POINTERS: &[(&str, ParamDirection, &str, &str)] = &[
+    ("Buf", ParamDirection::In, "const void *", "*const c_void"),
+    ("MutBuf", ParamDirection::In, "void *", "*mut c_void"),
+    ("State", ParamDirection::In, "void *", "*mut c_void"),
+    ("State", ParamDirection::Out, "void *", "*mut c_void"),
+    (
+        "String",
+        ParamDirection::In,
+        "const char *",
+        "*const c_char",
+    ),
+    ("String", ParamDirection::Out, "char *", "*mut c_char"),
+    (
+        "Chars",
+        ParamDirection::In,
+        "const char []",
+        "*const c_char",
+    ),
+    ("MainArgc", ParamDirection::In, "int *", "*mut c_int"),
+    (
+        "MainArgv",
+        ParamDirection::In,
+        "char ***",
+        "*mut *mut *mut c_char",
+    ),
+    (
+        "Strings",
+        ParamDirection::In,
+        "char * []",
+        "*mut *mut c_char",
+    ),
     (
         "StringLists",
-        Way::In,
+        ParamDirection::In,
         "char ** []",
         "*mut *mut *mut c_char",
     ),
-    ("Bytes", Way::In, "void *", "*mut c_void"),
-    ("Bytes", Way::Out, "void *", "*mut c_void"),
-    ("Range", Way::In, "int [][3]", "*mut [c_int; 3]"),
-    ("Value", Way::In, "const void *", "*const c_void"),
-    ("Value", Way::Out, "void *", "*mut c_void"),
-    ("Object", Way::In, "void *", "*mut c_void"),
-    ("...", Way::In, "...", "..."),
+    ("Bytes", ParamDirection::In, "void *", "*mut c_void"),
+    ("Bytes", ParamDirection::Out, "void *", "*mut c_void"),
+    ("Range", ParamDirection::In, "int [][3]", "*mut [c_int; 3]"),
+    ("Value", ParamDirection::In, "const void *", "*const c_void"),
+    ("Value", ParamDirection::Out, "void *", "*mut c_void"),
+    ("Object", ParamDirection::In, "void *", "*mut c_void"),
+    ("...", ParamDirection::In, "...", "..."),
 ];
 
 /// The scalar kind of that name.
@@ -178,10 +198,10 @@ pub(crate) fn c_type(param: &Param, width: Width) -> String {
     let base = scalar_c(&param.kind, width).expect("`check` refused other kinds");
     let array = param.length != Length::One;
     match (param.kind.as_str(), param.way, array) {
-        ("Status", Way::In, _) => "const MPI_Status *".to_owned(),
+        ("Status", ParamDirection::In, _) => "const MPI_Status *".to_owned(),
         ("Status", ..) => "MPI_Status *".to_owned(),
-        (_, Way::In, false) => base.to_owned(),
-        (_, Way::In, true) => format!("const {base} []"),
+        (_, ParamDirection::In, false) => base.to_owned(),
+        (_, ParamDirection::In, true) => format!("const {base} []"),
         (_, _, false) => format!("{base} *"),
         (_, _, true) => format!("{base} []"),
     }
@@ -203,8 +223,8 @@ pub(crate) fn rust_type(param: &Param, width: Width) -> String {
     let base = rust_scalar(scalar_c(&param.kind, width).expect("`check` refused other kinds"));
     let many = param.length != Length::One || param.kind == "Status";
     match (param.way, many) {
-        (Way::In, false) => base.to_owned(),
-        (Way::In, true) => format!("*const {base}"),
+        (ParamDirection::In, false) => base.to_owned(),
+        (ParamDirection::In, true) => format!("*const {base}"),
         _ => format!("*mut {base}"),
     }
 }
@@ -222,7 +242,7 @@ pub(crate) fn rust_scalar(c: &str) -> &str {
 mod tests {
     use super::*;
 
-    fn param(kind: &str, way: Way, length: Length) -> Param {
+    fn param(kind: &str, way: ParamDirection, length: Length) -> Param {
         Param {
             name: "x".into(),
             kind: kind.into(),
@@ -235,7 +255,7 @@ mod tests {
 
     #[test]
     fn count_arrays_have_two_widths() {
-        let counts = param("Count", Way::In, Length::Body);
+        let counts = param("Count", ParamDirection::In, Length::Body);
         assert_eq!(c_type(&counts, Width::Int), "const int []");
         assert_eq!(c_type(&counts, Width::Large), "const MPI_Count []");
         assert_eq!(rust_type(&counts, Width::Large), "*const MPI_Count");
@@ -244,9 +264,13 @@ mod tests {
 
     #[test]
     fn callbacks_are_pointers_except_for_tool_events() {
-        let user = param("VarFn(MPI_User_function)", Way::In, Length::One);
+        let user = param("VarFn(MPI_User_function)", ParamDirection::In, Length::One);
         assert_eq!(c_type(&user, Width::Large), "MPI_User_function_c *");
-        let event = param("Fn(MPI_T_event_cb_function)", Way::In, Length::One);
+        let event = param(
+            "Fn(MPI_T_event_cb_function)",
+            ParamDirection::In,
+            Length::One,
+        );
         assert_eq!(c_type(&event, Width::Int), "MPI_T_event_cb_function");
         assert_eq!(
             rust_type(&event, Width::Int),
@@ -256,7 +280,7 @@ mod tests {
 
     #[test]
     fn an_unknown_kind_is_refused() {
-        assert!(check(&param("Tagg", Way::In, Length::One)).is_err());
-        assert!(check(&param("Buf", Way::Out, Length::One)).is_err());
+        assert!(check(&param("Tagg", ParamDirection::In, Length::One)).is_err());
+        assert!(check(&param("Buf", ParamDirection::Out, Length::One)).is_err());
     }
 }

@@ -37,7 +37,7 @@ pub(crate) struct Function {
 
 /// Which way a parameter's data goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Way {
+pub(crate) enum ParamDirection {
     In,
     Out,
     InOut,
@@ -59,7 +59,7 @@ pub(crate) enum Length {
 pub(crate) struct Param {
     pub(crate) name: String,
     pub(crate) kind: String,
-    pub(crate) way: Way,
+    pub(crate) way: ParamDirection,
     pub(crate) length: Length,
     /// In `MPI_X_c` only.
     pub(crate) large_only: bool,
@@ -221,7 +221,7 @@ fn parameter(text: &str) -> Result<Param, String> {
     let mut param = Param {
         name: String::new(),
         kind: String::new(),
-        way: Way::In,
+        way: ParamDirection::In,
         length: Length::One,
         large_only: false,
         optional: false,
@@ -239,9 +239,9 @@ fn parameter(text: &str) -> Result<Param, String> {
         match word {
             "large" => param.large_only = true,
             "opt" => param.optional = true,
-            "in" => param.way = Way::In,
-            "out" => param.way = Way::Out,
-            "inout" => param.way = Way::InOut,
+            "in" => param.way = ParamDirection::In,
+            "out" => param.way = ParamDirection::Out,
+            "inout" => param.way = ParamDirection::InOut,
             _ => {
                 return Err(format!(
                     "`{word}` in `{text}` is not large, opt, in, out or inout"
@@ -277,7 +277,7 @@ mod tests {
         .unwrap();
         let function = api.functions().next().unwrap();
         assert_eq!(function.params.len(), 3);
-        assert_eq!(function.params[2].way, Way::Out);
+        assert_eq!(function.params[2].way, ParamDirection::Out);
         assert_eq!(function.params[2].length, Length::Named("count".into()));
         assert_eq!(function.body.as_deref(), Some("a::b"));
         assert_eq!(function.express.as_deref(), Some("c::d"));

@@ -5,7 +5,7 @@
 //! `own` (of each host), `pid` (of each host's first process, as the world sees it) and `base` (what is in a fresh host).
 
 use super::ssh::Shell;
-use super::{Asked, code_of, left, this_program};
+use super::{HostsRequest, code_of, left, this_program};
 use crate::process::{quiet, seconds};
 use crate::tree::{command, make_folder, root, target};
 use std::env;
@@ -17,7 +17,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Makes the world, runs the command in it, and returns its code. All else ends with the world.
-pub(super) fn run(asked: &Asked) -> Result<i32, String> {
+pub(super) fn run(asked: &HostsRequest) -> Result<i32, String> {
     let start = Instant::now();
     let folder = env::current_dir().map_err(|why| format!("the working folder is gone: {why}"))?;
     let shell = Shell::find();
@@ -102,7 +102,7 @@ fn names(count: usize) -> String {
 }
 
 /// Puts folders aside that a host's own folders will hide, for `ci/hosts/host` to bind them back.
-fn keep(asked: &Asked, working: &Path) -> Result<(), String> {
+fn keep(asked: &HostsRequest, working: &Path) -> Result<(), String> {
     let asked_for = asked.keep.iter().cloned();
     let all = [root(), target(), working.to_path_buf()].into_iter();
     let mut all: Vec<PathBuf> = all
@@ -229,7 +229,7 @@ fn script(shell: &Shell, number: usize) -> Command {
 }
 
 /// The command, or a shell, with what it needs to know.
-fn command_in_world(asked: &Asked, shell: &Shell) -> Command {
+fn command_in_world(asked: &HostsRequest, shell: &Shell) -> Command {
     let mut inside = command("env");
     // Interrupts are ignored above it, and by everything that a shell starts in the background.
     inside.args(["--default-signal=INT", "--default-signal=QUIT", "--"]);

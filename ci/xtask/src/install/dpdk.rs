@@ -62,7 +62,7 @@ const LIBRARIES: &[&str] = &[
 const OF_THE_SYSTEM: &[&str] = &["numa", "bsd", "fdt", "m", "dl", "pthread", "atomic"];
 
 /// A plug-in.
-struct Plan {
+struct PluginBuild {
     file: &'static str,
     /// A driver more than [`DRIVERS`].
     driver: Option<&'static str>,
@@ -71,15 +71,15 @@ struct Plan {
     define: Option<&'static str>,
 }
 
-const PLANS: [Plan; 2] = [
-    Plan {
+const PLANS: [PluginBuild; 2] = [
+    PluginBuild {
         file: "librmpi_dpdk.so",
         driver: None,
         libraries: &[],
         define: None,
     },
     // Its libraries are found by the dynamic linker, or the plug-in is not loaded: those who use other devices need none of them.
-    Plan {
+    PluginBuild {
         file: "librmpi_dpdk_xdp.so",
         driver: Some("net_af_xdp"),
         libraries: &["xdp", "bpf"],
@@ -108,7 +108,7 @@ pub(super) fn install(prefix: &Path) -> Result<(), String> {
     Ok(())
 }
 
-fn build(folder: &Path, plan: &Plan, to: &Path) -> Result<(), String> {
+fn build(folder: &Path, plan: &PluginBuild, to: &Path) -> Result<(), String> {
     let shim = root().join("transport/dpdk-sys/shim");
     let drivers: Vec<&str> = DRIVERS.iter().copied().chain(plan.driver).collect();
     let mut build = command("cc");

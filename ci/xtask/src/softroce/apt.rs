@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 /// An apt of our own.
-pub(super) struct Apt {
+pub(super) struct PrivateApt {
     /// Who wants the packages, for what is printed.
     who: &'static str,
     folder: PathBuf,
@@ -27,7 +27,7 @@ pub(super) struct Package {
     sha256: String,
 }
 
-impl Apt {
+impl PrivateApt {
     /// Makes its folders and reads the lists of packages; an error where there is no apt.
     pub(super) fn open(who: &'static str, folder: &Path) -> Result<Self, String> {
         if std::env::consts::ARCH != "x86_64" {

@@ -13,8 +13,8 @@
 //! A group appears under its name when it is whole, so one that is there is whole. It is fetched anew when the list of its
 //! packages has changed, which lies beside them (`asked`).
 
-use super::apt::{Apt, Package, output};
-use super::kernel::{self, Series};
+use super::apt::{Package, PrivateApt, output};
+use super::kernel::{self, KernelSeries};
 use crate::tree::{command, make_folder, target};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -23,11 +23,11 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone)]
 pub(super) struct Cache {
     folder: PathBuf,
-    series: Series,
+    series: KernelSeries,
 }
 
 /// Fills the folder with what a guest of this kernel needs. Does nothing, at once, where all is there.
-pub(super) fn fill(series: Series) -> Result<Cache, String> {
+pub(super) fn fill(series: KernelSeries) -> Result<Cache, String> {
     let cache = Cache {
         folder: target().join("vm"),
         series,
@@ -36,11 +36,11 @@ pub(super) fn fill(series: Series) -> Result<Cache, String> {
     let _alone = lock(&cache.folder)?;
     let mut apt = None;
     for (name, names) in GROUPS {
-        let group = Group::new(name, names.join("\n"));
+        let group = PackageGroup::new(name, names.join("\n"));
         cache.make(&group, &mut apt, |apt| apt.with_missing(names), |_| Ok(()))?;
     }
     cache.make(
-        &Group::new(&cache.kernel_group(), series.package().into()),
+        &PackageGroup::new(&cache.kernel_group(), series.package().into()),
         &mut apt,
         // The image alone: what it depends on is for installing it.
         |apt| Ok(vec![apt.behind(series.package(), "linux-image-")?]),
@@ -87,9 +87,9 @@ impl Cache {
     /// Makes one group of packages, unless it is there: `names` chooses them, `finish` works on the new folder.
     fn make(
         &self,
-        group: &Group,
-        apt: &mut Option<Apt>,
-        names: impl FnOnce(&Apt) -> Result<Vec<String>, String>,
+        group: &PackageGroup,
+        apt: &mut Option<PrivateApt>,
+        names: impl FnOnce(&PrivateApt) -> Result<Vec<String>, String>,
         finish: impl FnOnce(&Path) -> Result<(), String>,
     ) -> Result<(), String> {
         let there = self.folder.join(&group.name);
@@ -98,7 +98,7 @@ impl Cache {
         }
         let apt = match apt {
             Some(apt) => apt,
-            None => apt.insert(Apt::open("softroce", &self.folder.join("apt"))?),
+            None => apt.insert(PrivateApt::open("softroce", &self.folder.join("apt"))?),
         };
         let name = &group.name;
         let about = |why: String| format!("cannot get the packages of `{name}`: {why}");
@@ -122,13 +122,13 @@ impl Cache {
 }
 
 /// Packages that are unpacked into one folder.
-struct Group {
+struct PackageGroup {
     name: String,
     /// For which packages apt is asked.
     asked: String,
 }
 
-impl Group {
+impl PackageGroup {
     fn new(name: &str, asked: String) -> Self {
         let name = name.into();
         Self { name, asked }
@@ -161,7 +161,7 @@ pub(crate) fn packages(
     if root.exists() && fs::read_to_string(&note).is_ok_and(|names| names == asked) {
         return Ok(root);
     }
-    let apt = Apt::open(who, &home.join("apt"))?;
+    let apt = PrivateApt::open(who, &home.join("apt"))?;
     let mut names = apt.with_missing(whole)?;
     names.extend(alone.iter().map(|name| (*name).into()));
     let packages = apt.fetch(&names)?;
@@ -183,7 +183,7 @@ fn lock(folder: &Path) -> Result<File, String> {
     Ok(file)
 }
 
-fn unpack(apt: &Apt, packages: &[Package], root: &Path) -> Result<(), String> {
+fn unpack(apt: &PrivateApt, packages: &[Package], root: &Path) -> Result<(), String> {
     make_folder(root)?;
     for package in packages {
         let mut dpkg = command("dpkg-deb");
@@ -282,11 +282,11 @@ mod tests {
     fn a_group_is_there_while_its_list_stays_the_same() {
         let folder = std::env::temp_dir().join(format!("rmpi-group-{}", std::process::id()));
         make_folder(&folder).unwrap();
-        let old = Group::new("tools", "a\nb".into());
+        let old = PackageGroup::new("tools", "a\nb".into());
         assert!(!old.is_in(&folder));
         old.note_in(&folder).unwrap();
         assert!(old.is_in(&folder));
-        assert!(!Group::new("tools", "a\nb\nc".into()).is_in(&folder));
+        assert!(!PackageGroup::new("tools", "a\nb\nc".into()).is_in(&folder));
         remove(&folder).unwrap();
     }
 

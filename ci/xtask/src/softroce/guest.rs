@@ -2,7 +2,7 @@
 //! What a guest is like, and running a command in it: `Guest::new().share(dir).run(&["ibv_devices"])`.
 
 use super::cache::{self, Cache};
-use super::kernel::Series;
+use super::kernel::KernelSeries;
 use super::machine::{Machine, Wire};
 use super::streams::{Streams, Target};
 use crate::process::seconds;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// A virtual machine to be started: once for each command that is run.
 #[derive(Debug, Clone)]
 pub(crate) struct Guest {
-    pub(super) series: Series,
+    pub(super) series: KernelSeries,
     pub(super) mtu_bytes: u32,
     pub(super) processors: Option<u32>,
     pub(super) memory_mib: u32,
@@ -28,8 +28,8 @@ pub(crate) struct Guest {
 
 /// What became of a command.
 #[derive(Debug)]
-pub(crate) struct Outcome {
-    pub(crate) end: End,
+pub(crate) struct GuestOutcome {
+    pub(crate) end: GuestEnd,
     /// Empty if it was shown at once.
     pub(crate) stdout: String,
     pub(crate) stderr: String,
@@ -38,7 +38,7 @@ pub(crate) struct Outcome {
 
 /// How it ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum GuestEnd {
     /// By itself, with this code.
     Code(i32),
     /// It was stopped, since its time was over.
@@ -51,7 +51,7 @@ impl Guest {
     /// Kernel 6.1, Ethernet frames of 1500 bytes, 1 GiB of memory, five minutes.
     pub(crate) fn new() -> Self {
         Self {
-            series: Series::default(),
+            series: KernelSeries::default(),
             mtu_bytes: 1500,
             processors: None,
             memory_mib: 1024,
@@ -65,7 +65,7 @@ impl Guest {
     }
 
     /// Another kernel.
-    pub(crate) fn kernel(mut self, series: Series) -> Self {
+    pub(crate) fn kernel(mut self, series: KernelSeries) -> Self {
         self.series = series;
         self
     }
@@ -130,7 +130,7 @@ impl Guest {
     }
 
     /// Boots, runs a command and powers off. An error if there is no machine to boot.
-    pub(crate) fn run(&self, command: &[impl AsRef<str>]) -> Result<Outcome, String> {
+    pub(crate) fn run(&self, command: &[impl AsRef<str>]) -> Result<GuestOutcome, String> {
         let cache = self.prepared()?;
         let start = Instant::now();
         let words: Vec<&str> = command.iter().map(AsRef::as_ref).collect();
@@ -142,7 +142,7 @@ impl Guest {
     }
 
     /// Boots two guests on one wire and runs a line of shell in each, once they reach each other.
-    pub(crate) fn run_two(&self, a: &str, b: &str) -> Result<[Outcome; 2], String> {
+    pub(crate) fn run_two(&self, a: &str, b: &str) -> Result<[GuestOutcome; 2], String> {
         let start = Instant::now();
         let streams = Streams::new(self.target, &["a: ", "b: "]);
         let mut two = self.start_two(&["sh", "-c", a], &["sh", "-c", b], streams, start)?;
@@ -155,7 +155,7 @@ impl Guest {
 
     /// Boots two guests on one wire and runs a command in guest a, once they reach each other. Guest b is there until it has
     /// ended.
-    pub(crate) fn run_beside(&self, command: &[impl AsRef<str>]) -> Result<Outcome, String> {
+    pub(crate) fn run_beside(&self, command: &[impl AsRef<str>]) -> Result<GuestOutcome, String> {
         let start = Instant::now();
         let words: Vec<&str> = command.iter().map(AsRef::as_ref).collect();
         let streams = Streams::new(self.target, &["", "b: "]);
@@ -164,7 +164,7 @@ impl Guest {
         let mut outcome = self.outcome(two.a, two.streams.kept(0), in_time, start)?;
         let far = self.outcome(two.b, two.streams.kept(1), in_time, start)?;
         if two.streams.has_ended(1) && !two.streams.has_ended(0) {
-            outcome.end = End::Lost(format!("guest b: {}", far.in_words()));
+            outcome.end = GuestEnd::Lost(format!("guest b: {}", far.in_words()));
         }
         Ok(outcome)
     }
@@ -204,18 +204,18 @@ impl Guest {
         (stdout, stderr): (String, String),
         in_time: bool,
         start: Instant,
-    ) -> Result<Outcome, String> {
+    ) -> Result<GuestOutcome, String> {
         if let Some(log) = &self.log {
             append(log, &machine.console())
                 .map_err(|why| format!("cannot write {}: {why}", log.display()))?;
         }
         let end = match machine.code() {
-            Some(code) => End::Code(code),
-            None if !in_time => End::TimedOut,
-            None => End::Lost(machine.why_lost()),
+            Some(code) => GuestEnd::Code(code),
+            None if !in_time => GuestEnd::TimedOut,
+            None => GuestEnd::Lost(machine.why_lost()),
         };
         machine.stop();
-        Ok(Outcome {
+        Ok(GuestOutcome {
             end,
             stdout,
             stderr,
@@ -231,13 +231,13 @@ struct Two {
     streams: Streams,
 }
 
-impl Outcome {
+impl GuestOutcome {
     /// The end in words: `ended with code 3`.
     pub(crate) fn in_words(&self) -> String {
         match &self.end {
-            End::Code(code) => format!("ended with code {code}"),
-            End::TimedOut => format!("was stopped after {}", seconds(self.wall)),
-            End::Lost(why) => why.clone(),
+            GuestEnd::Code(code) => format!("ended with code {code}"),
+            GuestEnd::TimedOut => format!("was stopped after {}", seconds(self.wall)),
+            GuestEnd::Lost(why) => why.clone(),
         }
     }
 }
@@ -283,14 +283,17 @@ mod tests {
 
     #[test]
     fn ends_have_words() {
-        let outcome = |end| Outcome {
+        let outcome = |end| GuestOutcome {
             end,
             stdout: String::new(),
             stderr: String::new(),
             wall: Duration::from_secs(12),
         };
-        assert_eq!(outcome(End::Code(3)).in_words(), "ended with code 3");
-        assert_eq!(outcome(End::TimedOut).in_words(), "was stopped after 12 s");
+        assert_eq!(outcome(GuestEnd::Code(3)).in_words(), "ended with code 3");
+        assert_eq!(
+            outcome(GuestEnd::TimedOut).in_words(),
+            "was stopped after 12 s"
+        );
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::process::Command;
 
 /// A kernel of Debian 12 that has `rdma_rxe`. Those for clouds have not.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Series {
+pub(crate) enum KernelSeries {
     /// Debian 12's own: rxe works in tasklets, so its speed is steadier.
     #[default]
     V6_1,
@@ -21,7 +21,7 @@ pub(crate) enum Series {
     V6_12,
 }
 
-impl Series {
+impl KernelSeries {
     /// The one that is called so.
     pub(crate) fn named(name: &str) -> Result<Self, String> {
         let all = [Self::V6_1, Self::V6_12];
@@ -261,8 +261,8 @@ mod tests {
 
     #[test]
     fn kernels_have_names() {
-        assert_eq!(Series::named("6.12"), Ok(Series::V6_12));
-        let why = Series::named("5.10").unwrap_err();
+        assert_eq!(KernelSeries::named("6.12"), Ok(KernelSeries::V6_12));
+        let why = KernelSeries::named("5.10").unwrap_err();
         assert!(why.contains("unknown kernel `5.10`"), "{why}");
     }
 }

@@ -4,7 +4,7 @@
 
 use super::{Context, Tally, cargo_tests, compiling};
 use crate::process::seconds;
-use crate::softroce::{End, Guest, Outcome, programs, soak};
+use crate::softroce::{Guest, GuestEnd, GuestOutcome, programs, soak};
 use crate::tree::{cargo, make_folder, root};
 use std::fs;
 use std::path::Path;
@@ -109,7 +109,7 @@ fn with_cards(
 }
 
 /// Records the checks of one boot.
-fn told(tally: &mut Tally, who: &str, outcome: &Outcome) {
+fn told(tally: &mut Tally, who: &str, outcome: &GuestOutcome) {
     println!("  {who}, all of it ({})", seconds(outcome.wall));
     for check in checks(&outcome.stdout) {
         let result = if check.passed {
@@ -155,7 +155,7 @@ pub(crate) fn soak(tally: &mut Tally, context: &mut Context) -> Result<(), Strin
     let outcome = soak::guest(guest, SOAK).run(&command)?;
     let last = outcome.stdout.lines().last().unwrap_or_default();
     println!("  {last}");
-    let result = if outcome.end == End::Code(0) {
+    let result = if outcome.end == GuestEnd::Code(0) {
         Ok(())
     } else {
         let (out, err) = (&outcome.stdout, &outcome.stderr);
@@ -231,8 +231,8 @@ fn verdict(words: &str) -> Option<(bool, Duration)> {
 }
 
 /// The script's last line is `exit 7`.
-fn code(outcome: &Outcome) -> Result<(), String> {
-    if outcome.end == End::Code(7) {
+fn code(outcome: &GuestOutcome) -> Result<(), String> {
+    if outcome.end == GuestEnd::Code(7) {
         return Ok(());
     }
     let (end, told) = (outcome.in_words(), &outcome.stderr);
@@ -311,16 +311,16 @@ mod tests {
 
     #[test]
     fn any_other_end_is_no_code() {
-        let outcome = |end| Outcome {
+        let outcome = |end| GuestOutcome {
             end,
             stdout: String::new(),
             stderr: "words".into(),
             wall: LIMIT,
         };
-        assert_eq!(code(&outcome(End::Code(7))), Ok(()));
-        let why = code(&outcome(End::Code(0))).unwrap_err();
+        assert_eq!(code(&outcome(GuestEnd::Code(7))), Ok(()));
+        let why = code(&outcome(GuestEnd::Code(0))).unwrap_err();
         assert!(why.contains("ended with code 0\nwords"), "{why}");
-        let why = code(&outcome(End::TimedOut)).unwrap_err();
+        let why = code(&outcome(GuestEnd::TimedOut)).unwrap_err();
         assert!(why.contains("was stopped after 20 min 00 s"), "{why}");
     }
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The head of each crate says what it knows and what it never does.
 
-use super::{Problem, Source};
+use super::{Problem, SourceFile};
 
 /// Crates whose documentation lacks **Knows** or **Never**.
-pub(crate) fn check(sources: &[Source]) -> Vec<Problem> {
+pub(crate) fn check(sources: &[SourceFile]) -> Vec<Problem> {
     sources
         .iter()
         .filter(|source| is_crate_root(source, sources))
@@ -13,7 +13,7 @@ pub(crate) fn check(sources: &[Source]) -> Vec<Problem> {
 }
 
 /// `src/lib.rs`, or `src/main.rs` where there is no library beside it.
-fn is_crate_root(source: &Source, sources: &[Source]) -> bool {
+fn is_crate_root(source: &SourceFile, sources: &[SourceFile]) -> bool {
     if source.path.ends_with("/src/lib.rs") {
         return true;
     }
@@ -26,7 +26,7 @@ fn is_crate_root(source: &Source, sources: &[Source]) -> bool {
         })
 }
 
-fn lacking(source: &Source) -> Option<Problem> {
+fn lacking(source: &SourceFile) -> Option<Problem> {
     let head: String = source
         .lines
         .iter()
@@ -49,9 +49,9 @@ mod tests {
     use super::*;
 
     fn problems(files: &[(&str, &str)]) -> Vec<String> {
-        let sources: Vec<Source> = files
+        let sources: Vec<SourceFile> = files
             .iter()
-            .map(|(path, text)| Source::new(path, text))
+            .map(|(path, text)| SourceFile::new(path, text))
             .collect();
         check(&sources)
             .into_iter()

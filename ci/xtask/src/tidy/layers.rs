@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The members of the workspace stand lowest layer first, and none depends on a later one.
 
-use super::{Problem, Source};
+use super::{Problem, SourceFile};
 use std::collections::BTreeMap;
 
 /// Dependencies that point upwards, and members without the shared lints.
-pub(crate) fn check(sources: &[Source]) -> Vec<Problem> {
+pub(crate) fn check(sources: &[SourceFile]) -> Vec<Problem> {
     let Some(workspace) = sources.iter().find(|source| source.path == "Cargo.toml") else {
         return Vec::new();
     };
@@ -114,9 +114,9 @@ mod tests {
             ("low/Cargo.toml", low),
             ("high/Cargo.toml", high),
         ];
-        let sources: Vec<Source> = files
+        let sources: Vec<SourceFile> = files
             .iter()
-            .map(|(path, text)| Source::new(path, text))
+            .map(|(path, text)| SourceFile::new(path, text))
             .collect();
         check(&sources).iter().map(ToString::to_string).collect()
     }

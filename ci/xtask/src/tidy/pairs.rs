@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `// PAIR(name)`: each Release names the Acquire that it meets, and the other way round.
 
-use super::{Problem, Source};
+use super::{Problem, SourceFile};
 use std::collections::BTreeMap;
 
 /// Crates whose every Release and Acquire must name its partner.
@@ -15,7 +15,7 @@ struct Sides {
 }
 
 /// Names that stand on one side only, and orders without a name.
-pub(crate) fn check(sources: &[Source]) -> Vec<Problem> {
+pub(crate) fn check(sources: &[SourceFile]) -> Vec<Problem> {
     let mut names: BTreeMap<String, (Sides, Problem)> = BTreeMap::new();
     let mut problems = Vec::new();
     for source in sources
@@ -68,7 +68,7 @@ fn named(comment: &str) -> Vec<String> {
 }
 
 /// Which orders the statement under (or beside) a comment uses.
-fn sides_after(source: &Source, index: usize, end: usize) -> Sides {
+fn sides_after(source: &SourceFile, index: usize, end: usize) -> Sides {
     let mut sides = Sides::default();
     let mut seen = 0;
     for line in &source.lines[index..end] {
@@ -100,7 +100,7 @@ fn orders(code: &str) -> Sides {
 }
 
 /// Orders in watched crates that no `PAIR` stands close above.
-fn unnamed(source: &Source, end: usize) -> Vec<Problem> {
+fn unnamed(source: &SourceFile, end: usize) -> Vec<Problem> {
     if !WATCHED.iter().any(|folder| source.path.starts_with(folder))
         || source.path.ends_with("sync.rs")
     {
@@ -139,9 +139,9 @@ mod tests {
     const ACQUIRE: &str = "// PAIR(full): push stores it.\nif seq.load(Acquire) == 1 {}\n";
 
     fn problems(files: &[(&str, &str)]) -> Vec<String> {
-        let sources: Vec<Source> = files
+        let sources: Vec<SourceFile> = files
             .iter()
-            .map(|(path, text)| Source::new(path, text))
+            .map(|(path, text)| SourceFile::new(path, text))
             .collect();
         check(&sources).iter().map(ToString::to_string).collect()
     }

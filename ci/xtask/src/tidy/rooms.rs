@@ -3,7 +3,7 @@
 //!
 //! The compiler denies `unsafe` where no file allows it; this list keeps files from allowing it.
 
-use super::{Problem, Source};
+use super::{Problem, SourceFile};
 
 /// A fenced place: its name, and the files (or folders, with a `/` at the end) that belong to it.
 struct Room {
@@ -132,7 +132,7 @@ const ATOMIC_HOMES: &[&str] = &[
 ];
 
 /// Unsafe code outside its rooms or without its head; atomics outside their homes.
-pub(crate) fn check(source: &Source) -> Vec<Problem> {
+pub(crate) fn check(source: &SourceFile) -> Vec<Problem> {
     let mut problems = Vec::new();
     if let Some(line) = first_unsafe(source) {
         match room_of(&source.path) {
@@ -167,7 +167,7 @@ fn holds(files: &[&str], path: &str) -> bool {
 }
 
 /// The first line (from 1) that uses or allows unsafe code.
-fn first_unsafe(source: &Source) -> Option<usize> {
+fn first_unsafe(source: &SourceFile) -> Option<usize> {
     let uses = |code: &str| {
         let words = code.split(|c: char| !(c.is_alphanumeric() || c == '_'));
         let allows = code.contains("allow(unsafe_code") || code.contains("expect(unsafe_code");
@@ -181,18 +181,18 @@ fn first_unsafe(source: &Source) -> Option<usize> {
 }
 
 /// A test, and what a generator writes function by function, need no head of their own.
-fn needs_head(source: &Source) -> bool {
+fn needs_head(source: &SourceFile) -> bool {
     !source.is_test() && !source.is_generated()
 }
 
 /// The file's own documentation has the section.
-fn says_safety(source: &Source) -> bool {
+fn says_safety(source: &SourceFile) -> bool {
     source.lines.iter().any(|line| {
         line.comment.trim_start().starts_with("//!") && line.comment.contains("# Safety")
     })
 }
 
-fn foreign_atomics(source: &Source) -> Option<Problem> {
+fn foreign_atomics(source: &SourceFile) -> Option<Problem> {
     if source.is_test() || holds(ATOMIC_HOMES, &source.path) {
         return None;
     }
@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     fn problems(path: &str, text: &str) -> Vec<String> {
-        check(&Source::new(path, text))
+        check(&SourceFile::new(path, text))
             .into_iter()
             .map(|problem| problem.what)
             .collect()

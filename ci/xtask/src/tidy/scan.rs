@@ -6,7 +6,7 @@
 
 /// One line, its comment apart from its code; what stood inside strings is gone.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(crate) struct Line {
+pub(crate) struct SourceLine {
     pub(crate) code: String,
     pub(crate) comment: String,
 }
@@ -20,11 +20,11 @@ pub(crate) struct Token {
 }
 
 /// The lines of a file, code and comments apart.
-pub(crate) fn split(text: &str) -> Vec<Line> {
+pub(crate) fn split(text: &str) -> Vec<SourceLine> {
     let mut splitter = Splitter {
         rest: text.chars().collect(),
         at: 0,
-        lines: vec![Line::default()],
+        lines: vec![SourceLine::default()],
     };
     while splitter.at < splitter.rest.len() {
         splitter.step();
@@ -36,9 +36,9 @@ pub(crate) fn split(text: &str) -> Vec<Line> {
 }
 
 /// The words and signs of the code, in order.
-pub(crate) fn tokens(lines: &[Line]) -> Vec<Token> {
+pub(crate) fn tokens(lines: &[SourceLine]) -> Vec<Token> {
     let mut tokens = Vec::new();
-    for (line, Line { code, .. }) in lines.iter().enumerate() {
+    for (line, SourceLine { code, .. }) in lines.iter().enumerate() {
         let mut word = String::new();
         for letter in code.chars().chain([' ']) {
             if letter.is_alphanumeric() || letter == '_' {
@@ -65,7 +65,7 @@ pub(crate) fn tokens(lines: &[Line]) -> Vec<Token> {
 struct Splitter {
     rest: Vec<char>,
     at: usize,
-    lines: Vec<Line>,
+    lines: Vec<SourceLine>,
 }
 
 impl Splitter {
@@ -87,7 +87,7 @@ impl Splitter {
     fn code(&mut self, letter: char) {
         self.at += 1;
         if letter == '\n' {
-            self.lines.push(Line::default());
+            self.lines.push(SourceLine::default());
         } else if let Some(line) = self.lines.last_mut() {
             line.code.push(letter);
         }
@@ -96,7 +96,7 @@ impl Splitter {
     fn comment(&mut self, letter: char) {
         self.at += 1;
         if letter == '\n' {
-            self.lines.push(Line::default());
+            self.lines.push(SourceLine::default());
         } else if let Some(line) = self.lines.last_mut() {
             line.comment.push(letter);
         }
@@ -106,7 +106,7 @@ impl Splitter {
     fn skip(&mut self, count: usize) {
         for _ in 0..count {
             if self.peek(0) == '\n' {
-                self.lines.push(Line::default());
+                self.lines.push(SourceLine::default());
             }
             self.at += 1;
         }

@@ -2,7 +2,7 @@
 //! Lengths and nesting: a file holds one idea, a function fits a screen.
 
 use super::scan::{Token, tokens};
-use super::{Problem, Source};
+use super::{Problem, SourceFile};
 
 const FILE_LINES_MAX: usize = 900;
 const FILE_LINES_WARN: usize = 600;
@@ -12,7 +12,7 @@ const FUNCTION_LINES_MAX: usize = 60;
 const NESTING_MAX: usize = 4;
 
 /// Files over 900 lines without their tests fail, over 600 warn.
-pub(crate) fn file_length(source: &Source) -> Option<Problem> {
+pub(crate) fn file_length(source: &SourceFile) -> Option<Problem> {
     let kinds = [".rs", ".c", ".h", ".cpp", ".sh", ".py"];
     if !kinds.iter().any(|kind| source.path.ends_with(kind)) {
         return None;
@@ -48,7 +48,7 @@ pub(crate) fn overview(source: &Source) -> Vec<Problem> {
 }
 
 /// Functions over 60 lines need `// tidy: long (reason)`; five levels of nesting always fail.
-pub(crate) fn functions(source: &Source) -> Vec<Problem> {
+pub(crate) fn functions(source: &SourceFile) -> Vec<Problem> {
     let tokens = tokens(&source.lines);
     let mut problems = Vec::new();
     for function in find(&tokens) {
@@ -72,13 +72,13 @@ pub(crate) fn functions(source: &Source) -> Vec<Problem> {
 }
 
 /// Indices of `fn`, of the body's opening brace and of its closing one.
-struct Function {
+struct FunctionSpan {
     start: usize,
     open: usize,
     close: usize,
 }
 
-fn find(tokens: &[Token]) -> Vec<Function> {
+fn find(tokens: &[Token]) -> Vec<FunctionSpan> {
     let is_name = |text: &str| text.starts_with(|c: char| c.is_alphabetic() || c == '_');
     let heads = (0..tokens.len()).filter(|&at| {
         tokens[at].text == "fn" && tokens.get(at + 1).is_some_and(|next| is_name(&next.text))
@@ -86,7 +86,7 @@ fn find(tokens: &[Token]) -> Vec<Function> {
     heads.filter_map(|start| body(tokens, start)).collect()
 }
 
-fn body(tokens: &[Token], start: usize) -> Option<Function> {
+fn body(tokens: &[Token], start: usize) -> Option<FunctionSpan> {
     let mut brackets = 0i32;
     let open = (start..tokens.len()).find(|&at| {
         match tokens[at].text.as_str() {
@@ -100,7 +100,7 @@ fn body(tokens: &[Token], start: usize) -> Option<Function> {
         return None;
     }
     let close = closing(tokens, open)?;
-    Some(Function { start, open, close })
+    Some(FunctionSpan { start, open, close })
 }
 
 fn closing(tokens: &[Token], open: usize) -> Option<usize> {
@@ -115,7 +115,7 @@ fn closing(tokens: &[Token], open: usize) -> Option<usize> {
     })
 }
 
-fn is_excused(source: &Source, head: usize, close: usize) -> bool {
+fn is_excused(source: &SourceFile, head: usize, close: usize) -> bool {
     let with_reason = |comment: &str| {
         comment
             .split_once("tidy: long (")
@@ -198,12 +198,12 @@ const ATTRIBUTES_ABOVE: usize = 6;
 mod tests {
     use super::*;
 
-    fn long_function(lines: usize, comment: &str) -> Source {
+    fn long_function(lines: usize, comment: &str) -> SourceFile {
         let text = format!(
             "{comment}\nfn f() {{\n{}}}\n",
             "    g();\n".repeat(lines - 2)
         );
-        Source::new("x.rs", &text)
+        SourceFile::new("x.rs", &text)
     }
 
     #[test]
@@ -218,11 +218,11 @@ mod tests {
 
     #[test]
     fn a_file_over_the_limit_fails_and_a_longish_one_warns() {
-        let of = |lines: usize| file_length(&Source::new("x.c", &"int a;\n".repeat(lines)));
+        let of = |lines: usize| file_length(&SourceFile::new("x.c", &"int a;\n".repeat(lines)));
         assert!(of(901).is_some_and(|problem| !problem.warning));
         assert!(of(700).is_some_and(|problem| problem.warning));
         assert!(of(600).is_none());
-        assert!(file_length(&Source::new("x.txt", &"a\n".repeat(2000))).is_none());
+        assert!(file_length(&SourceFile::new("x.txt", &"a\n".repeat(2000))).is_none());
     }
 
     #[test]
@@ -247,8 +247,8 @@ mod tests {
     fn five_levels_fail_and_four_pass() {
         let four = "fn f() { for a in b { if c { while d { if e { g() } } } } }";
         let five = "fn f() { for a in b { if c { while d { if e { loop { g() } } } } } }";
-        assert!(functions(&Source::new("x.rs", four)).is_empty());
-        let problems = functions(&Source::new("x.rs", five));
+        assert!(functions(&SourceFile::new("x.rs", four)).is_empty());
+        let problems = functions(&SourceFile::new("x.rs", five));
         assert!(problems[0].what.contains("nests 5 deep"), "{}", problems[0]);
     }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Words that must stand in a file, and words that must not.
 
-use super::{Problem, Source};
+use super::{Problem, SourceFile};
 
 /// Licence line, leftovers and paths of one machine.
-pub(crate) fn check(source: &Source) -> Vec<Problem> {
+pub(crate) fn check(source: &SourceFile) -> Vec<Problem> {
     let mut problems: Vec<Problem> = licence(source).into_iter().collect();
     for (index, line) in source.text.lines().enumerate() {
         if let Some(word) = LEFTOVERS.iter().find(|word| has_word(line, word)) {
@@ -19,7 +19,7 @@ pub(crate) fn check(source: &Source) -> Vec<Problem> {
     problems
 }
 
-fn licence(source: &Source) -> Option<Problem> {
+fn licence(source: &SourceFile) -> Option<Problem> {
     let kinds = [
         ".rs", ".c", ".h", ".cpp", ".hpp", ".f90", ".toml", ".sh", ".py", ".api", ".map",
     ];
@@ -68,7 +68,7 @@ mod tests {
 
     fn problems(path: &str, body: &str) -> Vec<String> {
         let text = format!("// {LICENCE}\n{body}\n");
-        check(&Source::new(path, &text))
+        check(&SourceFile::new(path, &text))
             .iter()
             .map(ToString::to_string)
             .collect()
@@ -76,9 +76,9 @@ mod tests {
 
     #[test]
     fn a_file_without_its_licence_line_fails() {
-        let found = check(&Source::new("a.rs", "//! A file.\n"));
+        let found = check(&SourceFile::new("a.rs", "//! A file.\n"));
         assert!(found[0].what.contains("SPDX"), "{}", found[0]);
-        assert!(check(&Source::new("notes.md", "# Notes\n")).is_empty());
+        assert!(check(&SourceFile::new("notes.md", "# Notes\n")).is_empty());
         assert!(problems("a.rs", "").is_empty());
     }
 

@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use nix::sys::socket::{setsockopt, sockopt};
 
-use super::{Buffers, Job, LARGEST, Line, Patience, Task};
+use super::{Buffers, Job, LARGEST, OneWayStream, SpinLimit, TcpTask};
 
-impl Line {
+impl OneWayStream {
     /// A socket that is connected to one of the other end, which does the same.
-    pub(super) fn open_datagrams(&mut self, task: Task) -> io::Result<UdpSocket> {
+    pub(super) fn open_datagrams(&mut self, task: TcpTask) -> io::Result<UdpSocket> {
         let (own, other) = (self.stream.local_addr()?, self.stream.peer_addr()?);
         let socket = UdpSocket::bind(SocketAddr::new(own.ip(), 0))?;
-        if task == Task::Packets {
+        if task == TcpTask::Packets {
             setsockopt(&socket, sockopt::UdpGsoSegment, &PACKET_LENGTH)?;
             setsockopt(&socket, sockopt::UdpGroSegment, &true)?;
             setsockopt(&socket, sockopt::RcvBuf, &LARGEST)?;
@@ -41,7 +41,7 @@ impl Line {
             if first {
                 socket.send(buffer)?;
             }
-            let mut patience = Patience::default();
+            let mut patience = SpinLimit::default();
             loop {
                 match socket.recv(buffer) {
                     Ok(_) => break,
@@ -66,7 +66,7 @@ impl Line {
         let all = in_message as u64 * job.count;
         let (mut acknowledged, mut next) = (0, 0);
         let mut train = vec![0; TRAIN_PACKETS * PACKET_BYTES];
-        let mut patience = Patience::default();
+        let mut patience = SpinLimit::default();
         let mut heard_at = Instant::now();
         while acknowledged < all {
             let room = (acknowledged + WINDOW_PACKETS).min(all) - next;
@@ -87,7 +87,7 @@ impl Line {
             match socket.recv(&mut answer) {
                 Ok(_) => {
                     acknowledged = acknowledged.max(u64::from_le_bytes(answer)).min(next);
-                    (patience, heard_at) = (Patience::default(), Instant::now());
+                    (patience, heard_at) = (SpinLimit::default(), Instant::now());
                 }
                 Err(error) => {
                     // Its last word has come before.
@@ -114,7 +114,7 @@ impl Line {
         let all = in_message as u64 * job.count;
         let mut expected = 0;
         let mut train = vec![0; 1 << 16];
-        let mut patience = Patience::default();
+        let mut patience = SpinLimit::default();
         while expected < all {
             let bytes = match socket.recv(&mut train) {
                 Ok(bytes) => bytes,
@@ -123,7 +123,7 @@ impl Line {
                     continue;
                 }
             };
-            patience = Patience::default();
+            patience = SpinLimit::default();
             for packet in train[..bytes].chunks_exact(PACKET_BYTES) {
                 if read_number(packet) == Some(expected) {
                     let payload = buffers.packet(expected, in_message);
@@ -183,27 +183,27 @@ const LOST_AFTER: Duration = Duration::from_millis(5);
 mod tests {
     use std::net::{TcpListener, TcpStream};
 
-    use super::super::Way;
+    use super::super::SocketUse;
     use super::*;
 
     /// One batch between two threads.
-    fn batch(task: Task, size: usize) -> f64 {
+    fn batch(task: TcpTask, size: usize) -> f64 {
         let job = Job {
             task,
-            way: Way::NON_BLOCKING[1],
+            way: SocketUse::NON_BLOCKING[1],
             size,
             count: 20,
         };
         let listener = TcpListener::bind("[::1]:0").unwrap();
         let at = listener.local_addr().unwrap();
         let other = std::thread::spawn(move || {
-            let mut line = Line::new(listener.accept().unwrap().0).unwrap();
+            let mut line = OneWayStream::new(listener.accept().unwrap().0).unwrap();
             let mut bytes = [0; super::super::JOB_BYTES];
             line.receive(&mut bytes).unwrap();
             let job = Job::read(bytes).unwrap();
             line.answer(job, &mut Buffers::new(job.size)).unwrap();
         });
-        let mut line = Line::new(TcpStream::connect(at).unwrap()).unwrap();
+        let mut line = OneWayStream::new(TcpStream::connect(at).unwrap()).unwrap();
         let seconds = line.batch(job, &mut Buffers::new(size));
         other.join().unwrap();
         seconds.unwrap()
@@ -211,13 +211,13 @@ mod tests {
 
     #[test]
     fn datagrams_go_there_and_back() {
-        assert!(batch(Task::Datagrams, 8) > 0.0);
+        assert!(batch(TcpTask::Datagrams, 8) > 0.0);
     }
 
     #[test]
     fn messages_go_in_packets() {
         for size in [1, 1024, 4096, 65_536, 100_000] {
-            assert!(batch(Task::Packets, size) > 0.0);
+            assert!(batch(TcpTask::Packets, size) > 0.0);
         }
     }
 

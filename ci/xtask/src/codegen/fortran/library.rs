@@ -4,7 +4,7 @@
 use super::super::entry::format_rust;
 use super::super::kinds::{self, Width};
 use super::super::standard::Standard;
-use super::super::table::{Api, Length, Param, Way};
+use super::super::table::{Api, Length, Param, ParamDirection};
 use super::types::is_memory;
 use super::{FORTRAN_ALONE, PREDEFINED, Procedure, is_array, is_handle, linker_name};
 
@@ -221,16 +221,16 @@ fn pass(procedure: &Procedure<'_>, param: &Param) -> Passed {
         ("Status", _) if is_array(param) => plain("Statuses", "get"),
         ("Status", _) => plain("FortranStatus", "get"),
         ("Weights", _) => plain("FortranWeights", "get"),
-        ("Int", Way::Out) if param.optional => plain("Errcodes", "get"),
-        ("State", Way::Out) => plain("OutAddress<isize>", "as_ptr"),
+        ("Int", ParamDirection::Out) if param.optional => plain("Errcodes", "get"),
+        ("State", ParamDirection::Out) => plain("OutAddress<isize>", "as_ptr"),
         ("State", _) => plain("InAddress<isize>", "as_ptr"),
         ("Range", _) => plain("InAddress<[c_int; 3]>", "as_ptr"),
-        ("Bytes", Way::In) => plain("InAddress<c_int>", "as_ptr"),
-        ("Flag", Way::In) if !is_array(param) => plain("InAddress<c_int>", "truth"),
-        ("String" | "Chars", Way::In) => text_in(procedure, param),
+        ("Bytes", ParamDirection::In) => plain("InAddress<c_int>", "as_ptr"),
+        ("Flag", ParamDirection::In) if !is_array(param) => plain("InAddress<c_int>", "truth"),
+        ("String" | "Chars", ParamDirection::In) => text_in(procedure, param),
         ("String", _) => text_out(param),
         (kind, _) if is_handle(kind) => handle(procedure, param),
-        (_, Way::In) => {
+        (_, ParamDirection::In) => {
             let how = if is_array(param) { "as_ptr" } else { "get" };
             plain(&format!("InAddress<{}>", rust(param, procedure.width)), how)
         }
@@ -256,7 +256,7 @@ fn index(param: &Param) -> Option<Passed> {
         after,
     };
     match name.as_str() {
-        "indx" if !is_array(param) && param.way == Way::Out => {
+        "indx" if !is_array(param) && param.way == ParamDirection::Out => {
             Some(local("indx.set_index(indx_c);\n".into()))
         }
         "outcount" => Some(local("outcount.set_count(outcount_c);\n".into())),
@@ -310,7 +310,7 @@ fn text_out(param: &Param) -> Passed {
 
 fn handle(procedure: &Procedure<'_>, param: &Param) -> Passed {
     let name = &param.name;
-    let wrapper = if param.way == Way::In {
+    let wrapper = if param.way == ParamDirection::In {
         "InAddress"
     } else {
         "OutAddress"
@@ -318,7 +318,7 @@ fn handle(procedure: &Procedure<'_>, param: &Param) -> Passed {
     let fortran = format!("{wrapper}<FortranHandle>");
     let is_text = false;
     match (&param.length, param.way) {
-        (Length::One, Way::In) => Passed {
+        (Length::One, ParamDirection::In) => Passed {
             fortran,
             is_text,
             before: String::new(),
@@ -353,7 +353,7 @@ fn handle(procedure: &Procedure<'_>, param: &Param) -> Passed {
             ),
             c: format!("{name}_c.as_mut_ptr()"),
             after: match way {
-                Way::In => String::new(),
+                ParamDirection::In => String::new(),
                 _ => format!("{name}_c.write({name});\n"),
             },
         },
@@ -416,7 +416,9 @@ pub(super) fn declarations(
 fn uses_room(procedures: &[Procedure<'_>], constant: &str) -> bool {
     let mut params = procedures.iter().flat_map(Procedure::params);
     params.any(|p| {
-        p.kind == "String" && p.way == Way::Out && p.length == Length::Named(constant.into())
+        p.kind == "String"
+            && p.way == ParamDirection::Out
+            && p.length == Length::Named(constant.into())
     })
 }
 
@@ -429,17 +431,17 @@ fn c_type(param: &Param, width: Width) -> String {
         ("Buf" | "MutBuf", _) => "*mut c_void".into(),
         ("Status", _) => "*mut [c_int; 8]".into(),
         ("Weights", _) => "*mut c_int".into(),
-        ("Bytes", Way::In) => "*const c_int".into(),
+        ("Bytes", ParamDirection::In) => "*const c_int".into(),
         ("Bytes", _) => "*mut c_int".into(),
-        ("State", Way::Out) if is_memory(param) => "*mut isize".into(),
+        ("State", ParamDirection::Out) if is_memory(param) => "*mut isize".into(),
         ("State", _) => "*const isize".into(),
         ("Range", _) => "*const [c_int; 3]".into(),
-        ("String" | "Chars", Way::In) => "*const c_char".into(),
+        ("String" | "Chars", ParamDirection::In) => "*const c_char".into(),
         ("String", _) => "*mut c_char".into(),
-        (kind, Way::In) if is_handle(kind) && !array => "CHandle".into(),
+        (kind, ParamDirection::In) if is_handle(kind) && !array => "CHandle".into(),
         (kind, _) if is_handle(kind) => "*mut CHandle".into(),
-        (_, Way::In) if array => format!("*const {}", rust(param, width)),
-        (_, Way::In) => rust(param, width).into(),
+        (_, ParamDirection::In) if array => format!("*const {}", rust(param, width)),
+        (_, ParamDirection::In) => rust(param, width).into(),
         _ => format!("*mut {}", rust(param, width)),
     }
 }

@@ -2,7 +2,7 @@
 //! Each kind of parameter as Fortran declares it.
 
 use super::super::kinds::{self, Width};
-use super::super::table::{Function, Param, Way};
+use super::super::table::{Function, Param, ParamDirection};
 use super::{Method, is_array, is_handle};
 
 /// Handle kinds: the name in the table and the C type, which is also the derived type's name in `mpi_f08`.
@@ -96,10 +96,10 @@ pub(super) fn intent(function: &Function, param: &Param, method: Method) -> &'st
         ("Buf", _, Method::F08) => ", intent(in)",
         ("Buf" | "MutBuf", ..) => "",
         (kind, ..) if kinds::callback(kind).is_some() => "",
-        (_, Way::In, _) => ", intent(in)",
-        ("State", Way::Out, Method::Mpi) => "",
-        (_, Way::Out, Method::F08) if !special => ", intent(out)",
-        (_, Way::InOut, Method::F08) if !special => ", intent(inout)",
+        (_, ParamDirection::In, _) => ", intent(in)",
+        ("State", ParamDirection::Out, Method::Mpi) => "",
+        (_, ParamDirection::Out, Method::F08) if !special => ", intent(out)",
+        (_, ParamDirection::InOut, Method::F08) if !special => ", intent(inout)",
         _ => "",
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Axes: from values to places, and the ticks that people read.
+//! Axes: from values to places, ticks, and numbers as text.
 
 /// How values lie on an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -8,26 +8,26 @@ pub enum Scale {
     Linear,
     /// By powers of ten.
     Log,
-    /// By powers of two, for numbers of bytes; a zero stands apart, left of all others.
+    /// By powers of two, for numbers of bytes; zero has a place of its own, left of all others.
     Bytes,
 }
 
-/// An axis with its values.
+/// The range of values of an axis.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Span {
+pub(crate) struct AxisRange {
     scale: Scale,
     low: f64,
     high: f64,
-    /// On an axis of bytes: the smallest of them that is not zero.
+    /// The smallest value that is not zero; only [`Scale::Bytes`] uses it.
     least: f64,
 }
 
-/// At most so many ticks are drawn.
+/// The most ticks of an axis of bytes.
 const TICKS: usize = 12;
 
-impl Span {
-    /// An axis that holds all of the values that it can show.
-    pub(super) fn of(scale: Scale, values: impl Iterator<Item = f64> + Clone) -> Self {
+impl AxisRange {
+    /// The range that contains all of `values` that are in the scale's domain.
+    pub(crate) fn of(scale: Scale, values: impl Iterator<Item = f64> + Clone) -> Self {
         let good = values.filter(move |value| can_show(scale, *value));
         let low = good.clone().fold(f64::INFINITY, f64::min);
         let high = good.clone().fold(0.0, f64::max);
@@ -49,8 +49,8 @@ impl Span {
         }
     }
 
-    /// Where a value lies, 0 at the beginning and 1 at the end; `None` for what cannot be shown.
-    pub(super) fn place(&self, value: f64) -> Option<f64> {
+    /// Where a value lies, 0 at the beginning and 1 at the end; `None` outside the scale's domain.
+    pub(crate) fn place(&self, value: f64) -> Option<f64> {
         if !can_show(self.scale, value) {
             return None;
         }
@@ -69,7 +69,7 @@ impl Span {
     }
 
     /// Values and labels of the ticks.
-    pub(super) fn ticks(&self) -> Vec<(f64, String)> {
+    pub(crate) fn ticks(&self) -> Vec<(f64, String)> {
         match self.scale {
             Scale::Linear => self.linear_ticks(),
             Scale::Log => self.log_ticks(),
@@ -153,8 +153,8 @@ fn decade(value: f64) -> i32 {
     (value.log10() + 1e-9).floor() as i32
 }
 
-/// A number as people write it: no exponent, no zeros at the end.
-pub(super) fn plain(value: f64) -> String {
+/// A number without an exponent and without zeros at the end.
+fn plain(value: f64) -> String {
     let decimals = match value.abs() {
         size if size >= 100.0 || size == 0.0 => 0,
         size if size >= 1.0 => 2,
@@ -167,8 +167,9 @@ pub(super) fn plain(value: f64) -> String {
     text
 }
 
-/// 64K, 4M and so on, as the options are written.
-pub(crate) fn bytes(value: f64) -> String {
+/// A number of bytes as options take it: 64K, 4M and so on.
+#[must_use]
+pub fn bytes(value: f64) -> String {
     let units = [
         (2f64.powi(30), "G"),
         (2f64.powi(20), "M"),
@@ -179,12 +180,24 @@ pub(crate) fn bytes(value: f64) -> String {
     format!("{}{letter}", plain(value / unit))
 }
 
+/// Three significant digits, whole numbers from 1000 on.
+#[must_use]
+pub fn three_digits(value: f64) -> String {
+    let decimals = match value.abs() {
+        size if size >= 100.0 => 0,
+        size if size >= 10.0 => 1,
+        size if size >= 1.0 => 2,
+        _ => 3,
+    };
+    format!("{value:.decimals$}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn labels(scale: Scale, values: &[f64]) -> Vec<String> {
-        let span = Span::of(scale, values.iter().copied());
+        let span = AxisRange::of(scale, values.iter().copied());
         span.ticks().into_iter().map(|(_, label)| label).collect()
     }
 
@@ -214,7 +227,7 @@ mod tests {
         let ticks = labels(Scale::Bytes, &sizes);
         assert_eq!(ticks[..3], ["0", "16", "64"]);
         assert!(ticks.len() <= TICKS + 1, "{ticks:?}");
-        let span = Span::of(Scale::Bytes, sizes.into_iter());
+        let span = AxisRange::of(Scale::Bytes, sizes.into_iter());
         assert_eq!(
             (span.place(0.0), span.place(65536.0)),
             (Some(0.0), Some(1.0))
@@ -227,7 +240,7 @@ mod tests {
     fn places_ascend_with_values() {
         for scale in [Scale::Linear, Scale::Log, Scale::Bytes] {
             let values = [1.0, 2.0, 700.0, 5000.0];
-            let span = Span::of(scale, values.into_iter());
+            let span = AxisRange::of(scale, values.into_iter());
             let places: Vec<f64> = values
                 .iter()
                 .filter_map(|value| span.place(*value))
@@ -248,7 +261,7 @@ mod tests {
         for low in [0.0, 1e-3, 0.7, 1.0, 9.99, 10.0, 12345.0] {
             for high in [1e-3, 0.99, 1.0, 3.0, 99.0, 1e6] {
                 for scale in [Scale::Linear, Scale::Log, Scale::Bytes] {
-                    let span = Span::of(scale, [low, high].into_iter());
+                    let span = AxisRange::of(scale, [low, high].into_iter());
                     let ticks = span.ticks();
                     assert!(ticks.len() < 20, "{scale:?} {low} {high}: {ticks:?}");
                     for (value, label) in ticks {
@@ -265,12 +278,12 @@ mod tests {
 
     #[test]
     fn what_an_axis_cannot_show_has_no_place() {
-        let span = Span::of(Scale::Log, [1.0, 10.0].into_iter());
+        let span = AxisRange::of(Scale::Log, [1.0, 10.0].into_iter());
         assert_eq!(
             (span.place(0.0), span.place(f64::NAN), span.place(-1.0)),
             (None, None, None)
         );
-        let nothing = Span::of(Scale::Log, std::iter::empty());
+        let nothing = AxisRange::of(Scale::Log, std::iter::empty());
         assert!(nothing.place(1.0).is_some_and(f64::is_finite));
     }
 

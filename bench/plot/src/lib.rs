@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Drawings as SVG: pure functions from figures to text.
+//!
+//! Two charts, [`LinePlot`] over a continuous axis and [`DotPlot`] over named rows, and the [`Canvas`] below them, on which
+//! other drawings put their own [`SvgElement`]s. In a chart every series has a colour, a marker of its own shape and its name
+//! in the legend, so that no difference is shown by colour alone. Colours are defined once, each for a light and for a dark
+//! background; the background is painted, so that a viewer without `prefers-color-scheme` shows readable text too.
+//!
+//! **Knows** SVG and how axes, ticks and text are laid out.
+//!
+//! **Never** reads or writes a file: callers write the text that they get.
+
+mod canvas;
+mod chart;
+mod dots;
+mod lines;
+mod scale;
+mod style;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+mod text;
+
+pub use canvas::{Canvas, SvgElement, TextAnchor};
+pub use dots::{DotPlot, DotRow};
+pub use lines::{Axis, LinePlot};
+pub use scale::{Scale, bytes, three_digits};
+pub use style::{Colour, FAINT, GRID, INK, PAPER, Rule, SERIES};
+pub use text::text_width;
+
+/// One point of a series.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Point {
+    /// On the horizontal axis.
+    pub x: f64,
+    /// On the vertical axis.
+    pub y: f64,
+    /// The lowest and the highest of the values that `y` stands for, if there were several.
+    pub spread: Option<(f64, f64)>,
+}
+
+/// Points of one colour, with one entry in the legend.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Series {
+    /// Its name in the legend.
+    pub name: String,
+    /// Its points, by ascending x. Values outside an axis's domain (not finite; zero on a logarithmic one) are left out.
+    pub points: Vec<Point>,
+}
