@@ -9,6 +9,7 @@ mod pairs;
 mod rooms;
 mod scan;
 mod shape;
+mod vocabulary;
 mod words;
 
 use crate::tree::{command, root};
@@ -59,6 +60,7 @@ pub(crate) fn check() -> Result<(Vec<Problem>, Vec<Problem>), String> {
     all.extend(pairs::check(&sources));
     all.extend(heads::check(&sources));
     all.extend(layers::check(&sources));
+    all.extend(vocabulary::check(&sources));
     Ok(all.into_iter().partition(|problem| !problem.warning))
 }
 

@@ -344,7 +344,7 @@ impl VariableValues {
             reads: byte(Variable::NetReads),
             answer_ms: number(Variable::NetTimeout),
             retries: byte(Variable::NetRetries),
-            not_ready_retries: byte(Variable::NetNotReadyRetries),
+            rnr_retry: byte(Variable::NetNotReadyRetries),
             not_ready_us: number(Variable::NetNotReadyTime),
             service_level: byte(Variable::NetServiceLevel),
             traffic_class: byte(Variable::NetTrafficClass),

@@ -27,7 +27,7 @@ pub(crate) fn file_length(source: &SourceFile) -> Option<Problem> {
 }
 
 /// `ARCHITECTURE.md` is read in one go: at most 400 lines of at most 120 columns.
-pub(crate) fn overview(source: &Source) -> Vec<Problem> {
+pub(crate) fn overview(source: &SourceFile) -> Vec<Problem> {
     if source.path != "ARCHITECTURE.md" {
         return Vec::new();
     }
@@ -209,11 +209,14 @@ mod tests {
     #[test]
     fn an_overview_that_grows_fails() {
         let good = "words\n".repeat(400) + &"x".repeat(120);
-        assert_eq!(overview(&Source::new("ARCHITECTURE.md", &good[6..])), []);
-        let found = overview(&Source::new("ARCHITECTURE.md", &(good.clone() + "x\n")));
+        assert_eq!(
+            overview(&SourceFile::new("ARCHITECTURE.md", &good[6..])),
+            []
+        );
+        let found = overview(&SourceFile::new("ARCHITECTURE.md", &(good.clone() + "x\n")));
         let lines: Vec<usize> = found.iter().map(|problem| problem.line).collect();
         assert_eq!(lines, [0, 401]);
-        assert_eq!(overview(&Source::new("docs/other.md", &good)), []);
+        assert_eq!(overview(&SourceFile::new("docs/other.md", &good)), []);
     }
 
     #[test]

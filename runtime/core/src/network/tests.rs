@@ -497,7 +497,7 @@ fn limits_are_those_of_the_settings() {
             reads: 4,
             answer_ms: 500,
             retries: 5,
-            not_ready_retries: 1,
+            rnr_retry: 1,
             not_ready_us: 80,
             service_level: 3,
             traffic_class: 0x68,
