@@ -106,10 +106,11 @@ pub enum Variable {
     Stats,
     Cc,
     Cxx,
+    Fc,
 }
 
 /// The table.
-pub const ROWS: [ControlVariable; 98] = [
+pub const ROWS: [ControlVariable; 99] = [
     ControlVariable {
         variable: Variable::EagerLimit,
         name: "RMPI_EAGER_LIMIT",
@@ -823,6 +824,11 @@ pub const ROWS: [ControlVariable; 98] = [
         Variable::Cxx,
         "RMPI_CXX",
         "The C++ compiler behind rmpicxx.",
+    ),
+    foreign(
+        Variable::Fc,
+        "RMPI_FC",
+        "The Fortran compiler behind rmpifort.",
     ),
 ];
 
