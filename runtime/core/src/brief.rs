@@ -160,7 +160,7 @@ impl Universe {
 
     /// Starts an inactive persistent request. `false`: nothing was done; it is not one, or gates are in use.
     #[inline]
-    pub fn start_at_hand(&mut self, token: u32) -> bool {
+    pub fn start_fast(&mut self, token: u32) -> bool {
         if self.messages.gates.tracks_sends() || self.messages.gates.tracks_receives() {
             return false;
         }
@@ -233,7 +233,7 @@ impl Universe {
     /// Takes in the next frames, for test calls: at most as many messages as a wait polls for. `false`: there were
     /// none.
     #[inline]
-    pub fn take_in_what_came(&mut self) -> bool {
+    pub fn take_in_arrived(&mut self) -> bool {
         if !self.messages.pump.sides.is_empty() {
             return false;
         }
@@ -272,8 +272,8 @@ impl Universe {
     /// Collects a send or receive that is complete and needs no special handling. The flag returned: its handle stays
     /// valid, since it is persistent.
     #[inline]
-    pub fn collect_at_hand(&mut self, token: u32) -> Option<(Ended, bool)> {
-        if !self.messages.is_at_hand(token) {
+    pub fn collect_fast(&mut self, token: u32) -> Option<(Ended, bool)> {
+        if !self.messages.is_collectable(token) {
             return None;
         }
         let request = self.messages.find_request(token)?;

@@ -49,7 +49,7 @@ impl Directory {
     pub(crate) fn request_record(&mut self, rank: u32, of: u32) {
         self.outgoing.push_back(ToDaemon::LookUp { rank, of });
         self.open += 1;
-        self.stir();
+        self.reset_backoff();
     }
 
     /// Sends a remark that the user should see once per job.
@@ -61,7 +61,7 @@ impl Directory {
     pub(crate) fn report_quiescence(&mut self, rank: u32) {
         self.outgoing.push_back(ToDaemon::Quiet { rank });
         self.open += 1;
-        self.stir();
+        self.reset_backoff();
     }
 
     /// Whether there is nothing to send and no reply to wait for.
@@ -105,7 +105,7 @@ impl Directory {
             ControlInput::Words(_) | ControlInput::Nothing => return None,
         };
         self.open = self.open.saturating_sub(1);
-        self.stir();
+        self.reset_backoff();
         Some(event)
     }
 
@@ -119,7 +119,7 @@ impl Directory {
         ((now - since) / 8).clamp(SHORTEST_SLEEP, LONGEST_SLEEP)
     }
 
-    fn stir(&mut self) {
+    fn reset_backoff(&mut self) {
         (self.turns, self.since) = (0, None);
     }
 }

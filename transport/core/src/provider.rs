@@ -84,7 +84,7 @@ macro_rules! carried {
 /// |------|-------|
 /// | opening | [`open`](Self::open); in tests `faked`, `simulated`; later `attach`, `add_far` |
 /// | addresses | `network_record`; `learn_address` for each peer that `wanted_address` returns |
-/// | sending | `caps`, `provider_of`, `max_send_bytes`; `post_send`, `post_announcement`, `decline`; in a lane `post_word`, `post_at_hand`, `post_far_word`, then perhaps `ring_bell` |
+/// | sending | `caps`, `provider_of`, `max_send_bytes`; `post_send`, `post_announcement`, `decline`; in a lane `post_word`, `post_fast`, `post_far_word`, then perhaps `ring_bell` |
 /// | memory | `export` or `offer`, `withdraw`; `register` or `expose`, `deregister`; `allocate`, `free` |
 /// | one-sided | `post_read`, `post_write`, `post_atomic` |
 /// | a turn | `poll`, then `copy_body` and `release` of each frame, and `uncork` if that was promised (`promise_uncork`); in a lane `first_frame`, `look_far`, and `poll_beside_first` when `must_poll` says so |
@@ -275,8 +275,8 @@ impl Fabric {
     /// [`Caps::max_send_bytes`]. `None`: nothing was posted, or the peer has no ring. After `Some(false)` the caller
     /// must [`ring_bell`](Self::ring_bell).
     #[inline(always)]
-    pub fn post_at_hand(&mut self, peer: Peer, head: Head, body: &[u8]) -> Option<bool> {
-        self.shm.post_at_hand(peer, head, body)
+    pub fn post_fast(&mut self, peer: Peer, head: Head, body: &[u8]) -> Option<bool> {
+        self.shm.post_fast(peer, head, body)
     }
 
     /// The counters, which may be read at any time.

@@ -241,7 +241,7 @@ impl<'a> Producer<'a> {
         word: impl FnOnce() -> u64,
     ) -> Option<bool> {
         // Not `then`: a closure around closures is not always inlined.
-        if self.has_slot_at_hand() {
+        if self.has_known_slot() {
             if short {
                 self.published.short_words.add(1);
             }
@@ -257,7 +257,7 @@ impl<'a> Producer<'a> {
     /// Whether a slot is known to be free, without reading the returned credit.
     #[inline(always)]
     #[must_use]
-    pub fn has_slot_at_hand(&self) -> bool {
+    pub fn has_known_slot(&self) -> bool {
         self.sent != self.limit
     }
 

@@ -88,7 +88,7 @@ pub trait GuestProtocol: Any + Send {
     fn may_sleep(&self) -> bool;
 
     /// Checked last before the rank sleeps: whether there is work for which it would not be woken.
-    fn has_news(&mut self) -> bool;
+    fn has_arrivals(&mut self) -> bool;
 
     /// For down-casts.
     fn as_any(&mut self) -> &mut dyn Any;
@@ -280,7 +280,11 @@ impl TestRank {
     pub async fn turn(&mut self) {
         let idle = self.look() == 0 && self.guest.as_ref().is_none_or(|guest| guest.may_sleep());
         if idle && self.sleeps && self.fabric.prepare_sleep() {
-            match self.guest.as_mut().is_some_and(|guest| guest.has_news()) {
+            match self
+                .guest
+                .as_mut()
+                .is_some_and(|guest| guest.has_arrivals())
+            {
                 true => self.fabric.stay_awake(),
                 false => self.sleep(),
             }

@@ -334,7 +334,7 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         self.arrive_with(note, RoundSpace::Half, put).await
     }
 
-    /// The same with `put` to write the data; unless the [fast path](super::at_hand) has already done it.
+    /// The same with `put` to write the data; unless the [fast path](super::fast_path) has already done it.
     async fn arrive_with(
         &self,
         note: BoardNote,
@@ -342,7 +342,7 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         put: impl FnOnce(&BoardRound<'_, V>),
     ) -> Result<BoardRound<'_, V>, Error> {
         let comm = self.call.comm();
-        if let Some(round) = comm.begun_at_hand(self.call.number(u32::MAX)) {
+        if let Some(round) = comm.begun_on_fast_path(self.call.number(u32::MAX)) {
             return Ok(self.turn(round, note));
         }
         if comm.has_missed() {

@@ -88,13 +88,13 @@ impl<V: Visit> CollectiveCall<V> {
             ..Self::new(visit, comm)
         };
         let whole_job = visit.visit(|universe| universe.size()) == comm.size();
-        let ended = visit.block_on(whole_job, call.meeting(root, bytes), body(&call));
+        let ended = visit.block_on(whole_job, call.awaited(root, bytes), body(&call));
         call.end(ended)
     }
 
     /// The record of this call for debuggers.
     #[must_use]
-    pub fn meeting(&self, root: Option<Peer>, bytes: Option<u64>) -> AwaitedCollective {
+    pub fn awaited(&self, root: Option<Peer>, bytes: Option<u64>) -> AwaitedCollective {
         AwaitedCollective {
             context: self.comm.context,
             call: Some(self.tag),

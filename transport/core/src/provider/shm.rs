@@ -237,9 +237,9 @@ impl Shm {
     /// Posts a send that needs no look at the returned credit; for bodies larger than a slot's, a buffer must be free
     /// too. `None`: nothing was posted. `Some(false)`: the bell must be rung.
     #[inline(always)]
-    pub(super) fn post_at_hand(&mut self, to: Peer, head: Head, body: &[u8]) -> Option<bool> {
+    pub(super) fn post_fast(&mut self, to: Peer, head: Head, body: &[u8]) -> Option<bool> {
         let tx = self.senders.get_mut(to.0 as usize)?;
-        if !tx.producer.has_slot_at_hand() {
+        if !tx.producer.has_known_slot() {
             return None;
         }
         if body.len() <= SLOT_BODY_BYTES {

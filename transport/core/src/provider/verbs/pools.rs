@@ -108,7 +108,7 @@ impl SendPool {
 
     /// A free slot for a short packet, if slots are not scarce.
     #[inline(always)]
-    pub(super) fn take_at_hand(&mut self) -> Option<Slot> {
+    pub(super) fn take_free(&mut self) -> Option<Slot> {
         let small = &mut self.small;
         if small.is_scarce() || small.free.len() <= FOR_NOTES {
             return None;

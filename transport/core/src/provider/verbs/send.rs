@@ -74,7 +74,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
         if is_full || bytes > inline {
             return false;
         }
-        let Some(slot) = self.links.sends.take_at_hand() else {
+        let Some(slot) = self.links.sends.take_free() else {
             return false;
         };
         let packet = StreamPacket {

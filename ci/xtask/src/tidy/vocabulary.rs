@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One name is one thing: a type's name is defined once in the workspace, and comments keep to the field's words.
+
+use super::{Problem, SourceFile, scan};
+use std::collections::BTreeMap;
+
+/// Type names that are defined in more than one file, and words that are not the field's.
+pub(crate) fn check(sources: &[SourceFile]) -> Vec<Problem> {
+    let mut problems = doubles(sources);
+    let rust = sources.iter().filter(|source| source.is_rust());
+    problems.extend(
+        rust.filter(|source| !source.is_generated())
+            .flat_map(foreign),
+    );
+    problems
+}
+
+/// A problem at every definition of a name but the first, which it names.
+fn doubles(sources: &[SourceFile]) -> Vec<Problem> {
+    let mut first: BTreeMap<String, (&str, usize)> = BTreeMap::new();
+    let mut problems = Vec::new();
+    for source in sources.iter().filter(|source| is_product(source)) {
+        for (name, line) in types(source) {
+            if IDIOMS.contains(&&name[..]) || SHARED.contains(&&name[..]) {
+                continue;
+            }
+            let Some((file, at)) = first.get(&name) else {
+                first.insert(name, (&source.path, line));
+                continue;
+            };
+            let what = format!(
+                "the type `{name}` stands in {file}:{at} too: one name is one thing, qualify this one"
+            );
+            problems.push(source.problem(line, what));
+        }
+    }
+    problems
+}
+
+fn is_product(source: &SourceFile) -> bool {
+    let name = source.path.rsplit('/').next().unwrap_or_default();
+    source.is_rust() && !source.is_test() && name != "tests.rs" && !name.ends_with("_tests.rs")
+}
+
+/// The structures, enumerations, unions and traits that a file defines before its tests, with their lines from 1.
+fn types(source: &SourceFile) -> Vec<(String, usize)> {
+    let lines = &source.lines[..source.lines_before_tests()];
+    let tokens = scan::tokens(lines);
+    let is_type = |word: &str| word.starts_with(char::is_uppercase);
+    tokens
+        .windows(2)
+        .filter(|pair| DEFINITIONS.contains(&&pair[0].text[..]) && is_type(&pair[1].text))
+        .map(|pair| (pair[1].text.clone(), pair[1].line + 1))
+        .collect()
+}
+
+/// Comments with a word of which the field has a better one.
+fn foreign(source: &SourceFile) -> Vec<Problem> {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == '`';
+    let has = |comment: &str, word: &str| {
+        comment.match_indices(word).any(|(at, _)| {
+            !comment[..at].ends_with(is_part) && !comment[at + word.len()..].starts_with(is_part)
+        })
+    };
+    let mut problems = Vec::new();
+    for (index, line) in source.lines.iter().enumerate() {
+        let comment = line.comment.to_lowercase();
+        for (word, better) in FOREIGN {
+            if has(&comment, word) {
+                let what = format!("a comment has \"{word}\": the field says {better}");
+                problems.push(source.problem(index + 1, what));
+            }
+        }
+    }
+    problems
+}
+
+const DEFINITIONS: &[&str] = &["struct", "enum", "union", "trait"];
+/// Names that Rust gives to one thing a crate or module, and that are read with its path.
+const IDIOMS: &[&str] = &["Args", "Config", "Error", "Iter", "Options"];
+/// `engine` and `transport` number the processes alike and never depend on each other.
+const SHARED: &[&str] = &["Peer"];
+/// What our comments once had, and what rdma-core, UCX, MPICH, Slurm and the standard have for it.
+const FOREIGN: &[(&str, &str)] = &[(concat!("to", "ld"), "reported, recorded, signalled or sent")];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problems(files: &[(&str, &str)]) -> Vec<String> {
+        let sources: Vec<SourceFile> = files
+            .iter()
+            .map(|(path, text)| SourceFile::new(path, text))
+            .collect();
+        check(&sources).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_second_type_of_a_name_fails_and_the_first_is_named() {
+        let files = [
+            (
+                "a/src/lib.rs",
+                "//! Head.\npub struct Frame;\nenum Kind {}\n",
+            ),
+            (
+                "b/src/x.rs",
+                "pub(crate) trait Other {}\nstruct Frame<'a>(&'a u8);\n",
+            ),
+        ];
+        let found = problems(&files);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with("b/src/x.rs:2: "), "{found:?}");
+        assert!(found[0].contains("a/src/lib.rs:2"), "{found:?}");
+    }
+
+    #[test]
+    fn idioms_tests_and_what_is_only_mentioned_pass() {
+        let files = [
+            ("a/src/lib.rs", "pub enum Error {}\nstruct Frame;\n"),
+            (
+                "b/src/lib.rs",
+                "pub enum Error {}\n// struct Frame\nlet x = \"struct Frame\";\n",
+            ),
+            ("b/tests/x.rs", "struct Frame;\n"),
+            (
+                "c/src/lib.rs",
+                "fn f() {}\n#[cfg(test)]\nmod tests {\n    struct Frame;\n}\n",
+            ),
+        ];
+        assert_eq!(problems(&files), Vec::<String>::new());
+    }
+
+    #[test]
+    fn words_that_are_not_the_fields_fail_in_comments_alone() {
+        let word = concat!("to", "ld");
+        let text = format!(
+            "/// The peer is {word}.\nfn f() {{ let {word} = 1; }}\n/// `{word}` counts.\n"
+        );
+        let found = problems(&[("a/src/lib.rs", &text)]);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with("a/src/lib.rs:1: "), "{found:?}");
+    }
+}
