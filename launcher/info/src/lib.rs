@@ -124,7 +124,7 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
     let mut pages = Vec::new();
     let mut works = true;
     if options.net {
-        let report = net_info::look(&network, peer);
+        let report = net_info::inspect(&network, peer);
         let page = net::page(&report, devices, peer);
         works = page.works;
         pages.push(page.text);
@@ -135,7 +135,7 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
         pages.push(entry::page(&lists));
     }
     if pages.is_empty() {
-        let here = summary::HostSummary::look(network, &values);
+        let here = summary::HostSummary::inspect(network, &values);
         pages.push(summary::page(&here, &values));
     }
     let code = if works { 0 } else { 1 };

@@ -5,7 +5,7 @@
 //! there; requests collected before stay collected.
 
 use engine::{CollectOutcome, Peer, ReceivedMessage, RequestKind, RequestState, wire};
-use transport::{Arrived, FarLook, FarWord};
+use transport::{Arrived, NetWord, WordPoll};
 
 use crate::Universe;
 use crate::pump::{PolledFrame, Small};
@@ -97,14 +97,14 @@ impl Universe {
             1
         };
         for _ in 0..looks {
-            match self.messages.pump.fabric.look_far() {
-                FarLook::Nothing => {}
-                FarLook::Word(far) => return self.take_in_network_word(token, far),
-                FarLook::Frame(arrived) => {
+            match self.messages.pump.fabric.poll_word() {
+                WordPoll::Nothing => {}
+                WordPoll::Word(far) => return self.take_in_network_word(token, far),
+                WordPoll::Frame(arrived) => {
                     self.take_in_one_far(&arrived);
                     break;
                 }
-                FarLook::Poll => {
+                WordPoll::Poll => {
                     self.progress();
                     break;
                 }
@@ -119,7 +119,7 @@ impl Universe {
     pub(crate) fn take_in_network_word(
         &mut self,
         token: u32,
-        far: FarWord,
+        far: NetWord,
     ) -> Option<ReceivedMessage> {
         self.completions_seen = self.completions_seen.wrapping_add(1);
         let (peer, head) = (Peer(far.peer.0), far.head);
@@ -134,7 +134,7 @@ impl Universe {
             user_buf::put_word(buffer, far.word);
             return Some(ReceivedMessage::in_frame(peer, head.word, 8));
         }
-        self.take_in_any_far(far);
+        self.take_in_net_word(far);
         None
     }
 
@@ -149,7 +149,7 @@ impl Universe {
     }
 
     #[inline(never)]
-    fn take_in_any_far(&mut self, far: FarWord) {
+    fn take_in_net_word(&mut self, far: NetWord) {
         self.take_in_frame(&far.arrived());
     }
 

@@ -524,7 +524,11 @@ mod tests {
         assert_eq!(universe.messages.pump.engine.busy_peers(), 1);
         assert!(!waits_for_room(&mut universe));
         let record = other.network_record().unwrap();
-        universe.messages.pump.fabric.learn_address(peer, &record);
+        universe
+            .messages
+            .pump
+            .fabric
+            .set_peer_address(peer, &record);
         assert!(waits_for_room(&mut universe));
         universe.progress();
         assert!(!waits_for_room(&mut universe));

@@ -44,7 +44,7 @@ impl Lease {
 
     /// Sets the local key of memory that is registered already.
     #[must_use]
-    pub fn known_as(self, key: Option<LocalKey>) -> Self {
+    pub fn with_key(self, key: Option<LocalKey>) -> Self {
         Self { key, ..self }
     }
 

@@ -295,7 +295,7 @@ fn withdrawn_attention_never_hides_a_frame() {
     model(|| {
         let node = node();
         let mut rx = Consumer::new(&node.ring, &node.line);
-        rx.look();
+        rx.begin_polling();
         let sender = {
             let node = node.clone();
             thread::spawn(move || {
@@ -306,7 +306,7 @@ fn withdrawn_attention_never_hides_a_frame() {
                 }
             })
         };
-        rx.look_away();
+        rx.end_polling();
         fence(Ordering::SeqCst);
         let mut seen = rx.pop().is_some();
         if !seen {

@@ -520,7 +520,7 @@ impl Shm {
         let rx = &mut self.receivers[from as usize];
         if self.attentive && self.looking < MOST_LOOKING {
             rx.looking = true;
-            rx.consumer.look();
+            rx.consumer.begin_polling();
             self.looking += 1;
         }
         self.poll_receiver(self.active.ranks.len() - 1, completions);
@@ -539,7 +539,7 @@ impl Shm {
             .iter_mut()
             .filter(|rx| rx.looking && rx.last_frame < long_ago)
         {
-            rx.consumer.look_away();
+            rx.consumer.end_polling();
             rx.looking = false;
             self.looking -= 1;
             any = true;
@@ -549,12 +549,12 @@ impl Shm {
         }
     }
 
-    fn look_away_from_all(&mut self) {
+    fn end_polling_all(&mut self) {
         if self.looking == 0 {
             return;
         }
         for rx in self.receivers.iter_mut().filter(|rx| rx.looking) {
-            rx.consumer.look_away();
+            rx.consumer.end_polling();
             rx.looking = false;
         }
         self.looking = 0;
@@ -568,7 +568,7 @@ impl Shm {
     pub(super) fn set_attentive(&mut self, attentive: bool) {
         self.attentive = attentive && (self.can_fence || self.sleepless);
         if !self.attentive {
-            self.look_away_from_all();
+            self.end_polling_all();
         }
     }
 
@@ -578,7 +578,7 @@ impl Shm {
             return false;
         }
         let Some(bell) = self.bell else { return true };
-        self.look_away_from_all();
+        self.end_polling_all();
         for from in &self.active.ranks {
             self.receivers[*from as usize].consumer.return_credit();
         }

@@ -419,7 +419,7 @@ impl Sockets for System {
             && info.tcpi_last_ack_recv > for_ms
     }
 
-    fn look(&mut self, sock_events: &mut Vec<SockEvent>) {
+    fn poll_events(&mut self, sock_events: &mut Vec<SockEvent>) {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; MOST_SOCK_EVENTS];
         let epoll = self.epoll.as_raw_fd();
         let (place, most) = (

@@ -104,8 +104,8 @@ impl<P: VerbsPort> VerbsLinks<P> {
 
     /// The port of the main link to a peer.
     pub(super) fn port_to(&self, peer: u32) -> &P {
-        let side = self.peers.find(peer);
-        let rail = side.map_or(0, |side| side.main.rail);
+        let remote = self.peers.find(peer);
+        let rail = remote.map_or(0, |remote| remote.main.rail);
         &self.rails[usize::from(rail)].port
     }
 

@@ -30,7 +30,7 @@ impl Schedule {
         }
     }
 
-    /// Number of polls so far, and of calls of `Verbs::look` that replaced one.
+    /// Number of polls so far, and of calls of `Verbs::poll_word` that replaced one.
     #[inline(always)]
     pub(super) fn polls(&self) -> u64 {
         self.polls
