@@ -116,10 +116,11 @@ impl Universe {
             if boot.debugged {
                 universe.messages.keep_sends();
             }
-            universe
-                .waiting
-                .crowding
-                .set_launch(boot.local_size(), boot.beside, &boot.mask);
+            universe.waiting.crowding.set_launch(
+                boot.local_size(),
+                boot.colocated_ranks,
+                &boot.mask,
+            );
             universe.shape = CollectiveTuning::new(&values, boot.crowded);
         }
         traffic::show(&universe.messages.pump.traffic);
