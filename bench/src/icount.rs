@@ -38,8 +38,8 @@ pub const MULTIPLE_BUDGETS: [f64; 11] = [
 /// What `MPI_THREAD_MULTIPLE` may cost beside [`size_aim`].
 pub const MULTIPLE_MORE: f64 = 150.0;
 
-/// The three with 8 bytes and a status in other communicators than `MPI_COMM_WORLD`, as `isend_count.c` is told which, and at most so
-/// many together. `reversed` has its ranks in another order, so that each is looked up, and the sender of a message too.
+/// The three with 8 bytes and a status in other communicators than `MPI_COMM_WORLD` (an argument of `isend_count.c`), and
+/// their limit together. `reversed` has its ranks in another order, so that each is looked up, and the sender of a message too.
 pub const COMM_BUDGETS: [(&[&str], f64); 4] = [
     (&["dup"], 262.0),
     (&["reversed"], 470.0),

@@ -36,7 +36,7 @@ fn one_cpu_is_enough_for_hand_overs() {
 #[test]
 fn copies_are_checked_by_the_receiver_or_refused_in_words() {
     let (figures, stderr) = limits(&["split.65536", "read.65536"]);
-    // Where containers forbid it, or with a single CPU, the reason is told instead.
+    // Where containers forbid it, or with a single CPU, the reason is printed instead.
     if figures.len() < 2 {
         assert!(
             stderr.contains("not permitted") || stderr.contains("needs two CPUs"),

@@ -209,7 +209,7 @@ fn a_small_grid_of_two_builds_has_a_figure_in_every_row() {
         let [_, _, _, new, _, _, _, old, ratio, _] = cells[..] else {
             panic!("{row}");
         };
-        // Two ranks have none where a noisy machine moved the CPUs in every try, and that is told.
+        // Two ranks have none where a noisy machine moved the CPUs in every try, and that is reported.
         let moved = row.starts_with("| 2 ranks: ") && stdout.contains(MOVED);
         for cell in [new, old] {
             assert!(is_figure(cell) || (cell == "–" && moved), "{row}\n{stdout}");

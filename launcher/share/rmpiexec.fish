@@ -35,7 +35,7 @@ complete -c rmpiexec -l prefix -d 'Where rmpi is installed on the other hosts [d
 complete -c rmpiexec -l heartbeat -d 'Seconds between two words of another host that it is there, and seconds without one after which it is given up [default: 1,20]' -r
 complete -c rmpiexec -l topology -d 'With --dry-run: as if the machine were this one, for example "socket:2 numa:1 core:8 pu:2 mask:0-15"' -r
 complete -c rmpiexec -s l -l tag-output -l prepend-rank -l label -d 'Begin each line of output with the rank that wrote it'
-complete -c rmpiexec -l keep-going -d 'Let the others go on when a rank fails; the first failure is told again at the end and gives the exit code'
+complete -c rmpiexec -l keep-going -d 'Let the others go on when a rank fails; the first failure is repeated at the end and gives the exit code'
 complete -c rmpiexec -l report -d 'Say which CPUs each rank gets, and at the end how long each phase of the start took'
 complete -c rmpiexec -l stats-calls -d 'Also measure how long each call of MPI takes, and tell which calls took most; some 50 ns more for each call'
 complete -c rmpiexec -l report-bindings -d 'Say which CPUs each rank gets'

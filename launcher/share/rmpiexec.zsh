@@ -76,7 +76,7 @@ flux\:"Flux"))' \
 '--tag-output[Begin each line of output with the rank that wrote it]' \
 '--prepend-rank[Begin each line of output with the rank that wrote it]' \
 '--label[Begin each line of output with the rank that wrote it]' \
-'--keep-going[Let the others go on when a rank fails; the first failure is told again at the end and gives the exit code]' \
+'--keep-going[Let the others go on when a rank fails; the first failure is repeated at the end and gives the exit code]' \
 '--report[Say which CPUs each rank gets, and at the end how long each phase of the start took]' \
 '--stats-calls[Also measure how long each call of MPI takes, and tell which calls took most; some 50 ns more for each call]' \
 '--report-bindings[Say which CPUs each rank gets]' \

@@ -121,7 +121,7 @@ pub struct Options {
         allow_negative_numbers = true
     )]
     stdin: Option<String>,
-    /// Let the others go on when a rank fails; the first failure is told again at the end and gives the exit code
+    /// Let the others go on when a rank fails; the first failure is repeated at the end and gives the exit code
     #[arg(long)]
     keep_going: bool,
     /// Say which CPUs each rank gets, and at the end how long each phase of the start took

@@ -18,7 +18,7 @@ use clap::{Parser, ValueEnum};
 
 /// Counts instructions with callgrind: of `MPI_Isend`, `MPI_Irecv` and `MPI_Wait` of some sizes, of polls in vain, and of `QMP_start`.
 #[derive(Debug, Parser)]
-#[command(name = "rmpi-icount", version)]
+#[command(name = "rmpi-icount", version, after_help = EXAMPLES)]
 struct IcountOptions {
     /// Where rmpi is installed
     #[arg(long, value_name = "DIR", default_value = "target/rmpi")]
@@ -42,6 +42,12 @@ struct IcountOptions {
     #[arg(long, value_name = "SECONDS", default_value_t = 120)]
     limit: u64,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  rmpi-icount --check
+  rmpi-icount --only sizes --json
+  rmpi-icount --peer mpich5=target/peers/mpich5 --best";
 
 /// What has a budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -14,7 +14,7 @@ use crate::peers::{Case, Setting, Tuning};
 pub const ROUNDS: usize = 3;
 /// See [`ROUNDS`].
 pub const MOST_ROUNDS: usize = 7;
-/// Measuring time of a cell unless told otherwise.
+/// Default measuring time of a cell.
 pub const SECONDS: f64 = 0.05;
 /// After so long no further round of close rows begins in the short grid.
 pub const SHORT_SECONDS: f64 = 40.0 * 60.0;

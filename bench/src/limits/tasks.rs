@@ -103,7 +103,7 @@ impl LimitTask {
 
 /// One batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Job {
+pub(super) struct LimitBatch {
     pub(super) task: LimitTask,
     pub(super) size: usize,
     pub(super) count: u64,
@@ -111,7 +111,7 @@ pub(super) struct Job {
     pub(super) polite: bool,
 }
 
-impl Job {
+impl LimitBatch {
     /// Hands the job to the other members.
     pub(super) fn post(&self, command: &CacheLine, round: u64) {
         let index = LimitTask::ALL

@@ -18,7 +18,7 @@ use nix::unistd::Pid;
 
 use super::frames::LinkEnd;
 use super::raw::{Arena, CacheLine, allow_tracing, futex_wait, futex_wake};
-use super::tasks::{Job, LimitTask};
+use super::tasks::{LimitBatch, LimitTask};
 use crate::Error;
 use crate::stats::Summary;
 
@@ -210,7 +210,7 @@ impl Member {
     }
 
     /// Makes what the task wants: a link, or private buffers, of which number i holds the byte i + 1 in member 0, zero elsewhere.
-    fn prepare(&self, job: &Job) -> Result<(), Halt> {
+    fn prepare(&self, job: &LimitBatch) -> Result<(), Halt> {
         if job.task.uses_link() {
             self.open_end()?;
         }
@@ -227,7 +227,7 @@ impl Member {
         Ok(())
     }
 
-    fn make_buffers(&self, job: &Job, buffers: &mut Vec<u8>) {
+    fn make_buffers(&self, job: &LimitBatch, buffers: &mut Vec<u8>) {
         buffers.resize(job.size * BUFFERS, 0);
         for (index, buffer) in buffers.chunks_exact_mut(job.size).enumerate() {
             buffer.fill(if self.index == 0 {
@@ -247,7 +247,7 @@ impl Member {
         let command = &self.arena.lines()[COMMAND];
         for round in 1_u64.. {
             futex_until(self, command, round)?;
-            let Some(job) = Job::read(command) else {
+            let Some(job) = LimitBatch::read(command) else {
                 return Ok(());
             };
             self.prepare(&job)?;
@@ -375,7 +375,7 @@ impl Team {
 
     /// One batch of `count` messages; the time is member 0's.
     fn batch(&mut self, task: LimitTask, size: usize, count: u64) -> Result<Duration, Error> {
-        let job = Job {
+        let job = LimitBatch {
             task,
             size,
             count,
@@ -408,7 +408,7 @@ impl Team {
 
 impl Drop for Team {
     fn drop(&mut self) {
-        Job::post_quit(&self.me.arena.lines()[COMMAND], self.round + 1);
+        LimitBatch::post_quit(&self.me.arena.lines()[COMMAND], self.round + 1);
         for child in &mut self.children {
             let patience = Instant::now();
             while patience.elapsed() < Duration::from_secs(2)

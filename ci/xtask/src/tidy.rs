@@ -136,7 +136,9 @@ impl SourceFile {
     pub(crate) fn lines_before_tests(&self) -> usize {
         let is_head = |index: usize| {
             let code = |at: usize| self.lines.get(at).map_or("", |line| line.code.trim());
-            code(index).starts_with("#[cfg(test)]") && code(index + 1).starts_with("mod tests")
+            let next = (index + 1..).find(|&at| !code(at).starts_with("#["));
+            code(index).starts_with("#[cfg(test)]")
+                && next.is_some_and(|at| code(at).starts_with("mod tests"))
         };
         let all = if self.is_rust() {
             self.lines.len()

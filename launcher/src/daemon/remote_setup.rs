@@ -18,7 +18,7 @@ use std::path::Path;
 
 /// Result of the set-up.
 #[derive(Debug, Default)]
-pub(super) struct HostSetup {
+pub(super) struct RemoteSetupResult {
     /// Messages for the user.
     pub(super) notices: Vec<String>,
     /// File in which ranks leave their records for `--stats`.
@@ -26,7 +26,7 @@ pub(super) struct HostSetup {
 }
 
 /// Completes a job for this host; an error is what is missing here.
-pub(super) fn set_up(job: &mut NodeJob, far: RemoteSetup) -> Result<HostSetup, NoProgram> {
+pub(super) fn set_up(job: &mut NodeJob, far: RemoteSetup) -> Result<RemoteSetupResult, NoProgram> {
     let left = far.stats.then(stats::file).transpose();
     let left = left.map_err(|message| NoProgram { message, code: 1 })?;
     let used: BTreeSet<u32> = job.ranks.iter().map(|placed| placed.app).collect();
@@ -38,7 +38,7 @@ pub(super) fn set_up(job: &mut NodeJob, far: RemoteSetup) -> Result<HostSetup, N
             .extend(left.as_ref().and_then(stats::place));
         find(program)?;
     }
-    Ok(HostSetup {
+    Ok(RemoteSetupResult {
         notices: assign_cpus(job, far),
         stats_file: left,
     })

@@ -8,7 +8,7 @@ use super::pmi_server::{self, PmiServer};
 use super::probe::Probes;
 use super::rank::LocalRank;
 use super::records::Records;
-use super::remote_setup::{self, HostSetup};
+use super::remote_setup::{self, RemoteSetupResult};
 use super::standstill::Standstill;
 use super::streams::{OutputStreams, Prompts};
 use super::termination::Termination;
@@ -72,7 +72,7 @@ fn begin(front: &mut FrameConnection) -> Result<Option<(NodeJob, DaemonResources
     };
     let found = match job.far {
         Some(far) => remote_setup::set_up(&mut job, far)?,
-        None => HostSetup::default(),
+        None => RemoteSetupResult::default(),
     };
     let mut resources = DaemonResources::get(&job, front).map_err(broken)?;
     resources.left = found.stats_file;

@@ -22,7 +22,7 @@ use std::str::Chars;
 
 /// Contents of a host file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Listed {
+pub(crate) struct HostFile {
     /// The hosts in the order of their first occurrence.
     pub(crate) hosts: Vec<JobHost>,
     /// Warnings about ignored options.
@@ -30,7 +30,7 @@ pub(crate) struct Listed {
 }
 
 /// Parses the contents of the file of this name.
-pub(crate) fn read(name: &str, bytes: &[u8]) -> Result<Listed, String> {
+pub(crate) fn read(name: &str, bytes: &[u8]) -> Result<HostFile, String> {
     let text = String::from_utf8_lossy(bytes);
     let located = |(place, message): (Position, String)| {
         let Position { line, column } = place;
@@ -253,7 +253,7 @@ impl Content {
         Ok(())
     }
 
-    fn listed(self) -> Result<Listed, String> {
+    fn listed(self) -> Result<HostFile, String> {
         let bare = |mention: &&Mention| mention.is_bare();
         let mut seen = HashSet::new();
         let repeats = |mention: &Mention| !seen.insert((mention.name.clone(), mention.port));
@@ -271,7 +271,7 @@ impl Content {
                 .to_owned()
         });
         let remarks = remarks.into_iter().collect();
-        Ok(Listed { hosts, remarks })
+        Ok(HostFile { hosts, remarks })
     }
 }
 

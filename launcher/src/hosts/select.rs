@@ -5,7 +5,7 @@
 //! the file, or without a file all that any `--host` names. With a file `--host` selects hosts of it, and a host of
 //! the file that no program may use is not part of the job.
 
-use super::file::{self, Listed};
+use super::file::{self, HostFile};
 use super::merge::{Bare, Mention, merge};
 use super::{HostShare, JobHost, Slots};
 use remote_shell::word::{self, Count, MOST_HOSTS};
@@ -60,7 +60,7 @@ pub(crate) fn are_all_local(programs: &[&[String]]) -> bool {
 }
 
 /// Reads a host file.
-fn listed(path: &Path) -> Result<Listed, String> {
+fn listed(path: &Path) -> Result<HostFile, String> {
     let name = format!("host file {}", path.display());
     let mut bytes = Vec::new();
     let read = File::open(path)

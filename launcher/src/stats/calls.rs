@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Time in MPI calls (`--stats-calls`): per rank, and over all ranks.
 
-use super::job::{Imbalance, Job, RankStats, percent};
+use super::job::{Imbalance, JobStats, RankStats, percent};
 use super::record::Values;
 use super::table::{aligned, plain, seconds};
 use std::collections::BTreeMap;
@@ -58,7 +58,7 @@ pub(super) struct CallSum {
 }
 
 /// All functions that were called, by descending time.
-pub(super) fn sums(job: &Job) -> Vec<CallSum> {
+pub(super) fn sums(job: &JobStats) -> Vec<CallSum> {
     let timed = |rank: &RankStats, name: &str| rank.calls.as_ref()?.get(name).copied();
     let names = job.ranks.iter().filter_map(|rank| rank.calls.as_ref());
     let mut names: Vec<&String> = names.flat_map(BTreeMap::keys).collect();
@@ -93,7 +93,7 @@ pub(super) fn sums(job: &Job) -> Vec<CallSum> {
 }
 
 /// Time in which calls were timed, summed over all ranks.
-pub(super) fn run_s(job: &Job) -> f64 {
+pub(super) fn run_s(job: &JobStats) -> f64 {
     let timed = job.ranks.iter().filter(|rank| rank.calls.is_some());
     timed.map(|rank| rank.timed_s).sum()
 }
@@ -104,7 +104,7 @@ pub(super) fn share(part: f64, whole: f64) -> f64 {
 }
 
 /// Table of the functions with most time; empty if none was timed.
-pub(super) fn table(job: &Job, most: usize) -> Vec<String> {
+pub(super) fn table(job: &JobStats, most: usize) -> Vec<String> {
     let sums = sums(job);
     if sums.is_empty() {
         return Vec::new();
@@ -156,7 +156,7 @@ pub(super) fn table(job: &Job, most: usize) -> Vec<String> {
 }
 
 /// States in which part of the time calls were timed, if not always.
-fn timed_share(job: &Job) -> String {
+fn timed_share(job: &JobStats) -> String {
     let timed = job.ranks.iter().filter(|rank| rank.calls.is_some());
     let elapsed_s: f64 = timed.map(|rank| rank.elapsed_s).sum();
     let part = share(run_s(job), elapsed_s);
@@ -175,7 +175,7 @@ pub(super) mod tests {
     use super::*;
 
     /// Rank 0 waits for 1 s in receives, the others send; all call barriers.
-    pub(in crate::stats) fn timed_job(size: u32) -> Job {
+    pub(in crate::stats) fn timed_job(size: u32) -> JobStats {
         let of = |rank: u32| {
             let call = |name: &str, calls, ns, longest| {
                 (
@@ -195,7 +195,7 @@ pub(super) mod tests {
                 ..record(rank)
             }
         };
-        Job::of(size, (0..size).map(of).collect())
+        JobStats::of(size, (0..size).map(of).collect())
     }
 
     #[test]
@@ -234,7 +234,7 @@ pub(super) mod tests {
 
     #[test]
     fn what_was_not_timed_is_not_told() {
-        let job = Job::of(2, vec![record(0)]);
+        let job = JobStats::of(2, vec![record(0)]);
         assert_eq!((table(&job, 10), &job.ranks[0].calls), (Vec::new(), &None));
         let timed = timed_job(1);
         assert_eq!(timed.ranks[0].variables.len(), 1, "the rest are calls");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The host of each rank, in a job over several hosts, and the traffic between hosts.
 
-use super::job::{Job, Traffic, percent};
+use super::job::{JobStats, Traffic, percent};
 use super::table::{aligned, traffic_bytes};
 use crate::topology::ranges;
 use std::collections::BTreeMap;
@@ -48,7 +48,7 @@ impl RankHosts {
     }
 
     /// Traffic by host.
-    fn sent(&self, job: &Job) -> Vec<Sent> {
+    fn sent(&self, job: &JobStats) -> Vec<Sent> {
         let mut sums = vec![Sent::default(); self.all.len()];
         for (from, to, sent) in job.pairs() {
             let (from, to) = (self.of_rank.get(&from), self.of_rank.get(&to));
@@ -64,14 +64,14 @@ impl RankHosts {
 }
 
 /// The traffic between hosts.
-pub(super) fn between(job: &Job) -> Traffic {
+pub(super) fn between(job: &JobStats) -> Traffic {
     let sums = job.hosts.sent(job);
     let away = sums.iter().map(|(_, away)| *away);
     away.fold(Traffic::default(), Traffic::and)
 }
 
 /// A line for each host, and one for the traffic between them.
-pub(super) fn table(job: &Job) -> Vec<String> {
+pub(super) fn table(job: &JobStats) -> Vec<String> {
     let hosts = &job.hosts;
     if !hosts.are_several() {
         return Vec::new();
@@ -97,7 +97,7 @@ pub(super) fn table(job: &Job) -> Vec<String> {
 }
 
 /// Describes the traffic between hosts as a share of all; `None` with a single host.
-pub(super) fn describe_host_traffic(job: &Job) -> Option<String> {
+pub(super) fn describe_host_traffic(job: &JobStats) -> Option<String> {
     if !job.hosts.are_several() {
         return None;
     }

@@ -150,7 +150,7 @@ impl RankStats {
 
 /// Statistics of a job.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Job {
+pub(super) struct JobStats {
     /// Number of ranks.
     pub(super) size: u32,
     /// The ranks that left a record, in rank order.
@@ -178,7 +178,7 @@ impl Imbalance {
     }
 }
 
-impl Job {
+impl JobStats {
     /// From all records. The last record of a rank counts, if it ran several MPI programs one after the other.
     pub(super) fn of(size: u32, records: Vec<StatsRecord>) -> Self {
         let mut known: Vec<Option<RankStats>> = (0..size).map(|_| None).collect();

@@ -6,7 +6,7 @@
 
 use super::calls::{CallSum, CallTimes, sums};
 use super::hosts;
-use super::job::{Imbalance, Job, RankStats, Traffic};
+use super::job::{Imbalance, JobStats, RankStats, Traffic};
 use super::record::{RankOutcome, Values};
 use super::table::is_zero;
 use serde::Serialize;
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 /// The report as JSON text: an entry of the two outermost levels begins a line, deeper ones share it.
-pub(super) fn text(job: &Job) -> String {
+pub(super) fn text(job: &JobStats) -> String {
     let mut out = Vec::new();
     let mut serializer = serde_json::Serializer::with_formatter(&mut out, Lines::default());
     let written = JobReport::of(job).serialize(&mut serializer);
@@ -35,8 +35,8 @@ struct JobReport<'a> {
     #[serde(flatten)]
     hosts: Option<HostsReport<'a>>,
     imbalance: ImbalanceReport,
-    calls: Vec<CallReport>,
-    per_rank: Vec<RankReport<'a>>,
+    calls: Vec<CallStatsReport>,
+    per_rank: Vec<RankStatsReport<'a>>,
     sent_from_rank_to_rank: MatrixReport,
 }
 
@@ -86,7 +86,7 @@ struct BalanceReport {
 
 /// The calls of one function by all ranks.
 #[derive(Serialize)]
-struct CallReport {
+struct CallStatsReport {
     name: String,
     calls: u64,
     seconds: f64,
@@ -104,7 +104,7 @@ struct TimedReport {
 }
 
 #[derive(Serialize)]
-struct RankReport<'a> {
+struct RankStatsReport<'a> {
     rank: u32,
     /// `MPI_Finalize`, `exit`, the name of a signal, or `null` for a report in the middle of the run.
     ended: Option<String>,
@@ -138,7 +138,7 @@ enum ValueReport<'a> {
 }
 
 impl<'a> JobReport<'a> {
-    fn of(job: &'a Job) -> Self {
+    fn of(job: &'a JobStats) -> Self {
         Self {
             version: 1,
             ranks: job.size,
@@ -150,8 +150,8 @@ impl<'a> JobReport<'a> {
                 sent_between_hosts: hosts::between(job).into(),
             }),
             imbalance: ImbalanceReport::of(job),
-            calls: sums(job).into_iter().map(CallReport::from).collect(),
-            per_rank: job.ranks.iter().map(RankReport::of).collect(),
+            calls: sums(job).into_iter().map(CallStatsReport::from).collect(),
+            per_rank: job.ranks.iter().map(RankStatsReport::of).collect(),
             sent_from_rank_to_rank: MatrixReport {
                 bytes: matrix(job, |sent| sent.bytes),
                 messages: matrix(job, |sent| sent.messages),
@@ -160,7 +160,7 @@ impl<'a> JobReport<'a> {
     }
 }
 
-fn matrix(job: &Job, pick: fn(&Traffic) -> u64) -> Vec<Option<Vec<u64>>> {
+fn matrix(job: &JobStats, pick: fn(&Traffic) -> u64) -> Vec<Option<Vec<u64>>> {
     let sender = |rank: u32| {
         let reported = |it: &&RankStats| it.rank == rank && it.sent.is_some();
         let sender = job.ranks.iter().find(reported)?;
@@ -171,7 +171,7 @@ fn matrix(job: &Job, pick: fn(&Traffic) -> u64) -> Vec<Option<Vec<u64>>> {
 
 impl ImbalanceReport {
     #[allow(clippy::cast_precision_loss, reason = "for charts")]
-    fn of(job: &Job) -> Self {
+    fn of(job: &JobStats) -> Self {
         let of =
             |value: fn(&RankStats) -> Option<f64>| job.imbalance(value).map(BalanceReport::from);
         Self {
@@ -184,7 +184,7 @@ impl ImbalanceReport {
     }
 }
 
-impl<'a> RankReport<'a> {
+impl<'a> RankStatsReport<'a> {
     fn of(rank: &'a RankStats) -> Self {
         let calls = rank.calls.iter().flatten();
         let variables = rank.variables.iter();
@@ -194,11 +194,9 @@ impl<'a> RankReport<'a> {
                 RankOutcome::Finalized => Some("MPI_Finalize".to_owned()),
                 RankOutcome::Left => Some("exit".to_owned()),
                 RankOutcome::SoFar => None,
-                RankOutcome::Killed(signal) => Some(
-                    crate::failure::describe_signal(signal.cast_signed())
-                        .0
-                        .into(),
-                ),
+                RankOutcome::Killed(signal) => {
+                    Some(crate::failure::describe_signal(signal.cast_signed()).0)
+                }
             },
             seconds: rank.elapsed_s,
             waiting_seconds: rank.waiting_s,
@@ -242,7 +240,7 @@ impl From<Imbalance> for BalanceReport {
     }
 }
 
-impl From<CallSum> for CallReport {
+impl From<CallSum> for CallStatsReport {
     fn from(it: CallSum) -> Self {
         Self {
             name: it.name,
@@ -365,7 +363,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn parsed(job: &Job) -> Value {
+    fn parsed(job: &JobStats) -> Value {
         let text = text(job);
         serde_json::from_str(&text).unwrap_or_else(|why| panic!("{why}: {text}"))
     }
@@ -388,7 +386,7 @@ mod tests {
         });
         let calls = report["calls"].as_array().unwrap();
         assert!(calls.contains(&receives), "{calls:?}");
-        let none = parsed(&Job::of(2, vec![record(1)]));
+        let none = parsed(&JobStats::of(2, vec![record(1)]));
         assert_eq!(
             (&none["calls"], &none["per_rank"][0]["mpi_seconds"]),
             (&json!([]), &Value::Null)
@@ -399,9 +397,9 @@ mod tests {
     fn hosts_are_reported_where_there_are_several() {
         let nodes = [("a".to_owned(), vec![1]), ("b".to_owned(), vec![0])];
         let hosts = hosts::RankHosts::of(nodes.into_iter());
-        let job = Job::of(2, vec![record(1)]);
+        let job = JobStats::of(2, vec![record(1)]);
         assert!(!text(&job).contains("hosts"));
-        let report = parsed(&Job { hosts, ..job });
+        let report = parsed(&JobStats { hosts, ..job });
         assert_eq!(report["hosts"], json!(["b", "a"]));
         assert_eq!(
             report["sent_between_hosts"],
@@ -411,7 +409,7 @@ mod tests {
 
     #[test]
     fn a_rank_and_a_matrix_are_a_line() {
-        let text = text(&Job::of(2, vec![record(1)]));
+        let text = text(&JobStats::of(2, vec![record(1)]));
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "{");
         assert!(lines[1].starts_with("  \"version\": 1,"), "{text}");
@@ -423,7 +421,7 @@ mod tests {
 
     #[test]
     fn variables_keep_their_names_and_values() {
-        let job = Job::of(2, vec![record(1)]);
+        let job = JobStats::of(2, vec![record(1)]);
         let report = parsed(&job);
         let variables = json!({"messages": [3, 4], "time": 0.25});
         assert_eq!(report["per_rank"][0]["variables"], variables);

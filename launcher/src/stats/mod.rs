@@ -18,7 +18,7 @@ use crate::cli::{JobRequest, StatsPlace};
 use crate::prepare;
 use crate::program::cause;
 pub(crate) use hosts::RankHosts;
-use job::Job;
+use job::JobStats;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::ffi::CString;
 use std::fs::File;
@@ -179,9 +179,9 @@ impl Stats {
     pub(crate) fn finish(&mut self) -> (Option<String>, Vec<String>) {
         let mut wrong = Vec::new();
         let job = match left_in(&self.left) {
-            Ok(bytes) => Job {
+            Ok(bytes) => JobStats {
                 hosts: std::mem::take(&mut self.hosts),
-                ..Job::of(self.size, record::read(&bytes))
+                ..JobStats::of(self.size, record::read(&bytes))
             },
             Err(error) => {
                 return (

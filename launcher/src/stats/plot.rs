@@ -5,7 +5,7 @@
 
 use super::calls::{self, MOST_CALLS, share};
 use super::hosts;
-use super::job::{Job, Traffic, percent};
+use super::job::{JobStats, Traffic, percent};
 use super::table::{bytes, seconds, traffic_bytes};
 use plot::{Canvas, Colour, GRID, INK, Rule, SERIES, SvgElement, TextAnchor};
 use std::ops::Range;
@@ -37,7 +37,7 @@ struct TrafficMatrix {
 }
 
 impl TrafficMatrix {
-    fn of(job: &Job) -> Self {
+    fn of(job: &JobStats) -> Self {
         let size = job.size as usize;
         let step = size.div_ceil(MOST_LINES).max(1);
         let lines = size.div_ceil(step);
@@ -102,14 +102,14 @@ impl TrafficMatrix {
 }
 
 /// The host of all of these ranks, in a job over several hosts.
-fn host_of(job: &Job, ranks: Range<usize>) -> Option<String> {
+fn host_of(job: &JobStats, ranks: Range<usize>) -> Option<String> {
     let mut hosts = ranks.filter_map(|rank| job.hosts.name(u32::try_from(rank).ok()?));
     let first = hosts.next()?;
     hosts.all(|host| host == first).then(|| first.to_owned())
 }
 
 /// Draws the picture.
-pub(super) fn svg(job: &Job) -> String {
+pub(super) fn svg(job: &JobStats) -> String {
     let field = TrafficMatrix::of(job);
     let sent = job.sent();
     let headline = format!(
@@ -246,7 +246,7 @@ fn bar(
 
 /// The functions with most time, as shares of the time of all ranks.
 #[allow(clippy::cast_precision_loss, reason = "places in a picture")]
-fn functions(canvas: &mut Canvas, job: &Job, top: f64) {
+fn functions(canvas: &mut Canvas, job: &JobStats, top: f64) {
     let (sums, run_s) = (calls::sums(job), calls::run_s(job));
     if sums.is_empty() {
         return;
@@ -304,7 +304,7 @@ mod tests {
     use super::*;
 
     /// Each rank sends to the next, rank 0 most.
-    fn ring(size: u32) -> Job {
+    fn ring(size: u32) -> JobStats {
         let mut records = Vec::new();
         for rank in 0..size {
             let mut one = record(rank);
@@ -323,7 +323,7 @@ mod tests {
             ];
             records.push(one);
         }
-        Job::of(size, records)
+        JobStats::of(size, records)
     }
 
     #[test]
@@ -346,7 +346,7 @@ mod tests {
         let nodes = [("a<1>", vec![0, 1]), ("b", vec![2])];
         let nodes = nodes.map(|(name, ranks)| (name.to_owned(), ranks));
         let hosts = hosts::RankHosts::of(nodes.into_iter());
-        let picture = svg(&Job { hosts, ..ring(3) });
+        let picture = svg(&JobStats { hosts, ..ring(3) });
         assert_eq!(picture.matches("class=\"host\"").count(), 1, "{picture}");
         assert!(picture.contains("<title>rank 1 on a&lt;1&gt; to rank 2 on b: 1.00 KiB"));
         assert!(
@@ -384,7 +384,7 @@ mod tests {
 
     #[test]
     fn a_job_that_sent_nothing_is_drawn_too() {
-        let picture = svg(&Job::of(4, Vec::new()));
+        let picture = svg(&JobStats::of(4, Vec::new()));
         assert!(
             picture.ends_with("</svg>\n") && !picture.contains("NaN") && !picture.contains("inf")
         );

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The statistics of a job as text: one sentence, a line for each rank, and the traffic.
 
-use super::job::{Job, RankStats, Traffic, percent};
+use super::job::{JobStats, RankStats, Traffic, percent};
 use super::record::Values;
 use super::{calls, hosts};
 use crate::failure::counted;
@@ -111,7 +111,7 @@ fn whole(number: u64) -> Option<f64> {
 }
 
 /// The whole report, with at most `most_ranks` ranks.
-pub(super) fn text(job: &Job, most_ranks: usize) -> String {
+pub(super) fn text(job: &JobStats, most_ranks: usize) -> String {
     let of = counted(job.size, "rank", "ranks");
     if job.ranks.is_empty() {
         let why = job.finding().unwrap_or_default();
@@ -147,7 +147,7 @@ pub(super) fn text(job: &Job, most_ranks: usize) -> String {
 }
 
 /// The ranks, by descending traffic.
-fn ranks(job: &Job, most: usize) -> Vec<String> {
+fn ranks(job: &JobStats, most: usize) -> Vec<String> {
     let mut order: Vec<&RankStats> = job.ranks.iter().collect();
     order.sort_by_key(|rank| {
         (
@@ -203,14 +203,14 @@ fn ranks(job: &Job, most: usize) -> Vec<String> {
 }
 
 /// The first cells of a row, with the host if there are several.
-fn beginning(job: &Job, rank: &str, host: &str) -> Vec<String> {
+fn beginning(job: &JobStats, rank: &str, host: &str) -> Vec<String> {
     let host = job.hosts.are_several().then_some(host);
     let cells = std::iter::once(rank).chain(host);
     cells.map(str::to_owned).collect()
 }
 
 /// Calls of each collective on `MPI_COMM_WORLD`.
-fn collectives(job: &Job) -> Option<String> {
+fn collectives(job: &JobStats) -> Option<String> {
     let mut calls: BTreeMap<&str, f64> = BTreeMap::new();
     for (name, values) in job.ranks.iter().flat_map(|rank| &rank.variables) {
         let Some(word) = name
@@ -240,7 +240,7 @@ fn collectives(job: &Job) -> Option<String> {
 }
 
 /// The traffic: the matrix, or the largest pairs.
-fn traffic(job: &Job) -> Vec<String> {
+fn traffic(job: &JobStats) -> Vec<String> {
     let pairs = job.pairs();
     if pairs.is_empty() {
         return Vec::new();
@@ -269,7 +269,7 @@ fn traffic(job: &Job) -> Vec<String> {
     std::iter::once(title).chain(aligned(&rows)).collect()
 }
 
-fn matrix(job: &Job) -> Vec<String> {
+fn matrix(job: &JobStats) -> Vec<String> {
     let most = job.pairs().first().map_or(0, |(_, _, sent)| sent.bytes);
     // A unit in which large values have several digits, so that small ones are visible.
     let (unit, name) = unit_of(most / 10);
@@ -375,7 +375,7 @@ mod tests {
     use super::*;
 
     /// Rank 0 sends to all others, rank 1 is late.
-    fn job(size: u32) -> Job {
+    fn job(size: u32) -> JobStats {
         let mut records = Vec::new();
         for rank in 0..size {
             let mut one = record(rank);
@@ -402,14 +402,14 @@ mod tests {
             ];
             records.push(one);
         }
-        Job::of(size, records)
+        JobStats::of(size, records)
     }
 
     #[test]
     fn of_several_hosts_each_rank_has_its_own_and_what_goes_between_them_is_told() {
         let nodes = [("a".to_owned(), vec![0, 2]), ("b".to_owned(), vec![1])];
         let hosts = super::super::RankHosts::of(nodes.into_iter());
-        let report = text(&Job { hosts, ..job(3) }, 16);
+        let report = text(&JobStats { hosts, ..job(3) }, 16);
         let expected = "\
 host  ranks      sent  to other hosts
    a    0,2  3.00 MiB        1.00 MiB
@@ -476,13 +476,13 @@ KiB sent:
     fn ranks_that_told_nothing_or_ended_early_are_named() {
         let mut records = vec![record(0), record(2)];
         records[1].ending = RankOutcome::Killed(15);
-        let report = text(&Job::of(3, records), 16);
+        let report = text(&JobStats::of(3, records), 16);
         assert!(report.contains("1 rank has told nothing (1): "), "{report}");
         assert!(
             report.contains("1 rank ended without MPI_Finalize (2): "),
             "{report}"
         );
-        let none = text(&Job::of(3, Vec::new()), 16);
+        let none = text(&JobStats::of(3, Vec::new()), 16);
         assert!(
             none.starts_with("statistics of 3 ranks: no rank has told anything: ")
                 && none.lines().count() == 1,
@@ -507,7 +507,12 @@ KiB sent:
 
     #[test]
     fn a_rank_that_does_not_exist_is_not_listened_to() {
-        assert_eq!(Job::of(2, vec![record(2), record(u32::MAX)]).ranks.len(), 0);
+        assert_eq!(
+            JobStats::of(2, vec![record(2), record(u32::MAX)])
+                .ranks
+                .len(),
+            0
+        );
     }
 
     #[test]

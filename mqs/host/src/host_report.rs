@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::report::RankReport;
 use crate::standstill::{Threads, own_threads, threads};
-use crate::{Error, InspectionSettings, Job, job};
+use crate::{Error, InspectionSettings, RunningJob, job};
 
 /// The report of one host on its ranks.
 #[derive(Debug, Serialize, Deserialize)]
@@ -46,7 +46,7 @@ impl HostReport {
     }
 
     fn take_once(daemon: u32) -> Result<Self, Error> {
-        let job = Job::of_daemon(daemon, &InspectionSettings::default())?;
+        let job = RunningJob::of_daemon(daemon, &InspectionSettings::default())?;
         let pids = job.targets.iter().map(|(target, _)| target.pid());
         let before: Vec<(u32, Threads)> = pids.map(|pid| (pid, threads(pid))).collect();
         let ranks = match before.is_empty() {

@@ -17,7 +17,7 @@ use crate::{Error, ancestor, job};
 
 /// A connection to the front of a job.
 #[derive(Debug)]
-pub struct Front {
+pub struct FrontConnection {
     pid: u32,
     stream: UnixStream,
     nodes: BTreeMap<u32, HostRanks>,
@@ -50,7 +50,7 @@ pub(crate) struct JobSnapshot {
     pub(crate) unseen: Vec<Unseen>,
 }
 
-impl Front {
+impl FrontConnection {
     /// Finds the front: the process itself, a descendant of it, or the launcher of the rank that it is. `None` if the job is on
     /// this machine alone.
     ///
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn who_is_no_front_is_told_from_one() {
-        assert!(Front::find(std::process::id()).unwrap().is_none());
+        assert!(FrontConnection::find(std::process::id()).unwrap().is_none());
     }
 
     /// Another process has bound the socket name of a front.
@@ -248,7 +248,7 @@ mod tests {
         let pid = 0x3fff_fff0;
         let place = SocketAddr::from_abstract_name(address(pid).as_bytes()).unwrap();
         let _taken = std::os::unix::net::UnixListener::bind_addr(&place).unwrap();
-        let why = Front::find(pid).unwrap_err().to_string();
+        let why = FrontConnection::find(pid).unwrap_err().to_string();
         assert!(why.contains("answers in its place"), "{why}");
     }
 }

@@ -189,19 +189,19 @@ pub fn inspect(pid: u32) -> Result<Vec<RankReport>, Error> {
 /// # Errors
 /// Those of [`inspect`].
 pub fn inspect_with(pid: u32, settings: &InspectionSettings) -> Result<Vec<RankReport>, Error> {
-    Job::find(pid, settings)?.inspect()
+    RunningJob::find(pid, settings)?.inspect()
 }
 
 /// The ranks of a job, for one or more snapshots.
 #[derive(Debug)]
-pub struct Job {
+pub struct RunningJob {
     pid: u32,
     is_unrelated: bool,
     targets: Vec<(RankProcess, PathBuf)>,
     libraries: HashMap<PathBuf, Dll>,
 }
 
-impl Job {
+impl RunningJob {
     /// Finds the ranks that a process stands for, and loads their debugger libraries.
     ///
     /// # Errors

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::calls::calls;
-use crate::hosts::{Front, JobSnapshot, Unseen};
+use crate::hosts::{FrontConnection, JobSnapshot, Unseen};
 use crate::job::is_alive;
 use crate::report::RankReport;
 use crate::verdict::Doubt;
 use crate::waits::JobCoverage;
-use crate::{Error, InspectionSettings, Job, ancestor, other_hosts};
+use crate::{Error, InspectionSettings, RunningJob, ancestor, other_hosts};
 
 /// The result of two snapshots of a job.
 #[derive(Clone, Debug)]
@@ -43,7 +43,7 @@ pub fn observe(pid: u32) -> Result<JobObservation, Error> {
 /// # Errors
 /// Those of [`inspect`](crate::inspect).
 pub fn observe_with(pid: u32, settings: &InspectionSettings) -> Result<JobObservation, Error> {
-    if let Some(mut front) = Front::find(pid)? {
+    if let Some(mut front) = FrontConnection::find(pid)? {
         return observe_hosts(&mut front);
     }
     for _ in 1..TRIES {
@@ -57,9 +57,9 @@ pub fn observe_with(pid: u32, settings: &InspectionSettings) -> Result<JobObserv
 }
 
 fn observe_once(pid: u32, settings: &InspectionSettings) -> Result<JobObservation, Error> {
-    let job = Job::find(pid, settings)?;
+    let job = RunningJob::find(pid, settings)?;
     // The front and its ranks may have been started since the check above.
-    if let Some(mut front) = Front::find(pid)? {
+    if let Some(mut front) = FrontConnection::find(pid)? {
         return observe_hosts(&mut front);
     }
     let first = job.inspect()?;
@@ -95,7 +95,7 @@ fn observe_once(pid: u32, settings: &InspectionSettings) -> Result<JobObservatio
 
 /// [`observe`] for several hosts. The first snapshot of all hosts ends before the second begins, so that there is an instant at
 /// which every rank was in the call that both snapshots show.
-fn observe_hosts(front: &mut Front) -> Result<JobObservation, Error> {
+fn observe_hosts(front: &mut FrontConnection) -> Result<JobObservation, Error> {
     let first = front.inspect()?;
     if first.ranks.iter().all(|it| calls(&it.rank).is_empty()) {
         return of_hosts(front, first, BTreeMap::new());
@@ -135,7 +135,7 @@ fn restless(first: &JobSnapshot, second: &JobSnapshot) -> BTreeSet<Place> {
 }
 
 fn of_hosts(
-    front: &Front,
+    front: &FrontConnection,
     snapshot: JobSnapshot,
     doubts: BTreeMap<i32, Doubt>,
 ) -> Result<JobObservation, Error> {
@@ -299,7 +299,7 @@ fn elsewhere(named: u32, ranks: &[RankReport]) -> Option<String> {
 }
 
 /// Whether all ranks that were not seen have ended.
-fn coverage(job: &Job, ranks: &[RankReport]) -> JobCoverage {
+fn coverage(job: &RunningJob, ranks: &[RankReport]) -> JobCoverage {
     let missing = missing(ranks);
     // A missing rank may not have been started yet, or be a script between two programs: rmpi's daemon has the record.
     let ended = |pid: u32| {
@@ -316,7 +316,7 @@ fn coverage(job: &Job, ranks: &[RankReport]) -> JobCoverage {
 
 /// For another MPI: whether all ranks of the job were started on this host by the given process, and no other process below it
 /// can become one. A script around one rank has that rank's variables, and is not the starter.
-fn are_all_ranks_of_launcher(job: &Job, ranks: &[RankReport]) -> bool {
+fn are_all_ranks_of_launcher(job: &RunningJob, ranks: &[RankReport]) -> bool {
     let starter = job.starter();
     let mut all = ranks.iter();
     let here = all.all(|rank| rank.pid != starter && is_job_of_one_host(rank.pid));

@@ -158,7 +158,7 @@ pub struct JobCoverage {
 /// Derives the waits of a job from the reports of its ranks.
 #[must_use]
 pub fn waits(ranks: &[RankReport], coverage: JobCoverage) -> JobWaits {
-    let job = Job::of(ranks);
+    let job = ReportIndex::of(ranks);
     let strangers = ranks.iter().any(|rank| rank.rank.is_none());
     let missing = match coverage.complete && !strangers {
         true => RankState::Ended,
@@ -192,7 +192,7 @@ pub fn waits(ranks: &[RankReport], coverage: JobCoverage) -> JobWaits {
 type Lane = (u64, Option<i32>, i32);
 
 /// An index of all reports.
-struct Job<'a> {
+struct ReportIndex<'a> {
     size: usize,
     by_rank: HashMap<i32, &'a RankReport>,
     calls: HashMap<i32, Vec<RankCall>>,
@@ -231,7 +231,7 @@ impl CollectiveMember<'_> {
     }
 }
 
-impl<'a> Job<'a> {
+impl<'a> ReportIndex<'a> {
     fn of(ranks: &'a [RankReport]) -> Self {
         let mut job = Self {
             size: 0,

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use common::{prefix, scratch, source, succeed};
-use queues::{Error, InspectionSettings, Job};
+use queues::{Error, InspectionSettings, RunningJob};
 
 struct Running(Child);
 
@@ -118,7 +118,7 @@ fn mqs_096_types_of_a_stripped_program_may_be_given_beside_it() {
         debug_info: vec![types],
         ..InspectionSettings::default()
     };
-    let job = Job::find(running.0.id(), &settings).unwrap();
+    let job = RunningJob::find(running.0.id(), &settings).unwrap();
     assert_eq!(job.inspect().unwrap()[0].communicators.len(), 2);
 }
 
@@ -142,6 +142,6 @@ fn mqs_001_a_library_is_found_where_an_installation_was_moved_to_or_named() {
         library: Some(moved.join("libprobe.so")),
         ..InspectionSettings::default()
     };
-    let job = Job::find(absent.0.id(), &settings).unwrap();
+    let job = RunningJob::find(absent.0.id(), &settings).unwrap();
     assert_eq!(job.inspect().unwrap().len(), 1);
 }

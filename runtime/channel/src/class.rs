@@ -58,7 +58,7 @@ pub(crate) struct SendSide {
     lines: Vec<BoundLine>,
     /// Block layouts of those that are not contiguous.
     pub(crate) layouts: Layouts,
-    /// The transport was told how many places to expect.
+    /// The transport has been given the number of slots to expect.
     is_expected: bool,
 }
 

@@ -157,9 +157,10 @@ fn is_wrapper(program: &OsString) -> bool {
 
 fn help(name: &str) -> String {
     let language = Language::of(name);
-    let (file, chosen) = match language {
-        Language::Fortran => ("hello.f90", "-fc=COMPILER           "),
-        _ => ("hello.c", "-cc=COMPILER, -cxx=... "),
+    let (file, chosen, example) = match language {
+        Language::Fortran => ("hello.f90", "-fc=COMPILER           ", "-fc=gfortran-14"),
+        Language::Cxx => ("hello.cpp", "-cc=COMPILER, -cxx=... ", "-cxx=clang++"),
+        Language::C => ("hello.c", "-cc=COMPILER, -cxx=... ", "-cc=clang"),
     };
     let variables = match language {
         Language::Fortran => "RMPI_FC",
@@ -174,7 +175,7 @@ fn help(name: &str) -> String {
     format!(
         "{name}: compiles and links MPI programs with rmpi {version}\n\
          \n\
-         usage: {name} [options and files of the compiler]      {name} -O2 -o hello {file}\n\
+         usage: {name} [options and files of the compiler]\n\
          \n\
          -show, -showme            print the whole command, run nothing\n\
          -showme:compile, :link    print what the wrapper adds to compile, to link\n\
@@ -183,7 +184,12 @@ fn help(name: &str) -> String {
          {chosen}   use this compiler (as {variables} in the environment)\n\
          -static-mpi               link the MPI library into the program\n\
          {modules}\
-         everything else goes to the compiler as it is (--version and --help=... too)",
+         everything else goes to the compiler as it is (--version and --help=... too)\n\
+         \n\
+         Examples:\n\
+         \x20 {name} -O2 -o hello {file}\n\
+         \x20 {name} -show -c {file}\n\
+         \x20 {name} {example} -static-mpi -o hello {file}",
         version = env!("CARGO_PKG_VERSION")
     )
 }

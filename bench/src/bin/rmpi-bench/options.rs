@@ -90,7 +90,7 @@ impl BenchSettings {
     }
 }
 
-// Those that the program in C gets. Their values are the program's to judge, but what can be wrong at a glance is told
+// Those that the program in C gets. Their values are the program's to judge, but what is wrong at a glance is reported
 // before anything starts.
 #[derive(Args, Default)]
 #[command(next_help_heading = "Measuring")]
@@ -174,7 +174,7 @@ fn seconds(text: &str) -> Result<f64, String> {
     good.ok_or_else(|| "a number of seconds above 0, at most 3600, is expected".to_owned())
 }
 
-/// Jobs of each number of ranks, unless told otherwise.
+/// Jobs of each number of ranks, by default.
 const JOBS: u16 = 10;
 
 /// Reads the command line, or says what is wrong with it.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 
-use super::side::{Address, Buffers, JOB_BYTES, Job, OneWayStream, TOKEN_BYTES, WELCOME};
+use super::side::{Address, Buffers, JOB_BYTES, OneWayStream, TOKEN_BYTES, TcpBatch, WELCOME};
 use crate::Error;
 
 /// Who knows the word says it at once.
@@ -85,7 +85,7 @@ fn converse(stream: TcpStream, token: &[u8]) -> io::Result<()> {
     loop {
         let mut bytes = [0; JOB_BYTES];
         line.receive(&mut bytes)?;
-        let Some(job) = Job::read(bytes) else {
+        let Some(job) = TcpBatch::read(bytes) else {
             return Ok(());
         };
         if buffers.size() != job.size {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What both ends of the connection have in common, and the end that measures.
 //!
-//! The measuring end says its token, then one [`Job`] after the other; each batch begins when the other end has said that it
+//! The measuring end says its token, then one [`TcpBatch`] after the other; each batch begins when the other end has said that it
 //! is ready. Of what comes from the network only lengths within bounds are believed.
 
 mod datagrams;
@@ -121,7 +121,7 @@ impl Wait {
 
 /// One batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Job {
+pub(super) struct TcpBatch {
     pub(super) task: TcpTask,
     pub(super) way: SocketUse,
     pub(super) size: usize,
@@ -139,7 +139,7 @@ const STUCK_AFTER: Duration = Duration::from_secs(30);
 /// Distinct buffers that large messages rotate over, as those of the benchmarks do.
 const BUFFERS: usize = 64;
 
-impl Job {
+impl TcpBatch {
     pub(super) fn bytes(&self) -> [u8; JOB_BYTES] {
         let mut bytes = [0; JOB_BYTES];
         bytes[0] = self.task.number();
@@ -286,7 +286,12 @@ impl OneWayStream {
     }
 
     /// This end's part of a batch, behind the first word. The measuring end sends first.
-    pub(super) fn run(&mut self, job: Job, buffers: &mut Buffers, first: bool) -> io::Result<()> {
+    pub(super) fn run(
+        &mut self,
+        job: TcpBatch,
+        buffers: &mut Buffers,
+        first: bool,
+    ) -> io::Result<()> {
         let mut done = [0];
         for _ in 0..job.count {
             let buffer = buffers.take();
@@ -308,7 +313,7 @@ impl OneWayStream {
     }
 
     /// The other end's part of a batch: says that it is ready, and does what it is asked for.
-    pub(super) fn answer(&mut self, job: Job, buffers: &mut Buffers) -> io::Result<()> {
+    pub(super) fn answer(&mut self, job: TcpBatch, buffers: &mut Buffers) -> io::Result<()> {
         self.set(job.way)?;
         self.send(&[1])?;
         match job.task {
@@ -326,7 +331,7 @@ impl OneWayStream {
     }
 
     /// Seconds per message, one way.
-    fn batch(&mut self, job: Job, buffers: &mut Buffers) -> io::Result<f64> {
+    fn batch(&mut self, job: TcpBatch, buffers: &mut Buffers) -> io::Result<f64> {
         self.waits()?;
         self.send(&job.bytes())?;
         self.receive(&mut [0])?;
@@ -417,7 +422,7 @@ impl Address {
         })
     }
 
-    /// Finds the address at which it answers: that of the host's name as it is known here, or one that it has told.
+    /// Finds the address at which it answers: that of the host's name as it resolves here, or one that the host has sent.
     pub(super) fn find(self, host: &str) -> Result<RemoteEnd, Error> {
         let named = (host, self.port).to_socket_addrs().into_iter().flatten();
         let told = self
@@ -500,7 +505,7 @@ impl RemoteEnd {
     ) -> io::Result<Vec<f64>> {
         let mut line = connect(self.at, &self.token)?;
         let mut buffers = Buffers::new(size);
-        let job = |count| Job {
+        let job = |count| TcpBatch {
             task,
             way,
             size,
@@ -543,20 +548,20 @@ mod tests {
     fn a_job_is_read_as_it_was_written() {
         for way in [SocketUse::STREAMING, [SocketUse::NON_BLOCKING[1]; 8]].concat() {
             for task in TcpTask::ALL {
-                let job = Job {
+                let job = TcpBatch {
                     task,
                     way,
                     size: LARGEST,
                     count: 7,
                 };
-                assert_eq!(Job::read(job.bytes()), Some(job));
+                assert_eq!(TcpBatch::read(job.bytes()), Some(job));
             }
         }
     }
 
     #[test]
     fn a_job_out_of_bounds_is_none() {
-        let job = |size, count| Job {
+        let job = |size, count| TcpBatch {
             task: TcpTask::Stream,
             way: SocketUse::NON_BLOCKING[0],
             size,
@@ -568,12 +573,12 @@ mod tests {
             job(8, 0),
             job(8, MOST_MESSAGES + 1),
         ] {
-            assert_eq!(Job::read(wrong.bytes()), None, "{wrong:?}");
+            assert_eq!(TcpBatch::read(wrong.bytes()), None, "{wrong:?}");
         }
         let mut bytes = job(8, 1).bytes();
         bytes[1] = 3;
-        assert_eq!(Job::read(bytes), None);
-        assert_eq!(Job::read([0xff; JOB_BYTES]), None);
+        assert_eq!(TcpBatch::read(bytes), None);
+        assert_eq!(TcpBatch::read([0xff; JOB_BYTES]), None);
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub(crate) struct Function {
     /// Where the express way refuses, the one that is tried before the ordinary one.
     pub(crate) then: Option<String>,
     pub(crate) any_time: bool,
-    /// The body is told which of `MPI_X` and `MPI_X_c` was called.
+    /// The body receives which of `MPI_X` and `MPI_X_c` was called.
     pub(crate) width: bool,
     pub(crate) deprecated: Option<String>,
 }

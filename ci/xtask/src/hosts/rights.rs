@@ -35,7 +35,7 @@ impl Rights {
         })
     }
 
-    /// What `unshare` needs to be told.
+    /// Options for `unshare`.
     pub(super) fn options(self) -> &'static [&'static str] {
         match self {
             Self::Root => &[],

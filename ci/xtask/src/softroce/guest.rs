@@ -4,7 +4,7 @@
 use super::cache::{self, Cache};
 use super::kernel::KernelSeries;
 use super::machine::{Machine, Wire};
-use super::streams::{Streams, Target};
+use super::streams::{OutputTarget, Streams};
 use crate::process::seconds;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ pub(crate) struct Guest {
     pub(super) has_cards: bool,
     log: Option<PathBuf>,
     limit: Duration,
-    target: Target,
+    target: OutputTarget,
 }
 
 /// What became of a command.
@@ -60,7 +60,7 @@ impl Guest {
             has_cards: false,
             log: None,
             limit: Duration::from_secs(300),
-            target: Target::Kept,
+            target: OutputTarget::Kept,
         }
     }
 
@@ -120,7 +120,7 @@ impl Guest {
 
     /// Shows the output as it comes, instead of keeping it.
     pub(crate) fn shown(mut self) -> Self {
-        self.target = Target::Shown;
+        self.target = OutputTarget::Shown;
         self
     }
 

@@ -180,7 +180,7 @@ impl Wire<'_> {
         }
     }
 
-    /// The network card. The path of a socket may be 107 bytes long, so it is told from the machine's folder.
+    /// The network card. The path of a socket may be 107 bytes long, so it is relative to the folder of the machine.
     fn card(&self, mtu_bytes: u32) -> Vec<String> {
         let (server, path, mac) = match self {
             Self::None => return Vec::new(),

@@ -33,7 +33,7 @@ pub(crate) fn guest(guest: Guest, time: Duration) -> Guest {
     guest.limit(time + Duration::from_secs(1500))
 }
 
-/// Another one each second; it is told with every run.
+/// Changes each second; printed with every run.
 fn new_seed() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.map_or(1, |now| now.as_secs() % 1_000_000_000)

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 /// Where output goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Target {
+pub(super) enum OutputTarget {
     Kept,
     Shown,
 }
@@ -18,7 +18,7 @@ pub(super) type Output = [Option<Box<dyn Read + Send>>; 2];
 
 /// Reads each stream on a thread of its own, and hands all of it out on the caller's.
 pub(super) struct Streams {
-    target: Target,
+    target: OutputTarget,
     sender: Option<Sender<Chunk>>,
     arrived: Receiver<Chunk>,
     /// For each guest both streams.
@@ -39,7 +39,7 @@ type Chunk = (usize, usize, Vec<u8>);
 
 impl Streams {
     /// For as many guests as there are marks.
-    pub(super) fn new(target: Target, marks: &[&'static str]) -> Self {
+    pub(super) fn new(target: OutputTarget, marks: &[&'static str]) -> Self {
         let (sender, arrived) = channel();
         let stream = |mark| Stream {
             mark,
@@ -119,10 +119,10 @@ impl Streams {
     fn take(&mut self, guest: usize, number: usize, bytes: &[u8]) -> Result<(), String> {
         let stream = &mut self.guests[guest][number];
         // A command that prints without end must not take the machine's memory.
-        if self.target == Target::Shown || stream.bytes.len() < KEPT_BYTES_MAX {
+        if self.target == OutputTarget::Shown || stream.bytes.len() < KEPT_BYTES_MAX {
             stream.bytes.extend_from_slice(bytes);
         }
-        if self.target == Target::Kept {
+        if self.target == OutputTarget::Kept {
             return Ok(());
         }
         let ready = stream.take_ready();
@@ -131,7 +131,7 @@ impl Streams {
 
     fn show_rest(&mut self, guest: usize, number: usize) -> Result<(), String> {
         let stream = &mut self.guests[guest][number];
-        if self.target == Target::Kept || stream.bytes.is_empty() {
+        if self.target == OutputTarget::Kept || stream.bytes.is_empty() {
             return Ok(());
         }
         let mut rest = stream.mark.as_bytes().to_vec();
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn streams_and_guests_are_kept_apart() {
-        let mut streams = Streams::new(Target::Kept, &["a: ", "b: "]);
+        let mut streams = Streams::new(OutputTarget::Kept, &["a: ", "b: "]);
         streams.read(0, output("one\n", "two"));
         streams.read(1, output("three", ""));
         assert_eq!(streams.until_all_end(soon()), Ok(true));
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn one_guest_may_end_before_the_other() {
-        let mut streams = Streams::new(Target::Kept, &["a: ", "b: "]);
+        let mut streams = Streams::new(OutputTarget::Kept, &["a: ", "b: "]);
         let (end, _held) = io::pipe().unwrap();
         streams.read(0, output("one\n", ""));
         streams.read(1, [Some(Box::new(end)), None]);
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn a_stream_that_stays_open_is_left_at_the_deadline() {
-        let mut streams = Streams::new(Target::Kept, &[""]);
+        let mut streams = Streams::new(OutputTarget::Kept, &[""]);
         let (end, _held) = io::pipe().unwrap();
         streams.read(0, [Some(Box::new(end)), None]);
         let deadline = Instant::now() + Duration::from_millis(20);

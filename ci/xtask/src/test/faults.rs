@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 /// How a rank dies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum DeathKind {
     /// SIGKILL from outside, at any moment from the start on.
     Kill,
     /// A wild pointer.
@@ -38,11 +38,11 @@ enum Way {
 
 /// One death, decided by its seed alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Death {
+struct RankDeath {
     seed: u64,
     ranks: u32,
     victim: u32,
-    way: Way,
+    way: DeathKind,
     after_us: u64,
 }
 
@@ -78,7 +78,7 @@ fn deaths(tally: &mut Tally, context: &mut Context, count: u64) -> Result<(), St
     let (mut well, mut slow) = (0, 0);
     let mut wrong = Vec::new();
     let start = Instant::now();
-    for death in (1..=count).map(Death::of_seed) {
+    for death in (1..=count).map(RankDeath::of_seed) {
         match die(&launcher, &victim, &build, &death) {
             Ok(gone_after) => {
                 well += 1;
@@ -119,20 +119,20 @@ pub(super) fn compile(prefix: &Path, source: &str, to: &Path) -> Result<(), Stri
     quiet(compiler, Duration::from_secs(120)).map(|_| ())
 }
 
-impl Death {
+impl RankDeath {
     fn of_seed(seed: u64) -> Self {
-        let mut random = Random(seed);
+        let mut random = SplitMix(seed);
         let ranks = random.one_of([2, 3, 4, 8, 16]);
         let code = random.one_of([0, 1, 3, 42, 255]);
         let way = match random.below(8) {
-            0 => Way::Kill,
-            1 => Way::Segv,
-            2 => Way::Exit(code),
-            3 => Way::Abort(code),
-            4 => Way::Family,
-            5 => Way::Launcher,
-            6 => Way::Daemon,
-            _ => Way::Terminal,
+            0 => DeathKind::Kill,
+            1 => DeathKind::Segv,
+            2 => DeathKind::Exit(code),
+            3 => DeathKind::Abort(code),
+            4 => DeathKind::Family,
+            5 => DeathKind::Launcher,
+            6 => DeathKind::Daemon,
+            _ => DeathKind::Terminal,
         };
         let victim = u32::try_from(random.below(u64::from(ranks))).unwrap_or(0);
         Self {
@@ -147,22 +147,22 @@ impl Death {
     /// The code that the command must end with; `None` if the command itself is killed.
     fn code(&self) -> Option<i32> {
         match self.way {
-            Way::Kill | Way::Family | Way::Daemon => Some(128 + 9),
-            Way::Segv => Some(128 + 11),
+            DeathKind::Kill | DeathKind::Family | DeathKind::Daemon => Some(128 + 9),
+            DeathKind::Segv => Some(128 + 11),
             // Leaving without MPI_Finalize, and MPI_Abort, are never a success.
-            Way::Exit(code) | Way::Abort(code) => Some(code.max(1)),
-            Way::Launcher | Way::Terminal => None,
+            DeathKind::Exit(code) | DeathKind::Abort(code) => Some(code.max(1)),
+            DeathKind::Launcher | DeathKind::Terminal => None,
         }
     }
 
     /// The process that is killed from outside, if that is how it happens.
-    fn target(&self) -> Option<Target> {
+    fn target(&self) -> Option<KillTarget> {
         match self.way {
-            Way::Kill | Way::Family => Some(Target::Rank(self.victim)),
-            Way::Launcher => Some(Target::Named("rmpiexec")),
-            Way::Daemon => Some(Target::Named("rmpid")),
-            Way::Terminal => Some(Target::Named("script")),
-            Way::Segv | Way::Exit(_) | Way::Abort(_) => None,
+            DeathKind::Kill | DeathKind::Family => Some(KillTarget::Rank(self.victim)),
+            DeathKind::Launcher => Some(KillTarget::Named("rmpiexec")),
+            DeathKind::Daemon => Some(KillTarget::Named("rmpid")),
+            DeathKind::Terminal => Some(KillTarget::Named("script")),
+            DeathKind::Segv | DeathKind::Exit(_) | DeathKind::Abort(_) => None,
         }
     }
 
@@ -174,7 +174,7 @@ impl Death {
             "(sleep 1001 & sleep 1002) & setsid sleep 1003 & exec {} {words}",
             victim.display()
         );
-        if self.way == Way::Terminal {
+        if self.way == DeathKind::Terminal {
             let mut terminal = command("script");
             // A program that was started with nohup, as these tests may be, and all below it ignore the hang-up.
             let line = format!(
@@ -188,19 +188,23 @@ impl Death {
         let mut job = command(launcher);
         job.args(["-n", &ranks]);
         match self.way {
-            Way::Family => job.args(["bash", "-c", &family]),
+            DeathKind::Family => job.args(["bash", "-c", &family]),
             _ => job.arg(victim).args(self.arguments()),
         };
         job
     }
 
-    /// What the program is told to do.
+    /// Arguments of the program.
     fn arguments(&self) -> Vec<String> {
         let (word, code) = match self.way {
-            Way::Kill | Way::Family | Way::Launcher | Way::Daemon | Way::Terminal => ("wait", 0),
-            Way::Segv => ("segv", 0),
-            Way::Exit(code) => ("exit", code),
-            Way::Abort(code) => ("abort", code),
+            DeathKind::Kill
+            | DeathKind::Family
+            | DeathKind::Launcher
+            | DeathKind::Daemon
+            | DeathKind::Terminal => ("wait", 0),
+            DeathKind::Segv => ("segv", 0),
+            DeathKind::Exit(code) => ("exit", code),
+            DeathKind::Abort(code) => ("abort", code),
         };
         let numbers = [u64::from(self.victim), self.after_us].map(|number| number.to_string());
         [word.into()]
@@ -213,19 +217,24 @@ impl Death {
     /// Words that the message must contain.
     fn words(&self) -> Vec<String> {
         let how = match self.way {
-            Way::Launcher | Way::Terminal => return Vec::new(),
-            Way::Daemon => return vec!["the node daemon".into(), "SIGKILL".into()],
-            Way::Kill | Way::Family => "SIGKILL",
-            Way::Segv => "SIGSEGV",
-            Way::Exit(_) => "MPI_Finalize",
-            Way::Abort(_) => "MPI_Abort",
+            DeathKind::Launcher | DeathKind::Terminal => return Vec::new(),
+            DeathKind::Daemon => return vec!["the node daemon".into(), "SIGKILL".into()],
+            DeathKind::Kill | DeathKind::Family => "SIGKILL",
+            DeathKind::Segv => "SIGSEGV",
+            DeathKind::Exit(_) => "MPI_Finalize",
+            DeathKind::Abort(_) => "MPI_Abort",
         };
         vec![format!("rank {}", self.victim), how.into()]
     }
 }
 
 /// How long it took until nothing was left, or what was wrong.
-fn die(launcher: &Path, victim: &Path, build: &Path, death: &Death) -> Result<Duration, String> {
+fn die(
+    launcher: &Path,
+    victim: &Path,
+    build: &Path,
+    death: &RankDeath,
+) -> Result<Duration, String> {
     let job = death.job(launcher, victim);
     let cookie = jobs::Cookie::new(build)?;
     let done = thread::scope(|scope| {
@@ -252,7 +261,7 @@ fn die(launcher: &Path, victim: &Path, build: &Path, death: &Death) -> Result<Du
     ))
 }
 
-fn judge(death: &Death, done: &Finished, left: Option<String>) -> Vec<String> {
+fn judge(death: &RankDeath, done: &Finished, left: Option<String>) -> Vec<String> {
     let mut wrong = Vec::new();
     if done.timed_out {
         wrong.push(format!("the job did not end within {} s", LIMIT.as_secs()));
@@ -281,14 +290,14 @@ fn judge(death: &Death, done: &Finished, left: Option<String>) -> Vec<String> {
 
 /// Whom to kill.
 #[derive(Debug, Clone, Copy)]
-enum Target {
+enum KillTarget {
     /// The process of this rank.
     Rank(u32),
     /// The process of this name.
     Named(&'static str),
 }
 
-impl Target {
+impl KillTarget {
     fn find(self, among: &[u32]) -> Option<u32> {
         // Before there is a rank there is nothing to be left behind.
         let started = |pid: &&u32| has_environment(**pid, "RMPI_RANK=0");
@@ -325,7 +334,7 @@ fn is_named(pid: u32, name: &str) -> bool {
 }
 
 /// Finds the victim, waits for its moment, and kills it.
-fn kill_from_outside(cookie: &jobs::Cookie, target: Target, after_us: u64) {
+fn kill_from_outside(cookie: &jobs::Cookie, target: KillTarget, after_us: u64) {
     let deadline = Instant::now() + LIMIT;
     while Instant::now() < deadline {
         if let Some(pid) = target.find(&cookie.processes()) {
@@ -346,9 +355,9 @@ fn has_environment(pid: u32, entry: &str) -> bool {
 }
 
 /// SplitMix64: enough to spread a seed over a few choices, the same on every machine.
-pub(super) struct Random(u64);
+pub(super) struct SplitMix(u64);
 
-impl Random {
+impl SplitMix {
     pub(super) fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -377,8 +386,8 @@ const MESSAGE_LINES: usize = 5;
 mod tests {
     use super::*;
 
-    fn death(way: Way) -> Death {
-        Death {
+    fn death(way: DeathKind) -> RankDeath {
+        RankDeath {
             seed: 1,
             ranks: 4,
             victim: 2,
@@ -389,18 +398,18 @@ mod tests {
 
     #[test]
     fn a_seed_always_means_the_same_death_and_all_ways_occur() {
-        assert_eq!(Death::of_seed(5), Death::of_seed(5));
-        let all: Vec<Death> = (1..=DEATHS).map(Death::of_seed).collect();
+        assert_eq!(RankDeath::of_seed(5), RankDeath::of_seed(5));
+        let all: Vec<RankDeath> = (1..=DEATHS).map(RankDeath::of_seed).collect();
         assert!(all.iter().all(|death| death.victim < death.ranks));
-        let kinds: [fn(&Way) -> bool; 8] = [
-            |way| *way == Way::Kill,
-            |way| *way == Way::Segv,
-            |way| matches!(way, Way::Exit(_)),
-            |way| matches!(way, Way::Abort(_)),
-            |way| *way == Way::Family,
-            |way| *way == Way::Launcher,
-            |way| *way == Way::Daemon,
-            |way| *way == Way::Terminal,
+        let kinds: [fn(&DeathKind) -> bool; 8] = [
+            |way| *way == DeathKind::Kill,
+            |way| *way == DeathKind::Segv,
+            |way| matches!(way, DeathKind::Exit(_)),
+            |way| matches!(way, DeathKind::Abort(_)),
+            |way| *way == DeathKind::Family,
+            |way| *way == DeathKind::Launcher,
+            |way| *way == DeathKind::Daemon,
+            |way| *way == DeathKind::Terminal,
         ];
         for (number, kind) in kinds.into_iter().enumerate() {
             let count = all.iter().filter(|death| kind(&death.way)).count();
@@ -410,12 +419,15 @@ mod tests {
 
     #[test]
     fn codes_and_arguments_follow_from_the_way() {
-        assert_eq!(death(Way::Kill).code(), Some(137));
-        assert_eq!(death(Way::Segv).code(), Some(139));
-        assert_eq!(death(Way::Exit(0)).code(), Some(1));
-        assert_eq!(death(Way::Abort(42)).code(), Some(42));
-        assert_eq!(death(Way::Launcher).code(), None);
-        assert_eq!(death(Way::Abort(42)).arguments(), ["abort", "2", "7", "42"]);
+        assert_eq!(death(DeathKind::Kill).code(), Some(137));
+        assert_eq!(death(DeathKind::Segv).code(), Some(139));
+        assert_eq!(death(DeathKind::Exit(0)).code(), Some(1));
+        assert_eq!(death(DeathKind::Abort(42)).code(), Some(42));
+        assert_eq!(death(DeathKind::Launcher).code(), None);
+        assert_eq!(
+            death(DeathKind::Abort(42)).arguments(),
+            ["abort", "2", "7", "42"]
+        );
     }
 
     #[test]
@@ -429,7 +441,11 @@ mod tests {
         let mut shell = command("sh");
         shell.args(["-c", "echo all is well >&2"]);
         let done = crate::process::capture(shell, LIMIT, |_| ()).unwrap();
-        let wrong = judge(&death(Way::Segv), &done, Some("left behind: x".into()));
+        let wrong = judge(
+            &death(DeathKind::Segv),
+            &done,
+            Some("left behind: x".into()),
+        );
         assert_eq!(wrong.len(), 4, "{wrong:?}");
     }
 }

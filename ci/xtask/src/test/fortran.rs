@@ -7,22 +7,22 @@ use std::path::Path;
 use std::process::Command;
 
 /// A way to MPI: what the name of a program ends with, and what it is compiled with.
-struct Way {
+struct FortranForm {
     ending: &'static str,
     flags: &'static [&'static str],
 }
 
-const WAYS: [Way; 3] = [
-    Way {
+const WAYS: [FortranForm; 3] = [
+    FortranForm {
         ending: ".mpif",
         // Nothing in mpif.h says that a buffer may be of any type, which newer compilers take for a mistake.
         flags: &["-DBY_MPIF", "-fallow-argument-mismatch", "-w"],
     },
-    Way {
+    FortranForm {
         ending: ".mpi",
         flags: &["-DBY_MPI", "-Werror"],
     },
-    Way {
+    FortranForm {
         ending: ".f08",
         flags: &["-DBY_F08", "-Werror"],
     },
@@ -39,7 +39,7 @@ pub(crate) fn each_way(entry: Entry, source: &Path) -> Vec<Entry> {
     if source.extension().is_none_or(|ending| ending != "F90") {
         return vec![entry];
     }
-    let named = |way: &Way| Entry {
+    let named = |way: &FortranForm| Entry {
         program: entry.program.clone() + way.ending,
         ..entry.clone()
     };

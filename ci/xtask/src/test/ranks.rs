@@ -18,7 +18,7 @@ use std::process::Command;
 use std::time::Duration;
 
 /// The MPI under test: its compiler and its launcher.
-struct Mpi {
+struct MpiUnderTest {
     compiler: PathBuf,
     launcher: PathBuf,
     is_ours: bool,
@@ -96,11 +96,11 @@ fn benchmarks(tally: &mut Tally, prefix: &Path) -> Result<(), String> {
     cargo_tests::run(tally, "the programs of the benchmarks", tests)
 }
 
-fn mpi(context: &mut Context) -> Result<Mpi, String> {
+fn mpi(context: &mut Context) -> Result<MpiUnderTest, String> {
     if let Some(peer) = &context.peer {
         let build = target().join("ranks-peer");
         let [compiler, launcher] = ["bin/mpicc", "bin/mpiexec"].map(|name| peer.join(name));
-        return Ok(Mpi {
+        return Ok(MpiUnderTest {
             compiler,
             launcher,
             is_ours: false,
@@ -110,7 +110,7 @@ fn mpi(context: &mut Context) -> Result<Mpi, String> {
     }
     let prefix = context.prefix()?;
     let [compiler, launcher] = ["bin/rmpicc", "bin/rmpiexec"].map(|name| prefix.join(name));
-    Ok(Mpi {
+    Ok(MpiUnderTest {
         compiler,
         launcher,
         is_ours: true,
@@ -170,7 +170,7 @@ fn unlisted(list: &[Entry], is_ours: bool) -> Result<(), String> {
     ))
 }
 
-fn compile(mpi: &Mpi, program: &str, late_object: Option<&Path>) -> Result<(), String> {
+fn compile(mpi: &MpiUnderTest, program: &str, late_object: Option<&Path>) -> Result<(), String> {
     let (name, object) = match program.strip_suffix(LATE) {
         Some(name) => (name, late_object),
         None => (program, None),
@@ -206,7 +206,7 @@ fn c(compiler: &Path, standard: &str) -> Command {
 }
 
 /// The Rust compiler, for programs that use the C interface of QMP.
-fn rust(mpi: &Mpi) -> Command {
+fn rust(mpi: &MpiUnderTest) -> Command {
     let lib = mpi.compiler.with_file_name("../lib");
     let mut compiler = command("rustc");
     compiler.args(["--edition", "2024", "-O", "-Dwarnings", "-l", "qmp", "-L"]);
@@ -215,7 +215,7 @@ fn rust(mpi: &Mpi) -> Command {
     compiler
 }
 
-fn run_one(mpi: &Mpi, entry: &Entry, ranks: u32) -> Result<(), String> {
+fn run_one(mpi: &MpiUnderTest, entry: &Entry, ranks: u32) -> Result<(), String> {
     let program = mpi.build.join(binary(entry));
     let mut job = if entry.alone {
         command(&program)

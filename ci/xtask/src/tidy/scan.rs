@@ -13,7 +13,7 @@ pub(crate) struct SourceLine {
 
 /// A word or a sign of the code.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Token {
+pub(crate) struct SourceToken {
     pub(crate) text: String,
     /// Counted from 0.
     pub(crate) line: usize,
@@ -36,7 +36,7 @@ pub(crate) fn split(text: &str) -> Vec<SourceLine> {
 }
 
 /// The words and signs of the code, in order.
-pub(crate) fn tokens(lines: &[SourceLine]) -> Vec<Token> {
+pub(crate) fn tokens(lines: &[SourceLine]) -> Vec<SourceToken> {
     let mut tokens = Vec::new();
     for (line, SourceLine { code, .. }) in lines.iter().enumerate() {
         let mut word = String::new();
@@ -46,13 +46,13 @@ pub(crate) fn tokens(lines: &[SourceLine]) -> Vec<Token> {
                 continue;
             }
             if !word.is_empty() {
-                tokens.push(Token {
+                tokens.push(SourceToken {
                     text: std::mem::take(&mut word),
                     line,
                 });
             }
             if !letter.is_whitespace() {
-                tokens.push(Token {
+                tokens.push(SourceToken {
                     text: letter.to_string(),
                     line,
                 });

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Lengths and nesting: a file holds one idea, a function fits a screen.
 
-use super::scan::{Token, tokens};
+use super::scan::{SourceToken, tokens};
 use super::{Problem, SourceFile};
 
 const FILE_LINES_MAX: usize = 900;
@@ -78,7 +78,7 @@ struct FunctionSpan {
     close: usize,
 }
 
-fn find(tokens: &[Token]) -> Vec<FunctionSpan> {
+fn find(tokens: &[SourceToken]) -> Vec<FunctionSpan> {
     let is_name = |text: &str| text.starts_with(|c: char| c.is_alphabetic() || c == '_');
     let heads = (0..tokens.len()).filter(|&at| {
         tokens[at].text == "fn" && tokens.get(at + 1).is_some_and(|next| is_name(&next.text))
@@ -86,7 +86,7 @@ fn find(tokens: &[Token]) -> Vec<FunctionSpan> {
     heads.filter_map(|start| body(tokens, start)).collect()
 }
 
-fn body(tokens: &[Token], start: usize) -> Option<FunctionSpan> {
+fn body(tokens: &[SourceToken], start: usize) -> Option<FunctionSpan> {
     let mut brackets = 0i32;
     let open = (start..tokens.len()).find(|&at| {
         match tokens[at].text.as_str() {
@@ -103,7 +103,7 @@ fn body(tokens: &[Token], start: usize) -> Option<FunctionSpan> {
     Some(FunctionSpan { start, open, close })
 }
 
-fn closing(tokens: &[Token], open: usize) -> Option<usize> {
+fn closing(tokens: &[SourceToken], open: usize) -> Option<usize> {
     let mut depth = 0i32;
     (open..tokens.len()).find(|&at| {
         match tokens[at].text.as_str() {
@@ -127,7 +127,7 @@ fn is_excused(source: &SourceFile, head: usize, close: usize) -> bool {
 }
 
 /// The deepest nesting of control flow and closures in a body, and the line where it is.
-fn deepest(body: &[Token]) -> (usize, usize) {
+fn deepest(body: &[SourceToken]) -> (usize, usize) {
     let mut stack = Vec::new();
     let mut deepest = (0, 0);
     for (at, token) in body.iter().enumerate() {
@@ -148,7 +148,7 @@ fn deepest(body: &[Token]) -> (usize, usize) {
 
 /// Whether the brace at `open` belongs to control flow or to a closure: arms of a match, plain
 /// blocks, items and values do not count.
-fn is_control(tokens: &[Token], open: usize) -> bool {
+fn is_control(tokens: &[SourceToken], open: usize) -> bool {
     if tokens[open - 1].text == "|" {
         return true;
     }
@@ -176,7 +176,7 @@ fn is_control(tokens: &[Token], open: usize) -> bool {
     false
 }
 
-fn opening(tokens: &[Token], close: usize) -> usize {
+fn opening(tokens: &[SourceToken], close: usize) -> usize {
     let mut depth = 0i32;
     (0..=close)
         .rev()

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::socket::{setsockopt, sockopt};
 
-use super::{Buffers, Job, LARGEST, OneWayStream, SpinLimit, TcpTask};
+use super::{Buffers, LARGEST, OneWayStream, SpinLimit, TcpBatch, TcpTask};
 
 impl OneWayStream {
     /// A socket that is connected to one of the other end, which does the same.
@@ -32,7 +32,7 @@ impl OneWayStream {
     pub(super) fn exchange(
         &self,
         socket: &UdpSocket,
-        job: Job,
+        job: TcpBatch,
         buffers: &mut Buffers,
         first: bool,
     ) -> io::Result<()> {
@@ -59,7 +59,7 @@ impl OneWayStream {
     pub(super) fn send_packets(
         &self,
         socket: &UdpSocket,
-        job: Job,
+        job: TcpBatch,
         buffers: &mut Buffers,
     ) -> io::Result<()> {
         let in_message = job.size.div_ceil(PAYLOAD_BYTES);
@@ -107,7 +107,7 @@ impl OneWayStream {
     pub(super) fn take_packets(
         &self,
         socket: &UdpSocket,
-        job: Job,
+        job: TcpBatch,
         buffers: &mut Buffers,
     ) -> io::Result<()> {
         let in_message = job.size.div_ceil(PAYLOAD_BYTES);
@@ -188,7 +188,7 @@ mod tests {
 
     /// One batch between two threads.
     fn batch(task: TcpTask, size: usize) -> f64 {
-        let job = Job {
+        let job = TcpBatch {
             task,
             way: SocketUse::NON_BLOCKING[1],
             size,
@@ -200,7 +200,7 @@ mod tests {
             let mut line = OneWayStream::new(listener.accept().unwrap().0).unwrap();
             let mut bytes = [0; super::super::JOB_BYTES];
             line.receive(&mut bytes).unwrap();
-            let job = Job::read(bytes).unwrap();
+            let job = TcpBatch::read(bytes).unwrap();
             line.answer(job, &mut Buffers::new(job.size)).unwrap();
         });
         let mut line = OneWayStream::new(TcpStream::connect(at).unwrap()).unwrap();

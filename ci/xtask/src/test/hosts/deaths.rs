@@ -3,7 +3,7 @@
 //! power, is cut off or freezes, or the job is interrupted. A seed decides; `ci/hosts/deaths` does it and judges.
 
 use super::super::Tally;
-use super::super::faults::{Random, in_time};
+use super::super::faults::{SplitMix, in_time};
 use super::world;
 use crate::process::capture;
 use crate::tree::root;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 /// One of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Death {
+struct HostDeath {
     seed: u64,
     way: &'static str,
     /// Ranks on each host.
@@ -25,9 +25,9 @@ struct Death {
     code: u64,
 }
 
-impl Death {
+impl HostDeath {
     fn of_seed(seed: u64) -> Self {
-        let mut random = Random::new(seed);
+        let mut random = SplitMix::new(seed);
         let each = random.one_of([1, 2, 4]);
         let victim = random.below(HOSTS * each);
         Self {
@@ -66,7 +66,7 @@ pub(super) fn run(tally: &mut Tally, (build, prefix): (&Path, &Path), count: u64
     let only = std::env::var("RMPI_TEST_SEED").ok();
     let only = only.and_then(|seed| seed.parse().ok());
     let seeds = only.map_or(1..=count, |seed| seed..=seed);
-    for death in seeds.map(Death::of_seed) {
+    for death in seeds.map(HostDeath::of_seed) {
         match death.happen(build, prefix) {
             Ok(is_in_time) => {
                 well += 1;
@@ -110,8 +110,8 @@ mod tests {
 
     #[test]
     fn a_seed_always_means_the_same_and_all_ways_occur_soon() {
-        assert_eq!(Death::of_seed(5), Death::of_seed(5));
-        let all: Vec<Death> = (1..=40).map(Death::of_seed).collect();
+        assert_eq!(HostDeath::of_seed(5), HostDeath::of_seed(5));
+        let all: Vec<HostDeath> = (1..=40).map(HostDeath::of_seed).collect();
         for way in WAYS {
             assert!(all.iter().any(|death| death.way == way), "{way}");
         }

@@ -134,13 +134,13 @@ impl OpenMpi {
     }
 
     /// Two ranks, once both have everything pending.
-    fn start(&self, program: &Path) -> Result<Job, String> {
+    fn start(&self, program: &Path) -> Result<DebuggedJob, String> {
         let mut launch = command(self.root.join("usr/bin/mpirun.openmpi"));
         launch.args(["-n", "2", "--oversubscribe"]).arg(program);
         self.surround(&mut launch);
         launch.stdin(Stdio::null()).stdout(Stdio::piped());
         let child = launch.stderr(Stdio::null()).spawn();
-        let mut job = Job(child.map_err(|why| format!("{launch:?}: {why}"))?);
+        let mut job = DebuggedJob(child.map_err(|why| format!("{launch:?}: {why}"))?);
         let output = job.0.stdout.take().ok_or("no output")?;
         let lines = BufReader::new(output).lines().map_while(Result::ok);
         let pending = lines.filter(|line| line == "pending").take(2).count();
@@ -177,9 +177,9 @@ impl OpenMpi {
 }
 
 /// A job that ends with this.
-struct Job(Child);
+struct DebuggedJob(Child);
 
-impl Drop for Job {
+impl Drop for DebuggedJob {
     fn drop(&mut self) {
         send_signal("TERM", &self.0.id().to_string());
         // The launcher ends its ranks first.

@@ -3,7 +3,7 @@
 
 use super::super::testlist::Entry;
 use super::launch::{launch, shown};
-use super::listed::Listed;
+use super::listed::ListedPrograms;
 use super::made::{made, of};
 use super::{Tally, sources};
 use crate::process::{Finished, quiet};
@@ -19,7 +19,7 @@ pub(super) fn run(tally: &mut Tally, prefix: &Path) -> Result<(), String> {
         build(&source, home, prefix).map_err(|why| format!("FFTW could not be built: {why}"))
     })?;
     let program = home.join("mpi/mpi-bench");
-    Listed::of("fftw")?.run(tally, |entry, ranks| {
+    ListedPrograms::of("fftw")?.run(tally, |entry, ranks| {
         let limit = Duration::from_secs(entry.limit_s);
         let problems = problems(entry);
         let words = |job: &mut Command| {

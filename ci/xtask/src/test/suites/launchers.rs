@@ -4,7 +4,7 @@
 
 use super::super::jobs;
 use super::Tally;
-use super::peer::{INTEL, MPICH, OPENMPI, Peer, WHOSE, compile, whose};
+use super::peer::{INTEL, MPICH, OPENMPI, PeerMpi, WHOSE, compile, whose};
 use crate::process::quiet;
 use crate::tree::{command, make_folder, root, target};
 use std::path::Path;
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// One way to start programs.
 struct Launcher {
     title: &'static str,
-    peer: &'static Peer,
+    peer: &'static PeerMpi,
     program: &'static str,
     options: &'static [&'static str],
     env: &'static [(&'static str, &'static str)],
@@ -117,7 +117,7 @@ pub(super) fn run(tally: &mut Tally, prefix: &Path) -> Result<(), String> {
 }
 
 /// Programs of others with their own library, under our launcher.
-fn theirs(tally: &mut Tally, peer: &Peer, prefix: &Path, build: &Path) -> Result<(), String> {
+fn theirs(tally: &mut Tally, peer: &PeerMpi, prefix: &Path, build: &Path) -> Result<(), String> {
     let (home, says) = (peer.fetch()?, peer.says);
     let programs = ["whose_library", "abort"].map(|name| build.join(format!("{name}.{says}")));
     let sources = [WHOSE, "ci/suites/launchers/abort.c"];

@@ -9,13 +9,13 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 /// The programs of one suite.
-pub(super) struct Listed {
+pub(super) struct ListedPrograms {
     suite: &'static str,
     entries: Vec<Entry>,
     present: Present,
 }
 
-impl Listed {
+impl ListedPrograms {
     /// What `ci/suites/SUITE/list` says.
     pub(super) fn of(suite: &'static str) -> Result<Self, String> {
         Ok(Self {
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn the_lists_are_well_formed() {
         for suite in super::super::LISTS {
-            let list = Listed::of(suite).unwrap();
+            let list = ListedPrograms::of(suite).unwrap();
             let names = list.entries.iter().map(|entry| entry.program.clone());
             let mut files: BTreeSet<String> = names.filter(|name| !name.contains('.')).collect();
             assert_eq!(list.names_all(&files), Ok(()), "{suite}");

@@ -7,7 +7,7 @@
 use super::super::testlist::Entry;
 use super::Tally;
 use super::launch::{launch_over, shown};
-use super::listed::{Listed, folder};
+use super::listed::{ListedPrograms, folder};
 use super::made::{made, of};
 use super::python::{Python, without_foreign_paths};
 use crate::process::{Finished, quiet};
@@ -19,7 +19,7 @@ use std::process::Command;
 use std::time::Duration;
 
 /// The unpacked source, the Python that has it installed, and the MPI under test.
-struct Suite {
+struct Mpi4pySuite {
     home: PathBuf,
     prefix: PathBuf,
     /// Over so many hosts its jobs go.
@@ -32,12 +32,12 @@ pub(super) fn run(tally: &mut Tally, prefix: &Path, hosts: Option<u32>) -> Resul
         fetch(home).map_err(|why| format!("mpi4py's source could not be fetched: {why}"))?;
         build(home, prefix).map_err(|why| format!("mpi4py could not be built: {why}"))
     })?;
-    let suite = Suite {
+    let suite = Mpi4pySuite {
         home,
         prefix: prefix.to_path_buf(),
         hosts,
     };
-    let list = Listed::of("mpi4py")?;
+    let list = ListedPrograms::of("mpi4py")?;
     tally.check("mpi4py: every file of its suite is listed", || {
         list.names_all(&suite.files()?)
     });
@@ -80,7 +80,7 @@ fn build(home: &Path, prefix: &Path) -> Result<(), String> {
     quiet(install, Duration::from_secs(1800)).map(|_| ())
 }
 
-impl Suite {
+impl Mpi4pySuite {
     /// The files of its test suite, by name.
     fn files(&self) -> Result<BTreeSet<String>, String> {
         let folder = self.home.join("source/test");
@@ -159,7 +159,7 @@ const STEPS: &str = "from mpi4py import MPI\nMPI.Pcontrol(0)\nfor i in range(10)
                      MPI.Pcontrol(1)\nfor i in range(7): MPI.COMM_WORLD.Barrier()\n";
 
 /// The three benchmarks that everybody runs first.
-fn benchmarks(tally: &mut Tally, suite: &Suite) {
+fn benchmarks(tally: &mut Tally, suite: &Mpi4pySuite) {
     for ranks in [4, 64] {
         tally.check(&format!("mpi4py.bench helloworld -n {ranks}"), || {
             everybody_said_hello(ranks, &suite.bench(ranks, &["helloworld"])?)

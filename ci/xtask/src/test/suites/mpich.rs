@@ -17,7 +17,7 @@ use std::process::Command;
 use std::time::Duration;
 
 /// The unpacked suite, what is built of it, and the MPI under test.
-struct Suite {
+struct MpichSuite {
     source: PathBuf,
     build: PathBuf,
     prefix: PathBuf,
@@ -40,7 +40,7 @@ const MPICH_TOOLS: [&str; 2] = ["-DQMPI_API", "-DQMPI_MPICH"];
 pub(super) fn run(tally: &mut Tally, prefix: &Path, hosts: Option<u32>) -> Result<(), String> {
     let home = sources::fetch("mpich", &["*/test/mpi/*", "*/examples/*"])?;
     let list = testlist::parse(&read(&root().join("ci/suites/mpich/list"))?)?;
-    let suite = Suite::new(&home, (prefix, hosts), &list)?;
+    let suite = MpichSuite::new(&home, (prefix, hosts), &list)?;
     pi(tally, &suite, &home)?;
     let present = Present::here()?;
     let (ready, later): (Vec<_>, Vec<_>) =
@@ -68,7 +68,7 @@ pub(super) fn run(tally: &mut Tally, prefix: &Path, hosts: Option<u32>) -> Resul
 }
 
 /// The oldest MPI program of all, as MPICH ships it.
-fn pi(tally: &mut Tally, suite: &Suite, home: &Path) -> Result<(), String> {
+fn pi(tally: &mut Tally, suite: &MpichSuite, home: &Path) -> Result<(), String> {
     let program = suite.build.join("cpi");
     let mut compiler = command(suite.prefix.join("bin/rmpicc"));
     compiler
@@ -93,7 +93,7 @@ fn pi(tally: &mut Tally, suite: &Suite, home: &Path) -> Result<(), String> {
     Ok(())
 }
 
-impl Suite {
+impl MpichSuite {
     fn new(
         home: &Path,
         (prefix, hosts): (&Path, Option<u32>),

@@ -18,7 +18,7 @@ use std::process::Command;
 use std::time::Duration;
 
 /// The unpacked suite, what is built of it, and the MPI under test.
-struct Suite {
+struct MpichFortranSuite {
     source: PathBuf,
     build: PathBuf,
     prefix: PathBuf,
@@ -31,7 +31,7 @@ pub(super) fn run(tally: &mut Tally, prefix: &Path) -> Result<(), String> {
     let list = testlist::parse(&read(&root().join(LIST))?)?;
     let present = Present::here()?;
     let (list, later): (Vec<_>, Vec<_>) = list.into_iter().partition(|entry| present.allows(entry));
-    let suite = Suite::new(&home, prefix, &list)?;
+    let suite = MpichFortranSuite::new(&home, prefix, &list)?;
     let programs: BTreeSet<&str> = list.iter().map(|entry| entry.program.as_str()).collect();
     let broken = compiling::all(&programs, |program| suite.compile(program))?;
     for (program, why) in &broken {
@@ -54,7 +54,7 @@ pub(super) fn run(tally: &mut Tally, prefix: &Path) -> Result<(), String> {
     Ok(())
 }
 
-impl Suite {
+impl MpichFortranSuite {
     fn new(home: &Path, prefix: &Path, list: &[Entry]) -> Result<Self, String> {
         let source = home.join("test/mpi");
         let build = home.join("build-fortran");

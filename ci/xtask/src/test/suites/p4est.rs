@@ -3,7 +3,7 @@
 
 use super::super::compiling;
 use super::launch::launch;
-use super::listed::{Listed, folder};
+use super::listed::{ListedPrograms, folder};
 use super::made::{made, of};
 use super::{Tally, sources};
 use crate::process::quiet;
@@ -24,12 +24,12 @@ const LIBRARY: &[(&str, &[&str])] = &[
 
 pub(super) fn run(tally: &mut Tally, prefix: &Path) -> Result<(), String> {
     let source = sources::fetch("p4est", &["*"])?;
-    let list = Listed::of("p4est")?;
+    let list = ListedPrograms::of("p4est")?;
     let tests = names(&source.join("test"))?;
     tally.check("p4est: every test is listed", || list.names_all(&tests));
     let configuration = ["sc_config.h", "p4est_config.h"].map(|name| folder("p4est").join(name));
     let home = made("p4est-built", &of(prefix, &configuration)?, |home| {
-        let package = Package {
+        let package = P4estPackage {
             source: &source,
             home,
             prefix,
@@ -49,13 +49,13 @@ pub(super) fn run(tally: &mut Tally, prefix: &Path) -> Result<(), String> {
     Ok(())
 }
 
-struct Package<'a> {
+struct P4estPackage<'a> {
     source: &'a Path,
     home: &'a Path,
     prefix: &'a Path,
 }
 
-impl Package<'_> {
+impl P4estPackage<'_> {
     fn build(&self, tests: &BTreeSet<&str>) -> Result<(), String> {
         for folder in ["objects", "bin", "work"] {
             make_folder(&self.home.join(folder))?;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Another MPI.
-pub(super) struct Peer {
+pub(super) struct PeerMpi {
     name: &'static str,
     packages: &'static [&'static str],
     /// What its library calls itself.
@@ -17,27 +17,27 @@ pub(super) struct Peer {
 }
 
 /// The folders are those of `cargo xtask peers`.
-pub(super) const MPICH: Peer = Peer {
+pub(super) const MPICH: PeerMpi = PeerMpi {
     name: "mpich5",
     packages: &["mpich>=5,<6"],
     says: "MPICH",
     env: &[],
 };
-pub(super) const INTEL: Peer = Peer {
+pub(super) const INTEL: PeerMpi = PeerMpi {
     name: "intel",
     packages: &["impi-rt", "impi-devel"],
     says: "Intel",
     env: &[("I_MPI_FABRICS", "shm")],
 };
 /// It follows another ABI.
-pub(super) const OPENMPI: Peer = Peer {
+pub(super) const OPENMPI: PeerMpi = PeerMpi {
     name: "openmpi5",
     packages: &["openmpi>=5,<6"],
     says: "Open MPI",
     env: &[],
 };
 
-impl Peer {
+impl PeerMpi {
     /// Its prefix; installed there on first use.
     pub(super) fn fetch(&self) -> Result<PathBuf, String> {
         let home = target().join("peers").join(self.name);

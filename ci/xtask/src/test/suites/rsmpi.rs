@@ -7,7 +7,7 @@
 use super::super::testlist::Entry;
 use super::Tally;
 use super::launch::{launch, shown};
-use super::listed::{Listed, folder};
+use super::listed::{ListedPrograms, folder};
 use super::made::{made, of};
 use super::python::Python;
 use crate::process::quiet;
@@ -24,7 +24,7 @@ pub(super) fn run(tally: &mut Tally, prefix: &Path) -> Result<(), String> {
         fetch(home).map_err(|why| format!("the crate mpi could not be fetched: {why}"))?;
         build(home, prefix).map_err(|why| format!("the crate mpi could not be built: {why}"))
     })?;
-    let list = Listed::of("rsmpi")?;
+    let list = ListedPrograms::of("rsmpi")?;
     tally.check("rsmpi: every example is listed", || {
         list.names_all(&examples(&home)?)
     });

@@ -17,7 +17,7 @@ use std::time::Duration;
 const RANKS: u32 = 2;
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// What each rank is told once about a mistake, with where it was made.
+/// The message that each rank prints once about a mistake, with its place.
 const MISTAKES: &[(&str, [&str; 2])] = &[
     (
         "undefined",
