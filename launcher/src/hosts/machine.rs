@@ -209,7 +209,7 @@ mod tests {
         let (first, third, fourth) = ([0, 5, 7], [2, 0, 7], [0, 0, 7]);
         let alone = [0, 0, 0];
         assert_eq!(counted, [first, alone, third, fourth, alone, alone, alone]);
-        assert_eq!(beside[0].describe(), ", beside 12 ranks of other hosts,");
+        assert_eq!(colocated[0].describe(), ", beside 12 ranks of other hosts,");
         assert_eq!(colocated[1].describe(), "");
         let names = ["a", "b", "c", "d", "e", "f", "g"].map(String::from);
         let message = describe_shared(&names, &all(&machines));
