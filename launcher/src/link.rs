@@ -9,7 +9,7 @@
 //!
 //! Bulk data (a rank's output, standard input) is sent against credit: at most a window of it is in flight, and the
 //! receiver acknowledges what it has consumed. So neither side ever stops reading, and an order or a failure report
-//! is never delayed behind output that nobody consumes.
+//! is never delayed behind output that is not consumed.
 
 use crate::failure::{FailureCause, RankFailure};
 use crate::job::{self, JobProgram, LaunchTimes, NodeJob};

@@ -391,7 +391,7 @@ impl Daemon {
         }));
     }
 
-    /// Reports a phase of the ranks to the front, if it wants that.
+    /// Reports a phase of the ranks to the front, if it requested them.
     fn reached(&mut self, phase: NodePhase) {
         if self.job.report_phases {
             let at = u64::try_from(crate::front::now().as_nanos()).unwrap_or(u64::MAX);

@@ -18,7 +18,7 @@ use std::fmt;
 pub const BOOT_VARIABLE: &str = "RMPI_BOOT";
 
 const VERSION: &str = "1";
-/// The device uses keys with the top bit itself.
+/// Largest Q_Key for datagrams: with the highest bit set, a device would send its own key instead.
 const MOST_NETWORK_KEY: u32 = u32::MAX >> 1;
 
 /// Upper limit of the ranks per node, so that no text produces an unbounded list.

@@ -451,7 +451,7 @@ pub fn flush_output() {
     unsafe { libc::alarm(END_SECONDS) };
     let (done, written) = std::sync::mpsc::channel();
     let flush = move || {
-        // SAFETY: a null pointer asks for all streams; each is locked while it is written.
+        // SAFETY: a null pointer means all streams; each is locked while it is written.
         unsafe { libc::fflush(std::ptr::null_mut()) };
         // The waiting thread may have given up.
         let _ = done.send(());

@@ -65,7 +65,7 @@ impl Universe {
         }
     }
 
-    /// The frames that all of them cause are posted together.
+    /// Takes in `count` completions, and posts the frames that they cause together.
     #[inline(never)]
     fn take_in_many(&mut self, count: usize) {
         (0..count).for_each(|index| self.take_in_one(index));

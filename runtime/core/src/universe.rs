@@ -250,7 +250,7 @@ impl Universe {
         self.roster.are_near(&comm.group)
     }
 
-    /// The messages, for the start of a send: before some sends it makes a turn of progress. A process that only
+    /// The messages, for the start of a send; makes a turn of progress if one is due. A process that only
     /// sends, and never waits, would otherwise never receive a THROTTLE.
     #[inline(always)]
     pub fn sending(&mut self) -> &mut Messages {

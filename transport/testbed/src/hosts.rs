@@ -101,7 +101,7 @@ fn run(rank: &mut TestRank, place: &MeetingRank, behaviour: impl AsyncFn(&mut Te
             looks(1);
         }
     }
-    // Phase 1: all ranks have run the behaviour and have nothing left to send. Phase 2: all ranks know that.
+    // Phase 1: all ranks have run the behaviour and have nothing left to send. Phase 2: all ranks have observed that.
     place.report_done();
     while !looks(1) || !rank.fabric.is_quiet() {
         rank.poll();

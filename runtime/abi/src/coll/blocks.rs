@@ -111,7 +111,7 @@ enum GatherMethod {
     Direct,
     /// The best algorithm for equal blocks in one group.
     Equal,
-    /// The best algorithm for blocks whose lengths only the root knows.
+    /// The best algorithm for blocks whose lengths are known only to the root.
     Various,
     /// Along a tree; also for equal blocks in one group.
     Tree,
@@ -151,7 +151,7 @@ enum ScatterMethod {
     Direct,
     /// The best algorithm for equal blocks in one group.
     Equal,
-    /// The best algorithm for blocks whose lengths only the root knows.
+    /// The best algorithm for blocks whose lengths are known only to the root.
     Various,
     /// Along a tree; also for equal blocks in one group.
     Tree,

@@ -300,5 +300,5 @@ const LEAST_STARTS: u32 = 3;
 const SHORT_POLLS: u32 = 50;
 /// Consecutive closed gates from which on a gate is polled once.
 const MAX_MISSES: u32 = 8;
-/// Messages of a class other than persistent sends, before its sender leaves it.
+/// Messages of a class that were not persistent sends; after one more, the sender leaves the class.
 const MAX_OTHERS: u32 = 8;

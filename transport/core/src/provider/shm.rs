@@ -828,7 +828,7 @@ fn lent_buffer(segment: &Segment, sender: u32, receiver: u32, index: u32) -> Opt
     segment.pool_buffer(sender, index)
 }
 
-/// Returns the buffer that a frame of `sender` named.
+/// Returns the buffer whose index was in a frame from `sender`.
 fn give_back_lent(node: &Node, frames: &Consumer<'static>, sender: u32, index: u32) {
     if index == OWN_BUFFER {
         frames.release_own();
@@ -853,11 +853,11 @@ fn proof(secret: u64, job: u64) -> u64 {
 
 /// Kinds from here on are the provider's own.
 const INTERNAL: u8 = 0x80;
-/// A reader asks the owner of the data to do a part of the copy.
+/// Request of a reader that the owner of the data copies a part.
 pub(super) const HELP: u8 = 0x80;
 /// A write with immediate has ended.
 const WRITTEN: u8 = 0x81;
-/// A reader asks the owner to drop such a request.
+/// Revocation of such a request by the reader.
 pub(super) const REVOKE: u8 = 0x82;
 /// The owner has dropped the request.
 pub(super) const REVOKED: u8 = 0x83;

@@ -313,7 +313,7 @@ fn one_message_from_memory_that_stays_registered_ends_without_the_others() {
     let mut job = job(2);
     let words = AtomicWords::new(&mut job.all[1].fabric, LARGE / 8);
     let whole = words.export(&mut job.all[1].fabric, 0);
-    // Messages from staging memory, which the device knows by one key.
+    // Messages from staging memory, which is registered once, with one key.
     let mut targets: Vec<_> = (0..80).map(|_| Guarded::of(&[0xaa; 40_000])).collect();
     let mut keys = Vec::new();
     let mut works = Vec::new();

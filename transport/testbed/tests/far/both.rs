@@ -111,7 +111,7 @@ impl Both {
         both
     }
 
-    /// What a process must know of another one.
+    /// The description of another process that a process adds.
     pub fn far(&self, me: usize, other: usize) -> ForeignPeer {
         let (mine, theirs) = (&self.all[me], &self.all[other]);
         ForeignPeer {

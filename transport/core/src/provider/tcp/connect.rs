@@ -29,7 +29,7 @@ pub(super) enum HandshakeRefusal {
     Fault(HandshakeFault),
     /// Another process was meant, or a rule rejects the connection.
     Verdict(HandshakeVerdict),
-    /// A peer wants a further connection that it may not have, for this reason.
+    /// A further connection was requested by a peer and is refused, for this reason.
     Rail(u32, &'static str),
 }
 
@@ -661,7 +661,7 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// Warns about a rejected connection, where the user should know.
+    /// Warns about a rejected connection, if the reason concerns the user.
     pub(super) fn complain_of(&mut self, caller: &UnprovenConnection, refusal: &HandshakeRefusal) {
         let (from, ip) = (caller.from, caller.from.ip());
         let (what, words) = match refusal {

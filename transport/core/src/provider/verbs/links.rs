@@ -31,7 +31,7 @@ use crate::wait;
 /// The ports, and the queue pairs and address handles to all peers.
 #[derive(Debug)]
 pub(super) struct VerbsLinks<P: VerbsPort> {
-    /// The rank of this process in its job. The number by which a peer knows this process is in that peer's
+    /// The rank of this process in its job. The number by which a peer addresses this process is in that peer's
     /// [`VerbsPeer`].
     pub(super) me: u32,
     pub(super) limits: NetLimits,

@@ -505,9 +505,9 @@ pub(super) const NOTHING: (WorkOpcode, WorkBody<'static>) = {
     let (address, key) = (0, 0);
     (WorkOpcode::Write { address, key }, WorkBody::Inline(&[]))
 };
-/// Most exponents to add. By default 67 ms without an answer, seven times, break a queue pair after half a second.
-/// After this many doublings it is 1.1 s, seven times: on a network that slow, packets are lost, but the process is
-/// there.
+/// Most increments of the timeout exponent. By default a queue pair breaks after seven timeouts of 67 ms, half a
+/// second in all. After this many doublings a timeout is 1.1 s: a network with such delays loses packets, although the
+/// peer process is alive.
 const MOST_EXTRA_TIMEOUT: u8 = 4;
 /// Polls without a completion before a broken queue pair without outstanding work requests is destroyed.
 const SILENT_POLLS: u8 = 2;

@@ -42,7 +42,7 @@ impl Schedule {
         self.polls += 1;
     }
 
-    /// Whether the next must be a full poll: looks alone would delay everything else.
+    /// Whether the next must be a full poll: the fast path alone would delay everything else.
     #[inline(always)]
     pub(super) fn needs_poll(&self) -> bool {
         (self.polls + 1).is_multiple_of(POLL_EVERY)

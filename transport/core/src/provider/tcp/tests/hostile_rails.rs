@@ -100,7 +100,7 @@ fn who_may_have_no_rail_is_sent_away_and_why_is_told_once() {
         assert_eq!(words.is_empty(), expected.is_empty(), "{words}");
     }
     assert_eq!(tcp.links.counts.refused.get(), 3);
-    // By the same interface, which the peer cannot know.
+    // By the same interface, which the peer cannot detect.
     let _first = HostilePeer::join(&mut tcp, 0, 1);
     let (_, verdict) = request_rail(&mut tcp, 0, "127.0.0.1", KEY);
     assert_eq!(verdict, Some(HandshakeVerdict::NoRail));

@@ -29,7 +29,7 @@ fn key_of(place: u32) -> StreamKey {
     StreamKey::new(1 << (100 + place / 2))
 }
 
-/// Each rank of one job has added the rank of the other that has its number, and all know each other as number 2.
+/// Each rank of one job has added the rank of the other that has its number, and all have number 2 for each other.
 fn two_jobs(seed: u64) -> World {
     let config = StreamsConfig {
         breaks: 0,

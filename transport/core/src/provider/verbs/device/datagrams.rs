@@ -54,7 +54,7 @@ impl VerbsDevice {
         }
     }
 
-    /// Keeps a datagram that is posted during a repair. `false`: there is no repair.
+    /// Keeps a datagram that is posted while the queue pair is being repaired. `false`: it is not.
     #[inline(always)]
     pub(super) fn is_late(&mut self, work: u64) -> bool {
         let Some(repair) = &mut self.repair else {
