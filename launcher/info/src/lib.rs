@@ -4,11 +4,10 @@
 //! **Knows** the table of variables (`runtime::var`), the transport's report of devices (`transport::net_info`), and
 //! the batch system or launcher that `rmpiexec` and the library would use.
 //! **Never** starts a rank, opens a port or registers memory: it may be run beside jobs.
-//! **Never** starts a rank, opens a port or registers memory: it may be typed beside running jobs.
+//!
 //! It is a crate of its own because `rmpiexec` depends on neither of the first two. Each page of text is a pure
 //! function of a report: `summary`, `net`, `vars`, `pvars`, `events`. Exit codes: 0; 1 with `--net` if ranks could
 //! not use the network, and with `--search` if nothing was found; 2 for an invalid command line.
-//! `--search` where nothing was found; 2 for a command line that was not understood.
 
 mod entry;
 mod events;

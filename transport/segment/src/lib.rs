@@ -2,10 +2,10 @@
 //! Makes the memory that the ranks of a node share: for the node daemon of `rmpiexec`, for a rank of another launcher's job, which
 //! makes it for its neighbours, and for tests.
 //!
-//! It is a memory file (`memfd_create`) without a name anywhere: it ends with the last process that has it, however that ends. Its
-//! size is sealed, since a rank that cut it could kill the others. What lies where in it, and how it is mapped, crate `ring` and
-//! the transport say. Where a filter of system calls refuses memory files, it is a file of `/dev/shm` (`named.rs`), which lacks
-//! some of this.
+//! It is an anonymous memory file (`memfd_create`), which the kernel frees when the last process that has it ends. Its size is
+//! sealed, since truncation by one rank would kill the others (`SIGBUS`). Its layout is defined by crate `ring`, its mapping by
+//! the transport. Where a filter of system calls refuses memory files, a file of `/dev/shm` is used (`named.rs`), without some of
+//! these properties.
 //!
 //! **Knows** the head of the segment, and the limit of file size, which counts for memory files too.
 //! **Never** maps it.

@@ -26,7 +26,7 @@ pub(super) struct Subgroup {
     pub(super) stand_in: Option<(u32, Peer)>,
     /// The seat of this process at a board of these ranks.
     pub(super) seat: Option<Rc<Seat>>,
-    /// Their leader gets from other nodes what it provides to them.
+    /// The data that the leader of these ranks provides to them come from other nodes.
     pub(super) is_from_other_nodes: bool,
 }
 

@@ -265,7 +265,7 @@ impl<P: VerbsPort> Verbs<P> {
             .disown(place, &mut self.streams.links.rails)
     }
 
-    /// Registers memory of the program for many writes from it, where that saves a registration.
+    /// Registers memory of the program as the source of many writes, so that these need no registration each.
     pub(super) fn keep_registered(&mut self, base: u64, bytes: u64) -> Option<LocalKey> {
         self.transfers
             .registry

@@ -116,7 +116,7 @@ impl<P: VerbsPort> Verbs<P> {
     #[cold]
     pub(super) fn take_held_datagrams(&mut self, peer: u32) {
         for (buffer, number) in self.streams.links.unresolved.take(peer) {
-            // As if they arrived now; their completions wait for the next poll.
+            // Handled as if they arrived now; the next poll returns their completions.
             let mut completions = Completions::new();
             let done = PortCompletion {
                 source: number,

@@ -45,7 +45,7 @@ enum PathMtuRequest {
     Pair,
     /// A queue pair and then an echo: if the echo comes first, the request or its answer was lost or too long.
     PairAndEcho,
-    /// An echo alone, long after the request for a queue pair: any packet from the peer shows that it polls again.
+    /// Only an echo, long after the request for a queue pair: any packet from the peer proves that it polls again.
     Life,
 }
 

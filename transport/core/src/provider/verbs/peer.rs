@@ -362,7 +362,7 @@ impl VerbsPeer {
 /// The main link stays so for at least this time, and longer with each change until a packet of the peer arrives.
 const FIRST_STAY_NS: u64 = 500_000_000;
 const MOST_DOUBLINGS: u8 = 5;
-/// A time that does not come.
+/// No deadline.
 const NEVER: u64 = u64::MAX;
 
 // The fields that every packet carries lie beside those that a post reads anyway.

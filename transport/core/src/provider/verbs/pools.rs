@@ -425,7 +425,7 @@ impl SlotPool {
     #[cold]
     fn grow<P: VerbsPort>(&mut self, rails: &mut [Rail<P>]) {
         if self.blocks.len() < self.most_blocks {
-            // If no more memory may be locked, the present blocks must do.
+            // An error is ignored: if no more memory can be locked, the pool keeps its present size.
             let _ = self.make_more(rails);
         }
     }

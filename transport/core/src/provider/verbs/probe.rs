@@ -252,7 +252,7 @@ mod tests {
         both[0].post_send(Peer(1), HEAD, &[5; 40]).unwrap();
         let mut completions = Completions::new();
         let path = PeerPath { peer: 1, rail: 0 };
-        // It computes: after some requests there are echoes alone, at growing intervals.
+        // The peer does not poll: after some requests only echoes are sent, at growing intervals.
         while net.now_ns() < 1_000_000_000 {
             both[0].poll(&mut completions);
             net.advance_until(net.now_ns() + 1_000_000);

@@ -24,7 +24,7 @@ fn a_crowd_that_says_nothing_wakes_nobody_again_and_again() {
     assert!(!is_called(&mut tcp), "many wait, and there is no room");
     // They are closed after a moment, and a peer with the key is accepted after them.
     _ = HostilePeer::join(&mut tcp, 1, 1);
-    // So many may be ranks of a large job: no warning at once.
+    // Ranks of a large job may be as many, so there is no warning at once.
     assert_eq!(complaint(&mut tcp), "");
     drop(crowd);
 }

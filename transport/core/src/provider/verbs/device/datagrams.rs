@@ -49,7 +49,7 @@ impl VerbsDevice {
     pub(super) fn repair_datagrams(&mut self) {
         if self.repair.is_none() {
             self.repair = Some(Repair::default());
-            // It may be in the send queue error state only.
+            // The queue pair may be in the Send Queue Error state, so it is moved to the Error state.
             pair::fail(self.verbs, &self.datagrams);
         }
     }

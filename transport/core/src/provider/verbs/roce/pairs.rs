@@ -201,7 +201,7 @@ impl RocePairs {
         Some((place.number, place.engine.as_mut()?))
     }
 
-    /// Removes the first one, which has nothing to send now.
+    /// Removes the first ready queue pair, which has nothing to send now.
     pub(super) fn leave_ready(&mut self) {
         self.in_turn = 0;
         let index = self.ready.pop_front();
