@@ -39,7 +39,7 @@ fn hot(c: &mut Criterion) {
     group.throughput(Throughput::Elements(1));
     for words in [1, 6] {
         with_ring(|producer, consumer| {
-            consumer.look();
+            consumer.begin_polling();
             let body = [7u64; 6];
             group.bench_function(format!("push and pop, {} bytes", words * 8), |b| {
                 b.iter(|| {
@@ -51,7 +51,7 @@ fn hot(c: &mut Criterion) {
         });
     }
     with_ring(|producer, consumer| {
-        consumer.look();
+        consumer.begin_polling();
         group.throughput(Throughput::Elements(SLOTS.into()));
         group.bench_function("fill and drain", |b| {
             b.iter(|| {

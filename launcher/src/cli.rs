@@ -506,7 +506,7 @@ fn name_hosts(
     Ok(())
 }
 
-/// Keeps the allocation if all hosts are part of it, and reports it if the user wants that.
+/// Keeps the allocation if all hosts are part of it, and reports it if the user requested that.
 fn take_allocation(
     request: &mut JobRequest,
     found: Option<Allocation>,

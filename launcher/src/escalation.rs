@@ -30,7 +30,7 @@ impl Escalation {
         )
     }
 
-    /// After a signal that asks `rmpiexec` to end.
+    /// After a signal that requests the end of `rmpiexec`.
     pub(crate) fn signal(signal: Signal, now: Instant) -> Self {
         let first = (0, EscalationStep::Signal(signal));
         match signal {

@@ -144,7 +144,7 @@ pub(crate) struct RemoteSetup {
     /// Ranks leave records for `--stats`, which the daemon sends to the front.
     pub(crate) stats: bool,
     /// Ranks on the same CPUs that belong to other hosts of the job.
-    pub(crate) beside: ColocatedRanks,
+    pub(crate) colocated: ColocatedRanks,
 }
 
 impl NodeJob {

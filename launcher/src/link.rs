@@ -9,7 +9,7 @@
 //!
 //! Bulk data (a rank's output, standard input) is sent against credit: at most a window of it is in flight, and the
 //! receiver acknowledges what it has consumed. So neither side ever stops reading, and an order or a failure report
-//! is never delayed behind output that nobody consumes.
+//! is never delayed behind output that is not consumed.
 
 use crate::failure::{FailureCause, RankFailure};
 use crate::job::{self, JobProgram, LaunchTimes, NodeJob};
@@ -80,7 +80,7 @@ pub(crate) enum Order {
     /// All daemons are ready: start the ranks. The times are passed on to them.
     Start(LaunchTimes),
     /// Read what the ranks wait for; answered by [`NodeEvent::Waits`] with the same number.
-    Look(u32),
+    Query(u32),
 }
 
 /// Message from a daemon to the front.
@@ -148,7 +148,7 @@ pub(crate) enum NodeEvent {
     Stats(Vec<u8>),
     /// Everything that the ranks need was found; [`Order::Start`] starts them.
     Ready,
-    /// Reply to [`Order::Look`]: wait states of the ranks of this node.
+    /// Reply to [`Order::Query`]: wait states of the ranks of this node.
     Waits(WaitReport),
 }
 
@@ -170,11 +170,11 @@ fn take_pairs(body: &mut Body<'_>) -> Result<Pairs, Garbled> {
     text.lines().map(pair).collect()
 }
 
-/// Reply to [`Order::Look`].
+/// Reply to [`Order::Query`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct WaitReport {
     /// Number of the order.
-    pub(crate) look: u32,
+    pub(crate) query: u32,
     /// Ranks of the node that have ended.
     pub(crate) ended: Vec<u32>,
     /// Output of `rmpi-queues`, or why there is none.
@@ -184,7 +184,7 @@ pub(crate) struct WaitReport {
 impl WaitReport {
     fn put(&self, body: &mut Vec<u8>) {
         let count = u32::try_from(self.ended.len()).unwrap_or(u32::MAX);
-        let head = [self.look, count, u32::from(self.read.is_ok())];
+        let head = [self.query, count, u32::from(self.read.is_ok())];
         let numbers = head.iter().chain(&self.ended);
         body.extend(numbers.flat_map(|number| number.to_le_bytes()));
         body.extend_from_slice(match &self.read {
@@ -194,11 +194,11 @@ impl WaitReport {
     }
 
     fn take(body: &mut Body<'_>) -> Result<Self, Garbled> {
-        let (look, count, is_read) = (body.number()?, body.number()?, body.number()?);
+        let (query, count, is_read) = (body.number()?, body.number()?, body.number()?);
         let bytes = (count as usize).checked_mul(4).ok_or(Garbled)?;
         let (ended, rest) = body.0.split_at_checked(bytes).ok_or(Garbled)?;
         Ok(Self {
-            look,
+            query,
             ended: Body(ended).numbers()?,
             read: match is_read {
                 0 => Err(Body(rest).text()?),
@@ -324,7 +324,7 @@ impl Order {
             Self::Fence(pairs) => frame(out, 16, |body| put_pairs(pairs, body)),
             Self::AllQuiet(round) => frame(out, 12, |body| body.extend(round.to_le_bytes())),
             Self::Start(begun) => frame(out, 13, |body| body.extend(begun.encoded())),
-            Self::Look(number) => frame(out, 14, |body| body.extend(number.to_le_bytes())),
+            Self::Query(number) => frame(out, 14, |body| body.extend(number.to_le_bytes())),
         }
     }
 
@@ -373,7 +373,7 @@ impl Order {
             12 => Self::AllQuiet(body.number()?),
             16 => Self::Fence(take_pairs(&mut body)?),
             13 => Self::Start(LaunchTimes::decoded(body.0).ok_or(Garbled)?),
-            14 => Self::Look(body.number()?),
+            14 => Self::Query(body.number()?),
             JOB => Self::Job(Box::new(NodeJob::decode(body.0).ok_or(Garbled)?)),
             PROGRAMS => Self::Programs(job::decoded_programs(body.0).ok_or(Garbled)?),
             _ => return Err(Garbled),
@@ -792,7 +792,7 @@ mod tests {
 
     fn seen(read: Result<Vec<u8>, String>) -> NodeEvent {
         NodeEvent::Waits(WaitReport {
-            look: 3,
+            query: 3,
             ended: vec![1, u32::MAX],
             read,
         })
@@ -833,7 +833,7 @@ mod tests {
             Order::Fence(vec![("k".to_owned(), "v".to_owned())]),
             Order::Fence(Vec::new()),
             Order::Start(some_begun()),
-            Order::Look(5),
+            Order::Query(5),
             Order::Programs(some_job().programs),
         ]
     }

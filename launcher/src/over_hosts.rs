@@ -368,7 +368,7 @@ pub(crate) struct JobParts<'a> {
     /// By program: one more than its last rank.
     ends: Vec<u32>,
     /// By node.
-    beside: Vec<ColocatedRanks>,
+    colocated: Vec<ColocatedRanks>,
 }
 
 impl<'a> JobParts<'a> {
@@ -383,7 +383,7 @@ impl<'a> JobParts<'a> {
             policy: request.policy(false),
             report: request.report || request.report_bindings,
             stats,
-            beside: ColocatedRanks::default(),
+            colocated: ColocatedRanks::default(),
         };
         let dealt = &hosts_of(request).rank_hosts;
         let ends = request.apps.iter().scan(0, |end, app| {
@@ -398,7 +398,7 @@ impl<'a> JobParts<'a> {
             far,
             node_of,
             ends: ends.collect(),
-            beside: vec![ColocatedRanks::default(); targets.numbers.len()],
+            colocated: vec![ColocatedRanks::default(); targets.numbers.len()],
         }
     }
 
@@ -406,16 +406,16 @@ impl<'a> JobParts<'a> {
     /// which all ranks must agree on.
     pub(crate) fn share_out(&mut self, facts: &[HostFacts]) {
         let ranks: Vec<u32> = (0..facts.len()).map(|node| self.size(node)).collect();
-        self.beside = hosts::beside(&machines(facts), &ranks);
-        let is_crowded = |((ranks, beside), facts): ((&u32, &ColocatedRanks), &HostFacts)| {
-            *ranks > 0 && ranks.saturating_add(beside.ranks()) > facts.cpus
+        self.colocated = hosts::colocated_ranks(&machines(facts), &ranks);
+        let is_crowded = |((ranks, colocated), facts): ((&u32, &ColocatedRanks), &HostFacts)| {
+            *ranks > 0 && ranks.saturating_add(colocated.ranks()) > facts.cpus
         };
-        let mut all = ranks.iter().zip(&self.beside).zip(facts);
+        let mut all = ranks.iter().zip(&self.colocated).zip(facts);
         self.like.crowded = all.any(is_crowded);
     }
 
     fn count(&self) -> usize {
-        self.beside.len()
+        self.colocated.len()
     }
 
     fn ranks(&self, node: usize) -> impl Iterator<Item = u32> {
@@ -436,7 +436,7 @@ impl<'a> JobParts<'a> {
                 .map(|rank| prepare::placed_later(rank, app_of(rank)))
                 .collect(),
             far: Some(RemoteSetup {
-                beside: self.beside[node],
+                colocated: self.colocated[node],
                 ..self.far
             }),
             ..self.like.clone()

@@ -369,7 +369,7 @@ pub(crate) fn command(name: &str) -> Option<String> {
 }
 
 /// Path of a program installed with this one.
-pub(crate) fn beside(name: &str) -> Option<PathBuf> {
+pub(crate) fn installed_program(name: &str) -> Option<PathBuf> {
     let own = std::fs::canonicalize("/proc/self/exe").ok()?;
     let path = own.parent()?.join(name);
     path.exists().then_some(path)

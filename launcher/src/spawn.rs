@@ -205,7 +205,7 @@ pub(crate) fn watch(pid: u32) -> Result<OwnedFd, Errno> {
     let number = i32::try_from(number).map_err(|_| Errno::EBADF)?;
     // SAFETY:
     // - open: the kernel has just returned it, checked above.
-    // - owned by nobody else: the kernel has just created it.
+    // - not owned otherwise: the kernel has just created it.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 

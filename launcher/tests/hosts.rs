@@ -7,7 +7,7 @@ mod common;
 use common::rmpiexec;
 use std::path::PathBuf;
 
-/// A host file in a folder that lives as long as the test.
+/// A host file in a folder that is removed at the end of the test.
 fn host_file(text: &str) -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().unwrap();
     let path: PathBuf = folder.path().join("hosts");

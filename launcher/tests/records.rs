@@ -39,8 +39,8 @@ fn rank_program() {
         "deaf" => ask_without_listening(&boot),
         "quiet" => leave_together(&boot),
         "remark" => {
-            let words = format!("tcp carries\nwhat rank {rank} says\x1b[2J");
-            send_to_daemon(boot.control_fd, &ToDaemon::Remark { rank, words });
+            let text = format!("tcp carries\nwhat rank {rank} says\x1b[2J");
+            send_to_daemon(boot.control_fd, &ToDaemon::Remark { rank, text });
         }
         _ => miss(&role, &boot),
     }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 const VARIABLE: &str = "RMPI_TEST_PREFIX";
 
-/// Does what its argument says; `mark` is a file that it waits for outside of MPI.
+/// Behaves according to its argument; `mark` is a file that it waits for outside of MPI.
 const PROGRAM: &str = r#"
 #include <mpi.h>
 #include <pthread.h>

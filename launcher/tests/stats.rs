@@ -11,7 +11,7 @@ use std::process::Command;
 
 const VARIABLE: &str = "RMPI_TEST_PREFIX";
 
-/// Each rank sends 1000 bytes ten times and 1 MiB once to the next; then rank 1 does what the argument says.
+/// Each rank sends 1000 bytes ten times and 1 MiB once to the next; then rank 1 behaves according to the argument.
 const PROGRAM: &str = r#"
 #include <mpi.h>
 #include <signal.h>

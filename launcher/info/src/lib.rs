@@ -4,11 +4,10 @@
 //! **Knows** the table of variables (`runtime::var`), the transport's report of devices (`transport::net_info`), and
 //! the batch system or launcher that `rmpiexec` and the library would use.
 //! **Never** starts a rank, opens a port or registers memory: it may be run beside jobs.
-//! **Never** starts a rank, opens a port or registers memory: it may be typed beside running jobs.
+//!
 //! It is a crate of its own because `rmpiexec` depends on neither of the first two. Each page of text is a pure
 //! function of a report: `summary`, `net`, `vars`, `pvars`, `events`. Exit codes: 0; 1 with `--net` if ranks could
 //! not use the network, and with `--search` if nothing was found; 2 for an invalid command line.
-//! `--search` where nothing was found; 2 for a command line that was not understood.
 
 mod entry;
 mod events;
@@ -124,7 +123,7 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
     let mut pages = Vec::new();
     let mut works = true;
     if options.net {
-        let report = net_info::look(&network, peer);
+        let report = net_info::inspect(&network, peer);
         let page = net::page(&report, devices, peer);
         works = page.works;
         pages.push(page.text);
@@ -135,7 +134,7 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
         pages.push(entry::page(&lists));
     }
     if pages.is_empty() {
-        let here = summary::HostSummary::look(network, &values);
+        let here = summary::HostSummary::inspect(network, &values);
         pages.push(summary::page(&here, &values));
     }
     let code = if works { 0 } else { 1 };

@@ -36,7 +36,7 @@ struct Jobs {
 }
 
 impl Jobs {
-    fn look(values: &VariableValues) -> Self {
+    fn inspect(values: &VariableValues) -> Self {
         Self {
             job: launcher::describe_shell_job(),
             others: runtime::started_by(values),
@@ -78,15 +78,15 @@ enum Copies {
 }
 
 impl HostSummary {
-    pub(crate) fn look(network: NetworkSettings, values: &VariableValues) -> Self {
+    pub(crate) fn inspect(network: NetworkSettings, values: &VariableValues) -> Self {
         Self {
-            jobs: Jobs::look(values),
+            jobs: Jobs::inspect(values),
             library: library(),
             copies: copies(),
             named: node_segment::why_named(),
             tcp: net_info::addresses(&network),
             dpdk: net_info::dpdk(values.text(Variable::Dpdk)),
-            report: net_info::look(&network.on_rails(1), None),
+            report: net_info::inspect(&network.on_rails(1), None),
         }
     }
 }

@@ -159,7 +159,7 @@ impl Client {
         key: &CStr,
         read: impl FnOnce(&PmixValue) -> Option<T>,
     ) -> Result<Option<T>, Error> {
-        let of = self.me.beside(rank);
+        let of = self.me.with_rank(rank);
         // Without it the library blocks until the key is put.
         let at_once = Info::on("pmix.immediate");
         let mut found: *mut PmixValue = ptr::null_mut();

@@ -76,7 +76,7 @@ impl Proc {
     }
 
     /// Another process of the same namespace.
-    pub(crate) const fn beside(&self, rank: u32) -> Self {
+    pub(crate) const fn with_rank(&self, rank: u32) -> Self {
         Self { rank, ..*self }
     }
 }

@@ -31,7 +31,7 @@ use recording::{ObserverEnvironment, RecordingEnvironment};
 use std::collections::HashMap;
 use std::fmt;
 
-/// A batch system, or a runtime that has hosts to give.
+/// A batch system, or another runtime that allocates hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Manager {
     /// Slurm

@@ -122,7 +122,7 @@ fn exec_rank(
         crowded: job.crowded,
         leader: None,
         launch: None,
-        beside: job.far.as_ref().map_or(0, |far| far.beside.ranks()),
+        colocated_ranks: job.far.as_ref().map_or(0, |far| far.colocated.ranks()),
         mask: job.cpus.words(),
     };
     if job.hold {

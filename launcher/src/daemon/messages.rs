@@ -77,7 +77,7 @@ impl Daemon {
                 self.handle_library_end(local, FailureCause::Fatal { code, message });
             }
             ToDaemon::Missing { function, .. } => self.handle_missing(local, function),
-            ToDaemon::Remark { words, .. } => self.handle_remark(&words),
+            ToDaemon::Remark { text, .. } => self.handle_remark(&text),
             ToDaemon::AskSegment { job, .. } => self.send_segment_to_rank(local, job),
             _ => (),
         }

@@ -29,7 +29,7 @@ pub(crate) use start::serve;
 #[cfg(test)]
 pub(crate) use sweep::Descendant;
 pub(crate) use sweep::{ProcessSnapshot, signal_all};
-pub(crate) use wait_query::LOOK_WITHIN;
+pub(crate) use wait_query::QUERY_WITHIN;
 
 use crate::connection::{Disconnected, FrameConnection};
 use crate::failure::{FailureCause, RankFailure};
@@ -346,7 +346,7 @@ impl Daemon {
             Order::Programs(_) | Order::Job(_) | Order::Start(_) => (),
             Order::Release => self.release(),
             Order::Tool(message) => self.start_tool(&message),
-            Order::Look(number) => self.query_waits(number),
+            Order::Query(number) => self.query_waits(number),
             Order::OutputTaken(bytes) => self.streams.restore_credit(bytes),
             Order::Lost { ranks, why } => {
                 let ranks = ranks.into_iter().flat_map(StridedRanks::numbers).flatten();
@@ -391,7 +391,7 @@ impl Daemon {
         }));
     }
 
-    /// Reports a phase of the ranks to the front, if it wants that.
+    /// Reports a phase of the ranks to the front, if it requested them.
     fn reached(&mut self, phase: NodePhase) {
         if self.job.report_phases {
             let at = u64::try_from(crate::front::now().as_nanos()).unwrap_or(u64::MAX);

@@ -83,11 +83,13 @@ fn assign_cpus(job: &mut NodeJob, far: RemoteSetup) -> Vec<String> {
     let granted = quota().unwrap_or(usize::MAX).min(cpus.count());
     let topology = plan::described(&cpus);
     let policy = Policy {
-        shared: granted < cpus.count() || far.beside.overlapping > 0,
+        shared: granted < cpus.count() || far.colocated.overlapping > 0,
         ..far.policy
     };
-    let (before, own) = (far.beside.before, job.local_size());
-    let sharing = own.saturating_add(before).saturating_add(far.beside.behind);
+    let (before, own) = (far.colocated.before, job.local_size());
+    let sharing = own
+        .saturating_add(before)
+        .saturating_add(far.colocated.behind);
     // Computed as for a host that has all of these ranks; its own follow the first `before`.
     let places = affinities(&topology, sharing, policy)
         .into_iter()
@@ -95,7 +97,7 @@ fn assign_cpus(job: &mut NodeJob, far: RemoteSetup) -> Vec<String> {
     let mut lines = Vec::new();
     if far.report {
         let ranks = counted(own, "rank", "ranks");
-        lines.push(format!("{ranks}{} on {topology}", far.beside.describe()));
+        lines.push(format!("{ranks}{} on {topology}", far.colocated.describe()));
     }
     for (placed, assign_cpus) in job.ranks.iter_mut().zip(places) {
         if far.report {
@@ -109,7 +111,7 @@ fn assign_cpus(job: &mut NodeJob, far: RemoteSetup) -> Vec<String> {
         placed.cpus = (assign_cpus.strength != AffinityStrength::Free)
             .then(|| CpuList::new(assign_cpus.cpus));
     }
-    let all = u64::from(own) + u64::from(far.beside.ranks());
+    let all = u64::from(own) + u64::from(far.colocated.ranks());
     let crowded = all > granted as u64 || job.ranks.iter().any(|placed| placed.preferred);
     for program in job.programs.iter_mut().filter(|_| crowded) {
         let calm = prepare::calm_variable(&program.environment);

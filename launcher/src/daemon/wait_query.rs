@@ -18,10 +18,10 @@ use nix::unistd::{Pid, pipe2, read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use wireup::look::MOST_SEEN_BYTES;
+use wireup::query::MOST_SEEN_BYTES;
 
 /// Time limit of a query. Ranks that share their CPUs with many others take a while to stop.
-pub(crate) const LOOK_WITHIN: Duration = Duration::from_secs(10);
+pub(crate) const QUERY_WITHIN: Duration = Duration::from_secs(10);
 /// Most bytes of an error message that are reported.
 const MOST_ERROR_BYTES: usize = 600;
 
@@ -73,7 +73,8 @@ impl Daemon {
     }
 
     fn start_reader(&self, number: u32) -> Result<QueueReader, String> {
-        let path = prepare::beside("rmpi-queues").ok_or("rmpi-queues is not installed there")?;
+        let path = prepare::installed_program("rmpi-queues")
+            .ok_or("rmpi-queues is not installed there")?;
         let wrong = |error: std::io::Error| format!("cannot start rmpi-queues: {}", cause(&error));
         let (output, end) = pipe2(OFlag::O_CLOEXEC).map_err(|why| wrong(why.into()))?;
         let set = fcntl(&output, FcntlArg::F_SETFL(OFlag::O_NONBLOCK));
@@ -103,16 +104,16 @@ impl Daemon {
             pid,
             output,
             bytes: Vec::new(),
-            until: Instant::now() + LOOK_WITHIN,
+            until: Instant::now() + QUERY_WITHIN,
             is_late: false,
         })
     }
 
-    fn send_wait_report(&mut self, look: u32, read: Result<Vec<u8>, String>) {
+    fn send_wait_report(&mut self, query: u32, read: Result<Vec<u8>, String>) {
         let ranks = self.job.ranks.iter().zip(&self.ranks);
         let ended = ranks.filter(|(_, rank)| !rank.alive);
         let ended = ended.map(|(placed, _)| placed.rank).collect();
-        self.send_event(&NodeEvent::Waits(WaitReport { look, ended, read }));
+        self.send_event(&NodeEvent::Waits(WaitReport { query, ended, read }));
     }
 
     /// Reads the child's output.
@@ -144,7 +145,7 @@ impl Daemon {
         reader.is_late = true;
         // It exits once it has continued the ranks.
         let _ = kill(Pid::from_raw(reader.pid.cast_signed()), Signal::SIGTERM);
-        let (number, seconds) = (reader.number, LOOK_WITHIN.as_secs());
+        let (number, seconds) = (reader.number, QUERY_WITHIN.as_secs());
         let why = format!("rmpi-queues could not read the ranks there within {seconds} s");
         self.send_wait_report(number, Err(why));
     }

@@ -98,9 +98,9 @@ pub(crate) struct Front {
     keep_going: bool,
     /// In that case: the number of failed ranks, and the message of the first.
     failed: Option<(u32, String)>,
-    /// Times of the job's phases, if the user wants a report.
+    /// Times of the job's phases, if the user requested a report.
     phases: Option<PhaseTimes>,
-    /// Records of the ranks, if the user wants statistics.
+    /// Records of the ranks, if the user requested statistics.
     stats: Option<Stats>,
     /// Server for queries about what the ranks of all hosts wait for.
     query_server: Option<QueryServer>,

@@ -81,7 +81,7 @@ pub(crate) struct JobNode {
     is_garbled: bool,
 }
 
-/// One more than the last phase.
+/// Number of phases.
 const PHASES: usize = NodePhase::Ended as usize + 1;
 
 impl JobNode {

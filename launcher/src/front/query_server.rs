@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Query server: `rmpi-queues` of this machine queries what the ranks of all hosts wait for; the query is sent to
-//! each daemon, and replies are forwarded as they arrive. Protocol and socket: [`wireup::look`].
+//! each daemon, and replies are forwarded as they arrive. Protocol and socket: [`wireup::query`].
 //!
 //! One client is served at a time, others wait in the socket's backlog. Replies have a timeout: a host that does not
 //! reply is reported as such.
 
 use super::{Front, Nodes};
 use crate::connection::{Disconnected, FrameConnection};
-use crate::daemon::LOOK_WITHIN;
+use crate::daemon::QUERY_WITHIN;
 use crate::link::{Order, WaitReport};
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::socket::{getsockopt, sockopt};
@@ -16,10 +16,10 @@ use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::{Duration, Instant};
-use wireup::look::{LOOK, LookReply, address};
+use wireup::query::{QUERY, QueryReply, address};
 
 /// Timeout for a daemon's reply, which has a time limit of its own.
-const ANSWER_WITHIN: Duration = LOOK_WITHIN.saturating_add(Duration::from_secs(2));
+const ANSWER_WITHIN: Duration = QUERY_WITHIN.saturating_add(Duration::from_secs(2));
 /// Time after which a silent client is disconnected, to serve the next one.
 const SILENT_FOR: Duration = Duration::from_secs(20);
 /// Most unsent bytes for a client that does not read.
@@ -32,12 +32,12 @@ pub(crate) struct QueryServer {
     job: u64,
     client: Option<QueryClient>,
     /// Number of queries so far.
-    looks: u32,
+    queries: u32,
 }
 
 struct QueryClient {
     connection: FrameConnection,
-    look: Option<PendingQuery>,
+    query: Option<PendingQuery>,
     /// When it is disconnected for silence.
     until: Instant,
     /// Nodes that did not reply in time, and are not waited for again.
@@ -71,7 +71,7 @@ impl QueryServer {
             listener,
             job,
             client: None,
-            looks: 0,
+            queries: 0,
         })
     }
 
@@ -93,7 +93,7 @@ impl QueryServer {
     /// When the next timeout is due.
     pub(super) fn next_time(&self) -> Option<Instant> {
         let client = self.client.as_ref()?;
-        Some(client.look.as_ref().map_or(client.until, |it| it.until))
+        Some(client.query.as_ref().map_or(client.until, |it| it.until))
     }
 
     /// Accepts a connection of this user or root.
@@ -113,7 +113,7 @@ impl QueryServer {
             introduce(self.job, nodes, &mut connection.outbox);
             QueryClient {
                 connection,
-                look: None,
+                query: None,
                 until: Instant::now() + SILENT_FOR,
                 silent: BTreeSet::new(),
             }
@@ -128,17 +128,17 @@ impl QueryServer {
         let mut word = [0];
         match client.connection.read(&mut word) {
             Ok(0) => return,
-            Ok(_) if word == [LOOK] && client.look.is_none() => (),
+            Ok(_) if word == [QUERY] && client.query.is_none() => (),
             _ => return self.client = None,
         }
-        self.looks = self.looks.wrapping_add(1);
-        client.look = Some(PendingQuery {
-            number: self.looks,
+        self.queries = self.queries.wrapping_add(1);
+        client.query = Some(PendingQuery {
+            number: self.queries,
             waits_for: (0..nodes.count()).collect(),
             until: Instant::now() + ANSWER_WITHIN,
         });
         // Nodes that have ended are reported by `on_time`.
-        nodes.order(&Order::Look(self.looks));
+        nodes.order(&Order::Query(self.queries));
     }
 
     /// Forwards the reply of a node.
@@ -146,8 +146,8 @@ impl QueryServer {
         let Some(client) = &mut self.client else {
             return;
         };
-        let turn = client.look.as_ref();
-        if turn.is_none_or(|turn| turn.number != seen.look) {
+        let turn = client.query.as_ref();
+        if turn.is_none_or(|turn| turn.number != seen.query) {
             return;
         }
         if client.connection.outbox.len() > MOST_KEPT_BYTES {
@@ -159,12 +159,12 @@ impl QueryServer {
         client.report(
             node,
             &match read {
-                Ok(bytes) => LookReply::Seen {
+                Ok(bytes) => QueryReply::Seen {
                     node: number,
                     ended,
                     bytes,
                 },
-                Err(why) => LookReply::Unseen { node: number, why },
+                Err(why) => QueryReply::Unseen { node: number, why },
             },
         );
         client.end_query();
@@ -175,22 +175,22 @@ impl QueryServer {
         let Some(client) = &mut self.client else {
             return;
         };
-        let turn = client.look.as_ref();
+        let turn = client.query.as_ref();
         let waiting = turn.map_or_else(BTreeSet::new, |turn| turn.waits_for.clone());
         let is_over = turn.is_some_and(|turn| turn.until <= now);
         for node in waiting {
             let number = number(node);
             if nodes.is_gone(node) {
-                client.report(node, &LookReply::Ended(number));
+                client.report(node, &QueryReply::Ended(number));
             } else if is_over || client.silent.contains(&node) {
                 client.silent.insert(node);
                 let seconds = ANSWER_WITHIN.as_secs();
                 let why = format!("there was no answer within {seconds} s");
-                client.report(node, &LookReply::Unseen { node: number, why });
+                client.report(node, &QueryReply::Unseen { node: number, why });
             }
         }
         client.end_query();
-        let is_silent = client.look.is_none() && client.until <= now;
+        let is_silent = client.query.is_none() && client.until <= now;
         if is_silent || client.connection.flush() == Err(Disconnected) {
             self.client = None;
         }
@@ -199,8 +199,8 @@ impl QueryServer {
 
 impl QueryClient {
     /// Sends the result of a node, once per query.
-    fn report(&mut self, node: usize, reply: &LookReply) {
-        let turn = self.look.as_mut();
+    fn report(&mut self, node: usize, reply: &QueryReply) {
+        let turn = self.query.as_mut();
         if turn.is_some_and(|turn| turn.waits_for.remove(&node)) {
             reply.put(&mut self.connection.outbox);
         }
@@ -208,11 +208,11 @@ impl QueryClient {
 
     fn end_query(&mut self) {
         if self
-            .look
+            .query
             .take_if(|turn| turn.waits_for.is_empty())
             .is_some()
         {
-            LookReply::End.put(&mut self.connection.outbox);
+            QueryReply::End.put(&mut self.connection.outbox);
             self.until = Instant::now() + SILENT_FOR;
         }
     }
@@ -243,9 +243,9 @@ impl Front {
 
 /// Sends the job's key and its nodes.
 fn introduce(job: u64, nodes: &Nodes, out: &mut Vec<u8>) {
-    LookReply::Job(job).put(out);
+    QueryReply::Job(job).put(out);
     for node in 0..nodes.count() {
-        let reply = LookReply::Node {
+        let reply = QueryReply::Node {
             node: number(node),
             host: nodes.host(node).to_owned(),
             ranks: nodes.ranks_of(node),
@@ -284,27 +284,27 @@ mod tests {
         let name = address(std::process::id());
         let place = SocketAddr::from_abstract_name(name.as_bytes()).unwrap();
         let mut client = UnixStream::connect_addr(&place).unwrap();
-        client.write_all(&[LOOK]).unwrap();
+        client.write_all(&[QUERY]).unwrap();
         query_server.admit(nodes);
         query_server.receive(nodes);
         client
     }
 
-    fn received(client: &mut UnixStream) -> Vec<LookReply> {
+    fn received(client: &mut UnixStream) -> Vec<QueryReply> {
         let mut all = Vec::new();
-        while all.last() != Some(&LookReply::End) {
+        while all.last() != Some(&QueryReply::End) {
             let mut head = [0; 4];
             client.read_exact(&mut head).unwrap();
-            let mut frame = vec![0; LookReply::length(head).unwrap()];
+            let mut frame = vec![0; QueryReply::length(head).unwrap()];
             client.read_exact(&mut frame).unwrap();
-            all.push(LookReply::decode(&frame).unwrap());
+            all.push(QueryReply::decode(&frame).unwrap());
         }
         all
     }
 
-    fn seen(look: u32) -> WaitReport {
+    fn seen(query: u32) -> WaitReport {
         WaitReport {
-            look,
+            query,
             ended: vec![0],
             read: Ok(b"x".to_vec()),
         }
@@ -321,41 +321,41 @@ mod tests {
         query_server.seen(0, seen(1));
         nodes.combine(1, NodeEvent::Ended(NodeSummary::default()));
         query_server.on_time(Instant::now(), &nodes);
-        let node = |node, host: &str| LookReply::Node {
+        let node = |node, host: &str| QueryReply::Node {
             node,
             host: host.to_owned(),
             ranks: vec![node],
         };
-        let reply = LookReply::Seen {
+        let reply = QueryReply::Seen {
             node: 0,
             ended: vec![0],
             bytes: b"x".to_vec(),
         };
         let all = [
-            LookReply::Job(7),
+            QueryReply::Job(7),
             node(0, "h0"),
             node(1, "h1"),
             reply,
-            LookReply::Ended(1),
-            LookReply::End,
+            QueryReply::Ended(1),
+            QueryReply::End,
         ];
         assert_eq!(received(&mut client), all);
         // Again: a node that does not reply is given up.
-        client.write_all(&[LOOK]).unwrap();
+        client.write_all(&[QUERY]).unwrap();
         query_server.receive(&mut nodes);
         query_server.on_time(Instant::now() + ANSWER_WITHIN, &nodes);
         let again = received(&mut client);
         let [
-            LookReply::Unseen { node: 0, why },
-            LookReply::Ended(1),
-            LookReply::End,
+            QueryReply::Unseen { node: 0, why },
+            QueryReply::Ended(1),
+            QueryReply::End,
         ] = &again[..]
         else {
             panic!("{again:?}");
         };
         assert!(why.contains("no answer"), "{why}");
         // And is not waited for again.
-        client.write_all(&[LOOK]).unwrap();
+        client.write_all(&[QUERY]).unwrap();
         query_server.receive(&mut nodes);
         query_server.on_time(Instant::now(), &nodes);
         assert_eq!(received(&mut client), again);

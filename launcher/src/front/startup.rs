@@ -181,7 +181,7 @@ impl<'a> StartupWait<'a> {
                 ));
             }
             if signal == Signal::SIGTSTP {
-                // Stops as the terminal requests.
+                // SIGTSTP of the terminal is blocked and read here, so this process stops itself.
                 let _ = kill(Pid::this(), Signal::SIGSTOP);
             }
         }

@@ -104,19 +104,19 @@ impl<'a> MachineIndex<'a> {
 }
 
 /// Counts for each host the ranks of others on its CPUs, given the number of ranks per host.
-pub(crate) fn beside(machines: &[&HostMachine], ranks: &[u32]) -> Vec<ColocatedRanks> {
+pub(crate) fn colocated_ranks(machines: &[&HostMachine], ranks: &[u32]) -> Vec<ColocatedRanks> {
     let alike = MachineIndex::of(machines);
     let of = |at: usize| {
-        let mut beside = ColocatedRanks::default();
+        let mut colocated = ColocatedRanks::default();
         for other in alike.meeting(at) {
             let sum = match machines[at].is_same(machines[other]) {
-                true if other < at => &mut beside.before,
-                true => &mut beside.behind,
-                false => &mut beside.overlapping,
+                true if other < at => &mut colocated.before,
+                true => &mut colocated.behind,
+                false => &mut colocated.overlapping,
             };
             *sum = sum.saturating_add(ranks[other]);
         }
-        beside
+        colocated
     };
     (0..machines.len()).map(of).collect()
 }
@@ -189,8 +189,8 @@ mod tests {
         machines.iter().collect()
     }
 
-    fn counts(beside: &ColocatedRanks) -> [u32; 3] {
-        [beside.before, beside.behind, beside.overlapping]
+    fn counts(colocated: &ColocatedRanks) -> [u32; 3] {
+        [colocated.before, colocated.behind, colocated.overlapping]
     }
 
     #[test]
@@ -204,13 +204,13 @@ mod tests {
             machine("", &[0, 1]),
             machine("", &[0, 1]),
         ];
-        let beside = beside(&all(&machines), &[2, 3, 5, 7, 1, 1, 1]);
-        let counted: Vec<[u32; 3]> = beside.iter().map(counts).collect();
+        let colocated = colocated_ranks(&all(&machines), &[2, 3, 5, 7, 1, 1, 1]);
+        let counted: Vec<[u32; 3]> = colocated.iter().map(counts).collect();
         let (first, third, fourth) = ([0, 5, 7], [2, 0, 7], [0, 0, 7]);
         let alone = [0, 0, 0];
         assert_eq!(counted, [first, alone, third, fourth, alone, alone, alone]);
-        assert_eq!(beside[0].describe(), ", beside 12 ranks of other hosts,");
-        assert_eq!(beside[1].describe(), "");
+        assert_eq!(colocated[0].describe(), ", beside 12 ranks of other hosts,");
+        assert_eq!(colocated[1].describe(), "");
         let names = ["a", "b", "c", "d", "e", "f", "g"].map(String::from);
         let message = describe_shared(&names, &all(&machines));
         assert_eq!(message.len(), 1, "{message:?}");

@@ -28,7 +28,7 @@ impl Mention {
 pub(crate) enum Bare {
     /// One slot.
     OneSlot,
-    /// All cores; one more slot, if the name has a count elsewhere.
+    /// One slot per core; a single slot more if another mention of the name has a count.
     Cores,
 }
 

@@ -22,7 +22,7 @@ mod select;
 
 pub use distribute::{ProgramRanks, deal, loads};
 pub(crate) use machine::{ColocatedRanks, HostMachine};
-pub(crate) use machine::{beside, describe_shared, slots};
+pub(crate) use machine::{colocated_ranks, describe_shared, slots};
 pub use options::Heartbeat;
 pub(crate) use options::HostOptions;
 pub(crate) use select::{HostSource, are_all_local, find};

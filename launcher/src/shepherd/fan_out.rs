@@ -44,7 +44,8 @@ pub(crate) fn in_order(mut targets: Vec<RemoteHost>) -> Vec<RemoteHost> {
 }
 
 /// Divides hosts among the children of this shepherd: the first of each part is a child, which starts the rest of its
-/// part. Hosts with relative names, which come first, are parts of their own.
+/// part. Each host with a relative name, which come first, is a
+/// part of its own.
 pub(crate) fn parts(targets: &[RemoteHost]) -> Vec<&[RemoteHost]> {
     let own = targets.iter().take_while(|target| target.is_relative());
     let (own, others) = targets.split_at(own.count());

@@ -281,7 +281,7 @@ impl Shepherd {
         }
     }
 
-    /// Whether the step has terminated. It gets a moment for that when nothing else is left.
+    /// Whether the step has terminated. Once nothing else is left, it is ended after `STEP_OUTLIVES`.
     fn is_step_over(&mut self) -> bool {
         let since = *self.step_alone.get_or_insert_with(Instant::now);
         if self.children.is_step_running() && since.elapsed() > STEP_OUTLIVES {

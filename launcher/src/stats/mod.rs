@@ -38,7 +38,7 @@ const MOST_RANKS: usize = 16;
 /// Most bytes of records that are read.
 const MOST_BYTES: u64 = 1 << 30;
 
-/// The statistics that the user wants.
+/// The statistics that the user requested.
 #[derive(Debug)]
 pub(crate) struct Stats {
     size: u32,
@@ -97,7 +97,7 @@ impl StatsFile {
 }
 
 impl Stats {
-    /// The statistics that this job wants, if any; creates the output files.
+    /// The requested statistics of this job, if any; creates the output files.
     ///
     /// # Errors
     /// A message for the user.

@@ -44,7 +44,7 @@ impl Pages {
         self.check("zsh", &format!("{first}\n# {LICENCE}\n{rest}"));
     }
 
-    /// Each file has each of these options; and each completion the words.
+    /// Asserts that every file contains these options, and every completion file these words.
     pub(crate) fn assert_all_have(&self, options: &[&str], words: &[&str]) {
         for extension in ["1", "bash", "zsh", "fish"] {
             let text = std::fs::read_to_string(self.path(extension)).unwrap();

@@ -18,7 +18,7 @@ use std::fmt;
 pub const BOOT_VARIABLE: &str = "RMPI_BOOT";
 
 const VERSION: &str = "1";
-/// The device uses keys with the top bit itself.
+/// Largest Q_Key for datagrams: with the highest bit set, a device would send its own key instead.
 const MOST_NETWORK_KEY: u32 = u32::MAX >> 1;
 
 /// Upper limit of the ranks per node, so that no text produces an unbounded list.
@@ -76,7 +76,7 @@ pub struct Boot {
     /// Durations of the start of this rank; `None` if the launcher did not set them.
     pub launch: Option<Launch>,
     /// Ranks of the job's other nodes that share the CPUs of this one: hosts may be one machine.
-    pub beside: u32,
+    pub colocated_ranks: u32,
     /// CPUs that the ranks of the node share, bit `c % 64` of word `c / 64` for CPU `c`; empty if the daemon did not
     /// set it. When the node has more ranks than that, the daemon may narrow and widen the mask of a rank that has
     /// sent its hello.
@@ -120,7 +120,7 @@ impl Boot {
                 .map(|_| fields.number("leader"))
                 .transpose()?,
             launch: fields.launch("launch")?,
-            beside: match fields.find("beside") {
+            colocated_ranks: match fields.find("beside") {
                 Some(_) => fields.number("beside")?,
                 None => 0,
             },
@@ -208,8 +208,8 @@ impl fmt::Display for Boot {
         if let Some(launch) = self.launch {
             write!(out, " launch={launch}")?;
         }
-        if self.beside != 0 {
-            write!(out, " beside={}", self.beside)?;
+        if self.colocated_ranks != 0 {
+            write!(out, " beside={}", self.colocated_ranks)?;
         }
         let (Some((highest, lower)), false) = (self.mask.split_last(), self.mask.is_empty()) else {
             return Ok(());
@@ -631,7 +631,7 @@ mod tests {
             job: u64, size in 1_u32..2000, rank: u32, app: u32, segment_fd in -1..i32::MAX,
             control_fd in -1..i32::MAX, daemon_pid: u32, address in "[a-z0-9-]{1,30}",
             network_key in proptest::option::of(0..=MOST_NETWORK_KEY), key: Option<u128>, over_hosts: bool, debugged: bool,
-            crowded: bool, beside: u32, leader: Option<u32>, is_mapped: bool,
+            crowded: bool, colocated_ranks: u32, leader: Option<u32>, is_mapped: bool,
             took in proptest::option::of(any::<[u64; 5]>()),
             mut mask in proptest::collection::vec(any::<u64>(), 0..20),
         ) {
@@ -643,7 +643,7 @@ mod tests {
                 job, rank, size, local_rank: rank, ranks: Ranks::first(size), app, segment_fd, control_fd,
                 nodes: NodeMap::new((0..size).map(|_| 3)).filter(|_| is_mapped),
                 address, daemon_pid, network_key, stream_key: key.map(JobStreamKey), over_hosts, debugged, crowded,
-                beside, leader, mask,
+                colocated_ranks, leader, mask,
                 launch: took.map(|[command_ns, hosts_ns, daemons_ns, start_ns, born_ns]| Launch {
                     command_ns, hosts_ns, daemons_ns, start_ns, born_ns,
                 }),

@@ -3,8 +3,8 @@
 
 use std::fmt;
 
-/// Durations of the phases of the start, in nanoseconds. Clocks differ between hosts, so there is only one time, the
-/// last field.
+/// Durations of the phases of the start, in nanoseconds. Clocks differ between hosts, so only the
+/// last field is a point in time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Launch {
     /// From the start of `rmpiexec` until it had parsed its command line and inspected the programs.

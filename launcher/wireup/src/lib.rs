@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Protocols between a rank and the daemon of its node, and between `rmpi-queues` and the front of a job ([`look`]).
+//! Protocols between a rank and the daemon of its node, and between `rmpi-queues` and the front of a job ([`query`]).
 //! This crate only encodes and decodes messages; it opens no descriptor.
 //!
 //! **Knows** the environment variable [`BOOT_VARIABLE`] and the datagrams of the control socket.
@@ -44,9 +44,9 @@
 
 mod boot;
 mod launch;
-pub mod look;
 mod message;
 mod node_map;
+pub mod query;
 mod ranks;
 mod record;
 

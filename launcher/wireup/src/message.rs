@@ -90,7 +90,7 @@ pub enum ToDaemon {
         /// The rank.
         rank: u32,
         /// The text.
-        words: String,
+        text: String,
     },
     /// Request for the segment: the inherited descriptors were closed, or belonged to an MPI program that the same
     /// rank ran before.
@@ -156,7 +156,7 @@ impl ToDaemon {
                 message,
             } => datagram(FATAL, *rank, u64::from(code.cast_unsigned()), cut(message)),
             Self::Missing { rank, function } => datagram(MISSING, *rank, 0, cut(function)),
-            Self::Remark { rank, words } => datagram(REMARK, *rank, 0, cut(words)),
+            Self::Remark { rank, text } => datagram(REMARK, *rank, 0, cut(text)),
             Self::AskSegment { rank, job } => datagram(ASK_SEGMENT, *rank, *job, b""),
             Self::AskMemory { rank, job } => datagram(ASK_MEMORY, *rank, *job, b""),
             Self::Publish { rank, record } => datagram(PUBLISH, *rank, 0, record.bytes()),
@@ -198,7 +198,7 @@ impl ToDaemon {
             }),
             REMARK => Ok(Self::Remark {
                 rank,
-                words: parts.text()?,
+                text: parts.text()?,
             }),
             ASK_SEGMENT => Ok(Self::AskSegment {
                 rank,
@@ -449,7 +449,7 @@ mod tests {
                 message
             }),
             missing.prop_map(|(rank, function)| ToDaemon::Missing { rank, function }),
-            remark.prop_map(|(rank, words)| ToDaemon::Remark { rank, words }),
+            remark.prop_map(|(rank, text)| ToDaemon::Remark { rank, text }),
             rank_and_job.prop_map(|(rank, job)| ToDaemon::AskSegment { rank, job }),
             (any::<u32>(), any_record())
                 .prop_map(|(rank, record)| ToDaemon::Publish { rank, record }),

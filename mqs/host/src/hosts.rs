@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The ranks of a job over several hosts, through the front of rmpi's launcher: each daemon takes a snapshot of its own ranks
-//! ([`crate::host_report`]), and the front forwards the reports. Messages and socket: [`wireup::look`].
+//! ([`crate::host_report`]), and the front forwards the reports. Messages and socket: [`wireup::query`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{ErrorKind, Read, Write};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
-use wireup::look::{LOOK, LookReply, address};
+use wireup::query::{QUERY, QueryReply, address};
 
 use crate::host_report::{HostReport, RankSeen};
 use crate::{Error, ancestor, job};
@@ -106,7 +106,7 @@ impl FrontConnection {
             nodes: BTreeMap::new(),
         };
         match front.receive()? {
-            LookReply::Job(key) => Ok(Some((front, key))),
+            QueryReply::Job(key) => Ok(Some((front, key))),
             _ => Err(front.protocol_error()),
         }
     }
@@ -118,17 +118,17 @@ impl FrontConnection {
     }
 
     fn protocol_error(&self) -> Error {
-        let (pid, why) = (self.pid, wireup::look::GarbledLook.to_string());
+        let (pid, why) = (self.pid, wireup::query::InvalidQueryReply.to_string());
         Error::Front { pid, why }
     }
 
     /// Receives the next message.
-    fn receive(&mut self) -> Result<LookReply, Error> {
+    fn receive(&mut self) -> Result<QueryReply, Error> {
         let pid = self.pid;
         let failed = |why: std::io::Error| Error::no_answer(pid, &why);
         let mut head = [0; 4];
         self.stream.read_exact(&mut head).map_err(failed)?;
-        let length = LookReply::length(head).map_err(|_| self.protocol_error())?;
+        let length = QueryReply::length(head).map_err(|_| self.protocol_error())?;
         let mut frame = Vec::new();
         let stream = &mut self.stream;
         // Memory is allocated as bytes arrive, not as the length announces.
@@ -136,28 +136,28 @@ impl FrontConnection {
         if read.map_err(failed)? < length {
             return Err(failed(ErrorKind::UnexpectedEof.into()));
         }
-        LookReply::decode(&frame).map_err(|_| self.protocol_error())
+        QueryReply::decode(&frame).map_err(|_| self.protocol_error())
     }
 
     /// Takes a snapshot of the ranks of all hosts, sorted by rank.
     pub(crate) fn inspect(&mut self) -> Result<JobSnapshot, Error> {
-        let sent = self.stream.write_all(&[LOOK]);
+        let sent = self.stream.write_all(&[QUERY]);
         sent.map_err(|why| Error::no_answer(self.pid, &why))?;
         let mut snapshot = JobSnapshot::default();
         loop {
             match self.receive()? {
-                LookReply::End => break,
-                LookReply::Job(_) => return Err(self.protocol_error()),
-                LookReply::Node { node, host, ranks } => {
+                QueryReply::End => break,
+                QueryReply::Job(_) => return Err(self.protocol_error()),
+                QueryReply::Node { node, host, ranks } => {
                     let ranks = numbers(ranks).collect();
                     let host = host.into();
                     self.nodes.insert(node, HostRanks { host, ranks });
                 }
-                LookReply::Seen { node, ended, bytes } => {
+                QueryReply::Seen { node, ended, bytes } => {
                     snapshot.add_report(self.node(node)?, ended, &bytes);
                 }
-                LookReply::Unseen { node, why } => snapshot.add_unseen(self.node(node)?, why),
-                LookReply::Ended(node) => snapshot.ended.extend(&self.node(node)?.ranks),
+                QueryReply::Unseen { node, why } => snapshot.add_unseen(self.node(node)?, why),
+                QueryReply::Ended(node) => snapshot.ended.extend(&self.node(node)?.ranks),
             }
         }
         snapshot.ranks.sort_by_key(|it| (it.rank.rank, it.rank.pid));

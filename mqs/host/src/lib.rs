@@ -22,7 +22,8 @@
 //!
 //! **Knows** the message queue interface (`mqs::interface`), `/proc`, and rmpi's launcher protocols for a rank's memory and
 //! for the ranks of other hosts.
-//! **Never** knows what lies behind the interface: any MPI's debugger library works. It never writes into a rank.
+//! **Never** depends on the implementation behind the interface: the debugger library of any MPI works. It never writes
+//! into a rank.
 //!
 //! # Threads
 //! Ranks are read on several threads if the library permits that. Only the thread that stopped the ranks lets them continue.

@@ -18,7 +18,7 @@ const STARTERS: [&str; 6] = [
     "orted",
 ];
 
-/// For a job of another launcher. `named`: the pid that the user gave; `rank`: a rank that was seen.
+/// The hint for a job of another launcher. `named`: the pid that the user gave; `rank`: the pid of one of its ranks.
 pub(crate) fn by_starter(named: u32, rank: u32) -> String {
     let above = ancestors(rank).into_iter();
     let above = above.filter_map(|pid| Some((pid, name(pid)?)));

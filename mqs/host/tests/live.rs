@@ -155,7 +155,7 @@ fn mqs_095_what_a_program_waits_for_is_read_through_its_own_library() {
     let two = [of(24, "MPI_CHAR"), of(5, "MPI_DOUBLE")];
     assert_eq!(data(&halo.receives), two);
     assert_eq!(data(&myself.sends), [of(8, "MPI_CHAR")]);
-    // Only the sender knows the datatype of a message.
+    // The datatype of a message is recorded only by its sender.
     assert_eq!(data(&myself.unexpected), [None, None]);
     let arrived = [(Some(0), Some(21), 12), (Some(0), Some(23), 8)];
     assert_eq!(short(&myself.unexpected), arrived);

@@ -65,7 +65,7 @@ fn destroyed(library: &Path) -> i32 {
     let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
     // SAFETY: a library that is loaded, and a string.
     let place: *mut i32 = unsafe { libc::dlsym(handle, c"probe_destroyed".as_ptr()) }.cast();
-    // SAFETY: it has an int of this name, and nobody writes it now.
+    // SAFETY: it has an int of this name, and it is not written concurrently.
     unsafe { place.replace(0) }
 }
 

@@ -113,8 +113,8 @@ pub(crate) fn gather_all(mpi: Mpi, comm: &Comm, mine: &[u32]) -> Result<Vec<u32>
     let at = comm.rank as usize * mine.len();
     all[at..at + mine.len()].copy_from_slice(mine);
     let mut bytes = to_bytes(&all);
-    CollectiveCall::run(mpi, comm, async |line| {
-        collective::allgather_bytes(line, &mut bytes).await
+    CollectiveCall::run(mpi, comm, async |call| {
+        collective::allgather_bytes(call, &mut bytes).await
     })?;
     Ok(to_words(&bytes))
 }
@@ -136,8 +136,8 @@ pub(crate) fn broadcast_words(
 }
 
 fn bcast(mpi: Mpi, comm: &Comm, bytes: &mut [u8], root: u32) -> Result<()> {
-    Ok(CollectiveCall::run(mpi, comm, async |line| {
-        collective::bcast(line, bytes, root).await
+    Ok(CollectiveCall::run(mpi, comm, async |call| {
+        collective::bcast(call, bytes, root).await
     })?)
 }
 

@@ -33,15 +33,15 @@ pub(crate) enum ContextScope {
 /// Processes that are not in the new communicator must [release](release_context) it.
 pub(crate) fn new_context(mpi: Mpi, comm: &Comm, purpose: ContextScope) -> Result<ContextId> {
     let local = comm.local();
-    Ok(CollectiveCall::run(mpi, &local, async |line| {
-        choose_context(mpi, line, comm, purpose).await
+    Ok(CollectiveCall::run(mpi, &local, async |call| {
+        choose_context(mpi, call, comm, purpose).await
     })?)
 }
 
-/// The same as a part of a task; `line` is a call of the local group.
+/// The same as a part of a task; `call` is made on the local group.
 pub(crate) async fn choose_context(
     mpi: Mpi,
-    line: &CollectiveCall<Mpi>,
+    call: &CollectiveCall<Mpi>,
     comm: &Comm,
     purpose: ContextScope,
 ) -> Outcome<ContextId> {
@@ -51,30 +51,30 @@ pub(crate) async fn choose_context(
         if let Some(remote) = &comm.remote
             && let Some(leader) = remote.peer(0)
         {
-            let other = exchange_word(mpi, lane_of(comm, line), leader, word).await?;
+            let other = exchange_word(mpi, lane_of(comm, call), leader, word).await?;
             word = choose(mpi, word, other);
         }
     }
     let mut bytes = word.to_ne_bytes();
-    collective::bcast(line, &mut bytes, 0).await?;
+    collective::bcast(call, &mut bytes, 0).await?;
     match u32::from_ne_bytes(bytes) {
-        0 => ContextMembers::of(comm, line).agree(mpi).await,
+        0 => ContextMembers::of(comm, call).agree(mpi).await,
         context => Ok(ContextId(context)),
     }
 }
 
 /// Agrees on a context id among all members of a communicator, of both groups if it has two. Collective.
 pub(crate) fn agree_all(mpi: Mpi, comm: &Comm) -> Result<ContextId> {
-    Ok(CollectiveCall::run(mpi, &comm.local(), async |line| {
-        ContextMembers::of(comm, line).agree(mpi).await
+    Ok(CollectiveCall::run(mpi, &comm.local(), async |call| {
+        ContextMembers::of(comm, call).agree(mpi).await
     })?)
 }
 
-/// The lane of the messages of the call `line`.
-fn lane_of(comm: &Comm, line: &CollectiveCall<Mpi>) -> AgreementLane {
+/// The lane of the messages of `call`.
+fn lane_of(comm: &Comm, call: &CollectiveCall<Mpi>) -> AgreementLane {
     AgreementLane {
         context: comm.collective_context(),
-        tag: line.call(),
+        tag: call.call(),
     }
 }
 
@@ -123,9 +123,9 @@ pub(crate) struct ContextMembers {
 }
 
 impl ContextMembers {
-    /// All members of a communicator, with the tag of the call `line`.
-    pub(crate) fn of(comm: &Comm, line: &CollectiveCall<Mpi>) -> Self {
-        let lane = lane_of(comm, line);
+    /// All members of a communicator, with the tag of `call`.
+    pub(crate) fn of(comm: &Comm, call: &CollectiveCall<Mpi>) -> Self {
+        let lane = lane_of(comm, call);
         let remote = comm.remote.as_ref().filter(|_| comm.rank == 0);
         Self {
             group: comm.group.clone(),

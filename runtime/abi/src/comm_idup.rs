@@ -75,8 +75,8 @@ struct Duplicate {
 }
 
 impl PreparedCollective for Duplicate {
-    async fn run(&self, line: &CollectiveCall<Mpi>) -> core::result::Result<(), runtime::Error> {
-        let context = choose_context(self.mpi, line, &self.parent, ContextScope::One).await?;
+    async fn run(&self, call: &CollectiveCall<Mpi>) -> core::result::Result<(), runtime::Error> {
+        let context = choose_context(self.mpi, call, &self.parent, ContextScope::One).await?;
         let mut comm = self.parent.with_context(context);
         self.mpi.visit(|universe| universe.adopt(&mut comm));
         express_lanes::forget(self.made);

@@ -77,8 +77,8 @@ pub fn intercomm_create(
         return Err(Error::new(ErrorClass::COMM, detail));
     }
     let context = match context {
-        0 => CollectiveCall::run(mpi, &local, async |line| {
-            let makers = ContextMembers::of(&local, line).led_by(leader, other);
+        0 => CollectiveCall::run(mpi, &local, async |call| {
+            let makers = ContextMembers::of(&local, call).led_by(leader, other);
             makers.agree(mpi).await
         })?,
         context => ContextId(context),

@@ -61,7 +61,7 @@ pub(crate) fn color(mpi: Mpi, parent: &Comm, split_type: c_int, info: &InfoPairs
 ///
 /// # Errors
 /// For a handle that is no info object.
-pub(crate) fn tell_resource(split_type: c_int, info: MPI_Info) -> Result<()> {
+pub(crate) fn set_resource(split_type: c_int, info: MPI_Info) -> Result<()> {
     let can_change = ![MPI_Info::NULL, MPI_Info::ENV].contains(&info);
     match split_type {
         c::MPI_COMM_TYPE_HW_UNGUIDED if can_change => {

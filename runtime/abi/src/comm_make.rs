@@ -195,7 +195,7 @@ pub fn comm_split_type(
             state.comm_mut(handle)?.hints = hints;
             Ok::<_, Error>(())
         })?;
-        comm_kinds::tell_resource(split_type, info)?;
+        comm_kinds::set_resource(split_type, info)?;
     }
     newcomm.set(handle);
     Ok(())

@@ -181,7 +181,7 @@ unsafe fn send_to(
     let universe: &mut Universe = unsafe { universe() };
     let watched = universe
         .messages
-        .send_at_hand(peer, (lane.context, tag), memory)?;
+        .send_fast(peer, (lane.context, tag), memory)?;
     Some(PostedMessage { peer, watched }.ring())
 }
 

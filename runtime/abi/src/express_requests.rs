@@ -260,11 +260,11 @@ pub(crate) unsafe fn testall_in<G>(
     // SAFETY: the caller's obligations, passed on.
     let list = unsafe { list(count, requests) }?;
     // SAFETY: the lane is open.
-    if !unsafe { are_at_hand(list) } {
+    if !unsafe { are_collectable(list) } {
         // SAFETY: the lane is open.
-        let has_taken = unsafe { universe() }.take_in_what_came();
+        let has_taken = unsafe { universe() }.take_in_arrived();
         // SAFETY: the lane is open.
-        if !has_taken || !unsafe { are_at_hand(list) } {
+        if !has_taken || !unsafe { are_collectable(list) } {
             return None;
         }
     }
@@ -327,7 +327,7 @@ pub(crate) unsafe fn waitany_in(
     let list = unsafe { list(count, requests) }?;
     for round in 0..2 {
         // SAFETY: the lane is open.
-        if round != 0 && !unsafe { universe() }.take_in_what_came() {
+        if round != 0 && !unsafe { universe() }.take_in_arrived() {
             return None;
         }
         for (at, request) in list.iter_mut().enumerate() {
@@ -387,7 +387,7 @@ pub(crate) unsafe fn startall_in<G>(
     for (at, request) in list.iter().enumerate() {
         // SAFETY: the lane is open.
         let universe = unsafe { universe() };
-        if !express_token(*request).is_some_and(|token| universe.start_at_hand(token)) {
+        if !express_token(*request).is_some_and(|token| universe.start_fast(token)) {
             drop(guard);
             return finish_startall(list, at);
         }
@@ -412,13 +412,13 @@ unsafe fn list<'a>(count: c_int, requests: *mut MPI_Request) -> Option<&'a mut [
 ///
 /// # Safety
 /// The lane is open.
-unsafe fn are_at_hand(list: &[MPI_Request]) -> bool {
+unsafe fn are_collectable(list: &[MPI_Request]) -> bool {
     // SAFETY: the lane is open.
     let universe = unsafe { universe() };
     list.iter().all(|request| {
         *request == DONE
             || *request == MPI_Request::NULL
-            || express_token(*request).is_some_and(|token| universe.messages.is_at_hand(token))
+            || express_token(*request).is_some_and(|token| universe.messages.is_collectable(token))
     })
 }
 
@@ -435,13 +435,13 @@ unsafe fn take(request: MPI_Request, polls: bool) -> Option<(MPI_Status, bool)> 
     let token = express_token(request)?;
     // SAFETY: the lane is open.
     let universe = unsafe { universe() };
-    let mut ended = universe.collect_at_hand(token);
+    let mut ended = universe.collect_fast(token);
     if ended.is_none() && polls && universe.messages.has_first_frame() {
         if let Some(received) = universe.take_if_first(token) {
             return Some((express::status_of(universe, received), false));
         }
-        if universe.take_in_what_came() {
-            ended = universe.collect_at_hand(token);
+        if universe.take_in_arrived() {
+            ended = universe.collect_fast(token);
         }
     }
     let (ended, stays) = ended?;

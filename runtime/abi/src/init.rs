@@ -162,7 +162,7 @@ pub fn finalize(mpi: Mpi) -> Result<()> {
     let of_world = attr::drop_all(mpi, MPI_Comm::WORLD);
     let world = comm::any(mpi, MPI_Comm::WORLD)?;
     mpi.wait_until(Awaits::Other, |universe| universe.is_drained());
-    match CollectiveCall::run(mpi, &world, async |line| collective::barrier(line).await) {
+    match CollectiveCall::run(mpi, &world, async |call| collective::barrier(call).await) {
         Ok(()) => {}
         // Lost ranks are not waited for, if the job continues.
         Err(runtime::Error::Lost { rank, why }) => {

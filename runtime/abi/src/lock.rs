@@ -123,7 +123,7 @@ impl Drop for TurnstileGuard {
 }
 
 /// Whether other threads also take the lock, as seen by its holder: false if that has the bias, or was the only one for long.
-pub fn has_company() -> bool {
+pub fn is_contended() -> bool {
     !BIAS.is_owner(thread_number()) && STREAK.load(Ordering::Relaxed) < ALONE_STREAK
 }
 

@@ -25,7 +25,7 @@ pub fn iprobe(
 ) -> Result<()> {
     let looked = look(mpi, (source, tag, comm), false, leave_there)?;
     flag.set(c_int::from(looked.is_some()));
-    looked.map_or(Ok(()), |looked| tell(mpi, &looked, comm, &status))
+    looked.map_or(Ok(()), |looked| set_status(mpi, &looked, comm, &status))
 }
 
 /// `MPI_Probe`.
@@ -37,7 +37,7 @@ pub fn probe(
     status: OutStatus<'_>,
 ) -> Result<()> {
     let looked = look(mpi, (source, tag, comm), true, leave_there)?;
-    looked.map_or(Ok(()), |looked| tell(mpi, &looked, comm, &status))
+    looked.map_or(Ok(()), |looked| set_status(mpi, &looked, comm, &status))
 }
 
 /// `MPI_Improbe`.
@@ -163,7 +163,7 @@ fn claim(state: &mut LibraryState, found: ProbedMessage, comm: MPI_Comm) -> Resu
     Ok(handle)
 }
 
-fn tell(mpi: Mpi, looked: &Looked, comm: MPI_Comm, status: &OutStatus<'_>) -> Result<()> {
+fn set_status(mpi: Mpi, looked: &Looked, comm: MPI_Comm, status: &OutStatus<'_>) -> Result<()> {
     let Looked::Message(found, _) = looked else {
         status.set(MPI_Status::PROC_NULL);
         return Ok(());
@@ -192,7 +192,7 @@ fn give(
         Looked::ProcNull => MPI_Message::NO_PROC,
         Looked::Message(_, handle) => handle,
     });
-    tell(mpi, &looked, comm, status)
+    set_status(mpi, &looked, comm, status)
 }
 
 fn start(

@@ -265,11 +265,11 @@ impl Visit for Mpi {
         lock::is_multiple()
     }
 
-    fn has_company(self) -> bool {
-        lock::has_company()
+    fn is_contended(self) -> bool {
+        lock::is_contended()
     }
 
-    fn let_others(self, outside: impl FnOnce()) {
+    fn run_unlocked(self, outside: impl FnOnce()) {
         lock::without(outside);
     }
 

@@ -249,8 +249,8 @@ pub fn after_call() {
 #[cold]
 #[inline(never)]
 pub fn within_wait(mpi: Mpi) {
-    let has_news = mpi.visit(|universe| universe.messages.engine().has_records());
-    if has_news && book().allows_wait_callbacks {
+    let has_records = mpi.visit(|universe| universe.messages.engine().has_records());
+    if has_records && book().allows_wait_callbacks {
         lock::without(|| deliver(c::MPI_T_CB_REQUIRE_MPI_RESTRICTED));
     }
 }

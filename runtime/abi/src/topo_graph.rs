@@ -227,8 +227,8 @@ fn exchange_edges(mpi: Mpi, comm: &Comm, outgoing: Vec<Vec<u32>>) -> Result<Vec<
         .map(|words| u8::from(!words.is_empty()))
         .collect();
     let mut speaks = out.clone();
-    CollectiveCall::run(mpi, comm, async |line| {
-        collective::alltoall_bytes(line, &out, &mut speaks).await
+    CollectiveCall::run(mpi, comm, async |call| {
+        collective::alltoall_bytes(call, &out, &mut speaks).await
     })?;
     let lane = AgreementLane::of(comm, 0);
     let mut started = Vec::new();

@@ -218,7 +218,7 @@ impl ChannelEnd {
                 return PostedWrites::Waits(gone);
             }
             let lease = from[out.piece].lease(out, part);
-            let lease = lease.known_as(locals[out.piece]);
+            let lease = lease.with_key(locals[out.piece]);
             let token = target.token.filter(|_| is_last).map(|token| token | direct);
             let place = (to[into.piece].key, into.offset as u64);
             if !post(lease, place, token) {

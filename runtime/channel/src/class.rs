@@ -47,7 +47,7 @@ pub(crate) struct SizeMismatch {
 /// The sending direction of a class.
 #[derive(Debug, Default)]
 pub(crate) struct SendSide {
-    /// Sends started; the number of the next one.
+    /// Number of sends started, which is the number of the next one.
     pub(crate) started: u64,
     /// Receives of the peer that are known to have been started.
     pub(crate) receives_known: u64,

@@ -459,7 +459,7 @@ impl Channels {
 
     /// To be checked before this process sleeps: whether a peer of this node has opened an awaited gate, or written
     /// through one. From then on it wakes this process when it does so.
-    pub fn has_news(&mut self) -> bool {
+    pub fn has_arrivals(&mut self) -> bool {
         if self.active == 0 && self.is_run_quiet() {
             return false;
         }

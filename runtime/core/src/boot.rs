@@ -58,7 +58,7 @@ enum To {
 #[derive(Debug)]
 pub(crate) enum ControlInput {
     /// A message from the daemon.
-    Words(ToRank),
+    Message(ToRank),
     /// An invalid message, or none yet.
     Nothing,
     /// The daemon has closed the connection.
@@ -411,9 +411,8 @@ impl DaemonLink {
         match rustix::net::recv(socket, &mut bytes[..], RecvFlags::DONTWAIT) {
             Ok((0, _)) | Err(Errno::CONNRESET) => ControlInput::End,
             // An invalid message is dropped.
-            Ok((length, _)) => {
-                ToRank::decode(&bytes[..length]).map_or(ControlInput::Nothing, ControlInput::Words)
-            }
+            Ok((length, _)) => ToRank::decode(&bytes[..length])
+                .map_or(ControlInput::Nothing, ControlInput::Message),
             Err(_) => ControlInput::Nothing,
         }
     }
@@ -452,7 +451,7 @@ pub fn flush_output() {
     unsafe { libc::alarm(END_SECONDS) };
     let (done, written) = std::sync::mpsc::channel();
     let flush = move || {
-        // SAFETY: a null pointer asks for all streams; each is locked while it is written.
+        // SAFETY: a null pointer means all streams; each is locked while it is written.
         unsafe { libc::fflush(std::ptr::null_mut()) };
         // The waiting thread may have given up.
         let _ = done.send(());

@@ -5,7 +5,7 @@
 //! there; requests collected before stay collected.
 
 use engine::{CollectOutcome, Peer, ReceivedMessage, RequestKind, RequestState, wire};
-use transport::{Arrived, FarLook, FarWord};
+use transport::{Arrived, NetWord, WordPoll};
 
 use crate::Universe;
 use crate::pump::{PolledFrame, Small};
@@ -97,14 +97,14 @@ impl Universe {
             1
         };
         for _ in 0..looks {
-            match self.messages.pump.fabric.look_far() {
-                FarLook::Nothing => {}
-                FarLook::Word(far) => return self.take_in_network_word(token, far),
-                FarLook::Frame(arrived) => {
+            match self.messages.pump.fabric.poll_word() {
+                WordPoll::Nothing => {}
+                WordPoll::Word(far) => return self.take_in_network_word(token, far),
+                WordPoll::Frame(arrived) => {
                     self.take_in_one_far(&arrived);
                     break;
                 }
-                FarLook::Poll => {
+                WordPoll::Poll => {
                     self.progress();
                     break;
                 }
@@ -119,7 +119,7 @@ impl Universe {
     pub(crate) fn take_in_network_word(
         &mut self,
         token: u32,
-        far: FarWord,
+        far: NetWord,
     ) -> Option<ReceivedMessage> {
         self.completions_seen = self.completions_seen.wrapping_add(1);
         let (peer, head) = (Peer(far.peer.0), far.head);
@@ -134,7 +134,7 @@ impl Universe {
             user_buf::put_word(buffer, far.word);
             return Some(ReceivedMessage::in_frame(peer, head.word, 8));
         }
-        self.take_in_any_far(far);
+        self.take_in_net_word(far);
         None
     }
 
@@ -149,7 +149,7 @@ impl Universe {
     }
 
     #[inline(never)]
-    fn take_in_any_far(&mut self, far: FarWord) {
+    fn take_in_net_word(&mut self, far: NetWord) {
         self.take_in_frame(&far.arrived());
     }
 
@@ -160,7 +160,7 @@ impl Universe {
 
     /// Starts an inactive persistent request. `false`: nothing was done; it is not one, or gates are in use.
     #[inline]
-    pub fn start_at_hand(&mut self, token: u32) -> bool {
+    pub fn start_fast(&mut self, token: u32) -> bool {
         if self.messages.gates.tracks_sends() || self.messages.gates.tracks_receives() {
             return false;
         }
@@ -233,7 +233,7 @@ impl Universe {
     /// Takes in the next frames, for test calls: at most as many messages as a wait polls for. `false`: there were
     /// none.
     #[inline]
-    pub fn take_in_what_came(&mut self) -> bool {
+    pub fn take_in_arrived(&mut self) -> bool {
         if !self.messages.pump.sides.is_empty() {
             return false;
         }
@@ -272,8 +272,8 @@ impl Universe {
     /// Collects a send or receive that is complete and needs no special handling. The flag returned: its handle stays
     /// valid, since it is persistent.
     #[inline]
-    pub fn collect_at_hand(&mut self, token: u32) -> Option<(Ended, bool)> {
-        if !self.messages.is_at_hand(token) {
+    pub fn collect_fast(&mut self, token: u32) -> Option<(Ended, bool)> {
+        if !self.messages.is_collectable(token) {
             return None;
         }
         let request = self.messages.find_request(token)?;

@@ -318,7 +318,7 @@ impl Comm {
     }
 
     /// Records that this rank has arrived in `round` for the call of this number, which the general path continues.
-    pub(crate) fn begin_at_hand(&self, number: u32, round: Round) {
+    pub(crate) fn begin_on_fast_path(&self, number: u32, round: Round) {
         self.calls.begun.set(Some((number, round)));
     }
 
@@ -333,8 +333,8 @@ impl Comm {
         if read_entries == number { entries } else { 0 }
     }
 
-    /// The round that was [begun](Self::begin_at_hand) for the call of this number; once.
-    pub(crate) fn begun_at_hand(&self, number: u32) -> Option<Round> {
+    /// The round that was [begun](Self::begin_on_fast_path) for the call of this number; once.
+    pub(crate) fn begun_on_fast_path(&self, number: u32) -> Option<Round> {
         let (begun, round) = self.calls.begun.take()?;
         (begun == number).then_some(round)
     }

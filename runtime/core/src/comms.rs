@@ -82,10 +82,10 @@ impl Comms {
         self.predefined[1].clone()
     }
 
-    /// A context that no communicator of the job has, without a board: for several communicators of disjoint groups
-    /// with one context, which cannot share a board. Others get theirs from
-    /// [`Universe::reserve_context`](crate::Universe::reserve_context). `None`: this process has none left. Then, and
-    /// if a communicator will have members of several jobs, the members [agree](Self::propose_context) on one.
+    /// Reserves a context that no communicator of the job has, without a board: for communicators of disjoint
+    /// groups that share one context, and therefore cannot share a board. Other communicators get their contexts from
+    /// [`Universe::reserve_context`](crate::Universe::reserve_context). `None`: this process has none left; then, as
+    /// for a communicator with members of several jobs, the members [agree](Self::propose_context) on one.
     pub fn reserve_context(&mut self) -> Option<ContextId> {
         self.contexts.reserve()
     }

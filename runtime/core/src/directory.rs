@@ -49,19 +49,19 @@ impl Directory {
     pub(crate) fn request_record(&mut self, rank: u32, of: u32) {
         self.outgoing.push_back(ToDaemon::LookUp { rank, of });
         self.open += 1;
-        self.stir();
+        self.reset_backoff();
     }
 
     /// Sends a remark that the user should see once per job.
-    pub(crate) fn remark(&mut self, rank: u32, words: String) {
-        self.outgoing.push_back(ToDaemon::Remark { rank, words });
+    pub(crate) fn remark(&mut self, rank: u32, text: String) {
+        self.outgoing.push_back(ToDaemon::Remark { rank, text });
     }
 
     /// Reports that everything this process has sent over a network has arrived.
     pub(crate) fn report_quiescence(&mut self, rank: u32) {
         self.outgoing.push_back(ToDaemon::Quiet { rank });
         self.open += 1;
-        self.stir();
+        self.reset_backoff();
     }
 
     /// Whether there is nothing to send and no reply to wait for.
@@ -92,20 +92,22 @@ impl Directory {
     /// The next message from the daemon, whether one is expected or not.
     pub(crate) fn receive(&mut self, link: &DaemonLink) -> Option<DaemonEvent> {
         let event = match link.receive() {
-            ControlInput::Words(ToRank::Record { rank, record }) => {
+            ControlInput::Message(ToRank::Record { rank, record }) => {
                 DaemonEvent::Record(rank, record)
             }
-            ControlInput::Words(ToRank::NoRecord { rank, why }) => DaemonEvent::NoRecord(rank, why),
-            ControlInput::Words(ToRank::AllQuiet) => DaemonEvent::AllQuiet,
+            ControlInput::Message(ToRank::NoRecord { rank, why }) => {
+                DaemonEvent::NoRecord(rank, why)
+            }
+            ControlInput::Message(ToRank::AllQuiet) => DaemonEvent::AllQuiet,
             // Unsolicited messages.
-            ControlInput::Words(ToRank::Lost { rank, why }) => {
+            ControlInput::Message(ToRank::Lost { rank, why }) => {
                 return Some(DaemonEvent::Lost(rank, why));
             }
             ControlInput::End => return Some(DaemonEvent::End),
-            ControlInput::Words(_) | ControlInput::Nothing => return None,
+            ControlInput::Message(_) | ControlInput::Nothing => return None,
         };
         self.open = self.open.saturating_sub(1);
-        self.stir();
+        self.reset_backoff();
         Some(event)
     }
 
@@ -119,7 +121,7 @@ impl Directory {
         ((now - since) / 8).clamp(SHORTEST_SLEEP, LONGEST_SLEEP)
     }
 
-    fn stir(&mut self) {
+    fn reset_backoff(&mut self) {
         (self.turns, self.since) = (0, None);
     }
 }
@@ -200,11 +202,11 @@ mod tests {
     fn a_remark_is_said_and_nobody_waits_for_an_answer() {
         let (link, daemon) = line();
         let mut directory = Directory::default();
-        let words = "tcp carries it".to_owned();
-        directory.remark(3, words.clone());
+        let text = "tcp carries it".to_owned();
+        directory.remark(3, text.clone());
         assert!(!directory.is_idle());
         assert_eq!(directory.turn(&link), None);
-        assert_eq!(received(&daemon), Some(ToDaemon::Remark { rank: 3, words }));
+        assert_eq!(received(&daemon), Some(ToDaemon::Remark { rank: 3, text }));
         assert!(directory.is_idle());
     }
 

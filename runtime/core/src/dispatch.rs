@@ -109,7 +109,7 @@ impl Universe {
         let pump = &mut self.messages.pump;
         self.network.end_lost(&mut pump.engine, &self.comms);
         pump.withdraw_keys();
-        if pump.fabric.has_network_news() {
+        if pump.fabric.has_network_notices() {
             self.network.report_network_events(pump);
         }
         if self.network.has_traffic() {
@@ -130,7 +130,7 @@ impl Universe {
         match event {
             DaemonEvent::Record(rank, record) => {
                 let fabric = &mut self.messages.pump.fabric;
-                fabric.learn_address(transport::Peer(rank), record.bytes());
+                fabric.set_peer_address(transport::Peer(rank), record.bytes());
             }
             DaemonEvent::NoRecord(rank, why) => self.lose(Peer(rank), &why),
             DaemonEvent::Lost(rank, why) => {

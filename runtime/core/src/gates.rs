@@ -345,7 +345,7 @@ impl MessageGates {
 }
 
 /// Sends a frame to the other end of a class, behind all that was sent to it.
-fn tell(pump: &mut Pump, kind: u8, name: GateName, inlet: InletName) {
+fn send_frame(pump: &mut Pump, kind: u8, name: GateName, inlet: InletName) {
     let head = engine::FrameHead {
         kind,
         ..wire::eager(ContextId(name.context), name.tag)

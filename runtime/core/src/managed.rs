@@ -158,8 +158,8 @@ impl Managed {
     }
 
     /// Takes a message from the rank to its daemon.
-    pub(crate) fn take(&mut self, words: &ToDaemon) {
-        match words {
+    pub(crate) fn take(&mut self, message: &ToDaemon) {
+        match message {
             ToDaemon::LookUp { of, .. } => {
                 let answer = self.look_up(*of);
                 self.incoming.push_back(answer);
@@ -171,7 +171,7 @@ impl Managed {
                 }
             }
             // The other ranks have the same remark.
-            ToDaemon::Remark { rank: 0, words } => eprintln!("rmpi: rank 0: {words}"),
+            ToDaemon::Remark { rank: 0, text } => eprintln!("rmpi: rank 0: {text}"),
             // Its address record is published already.
             _ => {}
         }
@@ -194,15 +194,15 @@ impl Managed {
 
     /// The next message that a daemon would send.
     pub(crate) fn receive(&mut self) -> ControlInput {
-        if let Some(words) = self.incoming.pop_front() {
-            return ControlInput::Words(words);
+        if let Some(message) = self.incoming.pop_front() {
+            return ControlInput::Message(message);
         }
         if self.is_quiet {
             match self.manager.is_fence_over() {
                 Ok(false) => {}
                 Ok(true) => {
                     self.is_quiet = false;
-                    return ControlInput::Words(ToRank::AllQuiet);
+                    return ControlInput::Message(ToRank::AllQuiet);
                 }
                 Err(error) => {
                     eprintln!("rmpi: rank {}: {error}", self.manager.rank());
@@ -213,7 +213,7 @@ impl Managed {
             }
         }
         match self.neighbours.next_lost() {
-            Some((rank, why)) => ControlInput::Words(ToRank::Lost { rank, why }),
+            Some((rank, why)) => ControlInput::Message(ToRank::Lost { rank, why }),
             None => ControlInput::Nothing,
         }
     }
@@ -316,7 +316,7 @@ fn boot_of(manager: &PmiClient, near: (&[u32], Vec<u64>), keys: &JobKeys) -> Res
         crowded: ranks.len() > count,
         leader: Some(rank),
         launch: None,
-        beside: 0,
+        colocated_ranks: 0,
         mask: cpus,
     })
 }

@@ -183,10 +183,10 @@ impl Messages {
         self.pump.fabric.first_frame().is_some()
     }
 
-    /// Whether a request is complete and [`collect_at_hand`](crate::Universe::collect_at_hand) would collect it.
+    /// Whether a request is complete and [`collect_fast`](crate::Universe::collect_fast) would collect it.
     #[inline]
     #[must_use]
-    pub fn is_at_hand(&self, token: u32) -> bool {
+    pub fn is_collectable(&self, token: u32) -> bool {
         let arena = self.pump.engine.arena();
         self.pump.sides.is_empty()
             && arena.find(token).is_some_and(|request| {

@@ -104,7 +104,7 @@ impl JobNetwork {
         !self.lost.is_empty()
             || !self.directory.is_idle()
             || pump.engine.has_returned()
-            || pump.fabric.has_network_news()
+            || pump.fabric.has_network_notices()
     }
 
     /// How long the process may sleep: no message of the daemon wakes it.
@@ -119,7 +119,7 @@ impl JobNetwork {
     #[cold]
     pub(crate) fn report_network_events(&mut self, pump: &mut Pump) {
         let Pump { engine, fabric, .. } = pump;
-        while let Some(words) = fabric.next_complaint() {
+        while let Some(words) = fabric.next_warning() {
             eprintln!("rmpi: rank {}: {words}", self.rank);
         }
         while let Some(words) = fabric.next_remark() {
@@ -137,7 +137,7 @@ impl JobNetwork {
             let (rail, port) = (change.rail.into(), change.port.into());
             engine.note(event, [rail, port, change.serving.into(), 0, 0]);
         }
-        while let Some(peer) = fabric.wanted_address() {
+        while let Some(peer) = fabric.next_unresolved() {
             self.directory.request_record(self.rank, peer.0);
         }
     }

@@ -65,7 +65,7 @@ impl Universe {
         }
     }
 
-    /// The frames that all of them cause are posted together.
+    /// Takes in `count` completions, and posts the frames that they cause together.
     #[inline(never)]
     fn take_in_many(&mut self, count: usize) {
         (0..count).for_each(|index| self.take_in_one(index));
@@ -77,9 +77,9 @@ impl Universe {
 
     /// Makes a turn of progress in one of `CALLS_PER_TURN` calls on the fast path.
     #[inline]
-    pub fn turn_at_hand(&mut self) {
-        self.calls_at_hand = self.calls_at_hand.wrapping_add(1);
-        if self.calls_at_hand.is_multiple_of(CALLS_PER_TURN) {
+    pub fn fast_path_turn(&mut self) {
+        self.fast_path_calls = self.fast_path_calls.wrapping_add(1);
+        if self.fast_path_calls.is_multiple_of(CALLS_PER_TURN) {
             self.progress();
         }
     }

@@ -67,7 +67,7 @@ pub(crate) struct Pump {
 }
 
 impl Pump {
-    /// Makes the pump of process `me` in a job of `size`. It counts into a tally that others may read; `channels` are
+    /// Makes the pump of process `me` in a job of `size`. `counters` may be read by other threads; `channels` are
     /// the counters of channels.
     pub(crate) fn new(
         fabric: Fabric,

@@ -24,8 +24,14 @@ pub(crate) fn segment(job: u64, ranks: u32) -> OwnedFd {
 pub(crate) fn messages_alone() -> Messages {
     let (values, _) = VariableValues::from_environment(std::iter::empty());
     let fabric = Fabric::open(Config::alone()).unwrap();
-    let ledger = Arc::clone(Channels::new().live_counters());
-    let pump = Pump::new(fabric, (Peer(0), 1), &values, Arc::default(), ledger);
+    let channel_counters = Arc::clone(Channels::new().live_counters());
+    let pump = Pump::new(
+        fabric,
+        (Peer(0), 1),
+        &values,
+        Arc::default(),
+        channel_counters,
+    );
     Messages::new(pump, &values)
 }
 

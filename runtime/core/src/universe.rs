@@ -79,7 +79,7 @@ pub struct Universe {
     /// Completions taken in, to detect whether there were any.
     pub(crate) completions_seen: u64,
     /// Collectives tried on the fast path.
-    pub(crate) calls_at_hand: u32,
+    pub(crate) fast_path_calls: u32,
     /// Its communicators.
     pub comms: Comms,
     /// Collectives and other operations in the background.
@@ -116,10 +116,11 @@ impl Universe {
             if boot.debugged {
                 universe.messages.keep_sends();
             }
-            universe
-                .waiting
-                .crowding
-                .set_launch(boot.local_size(), boot.beside, &boot.mask);
+            universe.waiting.crowding.set_launch(
+                boot.local_size(),
+                boot.colocated_ranks,
+                &boot.mask,
+            );
             universe.shape = CollectiveTuning::new(&values, boot.crowded);
         }
         traffic::show(&universe.messages.pump.traffic);
@@ -169,16 +170,16 @@ impl Universe {
     ) -> Self {
         let comms = Comms::new(&roster, &fabric, values, Arc::clone(&counters));
         let channels = ProcessChannels::new();
-        let ledger = Arc::clone(channels.own.live_counters());
+        let channel_counters = Arc::clone(channels.own.live_counters());
         let me = (Peer(roster.rank()), roster.size());
-        let pump = Pump::new(fabric, me, values, counters, ledger);
+        let pump = Pump::new(fabric, me, values, counters, channel_counters);
         Self {
             messages: Messages::new(pump, values),
             comms,
             completions: Completions::new(),
             channels,
             completions_seen: 0,
-            calls_at_hand: 0,
+            fast_path_calls: 0,
             tasks: Tasks::default(),
             shape: CollectiveTuning::new(values, false),
             network: JobNetwork::new(roster.rank()),
@@ -249,7 +250,7 @@ impl Universe {
         self.roster.are_near(&comm.group)
     }
 
-    /// The messages, for the start of a send: before some sends it makes a turn of progress. A process that only
+    /// The messages, for the start of a send; makes a turn of progress if one is due. A process that only
     /// sends, and never waits, would otherwise never receive a THROTTLE.
     #[inline(always)]
     pub fn sending(&mut self) -> &mut Messages {

@@ -22,12 +22,12 @@ pub trait Visit: Copy {
     fn is_shared(self) -> bool;
 
     /// Whether other threads are visiting as well.
-    fn has_company(self) -> bool {
+    fn is_contended(self) -> bool {
         false
     }
 
     /// Lets other threads visit while `outside` runs.
-    fn let_others(self, outside: impl FnOnce());
+    fn run_unlocked(self, outside: impl FnOnce());
 
     /// The function that the application called, for display in a debugger.
     fn function(self) -> &'static str {
@@ -148,7 +148,7 @@ pub trait Visit: Copy {
                 universe.waiting.pause_of_poll(fabric)
             });
             if let Some(pause) = pause {
-                self.let_others(|| pause.make());
+                self.run_unlocked(|| pause.make());
             }
             pause.is_some()
         } else {
@@ -176,10 +176,10 @@ pub trait Visit: Copy {
                 rest.set_note(self.visit(note));
             }
             if rest.is_report_due_shared() {
-                self.visit(|universe| rest.tell(&universe.messages.pump.fabric, true));
+                self.visit(|universe| rest.report(&universe.messages.pump.fabric, true));
             }
-            let company = self.has_company();
-            self.let_others(|| rest.outside(company));
+            let is_contended = self.is_contended();
+            self.run_unlocked(|| rest.outside(is_contended));
         } else {
             self.visit(|universe| universe.rest(rest, || (self.function(), awaits)));
         }
@@ -323,7 +323,7 @@ mod tests {
             false
         }
 
-        fn let_others(self, outside: impl FnOnce()) {
+        fn run_unlocked(self, outside: impl FnOnce()) {
             outside();
         }
     }
@@ -446,7 +446,7 @@ mod tests {
             true
         }
 
-        fn let_others(self, _outside: impl FnOnce()) {
+        fn run_unlocked(self, _outside: impl FnOnce()) {
             self.rests.set(self.rests.get() + 1);
         }
 

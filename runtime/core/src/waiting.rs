@@ -97,7 +97,7 @@ impl WaitContext<'_> {
         }
         let Pump { engine, fabric, .. } = &mut self.messages.pump;
         if let Some(wait) = wait {
-            wait.tell(fabric, false);
+            wait.report(fabric, false);
         }
         let most_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
         engine.note(EventType::SleepBegin, [most_ns, 0, 0, 0, 0]);
@@ -108,7 +108,7 @@ impl WaitContext<'_> {
 
     /// The last check before this process sleeps, for arrivals that ring no doorbell.
     fn has_arrivals(&mut self) -> bool {
-        self.channels.has_news() || self.messages.gates.has_arrivals()
+        self.channels.has_arrivals() || self.messages.gates.has_arrivals()
     }
 }
 
@@ -179,7 +179,7 @@ impl WaitProgress {
     }
 
     /// Reports that this wait continues, to observers of the job's activity.
-    pub(crate) fn tell(&mut self, fabric: &Fabric, is_shared: bool) {
+    pub(crate) fn report(&mut self, fabric: &Fabric, is_shared: bool) {
         let begins = !std::mem::replace(&mut self.is_reported, true);
         fabric.count_sleep(begins, is_shared);
     }
@@ -195,12 +195,12 @@ impl WaitProgress {
         self.yields < SHORT_YIELDS
     }
 
-    /// Rests while other threads wait for this process too; in `company`, if they do make calls, it does not keep the
+    /// Rests while other threads wait for this process too; if they do make calls (`is_contended`), it does not keep the
     /// core from them. Never long, since only the thread that sleeps in the transport would be woken.
-    pub(crate) fn outside(&mut self, company: bool) {
+    pub(crate) fn outside(&mut self, is_contended: bool) {
         self.polls += 1;
         match self.polls {
-            polls if !company && polls < live_u32(Variable::ThreadSpins) => {
+            polls if !is_contended && polls < live_u32(Variable::ThreadSpins) => {
                 std::hint::spin_loop();
             }
             0..SHORT_YIELDS => wait::yield_core(),
@@ -275,7 +275,7 @@ impl WaitPolicy {
         if now - since < awake_time(context.fabric()) || self.crowding.is_sleepless() {
             let is_sleepless = self.crowding.is_sleepless();
             if is_sleepless {
-                wait.tell(context.fabric(), false);
+                wait.report(context.fabric(), false);
             }
             context.offer_core();
             is_sleepless
@@ -524,7 +524,11 @@ mod tests {
         assert_eq!(universe.messages.pump.engine.busy_peers(), 1);
         assert!(!waits_for_room(&mut universe));
         let record = other.network_record().unwrap();
-        universe.messages.pump.fabric.learn_address(peer, &record);
+        universe
+            .messages
+            .pump
+            .fabric
+            .set_peer_address(peer, &record);
         assert!(waits_for_room(&mut universe));
         universe.progress();
         assert!(!waits_for_room(&mut universe));

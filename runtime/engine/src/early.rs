@@ -63,7 +63,7 @@ impl Engine {
         bytes: u64,
     ) -> PartialTarget {
         let wanted = self.matched(request, message, bytes, RequestState::Moving);
-        // Cleared, so that no frame of another protocol is taken for this receive's.
+        // Cleared, so that a frame of another protocol cannot match stale state of this receive.
         self.arena.private(request).scratch = [0; 5];
         let token = self.arena.token(request);
         PartialTarget::Receive { token, wanted }

@@ -66,7 +66,7 @@ impl Engine {
             tag,
         };
         let (bin, place) = self.matching.quiet_bin(wanted)?;
-        let mut fields = self.arena.take_at_hand()?.begin_change();
+        let mut fields = self.arena.take_free()?.begin_change();
         self.sequence += 1;
         fields.record_datatype(datatype);
         fields.state = RequestState::Posted;

@@ -108,7 +108,7 @@ impl RequestArena {
 
     /// A free slot, if one is allocated.
     #[inline(always)]
-    pub(crate) fn take_at_hand(&mut self) -> Option<&mut RequestSlot> {
+    pub(crate) fn take_free(&mut self) -> Option<&mut RequestSlot> {
         let free = self.free;
         if free == 0 {
             return None;
@@ -120,7 +120,7 @@ impl RequestArena {
 
     #[inline(always)]
     pub(crate) fn take(&mut self) -> Result<RequestId, Exhausted> {
-        match self.take_at_hand() {
+        match self.take_free() {
             Some(slot) => {
                 slot.record_datatype(0);
                 Ok(RequestId(slot.fields().token))

@@ -37,7 +37,7 @@ impl Engine {
         place as u64 + 1
     }
 
-    /// The send of a token, if it is in progress and has the mark with that index.
+    /// The send with this token, if it is in progress and has mark `place`.
     fn marked(&self, place: usize, token: u32) -> Option<RequestId> {
         let request = self.arena.find(token)?;
         let fields = self.arena.fields(request);

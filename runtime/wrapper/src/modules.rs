@@ -5,8 +5,8 @@
 //! installed, and a folder of compiled modules is named after the compiler, its version, and the sources. It is made when it is
 //! first needed: in the installed tree or, if that is not writable, in the user's cache.
 //!
-//! A folder is complete or absent: it is built under a temporary name and renamed. The build holds a lock, so that the many wrappers
-//! of a parallel make wait for one of them.
+//! A folder is complete or absent: it is built under a temporary name and renamed. The build holds a lock, so that the many
+//! wrappers of a parallel make wait for one of them.
 
 use std::env;
 use std::ffi::OsString;
@@ -279,7 +279,7 @@ fn first_error(done: &Output) -> String {
     }
 }
 
-/// Checks that there is space left: a failure for lack of space says nothing about the compiler.
+/// Checks that there is space left: a failure for lack of space is no property of the compiler.
 fn room(draft: &Path) -> Result<(), ModuleFailure> {
     let probe = draft.join("probe");
     let wrote = fs::write(&probe, vec![0; PROBE_BYTES]);

@@ -104,7 +104,7 @@ impl Arenas {
             return false;
         };
         let bytes = usize::try_from(bytes).unwrap_or(0);
-        // SAFETY: whole pages of the arena that nobody holds any more. Where the call fails, the pages just stay.
+        // SAFETY: whole pages of the arena that are not in use any more. Where the call fails, the pages just stay.
         unsafe { libc::madvise(place.as_ptr().cast(), bytes, libc::MADV_REMOVE) };
         true
     }
@@ -152,7 +152,8 @@ impl Arenas {
                 return false;
             };
             let part = room.min(bytes - done);
-            // SAFETY: `reach` answers mapped memory with `room` bytes; other ranks may write there, nobody borrows it.
+            // SAFETY: `reach` answers mapped memory with `room` bytes; other ranks may write there, no reference to it
+            // exists.
             unsafe { lease.fill_from(at + done, place, part) };
             done += part;
         }

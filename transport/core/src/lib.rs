@@ -65,10 +65,10 @@ pub use node::{Node, Segment, is_segment};
 pub use owner::{Owner, number_of_immediate};
 pub use provider::{
     Caps, Config, Fabric, FabricCounters, FabricStats, FakeConfig, FakeNet, FakeStats, FakeStreams,
-    FarLook, FarWord, FirstFrame, ForeignPeer, GidPlaces, MOST_RECORD_BYTES, Mover, NetLimits,
-    NetStats, NetTerms, NetworkSettings, PacketFaults, PacketNet, PortChange, Providers,
-    Rendezvous, SimConfig, SimHop, SimNet, SimStats, StreamKey, StreamsConfig, TcpCongestion,
-    TcpTerms,
+    FirstFrame, ForeignPeer, GidPlaces, MOST_RECORD_BYTES, Mover, NetLimits, NetStats, NetTerms,
+    NetWord, NetworkSettings, PacketFaults, PacketNet, PortChange, Providers, Rendezvous,
+    SimConfig, SimHop, SimNet, SimStats, StreamKey, StreamsConfig, TcpCongestion, TcpTerms,
+    WordPoll,
 };
 pub use ring::{Bias, BiasTurn, Full, Head, SLOT_BODY_BYTES, Turnstile, copy};
 pub use seat::Seat;

@@ -2,7 +2,7 @@
 //! Memory that work requests move bytes from and to, and the keys that name it.
 //!
 //! # Safety
-//! A [`Lease`] is a promise: these bytes exist and nobody else touches them until the lease comes back. Only its maker
+//! A [`Lease`] is a promise: these bytes exist and are not accessed otherwise until the lease comes back. Only its maker
 //! can keep it, so making one is `unsafe`; everything after that is safe. The copies in this file are the only ones
 //! that providers make on leased memory.
 #![allow(unsafe_code)]
@@ -34,7 +34,7 @@ impl Lease {
     ///
     /// # Safety
     /// From now until the lease comes back in a completion (or is dropped, if it was never posted) the memory is
-    /// readable, and writable if it is the target of a read, and nobody else writes to it (or reads it, if it is a
+    /// readable, and writable if it is the target of a read, and is not written otherwise (or read, if it is a
     /// target).
     #[must_use]
     pub unsafe fn new(base: NonNull<u8>, bytes: usize) -> Self {
@@ -44,7 +44,7 @@ impl Lease {
 
     /// Sets the local key of memory that is registered already.
     #[must_use]
-    pub fn known_as(self, key: Option<LocalKey>) -> Self {
+    pub fn with_key(self, key: Option<LocalKey>) -> Self {
         Self { key, ..self }
     }
 
@@ -67,7 +67,7 @@ impl Lease {
     /// Fills bytes `at .. at + bytes` from `source`, as far as the lease reaches.
     ///
     /// # Safety
-    /// `bytes` bytes from `source` are mapped; others may write there meanwhile, but nobody borrows them.
+    /// `bytes` bytes from `source` are mapped; others may write there meanwhile, but no reference to them exists.
     pub(crate) unsafe fn fill_from(&mut self, at: usize, source: NonNull<u8>, bytes: usize) {
         let at = at.min(self.bytes);
         let bytes = bytes.min(self.bytes - at);
@@ -113,7 +113,7 @@ impl Lease {
     /// Changes the word at `target` in one step, and puts its previous value into the lease.
     ///
     /// # Safety
-    /// `target` is aligned to 8 bytes, and 8 bytes from there are mapped for writing; nobody borrows them.
+    /// `target` is aligned to 8 bytes, and 8 bytes from there are mapped for writing; no reference to them exists.
     pub(crate) unsafe fn change(&mut self, target: NonNull<u8>, atomic: Atomic) {
         // SAFETY: aligned and mapped, as promised.
         let old = unsafe { change_word(target.cast(), atomic) };
@@ -142,10 +142,11 @@ impl Lease {
 }
 
 /// Copies piece by piece. The C library copies some kilobytes at once by one instruction, `rep movsb`, which is as fast as any
-/// other on a processor; but in an emulator, where kernels play network devices for tests, it goes byte by byte. Less goes by vectors.
+/// other on a processor; but in an emulator, where kernels play network devices for tests, it goes byte by byte. Less goes by
+/// vectors.
 ///
 /// # Safety
-/// `bytes` bytes are readable at `source` and writable at `target`, nobody borrows them, and the two do not overlap.
+/// `bytes` bytes are readable at `source` and writable at `target`, no reference to them exists, and the two do not overlap.
 pub(crate) unsafe fn copy_in_pieces(source: NonNull<u8>, target: NonNull<u8>, bytes: usize) {
     // Opaque to the compiler, which would merge the pieces into one copy.
     let most = std::hint::black_box(PIECE_BYTES);
@@ -167,7 +168,7 @@ const PIECE_BYTES: usize = 1024;
 /// Changes a word of the application in one step; returns its previous value.
 ///
 /// # Safety
-/// `target` is aligned, and mapped for writing; nobody borrows it.
+/// `target` is aligned, and mapped for writing; no reference to it exists.
 pub(crate) unsafe fn change_word(target: NonNull<u64>, atomic: Atomic) -> u64 {
     // SAFETY: aligned and mapped, as promised; whoever else changes it meanwhile does so in one step too, or from another
     // process.

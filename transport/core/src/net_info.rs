@@ -2,7 +2,7 @@
 //! Report of this host's InfiniBand and RoCE devices, which of them a process would use, and why not the others; for
 //! people to read.
 //!
-//! [`look`] queries the kernel and rdma-core, opens no port and registers no memory. The words are those of the
+//! [`inspect`] queries the kernel and rdma-core, opens no port and registers no memory. The words are those of the
 //! network's messages.
 
 use std::net::IpAddr;
@@ -141,6 +141,6 @@ pub fn dpdk(ports: &str) -> Result<String, String> {
 
 /// Reports the devices of this host, and which of them a process that opened `network` would use. `peer`: an address to route to.
 #[must_use]
-pub fn look(network: &NetworkSettings, peer: Option<IpAddr>) -> NetReport {
-    crate::provider::look(network, peer)
+pub fn inspect(network: &NetworkSettings, peer: Option<IpAddr>) -> NetReport {
+    crate::provider::inspect(network, peer)
 }

@@ -2,7 +2,7 @@
 //! The node segment in this process: maps the file that the launcher's daemon made, and lists the ranks that share it.
 //!
 //! # Safety
-//! The mapping is shared, as long as the file says and never undone, which is what [`ring::Segment::attach`] asks for.
+//! The mapping is shared, as long as the file and never undone, as [`ring::Segment::attach`] requires.
 #![allow(unsafe_code)]
 
 use std::fs::File;

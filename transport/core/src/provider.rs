@@ -49,10 +49,10 @@ pub use sim::{SimConfig, SimHop, SimNet, SimStats};
 pub(crate) use tcp::addresses;
 pub use tcp::{FakeStreams, StreamKey, StreamsConfig, TcpCongestion, TcpTerms};
 pub(crate) use verbs::dpdk_ports;
-pub(crate) use verbs::look;
+pub(crate) use verbs::inspect;
 pub use verbs::{
-    FakeConfig, FakeNet, FakeStats, FarLook, FarWord, ForeignPeer, GidPlaces, NetLimits, NetStats,
-    NetTerms, NetworkSettings, PacketFaults, PacketNet, PortChange, Rendezvous,
+    FakeConfig, FakeNet, FakeStats, ForeignPeer, GidPlaces, NetLimits, NetStats, NetTerms, NetWord,
+    NetworkSettings, PacketFaults, PacketNet, PortChange, Rendezvous, WordPoll,
 };
 use wire::Provider;
 
@@ -83,14 +83,14 @@ macro_rules! carried {
 /// | kind | calls |
 /// |------|-------|
 /// | opening | [`open`](Self::open); in tests `faked`, `simulated`; later `attach`, `add_far` |
-/// | addresses | `network_record`; `learn_address` for each peer that `wanted_address` returns |
-/// | sending | `caps`, `provider_of`, `max_send_bytes`; `post_send`, `post_announcement`, `decline`; in a lane `post_word`, `post_at_hand`, `post_far_word`, then perhaps `ring_bell` |
+/// | addresses | `network_record`; `set_peer_address` for each peer that `next_unresolved` returns |
+/// | sending | `caps`, `provider_of`, `max_send_bytes`; `post_send`, `post_announcement`, `decline`; in a lane `post_word`, `post_fast`, `post_far_word`, then perhaps `ring_bell` |
 /// | memory | `export` or `offer`, `withdraw`; `register` or `expose`, `deregister`; `allocate`, `free` |
 /// | one-sided | `post_read`, `post_write`, `post_atomic` |
-/// | a turn | `poll`, then `copy_body` and `release` of each frame, and `uncork` if that was promised (`promise_uncork`); in a lane `first_frame`, `look_far`, and `poll_beside_first` when `must_poll` says so |
+/// | a turn | `poll`, then `copy_body` and `release` of each frame, and `uncork` if that was promised (`promise_uncork`); in a lane `first_frame`, `poll_word`, and `poll_beside_first` when `must_poll` says so |
 /// | waiting | `set_attentive`; in `provider/sleep.rs` `prepare_sleep`, then `sleep` or `stay_awake`; others: `nudge`, `nudge_all` |
 /// | the node | `claim_board`, `take_seat` or `decline_board`, `leave_board`; `make_lines`, `line_of`, `place_of` |
-/// | loss | `lose`, `why_lost`; `next_complaint`, `next_remark`, `next_port_change` |
+/// | loss | `lose`, `why_lost`; `next_warning`, `next_remark`, `next_port_change` |
 /// | the end | `is_quiet` |
 /// | counts | `stats`, `counters`, `net_stats`, `net_memory` |
 ///
@@ -275,8 +275,8 @@ impl Fabric {
     /// [`Caps::max_send_bytes`]. `None`: nothing was posted, or the peer has no ring. After `Some(false)` the caller
     /// must [`ring_bell`](Self::ring_bell).
     #[inline(always)]
-    pub fn post_at_hand(&mut self, peer: Peer, head: Head, body: &[u8]) -> Option<bool> {
-        self.shm.post_at_hand(peer, head, body)
+    pub fn post_fast(&mut self, peer: Peer, head: Head, body: &[u8]) -> Option<bool> {
+        self.shm.post_fast(peer, head, body)
     }
 
     /// The counters, which may be read at any time.
@@ -407,7 +407,7 @@ impl Fabric {
     }
 
     /// Registers memory from which there will be many writes to `peer`: they register nothing then, if their lease is
-    /// inside it and has the key as [local key](Lease::known_as). The memory stays mapped until the key is [given
+    /// inside it and has the key as [local key](Lease::with_key). The memory stays mapped until the key is [given
     /// back](Self::deregister). `None`: it is registered already, needs no registration, or cannot be registered.
     pub fn register(&mut self, peer: Peer, address: u64, bytes: u64) -> Option<LocalKey> {
         carried!(self, peer, register(address, bytes))
@@ -502,17 +502,17 @@ impl Fabric {
         self.net.as_ref().map(NetworkProvider::record)
     }
 
-    /// Whether [`wanted_address`](Self::wanted_address), [`next_complaint`](Self::next_complaint),
+    /// Whether [`next_unresolved`](Self::next_unresolved), [`next_warning`](Self::next_warning),
     /// [`next_remark`](Self::next_remark) or [`next_port_change`](Self::next_port_change) would return something.
     #[inline(always)]
     #[must_use]
-    pub fn has_network_news(&self) -> bool {
-        self.net.as_ref().is_some_and(NetworkProvider::has_news)
+    pub fn has_network_notices(&self) -> bool {
+        self.net.as_ref().is_some_and(NetworkProvider::has_notices)
     }
 
     /// The next warning about the network for the user: what broke, between which hosts, and what to try.
-    pub fn next_complaint(&mut self) -> Option<String> {
-        self.net.as_mut()?.next_complaint()
+    pub fn next_warning(&mut self) -> Option<String> {
+        self.net.as_mut()?.next_warning()
     }
 
     /// The next remark that the user should see once per job, from whichever process: that connections carry what
@@ -526,15 +526,15 @@ impl Fabric {
         self.net.as_mut()?.next_port_change()
     }
 
-    /// The next peer whose record is needed for [`learn_address`](Self::learn_address). Each is returned once.
-    pub fn wanted_address(&mut self) -> Option<Peer> {
-        self.net.as_mut()?.wanted_address()
+    /// The next peer whose record is needed for [`set_peer_address`](Self::set_peer_address). Each is returned once.
+    pub fn next_unresolved(&mut self) -> Option<Peer> {
+        self.net.as_mut()?.next_unresolved()
     }
 
     /// Records a peer's [network record](Self::network_record).
-    pub fn learn_address(&mut self, peer: Peer, record: &[u8]) {
+    pub fn set_peer_address(&mut self, peer: Peer, record: &[u8]) {
         if let Some(net) = &mut self.net {
-            net.learn_address(peer, record);
+            net.set_peer_address(peer, record);
         }
     }
 
@@ -736,10 +736,10 @@ impl Fabric {
     /// Checks whether a frame has come over the network, and does nothing else: the fast path of waiting for a remote
     /// peer. Frames come in the same order as from [`poll`](Self::poll), which must still be called now and then.
     #[inline(always)]
-    pub fn look_far(&mut self) -> FarLook {
+    pub fn poll_word(&mut self) -> WordPoll {
         match &mut self.net {
-            Some(net) => net.look(),
-            None => FarLook::Poll,
+            Some(net) => net.poll_word(),
+            None => WordPoll::Poll,
         }
     }
 

@@ -20,7 +20,7 @@ use std::time::Duration;
 /// itself. Sleeps that end at the same moment need one timer.
 pub(crate) fn futex_wait(address: *const u32, expected: u32, timeout: Duration) {
     let limit = end_of(timeout);
-    // SAFETY: the kernel checks the address itself (EFAULT); `limit` lives over the call. The word lies in a segment
+    // SAFETY: the kernel checks the address itself (EFAULT); `limit` is valid during the call. The word lies in a segment
     // shared between processes, so the private flag is not set. With a bit set the limit is a time of the monotonic clock.
     unsafe {
         libc::syscall(
@@ -153,7 +153,7 @@ pub(crate) fn poll_readable(descriptors: &[RawFd], timeout: Duration) -> bool {
 pub(crate) fn duplicate(descriptor: RawFd) -> Option<OwnedFd> {
     // SAFETY: three numbers; the kernel checks them.
     let copy = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 3) };
-    // SAFETY: the kernel has just made it, so nobody else owns it.
+    // SAFETY: the kernel has just made it, so it has no other owner.
     (copy >= 0).then(|| unsafe { OwnedFd::from_raw_fd(copy) })
 }
 

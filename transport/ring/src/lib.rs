@@ -62,7 +62,7 @@
 //! | turnstile | `Turnstile::leave` stores the word | `Turnstile::enter` and `enter_waiting` exchange or load it |
 //! | own-count | `Producer::publish` stores its count of frames | `ProducerCounts::counts` observes it |
 //! | sleep-fence | `Bell::ring`: fence, then the sleep word | `Bell::doze`: sleep word, fence, then a last look |
-//! | attention | `Producer::publish`: light fence, then attention | `Consumer::look_away`, heavy fence, then a last look |
+//! | attention | `Producer::publish`: light fence, then attention | `Consumer::end_polling`, heavy fence, then a last look |
 //!
 //! # Threads
 //! A `Producer` and a `Consumer` belong to one thread at a time each; `Bell`, `PoolSide` and `ProducerCounts` are

@@ -332,7 +332,7 @@ impl PoolBuffer {
         let length = source.len().min(POOL_BUFFER_BYTES);
         // SAFETY:
         // - the range fits the buffer, which lies in the mapping (`Segment::pool_buffer`).
-        // - `source` is readable, and disjoint: no slice of the pool exists, since nobody makes one.
+        // - `source` is readable, and disjoint: no slice of the pool is ever made.
         unsafe { copy(source.as_ptr(), self.base.as_ptr(), length) };
     }
 
@@ -402,8 +402,8 @@ impl SharedBytes {
         let Some(target) = self.place(at, source.len()) else {
             return false;
         };
-        // SAFETY: `place` answers memory of this length in the mapping; `source` is readable, and disjoint, since nobody
-        // makes a slice of the segment.
+        // SAFETY: `place` answers memory of this length in the mapping; `source` is readable, and disjoint, since no
+        // slice of the segment is ever made.
         unsafe { copy(source.as_ptr(), target.as_ptr(), source.len()) };
         true
     }
@@ -505,7 +505,7 @@ mod tests {
     fn made(job: u64, local_size: u32) -> (NonNull<u8>, u64) {
         let (base, bytes) = memory(local_size);
         let head = SegmentHead { job, local_size }.to_bytes();
-        // SAFETY: the segment is longer than its head, and nobody else knows the memory.
+        // SAFETY: the segment is longer than its head, and the memory is not aliased.
         unsafe { core::ptr::copy_nonoverlapping(head.as_ptr(), base.as_ptr(), head.len()) };
         (base, bytes)
     }

@@ -241,7 +241,7 @@ impl<'a> Producer<'a> {
         word: impl FnOnce() -> u64,
     ) -> Option<bool> {
         // Not `then`: a closure around closures is not always inlined.
-        if self.has_slot_at_hand() {
+        if self.has_known_slot() {
             if short {
                 self.published.short_words.add(1);
             }
@@ -257,7 +257,7 @@ impl<'a> Producer<'a> {
     /// Whether a slot is known to be free, without reading the returned credit.
     #[inline(always)]
     #[must_use]
-    pub fn has_slot_at_hand(&self) -> bool {
+    pub fn has_known_slot(&self) -> bool {
         self.sent != self.limit
     }
 
@@ -274,9 +274,9 @@ impl<'a> Producer<'a> {
         self.published.sent.publish(self.sent);
         // PAIR(slot-full): Consumer::pop loads the head with Acquire; no other line moves.
         slot.head.store(pack(self.sent, head), Ordering::Release);
-        // Fence pair "attention": Consumer::look_away stores, then its owner makes the heavy fence.
+        // Fence pair "attention": Consumer::end_polling stores, then its owner makes the heavy fence.
         light_fence();
-        self.line.attention.load(Ordering::Relaxed) == LOOKING
+        self.line.attention.load(Ordering::Relaxed) == POLLING
     }
 
     /// Whether a push would find a free slot, after reading the returned credit.
@@ -451,14 +451,14 @@ impl<'a> Consumer<'a> {
 
     /// Signals to the sender that this ring is polled and its bell need not be rung.
     ///
-    /// The caller must, before it sleeps, call [`look_away`](Self::look_away), then make a fence that every running
+    /// The caller must, before it sleeps, call [`end_polling`](Self::end_polling), then make a fence that every running
     /// thread of the node takes part in (`membarrier`), then poll the ring once more.
-    pub fn look(&self) {
-        self.line.attention.store(LOOKING, Ordering::Relaxed);
+    pub fn begin_polling(&self) {
+        self.line.attention.store(POLLING, Ordering::Relaxed);
     }
 
-    /// Revokes [`look`](Self::look): from now on the sender rings the bell.
-    pub fn look_away(&self) {
+    /// Revokes [`begin_polling`](Self::begin_polling): from now on the sender rings the bell.
+    pub fn end_polling(&self) {
         // Fence pair "attention": Producer::publish makes the light fence between publication and this word.
         self.line.attention.store(AWAY, Ordering::Relaxed);
     }
@@ -563,7 +563,7 @@ fn unpack(packed: u64, word: u64) -> Head {
 
 /// Zero pages must mean "ring the bell".
 const AWAY: u32 = 0;
-const LOOKING: u32 = 1;
+const POLLING: u32 = 1;
 /// Frames per return of credit: one line moves for 32 messages.
 #[cfg(not(loom))]
 const CREDIT_BATCH: u32 = SLOTS / 2;
@@ -745,9 +745,9 @@ mod tests {
         let (ring, line) = (Ring::new(), PairLine::new());
         let (mut tx, rx) = (Producer::new(&ring, &line), Consumer::new(&ring, &line));
         assert_eq!(tx.push(head(1), &[]), Ok(false));
-        rx.look();
+        rx.begin_polling();
         assert_eq!(tx.push(head(1), &[]), Ok(true));
-        rx.look_away();
+        rx.end_polling();
         assert_eq!(tx.push(head(1), &[]), Ok(false));
     }
 

@@ -127,7 +127,7 @@ impl Turnstile {
 
 #[cfg(loom)]
 impl Turnstile {
-    /// As above: loom's words are not made at compile time.
+    /// As above, but not `const`: atomics of loom are created at run time.
     #[must_use]
     pub fn new() -> Self {
         Self {

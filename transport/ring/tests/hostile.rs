@@ -254,7 +254,7 @@ impl User {
 }
 
 /// Whatever count the receiver claims, a sender never accepts more than it has sent: no more than a ring's worth of
-/// slots is given away between two honest credits.
+/// slots is granted between two genuine credits.
 #[test]
 fn wild_credits_never_give_more_room_than_was_used() {
     let memory = Memory::new();

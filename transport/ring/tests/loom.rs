@@ -93,7 +93,7 @@ impl Watched {
 
     fn set(&self, value: u32) {
         self.0.with_mut(|cell| {
-            // SAFETY: the pointer is to the cell's own memory; loom checks that nobody else is there.
+            // SAFETY: the pointer is to the cell's own memory; loom checks that no other thread accesses it.
             #[allow(unsafe_code)]
             unsafe {
                 *cell = value;
@@ -103,7 +103,7 @@ impl Watched {
 
     fn get(&self) -> u32 {
         self.0.with(|cell| {
-            // SAFETY: the pointer is to the cell's own memory; loom checks that nobody writes to it.
+            // SAFETY: the pointer is to the cell's own memory; loom checks that it is not written concurrently.
             #[allow(unsafe_code)]
             unsafe {
                 *cell
@@ -295,7 +295,7 @@ fn withdrawn_attention_never_hides_a_frame() {
     model(|| {
         let node = node();
         let mut rx = Consumer::new(&node.ring, &node.line);
-        rx.look();
+        rx.begin_polling();
         let sender = {
             let node = node.clone();
             thread::spawn(move || {
@@ -306,7 +306,7 @@ fn withdrawn_attention_never_hides_a_frame() {
                 }
             })
         };
-        rx.look_away();
+        rx.end_polling();
         fence(Ordering::SeqCst);
         let mut seen = rx.pop().is_some();
         if !seen {

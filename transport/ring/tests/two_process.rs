@@ -326,10 +326,10 @@ fn doze(side: &mut Side) {
 const DOZES: u64 = 3000;
 
 fn segment_file() -> OwnedFd {
-    // SAFETY: the name ends with a zero byte and lives over the call.
+    // SAFETY: the name ends with a zero byte and is valid during the call.
     let number = unsafe { libc::memfd_create(c"ring".as_ptr(), 0) };
     assert!(number >= 0);
-    // SAFETY: the descriptor was just made and belongs to nobody else.
+    // SAFETY: the descriptor was just made and has no other owner.
     let file = unsafe { OwnedFd::from_raw_fd(number) };
     let bytes = libc::off_t::try_from(segment_bytes(2)).unwrap();
     // SAFETY: an open descriptor and a number.
@@ -355,7 +355,7 @@ fn map(file: &OwnedFd) -> Segment {
         )
     };
     assert_ne!(base, libc::MAP_FAILED);
-    // SAFETY: just mapped so long, readable and writable; never unmapped, and nobody shortens the file.
+    // SAFETY: just mapped so long, readable and writable; never unmapped, and the file is not shortened.
     unsafe { Segment::attach(NonNull::new(base.cast()).unwrap(), bytes, HEAD) }.unwrap()
 }
 

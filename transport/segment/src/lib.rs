@@ -2,9 +2,10 @@
 //! Makes the memory that the ranks of a node share: for the node daemon of `rmpiexec`, for a rank of another launcher's job, which
 //! makes it for its neighbours, and for tests.
 //!
-//! It is a memory file (`memfd_create`) without a name anywhere: it ends with the last process that has it, however that ends. Its size
-//! is sealed, since a rank that cut it could kill the others. What lies where in it, and how it is mapped, crate `ring` and the
-//! transport say. Where a filter of system calls refuses memory files, it is a file of `/dev/shm` (`named.rs`), which lacks some of this.
+//! It is an anonymous memory file (`memfd_create`), which the kernel frees when the last process that has it ends. Its size is
+//! sealed, since truncation by one rank would kill the others (`SIGBUS`). Its layout is defined by crate `ring`, its mapping by
+//! the transport. Where a filter of system calls refuses memory files, a file of `/dev/shm` is used (`named.rs`), without some of
+//! these properties.
 //!
 //! **Knows** the head of the segment, and the limit of file size, which counts for memory files too.
 //! **Never** maps it.
@@ -18,9 +19,9 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Makes an empty node segment for `local_size` ranks of a job, with an arena for each rank behind it. Each arena is as large as the
-/// machine's memory, since nobody knows who needs how much: what nobody touches costs nothing. Without arenas where the limit of file
-/// size forbids them. Meanwhile the process's soft limit may be higher.
+/// Makes an empty node segment for `local_size` ranks of a job, with an arena for each rank behind it. Each arena is as large as
+/// the machine's memory, since the needs of ranks are not known before: untouched pages cost nothing. Without arenas where the
+/// limit of file size forbids them. Meanwhile the process's soft limit may be higher.
 ///
 /// # Errors
 /// In words, when the system gives none, or the hard limit of file size is too small.
@@ -80,7 +81,7 @@ fn fill(job: u64, local_size: u32, bytes: u64) -> Result<OwnedFd, String> {
     filled.map_err(|words| format!("cannot make the node segment of {bytes} bytes: {words}"))
 }
 
-/// A memory file that nobody can make longer or shorter.
+/// A memory file whose length cannot be changed.
 fn memory_file(bytes: u64) -> Result<OwnedFd, Errno> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     // Some systems refuse those that could be executed; old ones do not know the flag.
@@ -112,7 +113,7 @@ fn set_limit(current: Option<u64>, maximum: Option<u64>) -> Result<(), String> {
     set.map_err(|error| format!("cannot change the limit of file size: {}", in_words(error)))
 }
 
-/// As the system says it, without its number.
+/// The system's message for an error, without its number.
 fn in_words(error: Errno) -> String {
     let text = std::io::Error::from(error).to_string();
     let words = text.split(" (os error").next().unwrap_or(&text);

@@ -6,7 +6,7 @@
 //! - Killed in that moment, the maker leaves the file `rmpi-segment-…` behind, of the whole size.
 //! - It cannot be sealed: a process of the same user that has the descriptor and cuts the file ends those that use it (`SIGBUS`).
 //! - The file system may be small (64 MiB in many containers). Its pages are therefore taken at once, and there are no arenas: who
-//!   cannot have them learns it here, and not by a signal at the first touch.
+//!   cannot have them gets an error here, not a signal at the first touch.
 
 use std::os::fd::OwnedFd;
 
@@ -46,7 +46,7 @@ pub(crate) fn make(bytes: u64) -> Result<OwnedFd, String> {
     Ok(file)
 }
 
-/// As the system says it.
+/// The system's message for an error.
 fn words_of(error: &ShmemError) -> String {
     let number = match error {
         ShmemError::MapCreateFailed(number)

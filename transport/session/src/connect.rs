@@ -137,7 +137,7 @@ pub enum ConnectAction<E> {
     Disconnect,
     /// Neither side uses it: destroy it.
     Destroy {
-        /// And send Disconnect with `done`.
+        /// Whether to send Disconnect with `done`.
         send_done: bool,
     },
     /// It was destroyed before: send Disconnect with `done` again.

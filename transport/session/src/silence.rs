@@ -29,7 +29,7 @@ impl Silence {
         self.silent_ms = NOT_SILENT;
     }
 
-    /// Whether a request is unanswered since the peer was last heard from.
+    /// Whether a request is unanswered since the last packet from the peer.
     #[inline(always)]
     #[must_use]
     pub fn is_silent(&self) -> bool {

@@ -77,7 +77,7 @@ fn one(name: &str, place: &MeetingRank, sleeps: bool, behaviour: impl AsyncFn(&m
     let end = catch_unwind(AssertUnwindSafe(|| run(&mut rank, place, behaviour)));
     // Also of a rank that has failed: its network counters may explain why.
     println!("rank {me}: {:?}", rank.fabric.net_stats());
-    while let Some(words) = rank.fabric.next_complaint() {
+    while let Some(words) = rank.fabric.next_warning() {
         println!("rank {me}: {words}");
     }
     end.unwrap_or_else(|panic| resume_unwind(panic));
@@ -101,14 +101,14 @@ fn run(rank: &mut TestRank, place: &MeetingRank, behaviour: impl AsyncFn(&mut Te
             looks(1);
         }
     }
-    // Phase 1: all ranks have run the behaviour and have nothing left to send. Phase 2: all ranks know that.
+    // Phase 1: all ranks have run the behaviour and have nothing left to send. Phase 2: all ranks have observed that.
     place.report_done();
     while !looks(1) || !rank.fabric.is_quiet() {
-        rank.look();
+        rank.poll();
     }
     place.report_done();
     while !looks(2) {
-        rank.look();
+        rank.poll();
     }
 }
 

@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 
 use memory::Guarded;
 use transport::{
-    Arrived, Atomic, Completion, Completions, Fabric, FarLook, Head, Lease, Peer, RemoteKey,
+    Arrived, Atomic, Completion, Completions, Fabric, Head, Lease, Peer, RemoteKey, WordPoll,
     WorkId, WorkOutcome,
 };
 
@@ -88,7 +88,7 @@ pub trait GuestProtocol: Any + Send {
     fn may_sleep(&self) -> bool;
 
     /// Checked last before the rank sleeps: whether there is work for which it would not be woken.
-    fn has_news(&mut self) -> bool;
+    fn has_arrivals(&mut self) -> bool;
 
     /// For down-casts.
     fn as_any(&mut self) -> &mut dyn Any;
@@ -270,17 +270,21 @@ impl TestRank {
 
     /// Plays the launcher: provides the addresses of peers that the fabric requests.
     fn provide_addresses(&mut self) {
-        while let Some(peer) = self.fabric.wanted_address() {
+        while let Some(peer) = self.fabric.next_unresolved() {
             let record = &self.records[peer.0 as usize];
-            self.fabric.learn_address(peer, record);
+            self.fabric.set_peer_address(peer, record);
         }
     }
 
     /// Polls the transport once, then yields; may sleep until something arrives.
     pub async fn turn(&mut self) {
-        let idle = self.look() == 0 && self.guest.as_ref().is_none_or(|guest| guest.may_sleep());
+        let idle = self.poll() == 0 && self.guest.as_ref().is_none_or(|guest| guest.may_sleep());
         if idle && self.sleeps && self.fabric.prepare_sleep() {
-            match self.guest.as_mut().is_some_and(|guest| guest.has_news()) {
+            match self
+                .guest
+                .as_mut()
+                .is_some_and(|guest| guest.has_arrivals())
+            {
                 true => self.fabric.stay_awake(),
                 false => self.sleep(),
             }
@@ -303,16 +307,16 @@ impl TestRank {
 
     /// Polls the transport once, then yields; never sleeps.
     pub async fn pass(&mut self) {
-        self.look();
+        self.poll();
         yield_now().await;
     }
 
     /// Polls the transport once; returns the number of events.
-    pub fn look(&mut self) -> usize {
-        if self.random.below(2) == 0 && (self.take_first() || self.take_far()) {
+    pub fn poll(&mut self) -> usize {
+        if self.random.below(2) == 0 && (self.take_first() || self.take_word()) {
             return 1;
         }
-        let arrived = self.look_and_hold();
+        let arrived = self.poll_and_hold();
         for arrived in &arrived.1 {
             self.file(arrived);
         }
@@ -355,16 +359,16 @@ impl TestRank {
     }
 
     /// The fast path for network frames: takes a frame of one word, if it is the next one.
-    fn take_far(&mut self) -> bool {
-        let arrived = match self.fabric.look_far() {
-            FarLook::Word(far) => {
+    fn take_word(&mut self) -> bool {
+        let arrived = match self.fabric.poll_word() {
+            WordPoll::Word(far) => {
                 let arrived = far.arrived();
                 assert_eq!((arrived.bytes(), arrived.is_lent()), (8, false));
                 self.far_frames += 1;
                 arrived
             }
-            FarLook::Frame(arrived) => arrived,
-            FarLook::Nothing | FarLook::Poll => return false,
+            WordPoll::Frame(arrived) => arrived,
+            WordPoll::Nothing | WordPoll::Poll => return false,
         };
         if let Some(Completion::Arrived(arrived)) = self.give_to_guest(Completion::Arrived(arrived))
         {
@@ -373,8 +377,8 @@ impl TestRank {
         true
     }
 
-    /// Like [`look`](Self::look), but returns frames with lent bodies to the caller.
-    pub fn look_and_hold(&mut self) -> (usize, Vec<Arrived>) {
+    /// Like [`poll`](Self::poll), but returns frames with lent bodies to the caller.
+    pub fn poll_and_hold(&mut self) -> (usize, Vec<Arrived>) {
         let mut held = Vec::new();
         self.provide_addresses();
         self.fabric.poll(&mut self.completions);

@@ -51,7 +51,7 @@ fn everybody_of_two_jobs_sends_to_everybody() {
     for shape in shapes() {
         for datagrams_first in [0, 3, 1000] {
             let shape = with_datagrams(shape, datagrams_first);
-            let mut both = Both::met(FakeConfig::calm(1), shape);
+            let mut both = Both::joined(FakeConfig::calm(1), shape);
             both.assert_whole();
             both.assert_careful();
             let (me, other) = (0, shape.sizes[0] as usize);
@@ -73,7 +73,7 @@ fn they_do_on_a_bad_network_too() {
             rails: 1 + seed as u32 % 2,
             ..with_datagrams(shape, (seed % 5) as u32)
         };
-        let mut both = Both::met(FakeConfig::harsh(seed), shape);
+        let mut both = Both::joined(FakeConfig::harsh(seed), shape);
         both.chat(30);
         both.settle();
         both.assert_nobody_lost();
@@ -90,7 +90,7 @@ fn memory_of_the_other_job_is_read_and_written() {
                 reads,
                 ..FakeConfig::calm(1)
             };
-            let mut both = Both::met(config, Shape { rails, ..shape });
+            let mut both = Both::joined(config, Shape { rails, ..shape });
             // The second rail is connected on demand of a large message.
             for bytes in [100, 70_000, LARGE, LARGE, LARGE] {
                 for (user, owner) in [(one, other), (other, one)] {
@@ -119,7 +119,7 @@ fn who_ask_for_a_queue_pair_at_the_same_time_make_one() {
                 duplicate_permille: 10 * seed as u32,
                 ..FakeConfig::calm(seed)
             };
-            let mut both = Both::met(config, Shape { is_first, ..TWO });
+            let mut both = Both::joined(config, Shape { is_first, ..TWO });
             assert!(both.try_send(0, 1, 40) && both.try_send(1, 0, 40));
             both.settle();
             both.until("a queue pair", |both| {
@@ -143,7 +143,7 @@ fn who_ask_for_a_queue_pair_at_the_same_time_make_one() {
 fn a_queue_pair_that_breaks_is_made_again() {
     for shape in shapes() {
         let (one, other) = (0, shape.sizes[0] as usize);
-        let mut both = Both::met(FakeConfig::calm(1), shape);
+        let mut both = Both::joined(FakeConfig::calm(1), shape);
         both.assert_whole();
         for (round, (from, to)) in (0..).zip([(one, other), (other, one)].repeat(3)) {
             let ports = (both.port(from, 0), both.port(to, 0));
@@ -178,7 +178,7 @@ fn a_rail_may_be_lost_on_either_side() {
     for (at, is_for_good) in [(0, false), (0, true), (1, false), (1, true)] {
         for lost in [0, 1] {
             let shape = Shape { rails: 2, ..TWO };
-            let mut both = Both::met(FakeConfig::calm(1), shape);
+            let mut both = Both::joined(FakeConfig::calm(1), shape);
             both.assert_whole();
             both.read(1 - at, at, LARGE);
             both.pass(SECOND);
@@ -207,7 +207,7 @@ fn who_has_moved_is_followed() {
     for shape in shapes() {
         for datagrams_first in [0, 1000] {
             let shape = with_datagrams(shape, datagrams_first);
-            let mut both = Both::met(FakeConfig::calm(1), shape);
+            let mut both = Both::joined(FakeConfig::calm(1), shape);
             both.assert_whole();
             for place in [0, shape.sizes[0] as usize] {
                 both.net.readdress(both.port(place, 0));
@@ -229,7 +229,7 @@ fn a_peer_that_is_lost_is_told_by_its_number_and_nobody_else_is() {
         },
         ..TWO
     };
-    let mut both = Both::met(FakeConfig::calm(1), shape);
+    let mut both = Both::joined(FakeConfig::calm(1), shape);
     both.assert_whole();
     both.net.vanish(both.port(3, 0));
     for from in [0, 1, 2] {
@@ -261,19 +261,19 @@ fn what_comes_before_its_sender_is_known_waits() {
         let shape = with_datagrams(TWO, datagrams_first);
         let mut both = Both::apart(FakeConfig::calm(1), shape);
         both.provides_addresses = false;
-        both.meet(0, true);
+        both.add_others(0, true);
         for _ in 0..5 {
             both.send(0, 1, 40);
         }
         both.pass(SECOND);
         // No process of the second job has that number as yet.
         assert!(both.refused(1) > 0 && both.all[1].wanted.is_empty());
-        both.meet(1, false);
+        both.add_others(1, false);
         both.pass(SECOND);
         assert_eq!(both.received(1, 0), 0);
         assert_eq!(both.all[1].wanted, [0], "it is asked for once");
         let (peer, record) = (both.peer(1, 0), both.record(0));
-        both.all[1].fabric.learn_address(peer, &record);
+        both.all[1].fabric.set_peer_address(peer, &record);
         both.settle();
         both.assert_whole();
         both.assert_careful();
@@ -283,8 +283,8 @@ fn what_comes_before_its_sender_is_known_waits() {
 #[test]
 fn an_address_that_is_wanted_may_be_told_later() {
     let mut both = Both::apart(FakeConfig::calm(1), TWO);
-    both.meet(0, false);
-    both.meet(1, false);
+    both.add_others(0, false);
+    both.add_others(1, false);
     both.assert_whole();
     assert_eq!(
         (&both.all[0].wanted[..], &both.all[1].wanted[..]),
@@ -296,7 +296,7 @@ fn an_address_that_is_wanted_may_be_told_later() {
 fn datagrams_with_another_key_are_not_heard() {
     let mut both = Both::apart(FakeConfig::calm(1), TWO);
     both.provides_addresses = false;
-    both.meet(1, true);
+    both.add_others(1, true);
     // The first process has a wrong key for the other's job.
     let far = ForeignPeer {
         key: KEYS[0],
@@ -312,7 +312,7 @@ fn datagrams_with_another_key_are_not_heard() {
     // In the other direction the key is correct.
     both.send(1, 0, 40);
     both.until("the frame has come", |both| both.received(0, 1) == 1);
-    let mut both = Both::met(FakeConfig::calm(1), TWO);
+    let mut both = Both::joined(FakeConfig::calm(1), TWO);
     both.assert_whole();
     for (from, to) in [(0, 1), (1, 0)] {
         let (number, own) = both.net.datagrams_at(from);
@@ -332,7 +332,7 @@ fn nobody_of_another_job_is_taken_for_somebody_else() {
         sizes: [2, 3],
         ..TWO
     };
-    let mut both = Both::met(FakeConfig::calm(1), shape);
+    let mut both = Both::joined(FakeConfig::calm(1), shape);
     both.assert_whole();
     let (to, from) = (0, 3);
     let (number, _) = both.net.datagrams_at(from);
@@ -357,7 +357,10 @@ fn numbers_that_no_network_reaches_stay_strangers() {
     let node = attach_as(&joint, 99, 0, vec![Peer(0), Peer(1)]);
     both.all[0].fabric.attach(node).unwrap();
     let (far, record) = (both.far(0, 1), both.record(1));
-    let far = ForeignPeer { known_as: 1, ..far };
+    let far = ForeignPeer {
+        source_number: 1,
+        ..far
+    };
     let peer = both.all[0].fabric.add_far(far, None);
     assert_eq!(peer.unwrap(), Peer(2));
     assert_eq!(both.all[0].fabric.peer_count(), 3);
@@ -370,12 +373,12 @@ fn numbers_that_no_network_reaches_stay_strangers() {
     assert_eq!((both.refused(0), &both.all[0].wanted[..]), (3, &[][..]));
     // The other one numbers it 1, and is numbered 2.
     let back = ForeignPeer {
-        known_as: 2,
+        source_number: 2,
         ..both.far(1, 0)
     };
     let own = both.record(0);
     both.all[1].fabric.add_far(back, Some(&own)).unwrap();
-    both.all[0].fabric.learn_address(Peer(2), &record);
+    both.all[0].fabric.set_peer_address(Peer(2), &record);
     let head = testbed::head(4);
     both.all[0].fabric.post_send(Peer(2), head, b"x").unwrap();
     both.until("it comes", |both| both.received(1, 0) == 1);
@@ -385,7 +388,7 @@ fn numbers_that_no_network_reaches_stay_strangers() {
 fn without_a_network_or_a_key_nobody_is_met() {
     let mut alone = Fabric::open(Config::alone()).unwrap();
     let far = ForeignPeer {
-        known_as: 1,
+        source_number: 1,
         key: 7,
         stream_key: StreamKey::new(7),
         is_first: true,
@@ -410,7 +413,7 @@ fn memory_grows_by_what_each_peer_takes_and_its_bound_holds() {
     let mut one = Fabric::faked(&net, Peer(0), 1, NetLimits::DEFAULT);
     let (now, most) = one.net_memory();
     let far = ForeignPeer {
-        known_as: 0,
+        source_number: 0,
         key: 7,
         stream_key: StreamKey::new(7),
         is_first: true,

@@ -147,7 +147,7 @@ fn who_may_not_use_tcp_is_not_reached_by_who_has_no_device() {
     for (fabric, peer, [theirs, ours]) in both {
         let _ = fabric.post_send(Peer(peer), head(1), &[]);
         let record = records[peer as usize].as_ref().unwrap();
-        fabric.learn_address(Peer(peer), record);
+        fabric.set_peer_address(Peer(peer), record);
         let why = fabric.why_lost(Peer(peer)).unwrap();
         let has = format!("it has {theirs} alone, and this process {ours} alone; let both");
         assert!(
@@ -201,7 +201,7 @@ impl ByHand {
     /// Provides a process with the address of another.
     fn provide_address(&mut self, rank: u32, of: u32) {
         let record = self.record(of);
-        self.of(rank).fabric.learn_address(Peer(of), &record);
+        self.of(rank).fabric.set_peer_address(Peer(of), &record);
     }
 
     /// The same without the other's device: which is wrong, and so they disagree about the path between them.
@@ -210,12 +210,12 @@ impl ByHand {
         // The form byte is followed by the parts, the device's first: type, length, and that many bytes.
         let mut other = record[..1].to_vec();
         other.extend(&record[3 + usize::from(record[2])..]);
-        self.of(rank).fabric.learn_address(Peer(of), &other);
+        self.of(rank).fabric.set_peer_address(Peer(of), &other);
     }
 
     fn turn(&mut self) {
         for process in &mut self.all {
-            process.look();
+            process.poll();
         }
         self.streams.advance();
         self.devices.advance_until(self.devices.now_ns() + 100_000);
@@ -248,7 +248,7 @@ impl Process {
         }
     }
 
-    fn look(&mut self) {
+    fn poll(&mut self) {
         self.fabric.poll(&mut self.completions);
         for at in 0..self.completions.len() {
             match self.completions.take(at).unwrap() {
@@ -369,7 +369,7 @@ fn nothing_is_kept_of_who_names_a_peer_that_is_reached_by_tcp() {
     job.forge(0, 2, 5);
     job.pass();
     assert_eq!(job.refused(0), 0);
-    assert_eq!(job.of(0).fabric.wanted_address(), Some(Peer(2)));
+    assert_eq!(job.of(0).fabric.next_unresolved(), Some(Peer(2)));
     job.provide_address(0, 2);
     assert_eq!(job.refused(0), 5);
     job.forge(0, 2, 5);
@@ -448,7 +448,7 @@ fn two_apart(nets: [&FakeNet; 2], change: impl Fn(&mut Vec<u8>)) -> ByHand {
     for (rank, other) in [(0, 1), (1, 0)] {
         let mut record = job.record(other);
         change(&mut record);
-        job.of(rank).fabric.learn_address(Peer(other), &record);
+        job.of(rank).fabric.set_peer_address(Peer(other), &record);
     }
     job
 }
@@ -477,11 +477,11 @@ fn between_fabrics_that_do_not_reach_each_other_tcp_does() {
             assert_eq!(fabric.provider_of(Peer(peer)), Some(provider));
             // The use of TCP is reported once, with the reason.
             let fabric = &mut job.of(rank).fabric;
-            assert_eq!(fabric.has_network_news(), provider == "tcp");
+            assert_eq!(fabric.has_network_notices(), provider == "tcp");
             let remark = fabric.next_remark();
             assert_eq!(remark.is_some(), provider == "tcp");
             assert!(remark.is_none_or(|text| text.contains("InfiniBand")));
-            assert!(!fabric.has_network_news() && fabric.next_remark().is_none());
+            assert!(!fabric.has_network_notices() && fabric.next_remark().is_none());
             job.of(rank).post(peer, &[rank as u8; 100]);
         }
         job.until(|job| job.all.iter().all(|process| process.arrived.len() == 1));
@@ -498,7 +498,7 @@ fn between_kinds_of_fabrics_without_tcp_what_to_do_is_told_at_once() {
     let mut ours = Fabric::faked(&one, Peer(0), 2, limits);
     let theirs = Fabric::faked(&other, Peer(1), 2, limits);
     let record = theirs.network_record().unwrap();
-    ours.learn_address(Peer(1), &record);
+    ours.set_peer_address(Peer(1), &record);
     let why = ours.why_lost(Peer(1)).unwrap();
     assert!(
         why.contains("Ethernet (RoCE)") && why.contains("RMPI_PROVIDERS"),

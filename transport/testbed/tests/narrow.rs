@@ -20,8 +20,8 @@ use testbed::world::Failing;
 use testbed::{TestRank, world};
 use transport::{FakeConfig, FakeNet, NetLimits};
 
-/// Runs a behaviour with ports of MTU 4096 and a network of MTU `way_bytes`.
-fn narrow(way_bytes: u32, rails: u32, behaviour: impl AsyncFn(&mut TestRank)) {
+/// Runs a behaviour with ports of MTU 4096 and a network of MTU `network_mtu_bytes`.
+fn narrow(network_mtu_bytes: u32, rails: u32, behaviour: impl AsyncFn(&mut TestRank)) {
     for seed in 0..24 {
         let _failing = Failing(seed);
         let config = match seed {
@@ -30,7 +30,7 @@ fn narrow(way_bytes: u32, rails: u32, behaviour: impl AsyncFn(&mut TestRank)) {
         };
         let net = FakeNet::new(FakeConfig {
             packet_bytes: 4096,
-            way_bytes,
+            network_mtu_bytes,
             ..config
         });
         let limits = NetLimits {
@@ -55,8 +55,8 @@ fn narrow(way_bytes: u32, rails: u32, behaviour: impl AsyncFn(&mut TestRank)) {
 
 #[test]
 fn messages_arrive() {
-    for way_bytes in [2048, 1000] {
-        narrow(way_bytes, 1, sends::sizes);
+    for network_mtu_bytes in [2048, 1000] {
+        narrow(network_mtu_bytes, 1, sends::sizes);
     }
     narrow(512, 2, sends::sizes);
 }

@@ -331,7 +331,7 @@ async fn own_and_help(rank: &mut TestRank) {
     let key = source.export(&mut rank.fabric, 0);
     rank.send_key(0, key).await;
     loop {
-        rank.look();
+        rank.poll();
         wait::yield_core();
     }
 }

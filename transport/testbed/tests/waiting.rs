@@ -20,7 +20,7 @@ const FOR_EVER: Duration = Duration::from_secs(40);
 
 /// One poll, and a sleep if it returned nothing. Panics if the rank was not woken.
 async fn sleep_if_idle(rank: &mut TestRank) {
-    if rank.look() == 0 && rank.fabric.prepare_sleep() {
+    if rank.poll() == 0 && rank.fabric.prepare_sleep() {
         let since = Instant::now();
         rank.fabric.sleep(FOR_EVER);
         let slept = since.elapsed();

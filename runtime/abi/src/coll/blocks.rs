@@ -8,7 +8,7 @@ use runtime::collective::{CollectiveRoot, choice};
 use runtime::{CollectiveCall, Comm, Payload, UserMemory, collective};
 
 use super::data::{self, Blocks, Dense, Equal};
-use super::{PreparedCollective, at_hand, three_forms};
+use super::{PreparedCollective, fast_path, three_forms};
 use crate::args::{Array, ConstBuf, CountsPtr, MutBuf, OutArg};
 use crate::enter::Mpi;
 use crate::error::Result;
@@ -16,31 +16,31 @@ use crate::handle::{MPI_Comm, MPI_Datatype, MPI_Info, MPI_Request};
 
 type Done = core::result::Result<(), runtime::Error>;
 
-three_forms!("Barrier" [at_hand::barrier]: prepare::barrier, barrier, ibarrier, barrier_init());
-three_forms!("Bcast" [at_hand::bcast]: prepare::bcast, bcast, ibcast, bcast_init(
+three_forms!("Barrier" [fast_path::barrier]: prepare::barrier, barrier, ibarrier, barrier_init());
+three_forms!("Bcast" [fast_path::bcast]: prepare::bcast, bcast, ibcast, bcast_init(
     buffer: MutBuf, count: i64, datatype: MPI_Datatype, root: c_int));
-three_forms!("Gather" [at_hand::gather]: prepare::gather, gather, igather, gather_init(
+three_forms!("Gather" [fast_path::gather]: prepare::gather, gather, igather, gather_init(
     sendbuf: ConstBuf, sendcount: i64, sendtype: MPI_Datatype,
     recvbuf: MutBuf, recvcount: i64, recvtype: MPI_Datatype, root: c_int));
-three_forms!("Gatherv" [at_hand::gatherv]: prepare::gatherv, gatherv, igatherv, gatherv_init(
+three_forms!("Gatherv" [fast_path::gatherv]: prepare::gatherv, gatherv, igatherv, gatherv_init(
     sendbuf: ConstBuf, sendcount: i64, sendtype: MPI_Datatype,
     recvbuf: MutBuf, recvcounts: CountsPtr<'_>, displs: CountsPtr<'_>, recvtype: MPI_Datatype, root: c_int));
-three_forms!("Scatter" [at_hand::scatter]: prepare::scatter, scatter, iscatter, scatter_init(
+three_forms!("Scatter" [fast_path::scatter]: prepare::scatter, scatter, iscatter, scatter_init(
     sendbuf: ConstBuf, sendcount: i64, sendtype: MPI_Datatype,
     recvbuf: MutBuf, recvcount: i64, recvtype: MPI_Datatype, root: c_int));
-three_forms!("Scatterv" [at_hand::scatterv]: prepare::scatterv, scatterv, iscatterv, scatterv_init(
+three_forms!("Scatterv" [fast_path::scatterv]: prepare::scatterv, scatterv, iscatterv, scatterv_init(
     sendbuf: ConstBuf, sendcounts: CountsPtr<'_>, displs: CountsPtr<'_>, sendtype: MPI_Datatype,
     recvbuf: MutBuf, recvcount: i64, recvtype: MPI_Datatype, root: c_int));
-three_forms!("Allgather" [at_hand::allgather]: prepare::allgather, allgather, iallgather, allgather_init(
+three_forms!("Allgather" [fast_path::allgather]: prepare::allgather, allgather, iallgather, allgather_init(
     sendbuf: ConstBuf, sendcount: i64, sendtype: MPI_Datatype,
     recvbuf: MutBuf, recvcount: i64, recvtype: MPI_Datatype));
-three_forms!("Allgatherv" [at_hand::allgatherv]: prepare::allgatherv, allgatherv, iallgatherv, allgatherv_init(
+three_forms!("Allgatherv" [fast_path::allgatherv]: prepare::allgatherv, allgatherv, iallgatherv, allgatherv_init(
     sendbuf: ConstBuf, sendcount: i64, sendtype: MPI_Datatype,
     recvbuf: MutBuf, recvcounts: CountsPtr<'_>, displs: CountsPtr<'_>, recvtype: MPI_Datatype));
-three_forms!("Alltoall" [at_hand::alltoall]: prepare::alltoall, alltoall, ialltoall, alltoall_init(
+three_forms!("Alltoall" [fast_path::alltoall]: prepare::alltoall, alltoall, ialltoall, alltoall_init(
     sendbuf: ConstBuf, sendcount: i64, sendtype: MPI_Datatype,
     recvbuf: MutBuf, recvcount: i64, recvtype: MPI_Datatype));
-three_forms!("Alltoallv" [at_hand::alltoallv]: prepare::alltoallv, alltoallv, ialltoallv, alltoallv_init(
+three_forms!("Alltoallv" [fast_path::alltoallv]: prepare::alltoallv, alltoallv, ialltoallv, alltoallv_init(
     sendbuf: ConstBuf, sendcounts: CountsPtr<'_>, sdispls: CountsPtr<'_>, sendtype: MPI_Datatype,
     recvbuf: MutBuf, recvcounts: CountsPtr<'_>, rdispls: CountsPtr<'_>, recvtype: MPI_Datatype));
 three_forms!("Alltoallw": prepare::alltoallw, alltoallw, ialltoallw, alltoallw_init(
@@ -51,10 +51,10 @@ three_forms!("Alltoallw": prepare::alltoallw, alltoallw, ialltoallw, alltoallw_i
 struct Barrier;
 
 impl PreparedCollective for Barrier {
-    async fn run(&self, line: &CollectiveCall<Mpi>) -> Done {
-        match line.is_inter() {
-            true => collective::inter::barrier(line).await,
-            false => collective::barrier(line).await,
+    async fn run(&self, call: &CollectiveCall<Mpi>) -> Done {
+        match call.is_inter() {
+            true => collective::inter::barrier(call).await,
+            false => collective::barrier(call).await,
         }
     }
 }
@@ -74,19 +74,19 @@ impl PreparedCollective for Bcast {
         Some(self.data.bytes())
     }
 
-    async fn run(&self, line: &CollectiveCall<Mpi>) -> Done {
+    async fn run(&self, call: &CollectiveCall<Mpi>) -> Done {
         let is_root = self.root == CollectiveRoot::Here;
         let mut data = Dense::of(&self.data, is_root);
-        match (line.is_inter(), self.root) {
+        match (call.is_inter(), self.root) {
             (true, CollectiveRoot::Here) => {
-                return collective::inter::bcast_from_here(line, data.as_slice()).await;
+                return collective::inter::bcast_from_here(call, data.as_slice()).await;
             }
             (false, CollectiveRoot::Here) => {
-                return collective::bcast_from_here(line, data.as_slice()).await;
+                return collective::bcast_from_here(call, data.as_slice()).await;
             }
-            (true, root) => collective::inter::bcast(line, data.bytes(), root).await?,
+            (true, root) => collective::inter::bcast(call, data.bytes(), root).await?,
             (false, CollectiveRoot::There(root)) => {
-                collective::bcast(line, data.bytes(), root).await?
+                collective::bcast(call, data.bytes(), root).await?
             }
             (false, CollectiveRoot::Aside) => {}
         }
@@ -111,7 +111,7 @@ enum GatherMethod {
     Direct,
     /// The best algorithm for equal blocks in one group.
     Equal,
-    /// The best algorithm for blocks whose lengths only the root knows.
+    /// The best algorithm for blocks whose lengths are known only to the root.
     Various,
     /// Along a tree; also for equal blocks in one group.
     Tree,
@@ -122,15 +122,15 @@ impl PreparedCollective for Gather {
         Some(self.root)
     }
 
-    async fn run(&self, line: &CollectiveCall<Mpi>) -> Done {
+    async fn run(&self, call: &CollectiveCall<Mpi>) -> Done {
         let mine = self.mine.as_ref();
         match self.method {
-            GatherMethod::Direct => collective::gather(line, mine, &self.all, self.root).await,
-            GatherMethod::Equal => collective::gather_equal(line, mine, &self.all, self.root).await,
+            GatherMethod::Direct => collective::gather(call, mine, &self.all, self.root).await,
+            GatherMethod::Equal => collective::gather_equal(call, mine, &self.all, self.root).await,
             GatherMethod::Various => {
-                collective::gather_various(line, mine, &self.all, self.root).await
+                collective::gather_various(call, mine, &self.all, self.root).await
             }
-            GatherMethod::Tree => collective::gather_tree(line, mine, &self.all, self.root).await,
+            GatherMethod::Tree => collective::gather_tree(call, mine, &self.all, self.root).await,
         }
     }
 }
@@ -151,7 +151,7 @@ enum ScatterMethod {
     Direct,
     /// The best algorithm for equal blocks in one group.
     Equal,
-    /// The best algorithm for blocks whose lengths only the root knows.
+    /// The best algorithm for blocks whose lengths are known only to the root.
     Various,
     /// Along a tree; also for equal blocks in one group.
     Tree,
@@ -162,17 +162,17 @@ impl PreparedCollective for Scatter {
         Some(self.root)
     }
 
-    async fn run(&self, line: &CollectiveCall<Mpi>) -> Done {
+    async fn run(&self, call: &CollectiveCall<Mpi>) -> Done {
         let mine = self.mine.as_ref();
         match self.method {
-            ScatterMethod::Tree => collective::scatter_tree(line, &self.all, mine, self.root).await,
+            ScatterMethod::Tree => collective::scatter_tree(call, &self.all, mine, self.root).await,
             ScatterMethod::Equal => {
-                collective::scatter_equal(line, &self.all, mine, self.root).await
+                collective::scatter_equal(call, &self.all, mine, self.root).await
             }
             ScatterMethod::Various => {
-                collective::scatter_various(line, &self.all, mine, self.root).await
+                collective::scatter_various(call, &self.all, mine, self.root).await
             }
-            ScatterMethod::Direct => collective::scatter(line, &self.all, mine, self.root).await,
+            ScatterMethod::Direct => collective::scatter(call, &self.all, mine, self.root).await,
         }
     }
 }
@@ -200,25 +200,25 @@ impl PreparedCollective for Allgather {
         Some(self.all.bytes())
     }
 
-    async fn run(&self, line: &CollectiveCall<Mpi>) -> Done {
+    async fn run(&self, call: &CollectiveCall<Mpi>) -> Done {
         let mine = self.mine.as_ref();
         let whole = match (&self.all, self.method) {
             (Equal::Small(whole), _) => whole,
             (Equal::Each(all), AllgatherMethod::Direct) => {
-                return collective::allgather_equal(line, mine, all).await;
+                return collective::allgather_equal(call, mine, all).await;
             }
             (Equal::Each(all), AllgatherMethod::Various) => {
-                return collective::allgather_various(line, mine, all).await;
+                return collective::allgather_various(call, mine, all).await;
             }
             (Equal::Each(all), AllgatherMethod::Ring) => {
-                return collective::allgather_ring(line, mine, all).await;
+                return collective::allgather_ring(call, mine, all).await;
             }
         };
         let mut all = Dense::of(whole, self.mine.is_none());
         if let Some(mine) = &self.mine {
-            put_own(line, &mine.copy(), all.bytes());
+            put_own(call, &mine.copy(), all.bytes());
         }
-        collective::allgather_bytes(line, all.bytes()).await?;
+        collective::allgather_bytes(call, all.bytes()).await?;
         all.put_back();
         Ok(())
     }
@@ -242,25 +242,25 @@ enum AlltoallMethod {
 }
 
 impl AlltoallMethod {
-    async fn exchange(self, line: &CollectiveCall<Mpi>, out: &[Payload], into: &[Payload]) -> Done {
+    async fn exchange(self, call: &CollectiveCall<Mpi>, out: &[Payload], into: &[Payload]) -> Done {
         match self {
-            Self::Direct => collective::alltoall(line, out, into).await,
-            Self::Various => collective::alltoall_various(line, out, into).await,
+            Self::Direct => collective::alltoall(call, out, into).await,
+            Self::Various => collective::alltoall_various(call, out, into).await,
         }
     }
 }
 
 impl PreparedCollective for Alltoall {
-    async fn run(&self, line: &CollectiveCall<Mpi>) -> Done {
+    async fn run(&self, call: &CollectiveCall<Mpi>) -> Done {
         match (&self.out, &self.into) {
             (Some(Equal::Each(out)), Equal::Each(into)) => {
-                self.method.exchange(line, out, into).await
+                self.method.exchange(call, out, into).await
             }
             (None, Equal::Each(into)) => {
                 let kept: Vec<Box<[u8]>> = into.iter().map(Payload::copy).collect();
                 let lent = kept.iter().map(|bytes| UserMemory::of_const(bytes));
                 let out: Vec<Payload> = lent.map(Payload::Dense).collect();
-                self.method.exchange(line, &out, into).await
+                self.method.exchange(call, &out, into).await
             }
             (out, Equal::Small(into)) => {
                 let mut out = match out {
@@ -269,11 +269,11 @@ impl PreparedCollective for Alltoall {
                     None => into.copy().into_vec(),
                 };
                 if out.len() as u64 != into.bytes() {
-                    line.note(unequal(out.len() as u64, into.bytes()));
+                    call.note(unequal(out.len() as u64, into.bytes()));
                     out.resize(usize::try_from(into.bytes()).unwrap_or(0), 0);
                 }
                 let mut into = Dense::of(into, false);
-                collective::alltoall_bytes(line, &out, into.bytes()).await?;
+                collective::alltoall_bytes(call, &out, into.bytes()).await?;
                 into.put_back();
                 Ok(())
             }
@@ -286,13 +286,13 @@ impl PreparedCollective for Alltoall {
 }
 
 /// Copies the own block to its position.
-fn put_own(line: &CollectiveCall<Mpi>, mine: &[u8], all: &mut [u8]) {
-    let block = all.len() / line.size() as usize;
-    let place = &mut all[line.rank() as usize * block..][..block];
+fn put_own(call: &CollectiveCall<Mpi>, mine: &[u8], all: &mut [u8]) {
+    let block = all.len() / call.size() as usize;
+    let place = &mut all[call.rank() as usize * block..][..block];
     let fits = mine.len().min(block);
     place[..fits].copy_from_slice(&mine[..fits]);
     if mine.len() != block {
-        line.note(unequal(mine.len() as u64, block as u64));
+        call.note(unequal(mine.len() as u64, block as u64));
     }
 }
 
@@ -336,7 +336,7 @@ mod prepare {
         recvtype: MPI_Datatype,
         root: c_int,
     ) -> Result<Gather> {
-        let call = gathered(mpi, group, (sendbuf, sendcount, sendtype), root, || {
+        let prepared = gathered(mpi, group, (sendbuf, sendcount, sendtype), root, || {
             data::equal(mpi, data::partners(group), recvbuf, recvcount, recvtype)
         })?;
         let method = match data::shape(mpi).choice.gather {
@@ -344,7 +344,7 @@ mod prepare {
             choice::Gather::Tree => GatherMethod::Tree,
             _ => GatherMethod::Equal,
         };
-        Ok(Gather { method, ..call })
+        Ok(Gather { method, ..prepared })
     }
 
     pub(super) fn gatherv(
@@ -409,7 +409,7 @@ mod prepare {
         recvtype: MPI_Datatype,
         root: c_int,
     ) -> Result<Scatter> {
-        let call = scattered(mpi, group, (recvbuf, recvcount, recvtype), root, || {
+        let prepared = scattered(mpi, group, (recvbuf, recvcount, recvtype), root, || {
             data::equal(
                 mpi,
                 data::partners(group),
@@ -424,7 +424,7 @@ mod prepare {
             choice::Scatter::Auto | choice::Scatter::Nodes => ScatterMethod::Equal,
             choice::Scatter::Direct => ScatterMethod::Direct,
         };
-        Ok(Scatter { method, ..call })
+        Ok(Scatter { method, ..prepared })
     }
 
     pub(super) fn scatterv(

@@ -35,7 +35,7 @@ pub(crate) trait PreparedCollective: Clone + 'static {
     /// Runs it. The memory of the arguments is borrowed until the future is complete.
     fn run(
         &self,
-        line: &CollectiveCall<Mpi>,
+        call: &CollectiveCall<Mpi>,
     ) -> impl Future<Output = core::result::Result<(), runtime::Error>>;
 }
 
@@ -44,26 +44,30 @@ pub(crate) trait PreparedCollective: Clone + 'static {
 pub(crate) struct Counted<C> {
     row: Option<&'static CommRow>,
     number: usize,
-    call: C,
+    prepared: C,
 }
 
 impl<C: PreparedCollective> Counted<C> {
     /// `number` is an index in `queue_layout::COLLECTIVES`.
-    pub(crate) fn new(comm: &Comm, number: usize, call: C) -> Self {
+    pub(crate) fn new(comm: &Comm, number: usize, prepared: C) -> Self {
         let row = comm.row();
-        Self { row, number, call }
+        Self {
+            row,
+            number,
+            prepared,
+        }
     }
 }
 
 impl<C: PreparedCollective> PreparedCollective for Counted<C> {
-    async fn run(&self, line: &CollectiveCall<Mpi>) -> core::result::Result<(), runtime::Error> {
+    async fn run(&self, call: &CollectiveCall<Mpi>) -> core::result::Result<(), runtime::Error> {
         let _within = CallGuard::begin(self.row, self.number);
         if events::wanted().any() {
-            line.note_call(EventType::CollectiveBegin, self.number);
+            call.note_call(EventType::CollectiveBegin, self.number);
         }
-        let ended = self.call.run(line).await;
+        let ended = self.prepared.run(call).await;
         if events::wanted().any() {
-            line.note_call(EventType::CollectiveEnd, self.number);
+            call.note_call(EventType::CollectiveEnd, self.number);
         }
         ended
     }
@@ -73,19 +77,23 @@ impl<C: PreparedCollective> PreparedCollective for Counted<C> {
     }
 
     fn root(&self) -> Option<CollectiveRoot> {
-        self.call.root()
+        self.prepared.root()
     }
 
     fn bytes(&self) -> Option<u64> {
-        self.call.bytes()
+        self.prepared.bytes()
     }
 }
 
 /// Runs a blocking collective.
-pub(crate) fn run_blocking(mpi: Mpi, comm: &Comm, call: &impl PreparedCollective) -> Result<()> {
-    let about = (root_of(comm, call), bytes_of(comm, call));
-    Ok(CollectiveCall::run_to(mpi, comm, about, async |line| {
-        call.run(line).await
+pub(crate) fn run_blocking(
+    mpi: Mpi,
+    comm: &Comm,
+    prepared: &impl PreparedCollective,
+) -> Result<()> {
+    let about = (root_of(comm, prepared), bytes_of(comm, prepared));
+    Ok(CollectiveCall::run_to(mpi, comm, about, async |call| {
+        prepared.run(call).await
     })?)
 }
 
@@ -93,14 +101,14 @@ pub(crate) fn run_blocking(mpi: Mpi, comm: &Comm, call: &impl PreparedCollective
 pub(crate) fn start_nonblocking(
     mpi: Mpi,
     comm: &Comm,
-    call: impl PreparedCollective,
+    prepared: impl PreparedCollective,
     request: &OutArg<'_, MPI_Request>,
 ) -> Result<()> {
-    let line = CollectiveCall::new(mpi, comm);
-    let record = debugger_record(&line, comm, &call);
+    let call = CollectiveCall::new(mpi, comm);
+    let record = debugger_record(&call, comm, &prepared);
     // Before the task borrows any memory.
     let id = mpi.visit(|universe| universe.tasks.reserve(&mut universe.messages, comm.context))?;
-    let task = as_task(line, call);
+    let task = as_task(call, prepared);
     let task = match try_at_once(mpi, task) {
         Ok(Ok(_)) => {
             mpi.visit(|universe| universe.tasks.give_up(&mut universe.messages, id));
@@ -124,9 +132,9 @@ pub(crate) fn start_nonblocking(
 }
 
 /// The task of a collective; its status is empty (MPI 5.0 section 6.12).
-fn as_task(line: CollectiveCall<Mpi>, call: impl PreparedCollective) -> Task {
+fn as_task(call: CollectiveCall<Mpi>, prepared: impl PreparedCollective) -> Task {
     Box::pin(async move {
-        let ended = line.end(call.run(&line).await);
+        let ended = call.end(prepared.run(&call).await);
         ended.map(|()| Moved::default())
     })
 }
@@ -143,12 +151,12 @@ pub(crate) fn run_new_tasks(mpi: Mpi, first: u64) {
 pub(crate) fn init_persistent(
     mpi: Mpi,
     comm: &Comm,
-    call: impl PreparedCollective,
+    prepared: impl PreparedCollective,
     request: &OutArg<'_, MPI_Request>,
 ) -> Result<()> {
-    let line = CollectiveCall::new(mpi, comm);
-    let record = debugger_record(&line, comm, &call);
-    let starter = Box::new(move || as_task(line.clone(), call.clone()));
+    let call = CollectiveCall::new(mpi, comm);
+    let record = debugger_record(&call, comm, &prepared);
+    let starter = Box::new(move || as_task(call.clone(), prepared.clone()));
     let id = mpi.visit(|universe| {
         universe
             .tasks
@@ -165,27 +173,27 @@ pub(crate) fn init_persistent(
 type DebuggerRecord = Option<(usize, AwaitedCollective)>;
 
 fn debugger_record(
-    line: &CollectiveCall<Mpi>,
+    call: &CollectiveCall<Mpi>,
     comm: &Comm,
-    call: &impl PreparedCollective,
+    prepared: &impl PreparedCollective,
 ) -> DebuggerRecord {
-    let meeting = line.meeting(root_of(comm, call), bytes_of(comm, call));
-    call.number().map(|number| (number, meeting))
+    let awaited = call.awaited(root_of(comm, prepared), bytes_of(comm, prepared));
+    prepared.number().map(|number| (number, awaited))
 }
 
 fn record_for_debugger(mpi: Mpi, request: RequestId, record: DebuggerRecord) {
-    if let Some((number, meeting)) = record {
+    if let Some((number, awaited)) = record {
         mpi.visit(|universe| {
             universe
                 .messages
-                .record_collective(request, number, meeting)
+                .record_collective(request, number, awaited)
         });
     }
 }
 
 /// The process that is the root of a call.
-fn root_of(comm: &Comm, call: &impl PreparedCollective) -> Option<Peer> {
-    match call.root()? {
+fn root_of(comm: &Comm, prepared: &impl PreparedCollective) -> Option<Peer> {
+    match prepared.root()? {
         CollectiveRoot::Here => comm.group.peer(comm.rank),
         CollectiveRoot::There(rank) => comm.partners().peer(rank),
         CollectiveRoot::Aside => None,
@@ -193,14 +201,14 @@ fn root_of(comm: &Comm, call: &impl PreparedCollective) -> Option<Peer> {
 }
 
 /// Bytes of a call for debuggers; not for intercommunicators, whose groups may contribute different sizes.
-fn bytes_of(comm: &Comm, call: &impl PreparedCollective) -> Option<u64> {
-    call.bytes().filter(|_| !comm.is_inter())
+fn bytes_of(comm: &Comm, prepared: &impl PreparedCollective) -> Option<u64> {
+    prepared.bytes().filter(|_| !comm.is_inter())
 }
 
 /// Defines the bodies of a blocking, a nonblocking and a persistent function, from the function that prepares the arguments. The
 /// call is counted before that. In brackets: the function that the blocking form tries first.
 macro_rules! three_forms {
-    ($name:literal $([$at_hand:path])?: $prepare:path, $now:ident, $later:ident, $again:ident
+    ($name:literal $([$fast_path:path])?: $prepare:path, $now:ident, $later:ident, $again:ident
      ($($arg:ident: $type:ty),*)) => {
         #[doc = concat!("`MPI_", $name, "`.")]
         #[inline]
@@ -213,7 +221,7 @@ macro_rules! three_forms {
                 let call = $crate::coll::launch::Counted::new(&group, const { queue_layout::collective($name) }, call);
                 $crate::coll::launch::run_blocking(mpi, &group, &call)
             }
-            match $crate::coll::launch::try_at_hand!([$($at_hand)?] (mpi, $($arg,)* comm)) {
+            match $crate::coll::launch::try_fast_path!([$($fast_path)?] (mpi, $($arg,)* comm)) {
                 Some(()) => Ok(()),
                 None => ordinary(mpi, $($arg,)* comm),
             }
@@ -250,12 +258,12 @@ macro_rules! three_forms {
 pub(crate) use three_forms;
 
 /// Calls the function that is tried first, if there is one.
-macro_rules! try_at_hand {
+macro_rules! try_fast_path {
     ([] $args:tt) => {
         None::<()>
     };
-    ([$at_hand:path] $args:tt) => {
-        $at_hand $args
+    ([$fast_path:path] $args:tt) => {
+        $fast_path $args
     };
 }
-pub(crate) use try_at_hand;
+pub(crate) use try_fast_path;

@@ -4,9 +4,9 @@
 //! The arguments of a function become a `PreparedCollective`, with all handles looked up, which is run in one of three forms
 //! (`launch.rs`); so each collective is written once. The algorithms are in the runtime.
 
-mod at_hand;
 mod blocks;
 mod data;
+mod fast_path;
 mod launch;
 mod neighbours;
 mod reduce;

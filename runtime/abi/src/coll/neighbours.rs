@@ -42,9 +42,9 @@ struct Exchange {
 }
 
 impl PreparedCollective for Exchange {
-    async fn run(&self, line: &CollectiveCall<Mpi>) -> core::result::Result<(), runtime::Error> {
+    async fn run(&self, call: &CollectiveCall<Mpi>) -> core::result::Result<(), runtime::Error> {
         self.neighbourhood
-            .exchange(line, &self.out, &self.into)
+            .exchange(call, &self.out, &self.into)
             .await
     }
 }

@@ -8,7 +8,7 @@ use runtime::collective::CollectiveRoot;
 use runtime::{CollectiveCall, Comm, Payload, UserMemory, collective};
 
 use super::data::{self, Dense};
-use super::{PreparedCollective, at_hand, three_forms};
+use super::{PreparedCollective, fast_path, three_forms};
 use crate::args::{ConstBuf, CountsPtr, MutBuf, OutArg};
 use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
@@ -18,19 +18,19 @@ use crate::pt2pt::bad_count;
 
 type Done = core::result::Result<(), runtime::Error>;
 
-three_forms!("Reduce" [at_hand::reduce]: prepare::reduce, reduce, ireduce, reduce_init(
+three_forms!("Reduce" [fast_path::reduce]: prepare::reduce, reduce, ireduce, reduce_init(
     sendbuf: ConstBuf, recvbuf: MutBuf, count: i64, datatype: MPI_Datatype, op: MPI_Op, root: c_int));
-three_forms!("Allreduce" [at_hand::allreduce]: prepare::allreduce, allreduce, iallreduce, allreduce_init(
+three_forms!("Allreduce" [fast_path::allreduce]: prepare::allreduce, allreduce, iallreduce, allreduce_init(
     sendbuf: ConstBuf, recvbuf: MutBuf, count: i64, datatype: MPI_Datatype, op: MPI_Op));
-three_forms!("Reduce_scatter_block" [at_hand::reduce_scatter_block]: prepare::reduce_scatter_block,
+three_forms!("Reduce_scatter_block" [fast_path::reduce_scatter_block]: prepare::reduce_scatter_block,
     reduce_scatter_block, ireduce_scatter_block, reduce_scatter_block_init(
     sendbuf: ConstBuf, recvbuf: MutBuf, recvcount: i64, datatype: MPI_Datatype, op: MPI_Op));
-three_forms!("Reduce_scatter" [at_hand::reduce_scatter]: prepare::reduce_scatter,
+three_forms!("Reduce_scatter" [fast_path::reduce_scatter]: prepare::reduce_scatter,
     reduce_scatter, ireduce_scatter, reduce_scatter_init(
     sendbuf: ConstBuf, recvbuf: MutBuf, recvcounts: CountsPtr<'_>, datatype: MPI_Datatype, op: MPI_Op));
-three_forms!("Scan" [at_hand::scan]: prepare::scan, scan, iscan, scan_init(
+three_forms!("Scan" [fast_path::scan]: prepare::scan, scan, iscan, scan_init(
     sendbuf: ConstBuf, recvbuf: MutBuf, count: i64, datatype: MPI_Datatype, op: MPI_Op));
-three_forms!("Exscan" [at_hand::exscan]: prepare::exscan, exscan, iexscan, exscan_init(
+three_forms!("Exscan" [fast_path::exscan]: prepare::exscan, exscan, iexscan, exscan_init(
     sendbuf: ConstBuf, recvbuf: MutBuf, count: i64, datatype: MPI_Datatype, op: MPI_Op));
 
 /// `MPI_Reduce_local`.
@@ -70,30 +70,30 @@ impl PreparedCollective for Reduce {
         Some(self.input.bytes())
     }
 
-    async fn run(&self, line: &CollectiveCall<Mpi>) -> Done {
+    async fn run(&self, call: &CollectiveCall<Mpi>) -> Done {
         let Some(op) = &self.op else {
             return Ok(());
         };
         let mut result = self.output.as_ref().map(|output| Dense::of(output, false));
-        if line.is_inter() {
+        if call.is_inter() {
             match &mut result {
                 Some(result) => {
                     let bytes = result.bytes();
-                    collective::inter::reduce_to(line, bytes, self.root, op).await?;
+                    collective::inter::reduce_to(call, bytes, self.root, op).await?;
                 }
                 None => {
                     let mut bytes = self.input.copy();
-                    collective::inter::reduce_to(line, &mut bytes, self.root, op).await?;
+                    collective::inter::reduce_to(call, &mut bytes, self.root, op).await?;
                 }
             }
         } else {
             let root = match self.root {
                 CollectiveRoot::There(root) => root,
-                _ => line.rank(),
+                _ => call.rank(),
             };
             let mut input = Dense::of(&self.input, true);
             let output = result.as_mut().map(Dense::memory);
-            collective::reduce(line, input.memory(), output, root, op).await?;
+            collective::reduce(call, input.memory(), output, root, op).await?;
         }
         if let Some(result) = result {
             result.put_back();
@@ -123,11 +123,11 @@ impl PreparedCollective for Everywhere {
         Some(self.input.bytes())
     }
 
-    async fn run(&self, line: &CollectiveCall<Mpi>) -> Done {
-        if line.is_inter() {
+    async fn run(&self, call: &CollectiveCall<Mpi>) -> Done {
+        if call.is_inter() {
             let mut bytes = self.input.copy();
             let mut result = Dense::of(&self.output, false);
-            collective::inter::allreduce(line, &mut bytes, result.bytes(), &self.op).await?;
+            collective::inter::allreduce(call, &mut bytes, result.bytes(), &self.op).await?;
             result.put_back();
             return Ok(());
         }
@@ -136,10 +136,10 @@ impl PreparedCollective for Everywhere {
         let (input, output) = (input.memory(), result.memory());
         match self.kind {
             ReductionKind::Allreduce => {
-                collective::allreduce(line, input, output, &self.op).await?
+                collective::allreduce(call, input, output, &self.op).await?
             }
             ReductionKind::Scan => {
-                collective::scan(line, input, output, &self.op).await?;
+                collective::scan(call, input, output, &self.op).await?;
             }
         }
         result.put_back();
@@ -160,11 +160,11 @@ impl PreparedCollective for Exscan {
         Some(self.input.bytes())
     }
 
-    async fn run(&self, line: &CollectiveCall<Mpi>) -> Done {
+    async fn run(&self, call: &CollectiveCall<Mpi>) -> Done {
         let mut input = Dense::of(&self.input, true);
         let mut result = Dense::of(&self.output, false);
-        collective::exscan(line, input.memory(), result.memory(), &self.op).await?;
-        if line.rank() > 0 {
+        collective::exscan(call, input.memory(), result.memory(), &self.op).await?;
+        if call.rank() > 0 {
             result.put_back();
         }
         Ok(())
@@ -185,19 +185,19 @@ impl PreparedCollective for ReduceScatter {
         Some(self.input.bytes())
     }
 
-    async fn run(&self, line: &CollectiveCall<Mpi>) -> Done {
+    async fn run(&self, call: &CollectiveCall<Mpi>) -> Done {
         let mut mine = Dense::of(&self.output, false);
         let (lengths, op) = (&self.lengths, &self.op);
-        match line.is_inter() {
+        match call.is_inter() {
             true => {
                 let mut bytes = self.input.copy();
-                collective::inter::reduce_scatter(line, &mut bytes, lengths, mine.bytes(), op)
+                collective::inter::reduce_scatter(call, &mut bytes, lengths, mine.bytes(), op)
                     .await?;
             }
             false => {
                 let mut input = Dense::of(&self.input, true);
                 let (input, output) = (input.memory(), mine.memory());
-                collective::reduce_scatter(line, input, lengths, output, op).await?;
+                collective::reduce_scatter(call, input, lengths, output, op).await?;
             }
         }
         mine.put_back();
@@ -279,9 +279,9 @@ mod prepare {
         op: MPI_Op,
     ) -> Result<Everywhere> {
         not_between_groups(group)?;
-        let call = allreduce(mpi, group, sendbuf, recvbuf, count, datatype, op)?;
+        let prepared = allreduce(mpi, group, sendbuf, recvbuf, count, datatype, op)?;
         let kind = ReductionKind::Scan;
-        Ok(Everywhere { kind, ..call })
+        Ok(Everywhere { kind, ..prepared })
     }
 
     pub(super) fn exscan(

@@ -50,8 +50,8 @@ impl GuestProtocol for Guests {
         !self.0.waits_for_room()
     }
 
-    fn has_news(&mut self) -> bool {
-        self.0.has_news()
+    fn has_arrivals(&mut self) -> bool {
+        self.0.has_arrivals()
     }
 
     fn as_any(&mut self) -> &mut dyn Any {

@@ -416,7 +416,7 @@ enum BcastWaitEnd {
     Other,
 }
 
-/// The parts of data that are one entry each: at least one, so that ranks that expect more detect it.
+/// Ranges of the data, one per queue entry; at least one, so that ranks that expect more data detect the mismatch.
 pub(super) fn chunks(bytes: usize) -> impl Iterator<Item = Range<usize>> {
     let count = bytes.div_ceil(CHUNK_BYTES).max(1);
     (0..count).map(move |at| at * CHUNK_BYTES..bytes.min((at + 1) * CHUNK_BYTES))

@@ -45,7 +45,7 @@ pub async fn gather<V: Visit>(
 }
 
 /// As [`gather`], of equal blocks among the ranks of one group. If these have a board, each writes its block's size
-/// there, and the block itself if it is small: so the root knows which blocks come as messages.
+/// there, and the block itself if it is small: so the root can tell which blocks come as messages.
 ///
 /// # Errors
 /// When a message could not be sent or received.

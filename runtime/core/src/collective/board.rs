@@ -323,7 +323,7 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         self.arrive_with(note, given.space(), put).await
     }
 
-    /// The same for blocks of these lengths, which follow in later rounds.
+    /// Puts the lengths of this rank's blocks on the board; the blocks follow in later rounds.
     pub(super) async fn give_lengths(
         &self,
         kind: RoundKind,
@@ -334,7 +334,8 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         self.arrive_with(note, RoundSpace::Half, put).await
     }
 
-    /// The same with `put` to write the data; unless the [fast path](super::at_hand) has already done it.
+    /// Arrives in a round after `put` has written the data; returns the round in which the
+    /// [fast path](super::fast_path) has arrived for this call, if it has.
     async fn arrive_with(
         &self,
         note: BoardNote,
@@ -342,7 +343,7 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         put: impl FnOnce(&BoardRound<'_, V>),
     ) -> Result<BoardRound<'_, V>, Error> {
         let comm = self.call.comm();
-        if let Some(round) = comm.begun_at_hand(self.call.number(u32::MAX)) {
+        if let Some(round) = comm.begun_on_fast_path(self.call.number(u32::MAX)) {
             return Ok(self.turn(round, note));
         }
         if comm.has_missed() {

@@ -57,8 +57,8 @@ pub(super) fn carries(shape: &CollectiveTuning, block: usize) -> bool {
     shape.boards && block <= shape.node_bytes
 }
 
-/// The same for blocks whose lengths only the two ranks know. The leaders have to exchange these first; if each rank
-/// has a core, that takes longer than direct messages.
+/// The same for blocks whose lengths are known only to the two ranks. The leaders have to exchange these first; if each
+/// rank has a core, that takes longer than direct messages.
 pub(super) fn carries_various(shape: &CollectiveTuning, ranks: u32) -> bool {
     shape.boards && shape.flat && ranks <= exchange::TABLED_RANKS
 }

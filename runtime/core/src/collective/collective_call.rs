@@ -26,7 +26,7 @@ pub(super) struct Subgroup {
     pub(super) stand_in: Option<(u32, Peer)>,
     /// The seat of this process at a board of these ranks.
     pub(super) seat: Option<Rc<Seat>>,
-    /// Their leader gets from other nodes what it provides to them.
+    /// The data that the leader of these ranks provides to them come from other nodes.
     pub(super) is_from_other_nodes: bool,
 }
 
@@ -88,13 +88,13 @@ impl<V: Visit> CollectiveCall<V> {
             ..Self::new(visit, comm)
         };
         let whole_job = visit.visit(|universe| universe.size()) == comm.size();
-        let ended = visit.block_on(whole_job, call.meeting(root, bytes), body(&call));
+        let ended = visit.block_on(whole_job, call.awaited(root, bytes), body(&call));
         call.end(ended)
     }
 
     /// The record of this call for debuggers.
     #[must_use]
-    pub fn meeting(&self, root: Option<Peer>, bytes: Option<u64>) -> AwaitedCollective {
+    pub fn awaited(&self, root: Option<Peer>, bytes: Option<u64>) -> AwaitedCollective {
         AwaitedCollective {
             context: self.comm.context,
             call: Some(self.tag),

@@ -9,7 +9,6 @@
 //! ranks choose alike. The messages use the communicator's second context, with a tag that identifies the call; within
 //! a call, messages between two ranks keep their order.
 
-mod at_hand;
 mod bcast_queue;
 mod block_pieces;
 mod blocks;
@@ -18,6 +17,7 @@ mod board_note;
 mod by_node;
 pub mod choice;
 mod collective_call;
+mod fast_path;
 mod flat;
 mod gather_tree;
 pub mod inter;
@@ -35,12 +35,12 @@ mod various;
 
 pub use crate::tasks::{Moved, Starter, Task};
 pub use crate::visit::try_at_once;
-pub use at_hand::{AtHand, NearHand};
 pub use blocks::{
     allgather, allgather_bytes, allgather_equal, allgather_ring, alltoall, alltoall_bytes, gather,
     gather_equal, scatter, scatter_equal,
 };
 pub use collective_call::CollectiveCall;
+pub use fast_path::{FastCall, FastMemberCall};
 pub use gather_tree::{gather_tree, scatter_tree};
 pub use neighbourhood::Neighbourhood;
 pub use reduce::{Reducer, allreduce, reduce, reduce_scatter};

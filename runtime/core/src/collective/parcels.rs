@@ -59,7 +59,7 @@ impl<'a> Parcels<'a> {
         Self::with_places(seat, round, PLACE_BYTES)
     }
 
-    /// The same if each rank has a place of so many bytes in the half, which is the same on all of them.
+    /// As [`new`](Self::new), with `place` bytes for each rank in the half; the same number on all ranks.
     pub(super) fn with_places(seat: &'a Seat, round: Round, place: usize) -> Self {
         Self { seat, round, place }
     }

@@ -23,7 +23,7 @@ use super::parcels::{self, Given, Parcels};
 use super::{CollectiveCall, CollectiveRoot, CollectiveTuning, by_node};
 use crate::{Error, Payload, UserMemory, Visit};
 
-/// As [`gather`], of blocks whose lengths the root alone knows.
+/// As [`gather`], of blocks whose lengths are known only to the root.
 ///
 /// # Errors
 /// When a message could not be sent or received.
@@ -87,7 +87,7 @@ pub async fn gather_various<V: Visit>(
     pending.finish().await.and(copied)
 }
 
-/// As [`scatter`], of blocks whose lengths the root alone knows.
+/// As [`scatter`], of blocks whose lengths are known only to the root.
 ///
 /// # Errors
 /// When a message could not be sent or received.
@@ -197,7 +197,7 @@ pub async fn allgather_various<V: Visit>(
     copied
 }
 
-/// As [`alltoall`], of blocks whose lengths only sender and receiver know.
+/// As [`alltoall`], of blocks whose lengths are known only to sender and receiver.
 ///
 /// # Errors
 /// When a message could not be sent or received.

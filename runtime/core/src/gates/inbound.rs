@@ -7,7 +7,7 @@ use channel::claimed::{Inlet, InletName, ReceiveRegion};
 use engine::{ContextId, RequestId, RequestState};
 use transport::Arrived;
 
-use super::{BIND, GateName, MessageGates, UNBIND, end_receive, tell};
+use super::{BIND, GateName, MessageGates, UNBIND, end_receive, send_frame};
 use crate::carrier::carrier;
 use crate::pump::Pump;
 
@@ -160,7 +160,7 @@ impl MessageGates {
         };
         into.standing = InboundState::Requested;
         let inlet = inlet.name();
-        tell(pump, BIND, name, inlet);
+        send_frame(pump, BIND, name, inlet);
         pump.drain_outbox(name.peer());
     }
 
@@ -354,7 +354,7 @@ impl MessageGates {
             }
         }
         if let Some(inlet) = inlet.filter(|_| notify) {
-            tell(pump, UNBIND, name, inlet);
+            send_frame(pump, UNBIND, name, inlet);
         }
     }
 

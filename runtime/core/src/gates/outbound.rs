@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use channel::claimed::{ClaimOutcome, InletName, Outlet};
 use engine::{Peer, RequestId};
 
-use super::{BOUND, GateName, LEFT, MessageGates, tell};
+use super::{BOUND, GateName, LEFT, MessageGates, send_frame};
 use crate::carrier::carrier;
 use crate::operation::SendTarget;
 use crate::pump::Pump;
@@ -242,7 +242,7 @@ impl MessageGates {
             Some((class, outlet))
         });
         let Some((class, outlet)) = found else {
-            return tell(pump, LEFT, name, inlet);
+            return send_frame(pump, LEFT, name, inlet);
         };
         // An UNBIND for the old one has not arrived yet.
         self.leave(pump, class, false);
@@ -255,7 +255,7 @@ impl MessageGates {
             pump.engine.guard_sends(true);
         }
         self.bound_out += 1;
-        tell(pump, BOUND, name, inlet);
+        send_frame(pump, BOUND, name, inlet);
     }
 
     /// Takes in an UNBIND.
@@ -283,7 +283,7 @@ impl MessageGates {
             pump.engine.guard_sends(false);
         }
         if let Some((_, inlet)) = ended.filter(|_| notify) {
-            tell(pump, LEFT, name, inlet);
+            send_frame(pump, LEFT, name, inlet);
         }
     }
 }
@@ -300,5 +300,5 @@ const LEAST_STARTS: u32 = 3;
 const SHORT_POLLS: u32 = 50;
 /// Consecutive closed gates from which on a gate is polled once.
 const MAX_MISSES: u32 = 8;
-/// Messages of a class other than persistent sends, before its sender leaves it.
+/// Messages of a class that were not persistent sends; after one more, the sender leaves the class.
 const MAX_OTHERS: u32 = 8;

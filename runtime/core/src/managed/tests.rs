@@ -109,8 +109,8 @@ fn ranks_of_a_node_share_one_segment_and_know_each_other() {
 fn received(managed: &mut Managed) -> ToRank {
     let since = std::time::Instant::now();
     while since.elapsed().as_secs() < 20 {
-        if let ControlInput::Words(words) = managed.receive() {
-            return words;
+        if let ControlInput::Message(message) = managed.receive() {
+            return message;
         }
         thread::yield_now();
     }

@@ -169,7 +169,7 @@ impl Messages {
     pub(crate) fn restart_other(&mut self, request: RequestId) -> Result<(), Error> {
         let token = self.pump.engine.arena().token(request);
         let replay = self.bundles.replays.get(&token).cloned();
-        // The send first: if it fails, the request stays as it was, and nothing waits for it.
+        // The send is started first: if it fails, the request stays inactive, and no operation is in progress.
         let part = match replay {
             Some(SendTemplate {
                 target: Some(target),

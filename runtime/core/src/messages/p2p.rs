@@ -75,7 +75,7 @@ impl Messages {
     /// The fast path for any message that is posted at once, to any peer; returns the same as
     /// [`send_word`](Self::send_word).
     #[inline(always)]
-    pub fn send_at_hand(
+    pub fn send_fast(
         &mut self,
         peer: Peer,
         (context, tag): (ContextId, i32),
@@ -94,7 +94,7 @@ impl Messages {
         }
         let head = pump::head(wire::eager(context, tag));
         let (to, body) = (carrier(peer), memory.as_slice());
-        let sent = match self.pump.fabric.post_at_hand(to, head, body) {
+        let sent = match self.pump.fabric.post_fast(to, head, body) {
             None => self
                 .pump
                 .fabric

@@ -522,7 +522,7 @@ fn two_jobs(net: &FakeNet) -> [Universe; 2] {
     });
     for (me, other) in [(0, 1), (1, 0)] {
         let far = ForeignPeer {
-            known_as: 1,
+            source_number: 1,
             key: keys[other],
             stream_key: StreamKey::new(keys[other].into()),
             is_first: me == 0,

@@ -372,7 +372,7 @@ impl ToolSessions {
         })
     }
 
-    /// For `None`, handles that refuse are skipped.
+    /// Applies `act` to a handle, or for `None` to all handles of the session, skipping those for which it fails.
     fn each(
         &self,
         session: SessionKey,

@@ -18,7 +18,7 @@ pub struct PeerTraffic {
     peers: Grown<Sent>,
     /// Ranks of the job, which are the first peers.
     ranks: usize,
-    ledger: FabricCounters,
+    fabric: FabricCounters,
     channels: Arc<LiveChannelCounters>,
 }
 
@@ -47,13 +47,13 @@ impl PeerTraffic {
     #[must_use]
     pub(crate) fn new(
         size: u32,
-        ledger: FabricCounters,
+        fabric: FabricCounters,
         channels: Arc<LiveChannelCounters>,
     ) -> Self {
         Self {
             peers: Grown::new(size as usize),
             ranks: size as usize,
-            ledger,
+            fabric,
             channels,
         }
     }
@@ -74,8 +74,8 @@ impl PeerTraffic {
 
     /// The counters of the transport.
     #[must_use]
-    pub fn ledger(&self) -> &FabricCounters {
-        &self.ledger
+    pub fn fabric(&self) -> &FabricCounters {
+        &self.fabric
     }
 
     /// The counters of channels.
@@ -106,7 +106,7 @@ impl PeerTraffic {
         let (Some(sent), Ok(peer)) = (self.peers.get(rank), u32::try_from(rank)) else {
             return 0;
         };
-        let (words, bytes) = self.ledger.words(carrier(Peer(peer)));
+        let (words, bytes) = self.fabric.words(carrier(Peer(peer)));
         let now = match what {
             0 => sent.messages.get().wrapping_add(words),
             _ => sent.bytes.get().wrapping_add(bytes),

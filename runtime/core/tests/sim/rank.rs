@@ -80,7 +80,7 @@ impl Visit for Hand<'_> {
         true
     }
 
-    fn let_others(self, _: impl FnOnce()) {
+    fn run_unlocked(self, _: impl FnOnce()) {
         self.yielder.suspend(());
     }
 }
@@ -544,7 +544,7 @@ impl<'a> Rank<'a> {
             self.hand.visit(Universe::progress);
             let found = self.hand.visit(first);
             if found.is_none() {
-                self.hand.let_others(|| ());
+                self.hand.run_unlocked(|| ());
             }
             return found;
         }
@@ -634,8 +634,8 @@ impl<'a> Rank<'a> {
         let world = &self.comms[0];
         self.hand
             .wait_until(Awaits::Other, |universe| universe.is_drained());
-        let all = CollectiveCall::run(self.hand, world, async |line| {
-            collective::barrier(line).await
+        let all = CollectiveCall::run(self.hand, world, async |call| {
+            collective::barrier(call).await
         });
         all.unwrap();
         self.hand

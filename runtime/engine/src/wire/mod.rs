@@ -14,7 +14,7 @@
 //! | kind | body | what the receiver does |
 //! |------|------|------------------------|
 //! | 1 EAGER | the message | matches it, or keeps it; answers MATCHED when it is matched if there is a mark |
-//! | 2 RTS | token, message bytes, remote key (3 words, 0 where nothing can be read) | matches it, then reads the data (FIN) or asks for them (CTS) |
+//! | 2 RTS | token, message bytes, remote key (3 words, 0 where nothing can be read) | matches it, then reads the data (FIN) or requests them (CTS) |
 //! | 3 CTS | bytes wanted | streams that many bytes as DATA |
 //! | 4 FIN | further tokens, two a word | completes the announced sends: those of one sender that were read meanwhile |
 //! | 5 DATA | the next bytes of the message | appends them |

@@ -7,9 +7,9 @@ use crate::{Error, Peer};
 
 impl Fabric {
     /// Adds a process of another job, which is reached over the network: a new peer, whose number follows the existing
-    /// ones. The other process must add this one too, under the number [`ForeignPeer::known_as`]; packets that arrive
+    /// ones. The other process must add this one too, under the number [`ForeignPeer::source_number`]; packets that arrive
     /// before that are dropped, and sent again. `record` is its network record, as for
-    /// [`learn_address`](Self::learn_address); without one it is [requested](Self::wanted_address) when there is
+    /// [`set_peer_address`](Self::set_peer_address); without one it is [requested](Self::next_unresolved) when there is
     /// something to send.
     ///
     /// A fabric opens a network only where some process of its own job needs one: none is opened here.
@@ -28,9 +28,9 @@ impl Fabric {
         }
         let peer = self.peers.add(PeerRoute::Net);
         self.later.make_room_for(&mut self.shm, self.peers.count());
-        net.meet(peer, far);
+        net.add_foreign(peer, far);
         if let Some(record) = record {
-            net.learn_address(peer, record);
+            net.set_peer_address(peer, record);
         }
         Ok(peer)
     }

@@ -17,7 +17,7 @@ use super::caps::Caps;
 use super::no_common_network;
 use super::record::{RecordPart, part_of, ports_of, to_record};
 use super::tcp::{Sockets, Tcp};
-use super::verbs::{FREE_BIT, FarLook, ForeignPeer, Verbs, VerbsPort, WorkKind};
+use super::verbs::{FREE_BIT, ForeignPeer, Verbs, VerbsPort, WordPoll, WorkKind};
 use super::wire::Provider;
 use crate::wait_set::WaitSet;
 use crate::{
@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// Both networks of a process. Its methods: those of [`Provider`], which look up the peer's network first; addresses
-/// (`meet`, `wanted_address`, `learn_address`); calls that concern both.
+/// (`add_foreign`, `next_unresolved`, `set_peer_address`); calls that concern both.
 #[derive(Debug)]
 pub(super) struct MixedNetwork<P: VerbsPort, S> {
     pub(super) verbs: Box<Verbs<P>>,
@@ -42,7 +42,7 @@ pub(super) struct MixedNetwork<P: VerbsPort, S> {
     /// Number of polls of `verbs` alone although there are connections.
     looks: u32,
     /// A peer's network has just become known, so a caller that got [`Full`] may try again; no other event wakes it.
-    has_stirred: bool,
+    has_activity: bool,
 }
 
 /// The network by which a peer is reached.
@@ -99,7 +99,7 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
             remarks: Remarks::default(),
             is_tcp_first: false,
             looks: 0,
-            has_stirred: false,
+            has_activity: false,
         }
     }
 
@@ -149,36 +149,36 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
     }
 
     /// Adds a process of another job.
-    pub(super) fn meet(&mut self, peer: Peer, far: ForeignPeer) {
-        self.verbs.meet(peer, far);
+    pub(super) fn add_foreign(&mut self, peer: Peer, far: ForeignPeer) {
+        self.verbs.add_foreign(peer, far);
         if let Some(tcp) = self.tcp() {
-            tcp.meet(peer, far);
+            tcp.add_foreign(peer, far);
         }
     }
 
     /// A peer whose record is needed; each is returned once.
-    pub(super) fn wanted_address(&mut self) -> Option<u32> {
-        while let Some(peer) = self.verbs.wanted_address() {
+    pub(super) fn next_unresolved(&mut self) -> Option<u32> {
+        while let Some(peer) = self.verbs.next_unresolved() {
             self.request_record(Peer(peer));
         }
-        while let Some(peer) = self.tcp().and_then(Tcp::wanted_address) {
+        while let Some(peer) = self.tcp().and_then(Tcp::next_unresolved) {
             self.request_record(Peer(peer));
         }
         self.early.wanted.pop_front().map(|peer| peer.0)
     }
 
     /// Takes the record of a peer.
-    pub(super) fn learn_address(&mut self, peer: Peer, record: &[u8]) {
+    pub(super) fn set_peer_address(&mut self, peer: Peer, record: &[u8]) {
         match self.choose(peer, record) {
             Ok(PeerNetwork::Tcp) => {
                 let part = part_of(record, RecordPart::Tcp);
                 if let Ok(tcp) = &mut self.tcp {
-                    tcp.learn_address(peer, part);
+                    tcp.set_peer_address(peer, part);
                 }
             }
             Ok(_) => {
                 let ports = ports_of(record).map_or(&[][..], |(_, ports)| ports);
-                self.verbs.learn_address(peer, ports);
+                self.verbs.set_peer_address(peer, ports);
             }
             Err(why) => self.lose(peer, &why),
         }
@@ -220,7 +220,7 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
     /// Sets the network of a peer, and carries out the actions that waited for it.
     fn begin(&mut self, peer: Peer, network: PeerNetwork) {
         self.set(peer, network);
-        self.has_stirred = true;
+        self.has_activity = true;
         self.early.wanted.retain(|wanted| *wanted != peer);
         if network == PeerNetwork::Verbs {
             // If the network is `tcp`, both accept the keys until they are withdrawn.
@@ -232,7 +232,7 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
             }
         }
         if network == PeerNetwork::Tcp {
-            self.verbs.shut_out(peer);
+            self.verbs.exclude(peer);
         }
         let works = self.early.works.extract_if(.., |work| work.peer == peer);
         for waiting in works.collect::<Vec<_>>() {
@@ -260,16 +260,16 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
         }
     }
 
-    pub(super) fn next_complaint(&mut self) -> Option<String> {
-        let words = self.verbs.next_complaint();
-        words.or_else(|| self.tcp()?.next_complaint())
+    pub(super) fn next_warning(&mut self) -> Option<String> {
+        let words = self.verbs.next_warning();
+        words.or_else(|| self.tcp()?.next_warning())
     }
 
     #[inline(always)]
-    pub(super) fn has_news(&self) -> bool {
-        let tcp = self.tcp.as_ref().is_ok_and(|tcp| tcp.has_news());
+    pub(super) fn has_notices(&self) -> bool {
+        let tcp = self.tcp.as_ref().is_ok_and(|tcp| tcp.has_notices());
         let here = !self.early.wanted.is_empty() || self.remarks.next.is_some();
-        tcp || self.verbs.has_news() || here
+        tcp || self.verbs.has_notices() || here
     }
 
     /// That `tcp` carries what the devices of two hosts do not, and why, once; else the next remark of `verbs`.
@@ -329,21 +329,21 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
 
     /// Whether a word has come by `verbs`; while connections are in use, frames may come over those.
     #[inline(always)]
-    pub(super) fn look(&mut self) -> FarLook {
+    pub(super) fn poll_word(&mut self) -> WordPoll {
         match &self.tcp {
             Ok(tcp) if !tcp.is_alone() => self.look_beside_connections(),
-            _ => self.verbs.look(),
+            _ => self.verbs.poll_word(),
         }
     }
 
     /// Idle connections are polled now and then.
     #[inline(never)]
-    fn look_beside_connections(&mut self) -> FarLook {
+    fn look_beside_connections(&mut self) -> WordPoll {
         self.looks = self.looks.wrapping_add(1);
         let is_idle = self.tcp.as_ref().is_ok_and(|tcp| tcp.is_idle());
         match is_idle && !self.looks.is_multiple_of(LOOKS) {
-            true => self.verbs.look(),
-            false => FarLook::Poll,
+            true => self.verbs.poll_word(),
+            false => WordPoll::Poll,
         }
     }
 
@@ -558,9 +558,9 @@ impl<P: VerbsPort, S: Sockets> Provider for MixedNetwork<P, S> {
     }
 
     fn prepare_sleep(&mut self) -> bool {
-        let has_stirred = std::mem::take(&mut self.has_stirred);
+        let has_activity = std::mem::take(&mut self.has_activity);
         let tcp = self.tcp().is_none_or(Tcp::prepare_sleep);
-        !has_stirred && tcp && self.early.wanted.is_empty() && self.verbs.prepare_sleep()
+        !has_activity && tcp && self.early.wanted.is_empty() && self.verbs.prepare_sleep()
     }
 
     fn wake(&mut self) {
@@ -747,11 +747,11 @@ mod tests {
             word: 1,
         };
         other.post_send(me, head, &[]).unwrap();
-        other.learn_address(me, Some(&record));
+        other.set_peer_address(me, Some(&record));
         let turns = |mixed: &mut MixedNetwork<FakePort, FakeSockets>,
                      other: &mut Tcp<FakeSockets>| {
             let polls = |_: &u32| {
-                let polls = matches!(mixed.look(), FarLook::Poll);
+                let polls = matches!(mixed.poll_word(), WordPoll::Poll);
                 if polls {
                     mixed.poll(&mut Completions::new());
                 }
@@ -771,7 +771,7 @@ mod tests {
         let mut mixed = one();
         mixed.tcp = Err("there is no key".to_owned());
         let record = to_record(&[(RecordPart::Tcp, vec![1, 2, 3])]);
-        mixed.learn_address(Peer(1), &record);
+        mixed.set_peer_address(Peer(1), &record);
         assert_eq!(reported_losses(&mut mixed), [1]);
         let why = mixed.why_lost(Peer(1)).unwrap();
         assert!(why.contains("since there is no key; let both use"), "{why}");

@@ -14,8 +14,8 @@ use super::no_common_network;
 use super::record::{RecordPart, part_of, ports_of, to_record};
 use super::tcp::{FakeSockets, FakeStreams, StreamKey, System, Tcp};
 use super::verbs::{
-    Dpdk, FakeNet, FakePort, FarLook, Faulty, ForeignPeer, NetLimits, NetStats, NetworkSettings,
-    PacketNet, PortChange, RocePort, Udp, Verbs, VerbsDevice, VerbsPort, WorkKind,
+    Dpdk, FakeNet, FakePort, Faulty, ForeignPeer, NetLimits, NetStats, NetworkSettings, PacketNet,
+    PortChange, RocePort, Udp, Verbs, VerbsDevice, VerbsPort, WordPoll, WorkKind,
 };
 use super::wire::Provider;
 use super::{FabricStats, Providers};
@@ -217,12 +217,12 @@ impl NetworkProvider {
         either!(self, _ => own, _ => own, it => it.provider_of(peer))
     }
 
-    pub(super) fn wanted_address(&mut self) -> Option<Peer> {
-        either!(self, it => it.wanted_address()).map(Peer)
+    pub(super) fn next_unresolved(&mut self) -> Option<Peer> {
+        either!(self, it => it.next_unresolved()).map(Peer)
     }
 
-    pub(super) fn next_complaint(&mut self) -> Option<String> {
-        either!(self, it => it.next_complaint())
+    pub(super) fn next_warning(&mut self) -> Option<String> {
+        either!(self, it => it.next_warning())
     }
 
     pub(super) fn next_remark(&mut self) -> Option<String> {
@@ -234,15 +234,15 @@ impl NetworkProvider {
     }
 
     #[inline(always)]
-    pub(super) fn has_news(&self) -> bool {
-        either!(self, it => it.has_news())
+    pub(super) fn has_notices(&self) -> bool {
+        either!(self, it => it.has_notices())
     }
 
-    pub(super) fn meet(&mut self, peer: Peer, far: ForeignPeer) {
-        either!(self, it => it.meet(peer, far));
+    pub(super) fn add_foreign(&mut self, peer: Peer, far: ForeignPeer) {
+        either!(self, it => it.add_foreign(peer, far));
     }
 
-    pub(super) fn learn_address(&mut self, peer: Peer, record: &[u8]) {
+    pub(super) fn set_peer_address(&mut self, peer: Peer, record: &[u8]) {
         let own = self.part();
         let (ports, tcp) = (ports_of(record), part_of(record, RecordPart::Tcp));
         let other = either!(
@@ -257,9 +257,9 @@ impl NetworkProvider {
         }
         either!(
             self,
-            it => it.learn_address(peer, ports.map_or(&[], |(_, ports)| ports)),
-            it => it.learn_address(peer, tcp),
-            it => it.learn_address(peer, record)
+            it => it.set_peer_address(peer, ports.map_or(&[], |(_, ports)| ports)),
+            it => it.set_peer_address(peer, tcp),
+            it => it.set_peer_address(peer, record)
         );
     }
 
@@ -328,8 +328,8 @@ impl NetworkProvider {
     }
 
     #[inline(always)]
-    pub(super) fn look(&mut self) -> FarLook {
-        either!(self, it => it.look())
+    pub(super) fn poll_word(&mut self) -> WordPoll {
+        either!(self, it => it.poll_word())
     }
 
     /// Whether all that was sent has arrived.

@@ -237,9 +237,9 @@ impl Shm {
     /// Posts a send that needs no look at the returned credit; for bodies larger than a slot's, a buffer must be free
     /// too. `None`: nothing was posted. `Some(false)`: the bell must be rung.
     #[inline(always)]
-    pub(super) fn post_at_hand(&mut self, to: Peer, head: Head, body: &[u8]) -> Option<bool> {
+    pub(super) fn post_fast(&mut self, to: Peer, head: Head, body: &[u8]) -> Option<bool> {
         let tx = self.senders.get_mut(to.0 as usize)?;
-        if !tx.producer.has_slot_at_hand() {
+        if !tx.producer.has_known_slot() {
             return None;
         }
         if body.len() <= SLOT_BODY_BYTES {
@@ -520,7 +520,7 @@ impl Shm {
         let rx = &mut self.receivers[from as usize];
         if self.attentive && self.looking < MOST_LOOKING {
             rx.looking = true;
-            rx.consumer.look();
+            rx.consumer.begin_polling();
             self.looking += 1;
         }
         self.poll_receiver(self.active.ranks.len() - 1, completions);
@@ -539,7 +539,7 @@ impl Shm {
             .iter_mut()
             .filter(|rx| rx.looking && rx.last_frame < long_ago)
         {
-            rx.consumer.look_away();
+            rx.consumer.end_polling();
             rx.looking = false;
             self.looking -= 1;
             any = true;
@@ -549,12 +549,12 @@ impl Shm {
         }
     }
 
-    fn look_away_from_all(&mut self) {
+    fn end_polling_all(&mut self) {
         if self.looking == 0 {
             return;
         }
         for rx in self.receivers.iter_mut().filter(|rx| rx.looking) {
-            rx.consumer.look_away();
+            rx.consumer.end_polling();
             rx.looking = false;
         }
         self.looking = 0;
@@ -568,7 +568,7 @@ impl Shm {
     pub(super) fn set_attentive(&mut self, attentive: bool) {
         self.attentive = attentive && (self.can_fence || self.sleepless);
         if !self.attentive {
-            self.look_away_from_all();
+            self.end_polling_all();
         }
     }
 
@@ -578,7 +578,7 @@ impl Shm {
             return false;
         }
         let Some(bell) = self.bell else { return true };
-        self.look_away_from_all();
+        self.end_polling_all();
         for from in &self.active.ranks {
             self.receivers[*from as usize].consumer.return_credit();
         }
@@ -828,7 +828,7 @@ fn lent_buffer(segment: &Segment, sender: u32, receiver: u32, index: u32) -> Opt
     segment.pool_buffer(sender, index)
 }
 
-/// Returns the buffer that a frame of `sender` named.
+/// Returns the buffer whose index was in a frame from `sender`.
 fn give_back_lent(node: &Node, frames: &Consumer<'static>, sender: u32, index: u32) {
     if index == OWN_BUFFER {
         frames.release_own();
@@ -853,11 +853,11 @@ fn proof(secret: u64, job: u64) -> u64 {
 
 /// Kinds from here on are the provider's own.
 const INTERNAL: u8 = 0x80;
-/// A reader asks the owner of the data to do a part of the copy.
+/// Request of a reader that the owner of the data copies a part.
 pub(super) const HELP: u8 = 0x80;
 /// A write with immediate has ended.
 const WRITTEN: u8 = 0x81;
-/// A reader asks the owner to drop such a request.
+/// Revocation of such a request by the reader.
 pub(super) const REVOKE: u8 = 0x82;
 /// The owner has dropped the request.
 pub(super) const REVOKED: u8 = 0x83;

@@ -99,7 +99,7 @@ pub(super) struct Tcp<S> {
     /// Consecutive polls without an arrival, and whether anything has arrived since the process last prepared to
     /// sleep.
     idle: u32,
-    has_stirred: bool,
+    has_activity: bool,
     /// The caller calls `uncork` after it has handled a poll's completions.
     corks: bool,
     rest: IdlePolls,
@@ -217,7 +217,7 @@ impl<S: Sockets> Tcp<S> {
             backlog: VecDeque::new(),
             hot: None,
             idle: 0,
-            has_stirred: false,
+            has_activity: false,
             corks: false,
             rest: IdlePolls::default(),
             sock_events: Vec::new(),
@@ -422,19 +422,19 @@ impl<S: Sockets> Tcp<S> {
     }
 
     /// Adds a process of another job as a further peer.
-    pub(super) fn meet(&mut self, peer: Peer, far: ForeignPeer) {
-        self.links.known.meet(peer.0, far);
-        self.links.secrets.meet(peer.0, far.stream_key);
+    pub(super) fn add_foreign(&mut self, peer: Peer, far: ForeignPeer) {
+        self.links.known.add_foreign(peer.0, far);
+        self.links.secrets.add_key(peer.0, far.stream_key);
     }
 
     /// Records a peer's part of its record; `None`: it has none for this provider.
-    pub(super) fn learn_address(&mut self, peer: Peer, part: Option<&[u8]>) {
-        self.links.learn_address(peer.0, part);
+    pub(super) fn set_peer_address(&mut self, peer: Peer, part: Option<&[u8]>) {
+        self.links.set_peer_address(peer.0, part);
         self.settle();
     }
 
     /// A peer whose record is to be requested; each is returned once.
-    pub(super) fn wanted_address(&mut self) -> Option<u32> {
+    pub(super) fn next_unresolved(&mut self) -> Option<u32> {
         self.links.wanted.pop_front()
     }
 
@@ -450,12 +450,12 @@ impl<S: Sockets> Tcp<S> {
     }
 
     #[inline(always)]
-    pub(super) fn has_news(&self) -> bool {
+    pub(super) fn has_notices(&self) -> bool {
         !self.links.wanted.is_empty() || !self.links.notices.is_empty()
     }
 
     /// The next warning for the user.
-    pub(super) fn next_complaint(&mut self) -> Option<String> {
+    pub(super) fn next_warning(&mut self) -> Option<String> {
         self.links.notices.next()
     }
 
@@ -577,7 +577,7 @@ impl<S: Sockets> Tcp<S> {
             self.links.look_at_clock();
             self.settle();
         }
-        self.has_stirred |= has_come;
+        self.has_activity |= has_come;
         self.idle = if has_come {
             0
         } else {
@@ -615,7 +615,7 @@ impl<S: Sockets> Tcp<S> {
     /// Handles every socket with an event. `true`: a peer's bytes have arrived.
     fn look_at_all(&mut self, completions: &mut Completions) -> bool {
         let mut sock_events = std::mem::take(&mut self.sock_events);
-        self.links.sockets.look(&mut sock_events);
+        self.links.sockets.poll_events(&mut sock_events);
         let mut has_come = false;
         for sign in sock_events.drain(..) {
             let SockEvent::On { sock, reads, sends } = sign else {
@@ -664,10 +664,10 @@ impl<S: Sockets> Tcp<S> {
         self.links.send_owed_acks();
         self.links.look_at_clock();
         self.settle();
-        let has_stirred = std::mem::take(&mut self.has_stirred);
+        let has_activity = std::mem::take(&mut self.has_activity);
         // A sleeping process does not contend for the socket's lock, and polls once more before it sleeps.
         let was_paused = self.links.end_pauses();
-        !has_stirred
+        !has_activity
             && !was_paused
             && self.moves.ready.is_empty()
             && self.backlog.is_empty()
@@ -676,7 +676,7 @@ impl<S: Sockets> Tcp<S> {
 
     /// Whether [`prepare_sleep`](Self::prepare_sleep) would find nothing to do, and a sleep could last for any time.
     pub(super) fn is_dormant(&self) -> bool {
-        !self.has_stirred
+        !self.has_activity
             && self.moves.ready.is_empty()
             && self.backlog.is_empty()
             && self.links.is_dormant()

@@ -345,7 +345,8 @@ impl Shm {
         }
     }
 
-    /// Whether the process that was identified as this rank has ended; the segment's present content may be another's.
+    /// Whether the process that was identified as this rank has ended. Checks the recorded pid: the
+    /// segment may contain the data of another process by now.
     fn is_gone(&mut self, rank: u32) -> bool {
         match self.reach(rank) {
             PeerAccess::Yes { pid, .. } => cma::is_gone(pid),

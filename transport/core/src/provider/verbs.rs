@@ -33,10 +33,10 @@ mod fast_receive;
 mod fetch;
 mod gid;
 mod hosts;
+mod inspect;
 mod keys;
 mod limits;
 mod links;
-mod look;
 mod lost_completions;
 mod memory;
 mod notices;
@@ -84,11 +84,11 @@ pub(super) use device::VerbsDevice;
 pub(super) use fake::FakePort;
 pub use fake::{FakeConfig, FakeNet, FakeStats};
 use fast_receive::PendingWord;
-pub use fast_receive::{FarLook, FarWord};
+pub use fast_receive::{NetWord, WordPoll};
+use inspect::cannot_open;
+pub(crate) use inspect::inspect;
 use keys::PeerKeys;
 pub use limits::{GidPlaces, NetLimits, NetTerms};
-use look::cannot_open;
-pub(crate) use look::look;
 use memory::SharedMapping;
 pub use peer_identity::ForeignPeer;
 pub(super) use peer_identity::PeerIdentities;
@@ -109,15 +109,15 @@ pub(super) use work::WorkKind;
 /// | group | methods | file |
 /// |------|---------|------|
 /// | opening | `open_best` or `open_on`, which call `open`; `record` | `verbs.rs` |
-/// | addresses | `meet`; `wanted_address`, then perhaps `why_apart`, and `learn_address`, which calls `take_held_datagrams` | `turn.rs`, `verbs.rs`, `arrive.rs` |
+/// | addresses | `add_foreign`; `next_unresolved`, then perhaps `why_apart`, and `set_peer_address`, which calls `take_held_datagrams` | `turn.rs`, `verbs.rs`, `arrive.rs` |
 /// | sending | `caps`; `post_word` or `post_send` | `verbs.rs` |
 /// | memory | `export` or `offer`, `withdraw`; `allocate`, `own`, `disown`; `keep_registered` or `expose`, `keep_no_more` | `verbs.rs` |
 /// | one-sided | `post_work`, `post_write` | `verbs.rs` |
 /// | a turn | `poll`: `take_all_received`, `flush_all`, `check_clock`, `take_all_events`; `settle` | `turn.rs` |
 /// | receiving | `take_filled`: `take_packet`, then `deliver` or `assemble`, `hand_up`, `deliver_held`; later `copy_lent`, `release` | `arrive.rs` |
-/// | the fast path | `look`: `take_first`, then `take_word` or `take_other`; `catch_up` with the deferred work of a word, before anything else | `arrive.rs` |
+/// | the fast path | `poll_word`: `take_first`, then `take_word` or `take_other`; `catch_up` with the deferred work of a word, before anything else | `arrive.rs` |
 /// | waiting | `prepare_sleep`, `fall_asleep` (`until_due`), `wake`; `needs_cores`, `wakes` | `turn.rs`, `verbs.rs` |
-/// | loss | `lose`, `why_lost`; `has_news`, `next_complaint`, `next_remark`, `next_port_change` | `verbs.rs`, `turn.rs` |
+/// | loss | `lose`, `why_lost`; `has_notices`, `next_warning`, `next_remark`, `next_port_change` | `verbs.rs`, `turn.rs` |
 /// | the end | `is_quiet`, `drop` | `turn.rs`, `verbs.rs` |
 /// | counts | `counts`, `memory` | `verbs.rs` |
 #[derive(Debug)]
@@ -265,7 +265,7 @@ impl<P: VerbsPort> Verbs<P> {
             .disown(place, &mut self.streams.links.rails)
     }
 
-    /// Registers memory of the program for many writes from it, where that saves a registration.
+    /// Registers memory of the program as the source of many writes, so that these need no registration each.
     pub(super) fn keep_registered(&mut self, base: u64, bytes: u64) -> Option<LocalKey> {
         self.transfers
             .registry
@@ -401,8 +401,8 @@ impl<P: VerbsPort> Verbs<P> {
     }
 
     /// Adds a process of another job as a further peer.
-    pub(super) fn meet(&mut self, peer: Peer, far: ForeignPeer) {
-        self.streams.links.peers.meet(peer.0, far);
+    pub(super) fn add_foreign(&mut self, peer: Peer, far: ForeignPeer) {
+        self.streams.links.peers.add_foreign(peer.0, far);
         self.grant_bounces();
     }
 
@@ -413,8 +413,8 @@ impl<P: VerbsPort> Verbs<P> {
     }
 
     /// Records the address of a peer, from the launcher.
-    pub(super) fn learn_address(&mut self, peer: Peer, record: &[u8]) {
-        if self.streams.links.learn_address(peer, record) {
+    pub(super) fn set_peer_address(&mut self, peer: Peer, record: &[u8]) {
+        if self.streams.links.set_peer_address(peer, record) {
             self.settle();
             self.take_held_datagrams(peer.0);
             self.streams.links.queue_go_on(peer.0);

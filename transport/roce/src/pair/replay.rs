@@ -49,8 +49,8 @@ impl ReplayCache {
         oldest
     }
 
-    /// The first PSN behind `psn` and before `expected` that has a response of its own. Entries may be more than 2^23
-    /// PSNs old.
+    /// The first PSN after `psn` and before `expected` that has a response of its own. Distances are counted
+    /// from `psn`, since entries may be more than 2^23 PSNs old.
     pub(super) fn first_behind(&self, psn: Psn, expected: Psn) -> Option<Psn> {
         let all = 1..expected.packets_since(psn);
         let distances = self.kept.iter().map(|it| it.first.packets_since(psn));

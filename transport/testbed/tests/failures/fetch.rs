@@ -94,7 +94,7 @@ fn nothing_is_written_where_there_is_nothing() {
 #[test]
 fn reads_prove_those_before_them() {
     let config = FakeConfig {
-        lie_permille: 1,
+        empty_read_permille: 1,
         ..FakeConfig::calm(1)
     };
     let mut job = Job::on(config, 2, AT_ONCE);
@@ -113,7 +113,7 @@ fn reads_prove_those_before_them() {
         }
         let after = job.net.stats(0);
         let operations = (after.reads - before.reads, after.writes - before.writes);
-        assert_eq!((operations, after.lies), ((count, proofs), 0));
+        assert_eq!((operations, after.empty_reads), ((count, proofs), 0));
     }
     job.all[1].fabric.withdraw(Peer(0), key);
     job.assert_careful();
@@ -313,7 +313,7 @@ fn one_message_from_memory_that_stays_registered_ends_without_the_others() {
     let mut job = job(2);
     let words = AtomicWords::new(&mut job.all[1].fabric, LARGE / 8);
     let whole = words.export(&mut job.all[1].fabric, 0);
-    // Messages from staging memory, which the device knows by one key.
+    // Messages from staging memory, which is registered once, with one key.
     let mut targets: Vec<_> = (0..80).map(|_| Guarded::of(&[0xaa; 40_000])).collect();
     let mut keys = Vec::new();
     let mut works = Vec::new();

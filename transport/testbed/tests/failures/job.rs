@@ -115,13 +115,13 @@ impl Job {
 
     /// Every process polls once, then one event happens, or a millisecond passes.
     pub fn turn(&mut self) {
-        self.look();
+        self.poll();
         if !self.net.advance() {
             self.net.advance_until(self.net.now_ns() + MILLISECOND);
         }
     }
 
-    fn look(&mut self) {
+    fn poll(&mut self) {
         let records: Vec<_> = self
             .all
             .iter()
@@ -130,7 +130,7 @@ impl Job {
         for process in &mut self.all {
             let first = self.first[process.me as usize];
             if self.net.is_running(first) && !process.is_busy {
-                process.look(&records);
+                process.poll(&records);
             }
         }
     }
@@ -149,7 +149,7 @@ impl Job {
         let limit = self.net.now_ns() + time_ns;
         let step = MILLISECOND.max(time_ns / 20_000);
         while self.net.now_ns() < limit {
-            self.look();
+            self.poll();
             self.net.advance_until(limit.min(self.net.now_ns() + step));
         }
     }
@@ -309,11 +309,12 @@ impl Job {
 }
 
 impl Process {
-    fn look(&mut self, records: &[Vec<u8>]) {
-        while let Some(peer) = self.fabric.wanted_address() {
-            self.fabric.learn_address(peer, &records[peer.0 as usize]);
+    fn poll(&mut self, records: &[Vec<u8>]) {
+        while let Some(peer) = self.fabric.next_unresolved() {
+            self.fabric
+                .set_peer_address(peer, &records[peer.0 as usize]);
         }
-        while let Some(message) = self.fabric.next_complaint() {
+        while let Some(message) = self.fabric.next_warning() {
             self.messages.push(message);
         }
         self.fabric.poll(&mut self.completions);

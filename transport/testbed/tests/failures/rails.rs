@@ -503,8 +503,8 @@ fn a_record_that_nobody_wrote_loses_its_peer_alone() {
                 bad[at] ^= 1 << (random.word() % 8);
             }
         }
-        all[0].learn_address(Peer(2), &bad);
-        all[0].learn_address(Peer(1), &good);
+        all[0].set_peer_address(Peer(2), &bad);
+        all[0].set_peer_address(Peer(1), &good);
         let head = testbed::head(4);
         let _ = all[0].post_send(Peer(2), head, &[7; 40]);
         assert!(all[0].post_send(Peer(1), head, &[7; 40]).is_ok());

@@ -103,34 +103,34 @@ impl Both {
     }
 
     /// Two jobs that have met.
-    pub fn met(config: FakeConfig, shape: Shape) -> Self {
+    pub fn joined(config: FakeConfig, shape: Shape) -> Self {
         let mut both = Self::apart(config, shape);
         for place in 0..both.all.len() {
-            both.meet(place, true);
+            both.add_others(place, true);
         }
         both
     }
 
-    /// What a process must know of another one.
+    /// The description of another process that a process adds.
     pub fn far(&self, me: usize, other: usize) -> ForeignPeer {
         let (mine, theirs) = (&self.all[me], &self.all[other]);
         ForeignPeer {
-            known_as: theirs.numbers[me],
+            source_number: theirs.numbers[me],
             key: KEYS[theirs.job],
             stream_key: StreamKey::new(KEYS[theirs.job].into()),
             is_first: (mine.job == 0) == self.shape.is_first,
         }
     }
 
-    /// A process meets all those of the other job, with or without their addresses.
-    pub fn meet(&mut self, me: usize, is_told: bool) {
+    /// Adds all processes of the other job to a process, with or without their addresses.
+    pub fn add_others(&mut self, me: usize, with_address: bool) {
         let strangers = |both: &Self, other: &usize| both.all[*other].job != both.all[me].job;
         let mut others: Vec<usize> = (0..self.all.len()).collect();
         others.retain(|other| strangers(self, other));
         others.sort_by_key(|other| self.all[me].numbers[*other]);
         for other in others {
             let (far, record) = (self.far(me, other), self.record(other));
-            let record = is_told.then_some(&record[..]);
+            let record = with_address.then_some(&record[..]);
             let peer = self.all[me].fabric.add_far(far, record).unwrap();
             assert_eq!(peer, self.peer(me, other), "numbers follow");
         }
@@ -152,17 +152,17 @@ impl Both {
 
     /// Every process polls once, then one event happens, or a millisecond passes.
     pub fn turn(&mut self) {
-        self.look();
+        self.poll();
         if !self.net.advance() {
             self.net.advance_until(self.net.now_ns() + MILLISECOND);
         }
     }
 
-    fn look(&mut self) {
+    fn poll(&mut self) {
         let records: Vec<_> = (0..self.all.len()).map(|at| self.record(at)).collect();
         for place in 0..self.all.len() {
             if self.net.is_running(self.port(place, 0)) {
-                self.all[place].look(self.provides_addresses.then_some(&records));
+                self.all[place].poll(self.provides_addresses.then_some(&records));
             }
         }
     }
@@ -181,7 +181,7 @@ impl Both {
         let limit = self.net.now_ns() + time_ns;
         let step = MILLISECOND.max(time_ns / 20_000);
         while self.net.now_ns() < limit {
-            self.look();
+            self.poll();
             self.net.advance_until(limit.min(self.net.now_ns() + step));
         }
     }
@@ -340,16 +340,16 @@ impl Both {
 
 impl Process {
     /// Polls once, and provides requested addresses, if there are `records`.
-    fn look(&mut self, records: Option<&Vec<Vec<u8>>>) {
-        while let Some(peer) = self.fabric.wanted_address() {
+    fn poll(&mut self, records: Option<&Vec<Vec<u8>>>) {
+        while let Some(peer) = self.fabric.next_unresolved() {
             let mut numbers = self.numbers.iter();
             let place = numbers.position(|number| *number == peer.0).unwrap();
             self.wanted.push(place);
             if let Some(records) = records {
-                self.fabric.learn_address(peer, &records[place]);
+                self.fabric.set_peer_address(peer, &records[place]);
             }
         }
-        while let Some(message) = self.fabric.next_complaint() {
+        while let Some(message) = self.fabric.next_warning() {
             self.messages.push(message);
         }
         self.fabric.poll(&mut self.completions);

@@ -251,7 +251,7 @@ pub async fn held_buffers(rank: &mut TestRank) {
 async fn hold_until_small(rank: &mut TestRank) -> (Vec<Arrived>, u64) {
     let mut held = Vec::new();
     loop {
-        let arrived = rank.look_and_hold().1;
+        let arrived = rank.poll_and_hold().1;
         let small = arrived.iter().find(|arrived| !arrived.is_lent()).copied();
         held.extend(arrived.into_iter().filter(Arrived::is_lent));
         if let Some(small) = small {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! All-to-all by node of blocks whose lengths only sender and receiver know: the blocks from one node to another go in
-//! two messages between their leaders, not in one for each pair of ranks.
+//! All-to-all by node of blocks whose lengths are known only to sender and receiver: the blocks from one node to
+//! another go in two messages between their leaders, not in one for each pair of ranks.
 //!
 //! Blocks for ranks of the own node are sent directly. Of the others a rank gives its leader a table of their lengths,
 //! and the blocks behind it. The first message between two leaders has the lengths (a row for each sender, with an

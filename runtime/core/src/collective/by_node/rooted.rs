@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Gather and scatter by node, of blocks whose lengths the root alone knows. The ranks of the root's node communicate
-//! directly with the root. Those of another node have a [slot](super::slots) each: a leader exchanges the slots of its
-//! node in one message, and in a second one the blocks that do not fit their slots; blocks of more than
+//! Gather and scatter by node, of blocks whose lengths are known only to the root. The ranks of the root's node
+//! communicate directly with the root. Those of another node have a [slot](super::slots) each: a leader exchanges the
+//! slots of its node in one message, and in a second one the blocks that do not fit their slots; blocks of more than
 //! `RMPI_NODE_GATHER_LIMIT` are sent directly between the root and their rank.
 //!
 //! A rank follows the contents of a slot, not its own expectation: so ranks that disagree about a length all complete,

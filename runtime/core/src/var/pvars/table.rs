@@ -27,12 +27,12 @@ fn budget_used(counters: &EngineCounters) -> u64 {
 
 /// A counter of the transport between ranks of the node.
 fn shm(number: fn(&FabricStats) -> u64) -> u64 {
-    traffic().map_or(0, |traffic| number(&traffic.ledger().stats()))
+    traffic().map_or(0, |traffic| number(&traffic.fabric().stats()))
 }
 
 /// A counter of the transport over a network.
 fn net(number: fn(&(FabricStats, NetStats)) -> u64) -> u64 {
-    traffic().map_or(0, |traffic| number(&traffic.ledger().net()))
+    traffic().map_or(0, |traffic| number(&traffic.fabric().net()))
 }
 
 /// A counter of channels.

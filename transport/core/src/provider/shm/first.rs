@@ -99,7 +99,7 @@ impl FirstFrame<'_> {
 #[derive(Debug)]
 pub(super) struct Active {
     pub(super) ranks: Vec<u32>,
-    /// The first of them, so that one comparison with the number of ranks finds the ring or that there is none.
+    /// The first of them, or [`NONE`](Self::NONE); one comparison with the number of ranks covers both cases.
     pub(super) first: u32,
     /// Batches of frames that were taken from the first one since the last poll.
     batches: u32,

@@ -21,7 +21,7 @@ use super::proof::{u32_at, u64_at};
 use super::sockets::Sockets;
 use super::{Tcp, memory::MemoryRange};
 use crate::{
-    Arrived, Completion, Completions, FarLook, FarWord, Head, Peer, RecvBuffer, WorkOutcome,
+    Arrived, Completion, Completions, Head, NetWord, Peer, RecvBuffer, WordPoll, WorkOutcome,
 };
 
 /// Bytes that were received and not yet parsed.
@@ -88,7 +88,7 @@ enum TcpRecvStep {
     /// The caller has no room, or must first see the completions it has.
     Full,
     /// A protocol violation.
-    Wrong(&'static str),
+    Violation(&'static str),
 }
 
 impl<S: Sockets> Tcp<S> {
@@ -169,16 +169,16 @@ impl<S: Sockets> Tcp<S> {
     }
 
     /// Checks whether exactly one frame has come over the last active connection: the fast path of waiting.
-    pub(in crate::provider) fn look(&mut self) -> FarLook {
+    pub(in crate::provider) fn poll_word(&mut self) -> WordPoll {
         let Some(peer) = self.hot.filter(|_| self.has_nothing_to_do()) else {
-            return FarLook::Poll;
+            return WordPoll::Poll;
         };
         let Some(side) = self.links.find(peer) else {
-            return FarLook::Poll;
+            return WordPoll::Poll;
         };
         let line = side.line.as_ref();
         let Some(line) = line.filter(|line| line.rest.is_empty() && line.inflow.is_none()) else {
-            return FarLook::Poll;
+            return WordPoll::Poll;
         };
         // Requested data shall go to their target, not through the buffer.
         let most = if side.expects_data == 0 {
@@ -189,11 +189,11 @@ impl<S: Sockets> Tcp<S> {
         let mut buffer = std::mem::take(&mut self.buffer);
         let place = buffer.place_for(most);
         let found = match self.links.sockets.receive(line.sock, None, place) {
-            Ok(0) => FarLook::Nothing,
+            Ok(0) => WordPoll::Nothing,
             Ok(got) => self.look_at(peer, &place[..got]),
             Err(error) => {
                 self.links.broke(peer, &error);
-                FarLook::Poll
+                WordPoll::Poll
             }
         };
         self.buffer = buffer;
@@ -201,14 +201,14 @@ impl<S: Sockets> Tcp<S> {
     }
 
     /// Handles bytes that are all that has come from a peer, none of whose bytes wait.
-    fn look_at(&mut self, peer: u32, bytes: &[u8]) -> FarLook {
-        self.has_stirred = true;
+    fn look_at(&mut self, peer: u32, bytes: &[u8]) -> WordPoll {
+        self.has_activity = true;
         self.idle = 0;
         if let Some((head, body)) = self.take_frame(peer, bytes) {
             let Ok(word) = body.try_into() else {
-                return FarLook::Frame(self.arrived(peer, head, body));
+                return WordPoll::Frame(self.arrived(peer, head, body));
             };
-            return FarLook::Word(FarWord {
+            return WordPoll::Word(NetWord {
                 peer: Peer(peer),
                 head: Head { len: 8, ..head },
                 word: u64::from_ne_bytes(word),
@@ -219,7 +219,7 @@ impl<S: Sockets> Tcp<S> {
             line.has_come = true;
         }
         self.wait_for(peer);
-        FarLook::Poll
+        WordPoll::Poll
     }
 
     fn has_nothing_to_do(&self) -> bool {
@@ -272,7 +272,7 @@ impl<S: Sockets> Tcp<S> {
         )?;
         match last {
             TcpRecvStep::Full => self.wait_for(peer),
-            TcpRecvStep::Wrong(what) => self.refuse(peer, what),
+            TcpRecvStep::Violation(what) => self.refuse(peer, what),
             TcpRecvStep::Taken | TcpRecvStep::Lacks => {}
         }
         Ok(bytes)
@@ -394,7 +394,7 @@ impl<S: Sockets> Tcp<S> {
             return TcpRecvStep::Lacks;
         };
         let Some(header) = TcpPacketHeader::of(header) else {
-            return TcpRecvStep::Wrong("no packet begins like that");
+            return TcpRecvStep::Violation("no packet begins like that");
         };
         let end = HEADER_BYTES + header.wanted();
         if buffer.len() < end {
@@ -402,7 +402,7 @@ impl<S: Sockets> Tcp<S> {
         }
         let is_numbered = header.kind != TcpPacketKind::Ack;
         if is_numbered && header.number != side.session.ack().next {
-            return TcpRecvStep::Wrong("a packet is not the next one");
+            return TcpRecvStep::Violation("a packet is not the next one");
         }
         if is_numbered && completions.is_full() {
             return TcpRecvStep::Full;
@@ -414,7 +414,7 @@ impl<S: Sockets> Tcp<S> {
             }
         }
         if !self.links.acknowledge(peer, header.ack) {
-            return TcpRecvStep::Wrong("it has what was never sent");
+            return TcpRecvStep::Violation("it has what was never sent");
         }
         self.links.record_core_state(peer, header.lacks_core);
         buffer.from += end;
@@ -465,7 +465,7 @@ impl<S: Sockets> Tcp<S> {
             | TcpPacketKind::Ack => false,
         };
         if !is_good {
-            return TcpRecvStep::Wrong(
+            return TcpRecvStep::Violation(
                 "a packet asks for what nobody may ask, or answers what nobody asked",
             );
         }
@@ -529,7 +529,7 @@ impl<S: Sockets> Tcp<S> {
         let (target, fixed) = match header.kind {
             TcpPacketKind::Write => match TcpWriteRequest::of(bytes) {
                 Some(write) => (TcpDataTarget::Write(write), WRITE_BYTES),
-                None => return TcpRecvStep::Wrong("a write makes no sense"),
+                None => return TcpRecvStep::Violation("a write makes no sense"),
             },
             TcpPacketKind::Unsolicited => (TcpDataTarget::Unsolicited(key_at(bytes, 0)), KEY_BYTES),
             _ => {
@@ -549,7 +549,7 @@ impl<S: Sockets> Tcp<S> {
             }
         };
         if !is_good {
-            return TcpRecvStep::Wrong("data come for which nobody has asked");
+            return TcpRecvStep::Violation("data come for which nobody has asked");
         }
         let line = self
             .links
@@ -633,7 +633,7 @@ impl<S: Sockets> Tcp<S> {
                     completions.push(Completion::Written { peer, immediate });
                 }
                 if !self.moves.answer(peer, write.id, outcome, 0) {
-                    return TcpRecvStep::Wrong("it has too many writes under way");
+                    return TcpRecvStep::Violation("it has too many writes under way");
                 }
             }
             TcpDataTarget::Write(_) => {}

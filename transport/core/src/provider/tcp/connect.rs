@@ -26,10 +26,10 @@ pub(super) enum HandshakeRefusal {
     /// The connection ended.
     Io(io::Error),
     /// An invalid message.
-    Wrong(HandshakeFault),
+    Fault(HandshakeFault),
     /// Another process was meant, or a rule rejects the connection.
     Verdict(HandshakeVerdict),
-    /// A peer wants a further connection that it may not have, for this reason.
+    /// A further connection was requested by a peer and is refused, for this reason.
     Rail(u32, &'static str),
 }
 
@@ -40,8 +40,8 @@ impl From<io::Error> for HandshakeRefusal {
 }
 
 impl From<HandshakeFault> for HandshakeRefusal {
-    fn from(wrong: HandshakeFault) -> Self {
-        Self::Wrong(wrong)
+    fn from(fault: HandshakeFault) -> Self {
+        Self::Fault(fault)
     }
 }
 
@@ -232,7 +232,7 @@ impl<S: Sockets> TcpLinks<S> {
         };
         let hello = Hello {
             is_rail,
-            from: far.known_as,
+            from: far.source_number,
             to,
             attempt,
             welcomed,
@@ -291,7 +291,7 @@ impl<S: Sockets> TcpLinks<S> {
 
     /// The process that was called is of another installation: calling again does not help.
     fn complain_of_host(&mut self, peer: u32, index: usize, refusal: &HandshakeRefusal) {
-        let HandshakeRefusal::Wrong(HandshakeFault::Version(version)) = refusal else {
+        let HandshakeRefusal::Fault(HandshakeFault::Version(version)) = refusal else {
             return;
         };
         let side = self.of(peer);
@@ -321,7 +321,7 @@ impl<S: Sockets> TcpLinks<S> {
         // Nothing listens at that port, or another process does.
         let is_not_there = match refusal {
             HandshakeRefusal::Io(error) => error.kind() == io::ErrorKind::ConnectionRefused,
-            HandshakeRefusal::Wrong(HandshakeFault::Garbage | HandshakeFault::Key)
+            HandshakeRefusal::Fault(HandshakeFault::Garbage | HandshakeFault::Key)
             | HandshakeRefusal::Verdict(HandshakeVerdict::NotMe) => true,
             _ => false,
         };
@@ -420,7 +420,7 @@ impl<S: Sockets> TcpLinks<S> {
             HandshakeVerdict::Joined => {}
             // These verdicts come only after the proofs.
             HandshakeVerdict::Gone | HandshakeVerdict::NoRail => {
-                return Err(HandshakeRefusal::Wrong(HandshakeFault::Garbage));
+                return Err(HandshakeRefusal::Fault(HandshakeFault::Garbage));
             }
             verdict => return Err(HandshakeRefusal::Verdict(verdict)),
         }
@@ -546,7 +546,7 @@ impl<S: Sockets> TcpLinks<S> {
             let hello = match pull_first(&mut caller.stream, &mut self.sockets) {
                 Ok(None) => return Ok(None),
                 Ok(Some(hello)) => Hello::of(&hello),
-                Err(HandshakeRefusal::Wrong(wrong)) => Err(wrong),
+                Err(HandshakeRefusal::Fault(fault)) => Err(fault),
                 Err(refusal) => return Err(refusal),
             };
             let hello = match hello {
@@ -556,7 +556,7 @@ impl<S: Sockets> TcpLinks<S> {
                         .stream
                         .enqueue(&proof::riddle(HandshakeVerdict::NotMe, [0; 2]));
                     caller.stream.push(&mut self.sockets)?;
-                    return Err(HandshakeRefusal::Wrong(HandshakeFault::Version(version)));
+                    return Err(HandshakeRefusal::Fault(HandshakeFault::Version(version)));
                 }
                 hello => hello?,
             };
@@ -661,19 +661,19 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// Warns about a rejected connection, where the user should know.
+    /// Warns about a rejected connection, if the reason concerns the user.
     pub(super) fn complain_of(&mut self, caller: &UnprovenConnection, refusal: &HandshakeRefusal) {
         let (from, ip) = (caller.from, caller.from.ip());
         let (what, words) = match refusal {
-            HandshakeRefusal::Wrong(HandshakeFault::Key) => (
+            HandshakeRefusal::Fault(HandshakeFault::Key) => (
                 "key",
                 "did not prove to know the key of this job: it is of another job, or of nobody's"
                     .to_owned(),
             ),
-            HandshakeRefusal::Wrong(HandshakeFault::Garbage) => {
+            HandshakeRefusal::Fault(HandshakeFault::Garbage) => {
                 ("garbage", "is no process of an MPI job".to_owned())
             }
-            HandshakeRefusal::Wrong(HandshakeFault::Version(version)) => {
+            HandshakeRefusal::Fault(HandshakeFault::Version(version)) => {
                 ("version", describe_version(*version))
             }
             HandshakeRefusal::Rail(peer, why) => (
@@ -728,7 +728,7 @@ impl<S: Sockets> TcpLinks<S> {
     }
 
     /// Records a peer's address.
-    pub(super) fn learn_address(&mut self, peer: u32, part: Option<&[u8]>) {
+    pub(super) fn set_peer_address(&mut self, peer: u32, part: Option<&[u8]>) {
         let place = part.and_then(address::from_record);
         let Some(place) = place.filter(|place| !place.addresses().is_empty()) else {
             let why = "it has told no address at which it can be reached by tcp: is tcp in its RMPI_PROVIDERS?";
@@ -787,13 +787,13 @@ fn describe_refusal(refusal: &HandshakeRefusal) -> String {
             "it has ended the connection".to_owned()
         }
         HandshakeRefusal::Io(error) => error.to_string(),
-        HandshakeRefusal::Wrong(HandshakeFault::Garbage) => {
+        HandshakeRefusal::Fault(HandshakeFault::Garbage) => {
             "something else than an MPI process answers".to_owned()
         }
-        HandshakeRefusal::Wrong(HandshakeFault::Version(version)) => {
+        HandshakeRefusal::Fault(HandshakeFault::Version(version)) => {
             format!("it {}", describe_version(*version))
         }
-        HandshakeRefusal::Wrong(HandshakeFault::Key) => {
+        HandshakeRefusal::Fault(HandshakeFault::Key) => {
             "a process of another job answers".to_owned()
         }
         HandshakeRefusal::Verdict(HandshakeVerdict::NotMe) => "another process answers".to_owned(),

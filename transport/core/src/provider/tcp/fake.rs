@@ -600,7 +600,7 @@ impl Sockets for FakeSockets {
         has_sent && cut.copied().flatten().is_some_and(is_long)
     }
 
-    fn look(&mut self, sock_events: &mut Vec<SockEvent>) {
+    fn poll_events(&mut self, sock_events: &mut Vec<SockEvent>) {
         let mut net = self.net.lock();
         sock_events.extend(net.sock_events(self.me));
         let now_ns = net.now_ns;

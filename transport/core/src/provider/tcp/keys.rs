@@ -15,9 +15,9 @@ pub(super) struct Exports(HashMap<(u32, RemoteKey), ExportedKey>);
 /// The state of a remote key.
 #[derive(Debug, Default)]
 struct ExportedKey {
-    /// How often it was exported; a key made here, once.
+    /// Number of exports; 1 for a key made here.
     given: u32,
-    /// Its check was never and will never be used for other memory, and nothing was announced with it.
+    /// Its check number is unique to this memory, and no announcement has used the key.
     is_new: bool,
 }
 

@@ -2,10 +2,10 @@
 //! Memory of the program that bytes are moved from and to.
 //!
 //! # Safety
-//! A [`MemoryRange`] is made in two places only, and used before the call that made it ends or while what it was made of is held. T1: of
-//! a lease that this provider has (`works.rs`): exclusive until it is given back, and what was cut of it is forgotten before. T2: of
-//! exported memory that stands in the table of keys (`keys.rs`) at the moment of the access, and whose owner promised to leave it
-//! mapped until it is withdrawn; what waits to be sent of it is copied when that happens (`store.rs`). Bytes are copied without a
+//! A [`MemoryRange`] is made in two places only, and is used only within the call that made it or while its source is held.
+//! T1: from a lease that this provider holds (`works.rs`), which is exclusive until it is returned; ranges of it are dropped
+//! before that. T2: from exported memory whose key is in the table (`keys.rs`) at the moment of the access, and whose owner
+//! leaves it mapped until the key is withdrawn; unsent data are copied at that moment (`store.rs`). Bytes are copied without a
 //! type, and no reference to such memory is ever made.
 #![allow(unsafe_code)]
 
@@ -102,6 +102,6 @@ impl MemoryRange {
 pub(super) fn lent_for_ever(content: Vec<u8>) -> Lease {
     let bytes = content.len();
     let base = NonNull::from(content.leak()).cast();
-    // SAFETY: nobody else has it, and it is never freed.
+    // SAFETY: not aliased, and never freed.
     unsafe { Lease::new(base, bytes) }
 }

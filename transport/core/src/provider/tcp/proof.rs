@@ -57,7 +57,7 @@ pub(super) enum HandshakeVerdict {
     Yield,
     /// The host is not the process that the caller means.
     NotMe,
-    /// The caller has made a later attempt.
+    /// The caller has made a later attempt, so this one is out of date.
     Old,
     /// The host has given the caller up. Only in a WELCOME.
     Gone,

@@ -45,7 +45,7 @@ impl Secrets {
     }
 
     /// Records the key of a peer of another job.
-    pub(super) fn meet(&mut self, peer: u32, key: StreamKey) {
+    pub(super) fn add_key(&mut self, peer: u32, key: StreamKey) {
         self.others.insert(peer, key);
     }
 

@@ -82,7 +82,7 @@ pub(in crate::provider) trait Sockets: Debug {
     fn is_cut_off(&mut self, sock: Sock, for_ms: u32) -> bool;
 
     /// Appends the pending events.
-    fn look(&mut self, sock_events: &mut Vec<SockEvent>);
+    fn poll_events(&mut self, sock_events: &mut Vec<SockEvent>);
 
     /// Adds the events that end a sleep.
     fn fall_asleep(&self, waits: &mut WaitSet);

@@ -62,7 +62,7 @@ impl System {
         if epoll < 0 {
             return Err(words(io::Error::last_os_error()));
         }
-        // SAFETY: a descriptor that was just made, and that nobody else has.
+        // SAFETY: a descriptor that was just made, with no other owner.
         let epoll = unsafe { OwnedFd::from_raw_fd(epoll) };
         let (listeners, addresses) = listeners.into_iter().unzip();
         let system = Self {
@@ -123,7 +123,7 @@ impl System {
             u64: name,
         };
         let epoll = self.epoll.as_raw_fd();
-        // SAFETY: reads the event, which lives until the call ends.
+        // SAFETY: reads the event, which is valid until the call returns.
         let result = unsafe { libc::epoll_ctl(epoll, change, descriptor, &raw mut event) };
         match result {
             0 => Ok(()),
@@ -213,7 +213,7 @@ impl Sockets for System {
         if made < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: a descriptor that was just made, and that nobody else has.
+        // SAFETY: a descriptor that was just made, with no other owner.
         let stream = unsafe { TcpStream::from_raw_fd(made) };
         if let Some(name) = self.congestion {
             set_congestion(stream.as_fd(), name)?;
@@ -393,7 +393,7 @@ impl Sockets for System {
             rlim_cur: 0,
             rlim_max: 0,
         };
-        // SAFETY: writes the limit, which lives until the call ends.
+        // SAFETY: writes the limit, which is valid until the call returns.
         let result = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
         match result {
             0 => usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX),
@@ -419,7 +419,7 @@ impl Sockets for System {
             && info.tcpi_last_ack_recv > for_ms
     }
 
-    fn look(&mut self, sock_events: &mut Vec<SockEvent>) {
+    fn poll_events(&mut self, sock_events: &mut Vec<SockEvent>) {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; MOST_SOCK_EVENTS];
         let epoll = self.epoll.as_raw_fd();
         let (place, most) = (
@@ -548,7 +548,7 @@ pub(super) fn interfaces() -> Vec<TcpInterface> {
     let mut found = Vec::new();
     let mut next = first;
     while !next.is_null() {
-        // SAFETY: an entry of the list, which nobody changes until it is freed below.
+        // SAFETY: an entry of the list, which is not changed until it is freed below.
         let entry = unsafe { &*next };
         found.extend(interface(entry));
         next = entry.ifa_next;

@@ -3,8 +3,9 @@
 //! this one carries out.
 //!
 //! Data are sent in pieces of half a MiB, straight from their memory, and few pieces are queued at a connection at a
-//! time, so that frames need not wait for all of them. At most [`MOST_UNANSWERED`] works wait for one peer's replies, so
-//! that no process has to queue more of them than that, and replies always find room: a process never stops receiving.
+//! time, so that frames need not wait for all of them. At most [`MOST_UNANSWERED`] works wait for one peer's replies,
+//! so that no process has to queue more of them than that, and replies always find room: a process never stops
+//! receiving.
 
 use std::collections::VecDeque;
 
@@ -41,7 +42,7 @@ pub(super) struct PeerTransfers {
     /// Works of ours that were not sent to it, and writes whose data are not all in packets.
     waiting: VecDeque<u32>,
     writing: VecDeque<u32>,
-    /// A write with an immediate, before whose end no frame is sent.
+    /// A write with an immediate; frames are sent only after it has ended.
     ordered: Option<u32>,
     /// Unanswered works of ours, and of the peer.
     pub(super) unanswered: u32,

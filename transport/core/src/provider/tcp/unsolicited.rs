@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Data that are sent with the frame that announces them, before the peer requests them: where its receive is posted
-//! already, that saves a round trip. The peer reads as ever; a read of data that have arrived, or are in flight, ends
-//! without a packet. Data without a read yet are kept, up to [`KEPT_BYTES`] for all peers; others are dropped and
-//! requested again by the read, and the sender gets a DECLINED.
+//! already, that saves a round trip. The peer posts a read as for other data; if the data have arrived or are in
+//! flight, it sends no request. Data that arrive before their read are kept, up to [`KEPT_BYTES`] for all peers; beyond
+//! that they are dropped, the sender gets a DECLINED, and the read requests them again.
 //!
 //! A key that is announced so was made for this memory, is announced once, and the memory is not changed while the key
 //! is valid: the data kept for a key are those that a read would return.

@@ -74,7 +74,7 @@ impl TcpWork {
         end.is_some_and(|end| end <= self.key.bytes)
     }
 
-    /// Whether it moves more than a frame could.
+    /// Whether it moves more bytes than fit into a frame.
     pub(super) fn is_large(&self) -> bool {
         self.lease.bytes() > MOST_FRAME_BYTES
     }

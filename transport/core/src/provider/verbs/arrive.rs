@@ -10,7 +10,7 @@
 use session::{ACK_EVERY, PacketVerdict, Slot};
 
 use super::Verbs;
-use super::fast_receive::{FarLook, FarWord, PendingWord, WORD_BYTES};
+use super::fast_receive::{NetWord, PendingWord, WORD_BYTES, WordPoll};
 use super::pools::is_datagram;
 use super::port::{CqKind, PortCompletion, VerbsPort, WorkStatus};
 use super::rail::{PeerPath, rail_of};
@@ -41,11 +41,18 @@ impl<P: VerbsPort> Verbs<P> {
             Some(WireMessage::Packet(packet)) if self.is_from(packet.source, done, buffer) => {
                 self.take_packet(packet, &start, buffer, completions);
             }
-            Some(WireMessage::Note { source, ack, say }) if self.is_from(source, done, buffer) => {
+            Some(WireMessage::Note {
+                source,
+                ack,
+                message,
+            }) if self.is_from(source, done, buffer) => {
                 self.streams.links.rails.give_back(buffer);
-                self.streams
-                    .links
-                    .take_note(path(source, buffer), ack, say, is_datagram(buffer));
+                self.streams.links.take_note(
+                    path(source, buffer),
+                    ack,
+                    message,
+                    is_datagram(buffer),
+                );
             }
             Some(WireMessage::Echo {
                 source,
@@ -92,15 +99,15 @@ impl<P: VerbsPort> Verbs<P> {
         let links = &self.streams.links;
         if !is_datagram(buffer)
             || !links.peers.known().may_be(source)
-            || links.unresolved.is_elsewhere(source)
+            || links.unresolved.is_excluded(source)
         {
             return false;
         }
-        let side = self.streams.links.peers.of(source);
-        if side.main.address.is_some() || side.is_lost() {
+        let remote = self.streams.links.peers.of(source);
+        if remote.main.address.is_some() || remote.is_lost() {
             return false;
         }
-        let path = side.path(source);
+        let path = remote.path(source);
         self.streams.links.destination_of(path);
         self.streams.links.unresolved.has_room()
     }
@@ -109,7 +116,7 @@ impl<P: VerbsPort> Verbs<P> {
     #[cold]
     pub(super) fn take_held_datagrams(&mut self, peer: u32) {
         for (buffer, number) in self.streams.links.unresolved.take(peer) {
-            // As if they arrived now; their completions wait for the next poll.
+            // Handled as if they arrived now; the next poll returns their completions.
             let mut completions = Completions::new();
             let done = PortCompletion {
                 source: number,
@@ -122,11 +129,13 @@ impl<P: VerbsPort> Verbs<P> {
                 Some(WireMessage::Packet(packet)) if self.is_from(peer, &done, buffer) => {
                     self.take_packet(packet, &start, buffer, &mut completions);
                 }
-                Some(WireMessage::Note { ack, say, .. }) if self.is_from(peer, &done, buffer) => {
+                Some(WireMessage::Note { ack, message, .. })
+                    if self.is_from(peer, &done, buffer) =>
+                {
                     self.streams.links.rails.give_back(buffer);
                     self.streams
                         .links
-                        .take_note(path(peer, buffer), ack, say, true);
+                        .take_note(path(peer, buffer), ack, message, true);
                 }
                 Some(WireMessage::Echo { attempt, asks, .. })
                     if self.is_from(peer, &done, buffer) =>
@@ -145,8 +154,8 @@ impl<P: VerbsPort> Verbs<P> {
     }
 
     /// The peer is reached by another network from now on: drops the datagrams held for it, and refuses later ones.
-    pub(in crate::provider) fn shut_out(&mut self, peer: Peer) {
-        for (buffer, _) in self.streams.links.unresolved.shut_out(peer.0) {
+    pub(in crate::provider) fn exclude(&mut self, peer: Peer) {
+        for (buffer, _) in self.streams.links.unresolved.exclude(peer.0) {
             self.streams.links.counts.refused.add(1);
             self.streams.links.rails.give_back(buffer);
         }
@@ -162,16 +171,17 @@ impl<P: VerbsPort> Verbs<P> {
     ) {
         let peer = packet.source;
         let links = &mut self.streams.links;
-        let Some(side) = links.peers.get_mut(peer) else {
+        let Some(remote) = links.peers.get_mut(peer) else {
             return;
         };
         let by_datagram = is_datagram(buffer);
-        side.sent_packet(rail_of(buffer), by_datagram);
+        remote.sent_packet(rail_of(buffer), by_datagram);
         if by_datagram {
             links.schedule.now_ns = links.rails.clock();
         }
         let sends = &mut links.sends;
-        side.session
+        remote
+            .session
             .acknowledge(packet.ack, links.schedule.now_ns, |slot| {
                 sends.release(slot)
             });
@@ -179,13 +189,13 @@ impl<P: VerbsPort> Verbs<P> {
         // twice.
         let receives = &links.rails[usize::from(rail_of(buffer))].receives;
         let can_wait = !by_datagram || receives.has_datagram_buffers();
-        let verdict = side.session.accept(packet.number, buffer, can_wait);
+        let verdict = remote.session.accept(packet.number, buffer, can_wait);
         let is_asked = verdict == PacketVerdict::Duplicate || packet.parts & ASKS != 0;
-        let owes = by_datagram || side.session.delivered_since_ack() >= ACK_EVERY || is_asked;
+        let owes = by_datagram || remote.session.delivered_since_ack() >= ACK_EVERY || is_asked;
         if is_asked {
-            side.session.force_ack();
+            remote.session.force_ack();
         }
-        let misses_some = side.session.has_unsent();
+        let misses_some = remote.session.has_unsent();
         if owes {
             links.peers.list_owing(peer);
         }
@@ -213,8 +223,8 @@ impl<P: VerbsPort> Verbs<P> {
     /// Delivers packets that came early and are next now.
     #[inline(always)]
     fn deliver_held(&mut self, peer: u32, completions: &mut Completions) {
-        while let Some(side) = self.streams.links.peers.get_mut(peer)
-            && let Some(buffer) = side.session.next_held()
+        while let Some(remote) = self.streams.links.peers.get_mut(peer)
+            && let Some(buffer) = remote.session.next_held()
         {
             let mut start = [0; SHORT_BYTES];
             let receives = self.streams.links.rails.receives(buffer);
@@ -287,11 +297,11 @@ impl<P: VerbsPort> Verbs<P> {
             .receives(buffer)
             .copy_out(buffer, HEADER_BYTES, &mut part);
         self.streams.links.rails.give_back(buffer);
-        let side = self.streams.links.peers.of(packet.source);
+        let remote = self.streams.links.peers.of(packet.source);
         if packet.parts & BEGINS != 0 {
-            side.building = Some(Vec::new());
+            remote.building = Some(Vec::new());
         }
-        let Some(mut frame) = side.building.take() else {
+        let Some(mut frame) = remote.building.take() else {
             self.streams.links.counts.refused.add(1);
             return;
         };
@@ -301,7 +311,7 @@ impl<P: VerbsPort> Verbs<P> {
             return;
         }
         if packet.parts & ENDS == 0 {
-            side.building = Some(frame);
+            remote.building = Some(frame);
             return;
         }
         let bytes = frame.len();
@@ -385,9 +395,9 @@ impl<P: VerbsPort> Verbs<P> {
 
     /// Takes back a lent frame of `peer`.
     pub(in crate::provider) fn release(&mut self, peer: u32, index: u32) {
-        let side = self.streams.links.peers.of(peer);
-        if side.session.give_back() && !side.listed_owing {
-            side.session.force_ack();
+        let remote = self.streams.links.peers.of(peer);
+        if remote.session.give_back() && !remote.listed_owing {
+            remote.session.force_ack();
             self.streams.links.peers.list_owing(peer);
         }
         if !is_assembled(index) {
@@ -398,9 +408,9 @@ impl<P: VerbsPort> Verbs<P> {
 
     /// Polls for one frame, and does nothing else.
     #[inline(always)]
-    pub(in crate::provider) fn look(&mut self) -> FarLook {
+    pub(in crate::provider) fn poll_word(&mut self) -> WordPoll {
         if self.streams.links.schedule.needs_poll() || !self.streams.is_calm() {
-            return FarLook::Poll;
+            return WordPoll::Poll;
         }
         self.streams.links.schedule.count();
         // The other rails are polled when a full poll is due.
@@ -412,29 +422,29 @@ impl<P: VerbsPort> Verbs<P> {
             Some(done) => self.take_first(rail, &done),
             None => {
                 self.catch_up();
-                FarLook::Nothing
+                WordPoll::Nothing
             }
         }
     }
 
     #[inline(never)]
-    fn take_first(&mut self, rail: usize, done: &PortCompletion) -> FarLook {
+    fn take_first(&mut self, rail: usize, done: &PortCompletion) -> WordPoll {
         self.catch_up();
         let Some(buffer) = self.streams.links.rails[rail]
             .receives
             .filled(done.work, done.bytes)
         else {
-            return FarLook::Nothing;
+            return WordPoll::Nothing;
         };
         match self.take_word(rail, buffer, done) {
-            Some(word) => FarLook::Word(word),
+            Some(word) => WordPoll::Word(word),
             None => self.take_other(rail, buffer, done),
         }
     }
 
     /// Handles anything but a word; the next poll returns its completions.
     #[cold]
-    fn take_other(&mut self, rail: usize, buffer: Slot, done: &PortCompletion) -> FarLook {
+    fn take_other(&mut self, rail: usize, buffer: Slot, done: &PortCompletion) -> WordPoll {
         let mut completions = Completions::new();
         self.take_filled(buffer, done, &mut completions);
         self.settle();
@@ -442,12 +452,12 @@ impl<P: VerbsPort> Verbs<P> {
         self.streams.links.schedule.note_activity();
         let rail = &mut self.streams.links.rails[rail];
         rail.receives.replenish(&mut rail.port);
-        FarLook::Poll
+        WordPoll::Poll
     }
 
     /// Accepts a message of one word. `None`: it is something else, and nothing was done.
     #[inline(always)]
-    fn take_word(&mut self, rail: usize, buffer: Slot, done: &PortCompletion) -> Option<FarWord> {
+    fn take_word(&mut self, rail: usize, buffer: Slot, done: &PortCompletion) -> Option<NetWord> {
         let is_word = done.bytes as usize == WORD_BYTES && done.status == WorkStatus::Success;
         if !is_word || is_datagram(buffer) {
             return None;
@@ -460,10 +470,10 @@ impl<P: VerbsPort> Verbs<P> {
         if packet.parts != BEGINS | ENDS || packet.kind >= FIRST_INTERNAL {
             return None;
         }
-        let side = self.streams.links.peers.find_mut(packet.source)?;
-        let index = side.pair_on(rail_of(buffer))?;
+        let remote = self.streams.links.peers.find_mut(packet.source)?;
+        let index = remote.pair_on(rail_of(buffer))?;
         let pair = self.streams.links.pairs.get(index)?;
-        if pair.end.number != done.number || !side.session.accept_next(packet.number) {
+        if pair.end.number != done.number || !remote.session.accept_next(packet.number) {
             return None;
         }
         self.pending_word = Some(PendingWord {
@@ -471,7 +481,7 @@ impl<P: VerbsPort> Verbs<P> {
             buffer,
             ack: packet.ack,
         });
-        Some(FarWord {
+        Some(NetWord {
             peer: Peer(packet.source),
             head: Head {
                 len: 8,
@@ -493,17 +503,18 @@ impl<P: VerbsPort> Verbs<P> {
     fn finish_word(&mut self, PendingWord { peer, buffer, ack }: PendingWord) {
         self.streams.links.schedule.note_activity();
         let rail = rail_of(buffer);
-        if let Some(side) = self.streams.links.peers.get_mut(peer)
-            && !side.is_lost()
+        if let Some(remote) = self.streams.links.peers.get_mut(peer)
+            && !remote.is_lost()
         {
             let sends = &mut self.streams.links.sends;
-            side.session
+            remote
+                .session
                 .acknowledge(ack, self.streams.links.schedule.now_ns, |slot| {
                     sends.release(slot)
                 });
             // The rail for acknowledgements (`peers.rs`).
-            side.last_rail = rail;
-            if side.needs_follow_up() {
+            remote.last_rail = rail;
+            if remote.needs_follow_up() {
                 self.streams.links.peers.do_follow_up(peer);
             }
         }

@@ -9,7 +9,7 @@ use super::peer::VerbsPeer;
 use super::peer_port::PeerPort;
 use super::port::{PortEvent, VerbsPort};
 use super::rail::PeerPath;
-use super::wire::Say;
+use super::wire::LinkMessage;
 
 impl<P: VerbsPort> VerbsLinks<P> {
     /// Handles the asynchronous events of a port.
@@ -94,10 +94,13 @@ impl<P: VerbsPort> VerbsLinks<P> {
     /// Sends a rail's new address to all peers: their packets still go to the old one.
     fn announce_address(&mut self, rail: u8) {
         for peer in self.peers.numbers() {
-            let side = self.peers.get(peer);
-            let link = side.and_then(|side| side.link(rail));
+            let remote = self.peers.get(peer);
+            let link = remote.and_then(|remote| remote.link(rail));
             if link.is_some_and(|link| link.address.is_some()) {
-                self.send_note(PeerPath { peer, rail }, Say::Ack { ack_request: true });
+                self.send_note(
+                    PeerPath { peer, rail },
+                    LinkMessage::Ack { ack_request: true },
+                );
             }
         }
     }
@@ -120,11 +123,11 @@ impl<P: VerbsPort> VerbsLinks<P> {
             self.forget_pairs(rail, is_gone);
         }
         for peer in self.peers.numbers() {
-            let side = self.peers.get(peer);
-            let is_over = |side: &VerbsPeer| is_all_lost || usize::from(side.main.rail) == rail;
+            let remote = self.peers.get(peer);
+            let is_over = |remote: &VerbsPeer| is_all_lost || usize::from(remote.main.rail) == rail;
             // A peer without an address may be reachable over the others.
-            let is_known = |side: &&VerbsPeer| is_all_lost || side.main.address.is_some();
-            let is_over = side.filter(is_known).is_some_and(is_over);
+            let is_known = |remote: &&VerbsPeer| is_all_lost || remote.main.address.is_some();
+            let is_over = remote.filter(is_known).is_some_and(is_over);
             if is_over && (is_all_lost || !self.leave_for_ever(peer)) {
                 let rail = number_of(rail);
                 self.lose_with_all(PeerPath { peer, rail });

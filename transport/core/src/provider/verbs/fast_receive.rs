@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Results and deferred work of the receive fast path (`Verbs::look`): messages of one word that arrive in order over
+//! Results and deferred work of the receive fast path (`Verbs::poll_word`): messages of one word that arrive in order over
 //! their peer's queue pair, one by one, while nothing else is pending. Everything else takes the general path
 //! (`arrive.rs`), and is returned by the next poll.
 //!
@@ -11,13 +11,13 @@ use session::{Ack, Slot};
 use super::wire::HEADER_BYTES;
 use crate::{Arrived, Head, Peer, RecvBuffer};
 
-/// Result of one [poll for a word](crate::Fabric::look_far).
+/// Result of one [poll for a word](crate::Fabric::poll_word).
 #[derive(Debug)]
-pub enum FarLook {
+pub enum WordPoll {
     /// No packet has arrived.
     Nothing,
     /// A frame with a body of eight bytes.
-    Word(FarWord),
+    Word(NetWord),
     /// A frame with another body, as in a poll's completion.
     Frame(Arrived),
     /// Something else is pending: call [`poll`](crate::Fabric::poll).
@@ -26,7 +26,7 @@ pub enum FarLook {
 
 /// A frame with a body of eight bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FarWord {
+pub struct NetWord {
     /// Its sender, verified by the queue pair.
     pub peer: Peer,
     /// Its head, as posted; `len` is 8.
@@ -35,7 +35,7 @@ pub struct FarWord {
     pub word: u64,
 }
 
-impl FarWord {
+impl NetWord {
     /// The same in the form of a poll's completion.
     #[must_use]
     pub fn arrived(self) -> Arrived {

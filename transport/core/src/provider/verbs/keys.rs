@@ -75,9 +75,9 @@ impl VerbsTransfers {
                 }
             },
         };
-        let side = streams.links.peers.of(peer.0);
-        let (names, memory) = ((side.known_as, peer.0), (address, bytes));
-        let main = side.main.rail;
+        let remote = streams.links.peers.of(peer.0);
+        let (names, memory) = ((remote.source_number, peer.0), (address, bytes));
+        let main = remote.main.rail;
         let Some(key) = self.registry.export(names, memory, regions, main) else {
             return RemoteKey::default();
         };
@@ -101,9 +101,9 @@ impl VerbsTransfers {
     ) -> RemoteKey {
         let is_copied = self.registry.is_copied(address, bytes);
         let is_small = is_copied && bytes < streams.links.limits.striped_bytes;
-        let side = streams.links.peers.of(peer.0);
-        let (names, memory) = ((side.known_as, peer.0), (address, bytes));
-        let main = side.main.rail;
+        let remote = streams.links.peers.of(peer.0);
+        let (names, memory) = ((remote.source_number, peer.0), (address, bytes));
+        let main = remote.main.rail;
         let rails = &mut streams.links.rails;
         let copy = is_small.then(|| self.registry.export_copy(names, memory, main, rails));
         match copy.flatten() {
@@ -121,11 +121,11 @@ impl VerbsTransfers {
         bytes: usize,
     ) -> Result<Regions, CallError> {
         let least = streams.links.limits.striped_bytes;
-        let side = streams.links.peers.of(peer);
-        let main = side.main.rail;
+        let remote = streams.links.peers.of(peer);
+        let main = remote.main.rail;
         let mut others = [false; MOST_RAILS];
         if bytes as u64 >= least {
-            for link in side.others() {
+            for link in remote.others() {
                 others[usize::from(link.rail)] = true;
             }
         }
@@ -140,8 +140,8 @@ impl VerbsTransfers {
         key: RemoteKey,
         regions: &Regions,
     ) {
-        let side = streams.links.peers.of(peer);
-        if side.is_lost() {
+        let remote = streams.links.peers.of(peer);
+        if remote.is_lost() {
             return;
         }
         let head = Head {
@@ -177,9 +177,9 @@ impl VerbsTransfers {
             bytes,
             check,
         };
-        let side = streams.links.peers.of(peer);
-        let is_one_of_several = side.more.is_some();
-        if !is_one_of_several || !is_sealed(key, peer, side.known_as) {
+        let remote = streams.links.peers.of(peer);
+        let is_one_of_several = remote.more.is_some();
+        if !is_one_of_several || !is_sealed(key, peer, remote.source_number) {
             streams.links.counts.refused.add(1);
             return;
         }
@@ -196,8 +196,8 @@ impl VerbsTransfers {
         peer: Peer,
         key: RemoteKey,
     ) {
-        let known_as = streams.links.peers.of(peer.0).known_as;
-        if !is_sealed(key, known_as, peer.0) {
+        let source_number = streams.links.peers.of(peer.0).source_number;
+        if !is_sealed(key, source_number, peer.0) {
             return;
         }
         let Some(export) = self.registry.withdraw(key) else {

@@ -31,7 +31,7 @@ use crate::wait;
 /// The ports, and the queue pairs and address handles to all peers.
 #[derive(Debug)]
 pub(super) struct VerbsLinks<P: VerbsPort> {
-    /// The rank of this process in its job. The number by which a peer knows this process is in that peer's
+    /// The rank of this process in its job. The number by which a peer addresses this process is in that peer's
     /// [`VerbsPeer`].
     pub(super) me: u32,
     pub(super) limits: NetLimits,
@@ -104,8 +104,8 @@ impl<P: VerbsPort> VerbsLinks<P> {
 
     /// The port of the main link to a peer.
     pub(super) fn port_to(&self, peer: u32) -> &P {
-        let side = self.peers.find(peer);
-        let rail = side.map_or(0, |side| side.main.rail);
+        let remote = self.peers.find(peer);
+        let rail = remote.map_or(0, |remote| remote.main.rail);
         &self.rails[usize::from(rail)].port
     }
 

@@ -56,7 +56,7 @@ impl VerbsNotices {
         self.remark.take()
     }
 
-    pub(super) fn next_complaint(&mut self) -> Option<String> {
+    pub(super) fn next_warning(&mut self) -> Option<String> {
         self.warnings.pop_front()
     }
 
@@ -107,7 +107,7 @@ mod tests {
             notices.warn(number.to_string());
         }
         let mut texts = Vec::new();
-        texts.extend(std::iter::from_fn(|| notices.next_complaint()));
+        texts.extend(std::iter::from_fn(|| notices.next_warning()));
         assert_eq!(texts.len(), MOST_WARNINGS);
         assert_eq!((&*texts[0], &*texts[MOST_WARNINGS - 1]), ("0", "15"));
         assert!(notices.is_empty());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Memory that stays registered, so that messages in it need no registration each. Peers may access our own memory
-//! (allocated here for the program) as long as it exists. Of the program's memory, peers may access exposed ranges,
-//! registered once for all peers; other registered ranges are only written from.
+//! (allocated here for the program) as long as it exists. Of the program's memory, peers may access only exposed
+//! ranges, which are registered once for all peers; other registered ranges are only sources of writes by this process.
 
 use std::ptr::NonNull;
 

@@ -171,14 +171,14 @@ impl ReliablePairs {
         peers: &PeerTable,
         rails: &Rails<P>,
     ) -> bool {
-        let Some(side) = peers.find(source) else {
+        let Some(remote) = peers.find(source) else {
             return false;
         };
-        if side.is_lost() {
+        if remote.is_lost() {
             return false;
         }
         let rail = rail_of(buffer);
-        let Some(link) = side.link(rail) else {
+        let Some(link) = remote.link(rail) else {
             return false;
         };
         if is_datagram(buffer) {
@@ -314,8 +314,8 @@ impl ReliablePairs {
     /// The path whose connected queue pair was least recently used.
     pub(super) fn least_recently_used(&self, peers: &PeerTable) -> Option<PeerPath> {
         let is_joined = |pair: &&ReliablePair| {
-            let side = peers.get(pair.path.peer);
-            let link = side.and_then(|side| side.link(pair.path.rail));
+            let remote = peers.get(pair.path.peer);
+            let link = remote.and_then(|remote| remote.link(pair.path.rail));
             link.is_some_and(|link| {
                 matches!(link.connection.state(), CarrierState::Connected { .. })
             })
@@ -377,11 +377,11 @@ impl ReliablePairs {
     ) {
         if let Some(path) = self.break_quietly(index, rails, peers) {
             counts.broken.add(1);
-            let side = peers.of(path.peer);
-            if let Some(link) = side.link_mut(path.rail) {
+            let remote = peers.of(path.peer);
+            if let Some(link) = remote.link_mut(path.rail) {
                 link.breaks = link.breaks.saturating_add(1);
             }
-            side.session.force_ack();
+            remote.session.force_ack();
             peers.list_owing(path.peer);
         }
     }
@@ -397,10 +397,10 @@ impl ReliablePairs {
         pair.life = PairHealth::Broken { marked: false };
         let path = pair.path;
         rails[path.at()].port.fail(pair.end);
-        let side = peers.of(path.peer);
-        side.waits_for_last = true;
-        side.session.carrier_broke(pair.made);
-        if let Some(link) = side.link_mut(path.rail)
+        let remote = peers.of(path.peer);
+        remote.waits_for_last = true;
+        remote.session.carrier_broke(pair.made);
+        if let Some(link) = remote.link_mut(path.rail)
             && link.connection.end() == Some(index)
         {
             link.connection.disconnected();
@@ -479,17 +479,17 @@ impl ReliablePairs {
         let Some(pair) = self.get_mut(index) else {
             return 0;
         };
-        let side = peers.get(pair.path.peer);
-        let side = side.filter(|side| side.pair_for_sends() == Some(index));
+        let remote = peers.get(pair.path.peer);
+        let remote = remote.filter(|remote| remote.pair_for_sends() == Some(index));
         pair.ack_stall
-            .observe(side.and_then(|side| side.session.oldest_unacknowledged()))
+            .observe(remote.and_then(|remote| remote.session.oldest_unacknowledged()))
     }
 
     /// Whether any peer with a queue pair owes an acknowledgement.
     pub(super) fn is_any_ack_pending(&self, peers: &PeerTable) -> bool {
         self.iter().any(|pair| {
-            let side = peers.get(pair.path.peer);
-            side.is_some_and(|side| side.session.oldest_unacknowledged().is_some())
+            let remote = peers.get(pair.path.peer);
+            remote.is_some_and(|remote| remote.session.oldest_unacknowledged().is_some())
         })
     }
 
@@ -505,9 +505,9 @@ pub(super) const NOTHING: (WorkOpcode, WorkBody<'static>) = {
     let (address, key) = (0, 0);
     (WorkOpcode::Write { address, key }, WorkBody::Inline(&[]))
 };
-/// Most exponents to add. By default 67 ms without an answer, seven times, break a queue pair after half a second.
-/// After this many doublings it is 1.1 s, seven times: on a network that slow, packets are lost, but the process is
-/// there.
+/// Most increments of the timeout exponent. By default a queue pair breaks after seven timeouts of 67 ms, half a
+/// second in all. After this many doublings a timeout is 1.1 s: a network with such delays loses packets, although the
+/// peer process is alive.
 const MOST_EXTRA_TIMEOUT: u8 = 4;
 /// Polls without a completion before a broken queue pair without outstanding work requests is destroyed.
 const SILENT_POLLS: u8 = 2;

@@ -20,7 +20,7 @@ use super::peer::VerbsPeer;
 use super::port::{CallError, PortCompletion, VerbsPort, WorkStatus};
 use super::posted::PostedRequest;
 use super::rail::PeerPath;
-use super::wire::{self, NOTE_BYTES, PairEnd, Say};
+use super::wire::{self, LinkMessage, NOTE_BYTES, PairEnd};
 
 impl<P: VerbsPort> VerbsLinks<P> {
     /// Requests a queue pair for a path, if one may be made now.
@@ -39,7 +39,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         }
         if link.connection.is_unreachable() {
             link.connection.set_unreachable(now_ns);
-            return self.send_note(path, Say::Ack { ack_request: true });
+            return self.send_note(path, LinkMessage::Ack { ack_request: true });
         }
         let has_room = self.rails.has_room_for_pair(&self.limits);
         if !has_room {
@@ -133,7 +133,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
     fn refuse(&mut self, path: PeerPath, attempt: u32) {
         if let Some(link) = self.peers.link(path) {
             link.connection.refuse(attempt);
-            self.send_note(path, Say::Refuse { attempt });
+            self.send_note(path, LinkMessage::Refuse { attempt });
         }
     }
 
@@ -162,7 +162,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         if let Some(link) = self.peers.link(path) {
             link.connection.connected(index, true);
         }
-        self.send_note(path, Say::Ready { attempt });
+        self.send_note(path, LinkMessage::Ready { attempt });
         self.queue_go_on(path.peer);
     }
 
@@ -218,7 +218,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         let Some(CarrierState::Disconnecting {
             end,
             is_sent: false,
-            peer_disconnected: heard,
+            peer_disconnected,
         }) = state
         else {
             return false;
@@ -226,15 +226,15 @@ impl<P: VerbsPort> VerbsLinks<P> {
         let Some(pair) = self.pairs.get(end) else {
             return false;
         };
-        let side = self.peers.get(path.peer);
-        let in_flight = side.is_some_and(|side| side.session.is_under_way(pair.made));
+        let remote = self.peers.get(path.peer);
+        let in_flight = remote.is_some_and(|remote| remote.session.is_under_way(pair.made));
         if !pair.requests.is_empty() || in_flight {
             if pair.requests.unsignaled() != 0 {
                 self.mark(end);
             }
             return true;
         }
-        if heard {
+        if peer_disconnected {
             self.send_gone(path);
             self.close_pair(path);
         } else if let Some(link) = self.peers.link(path) {
@@ -261,9 +261,9 @@ impl<P: VerbsPort> VerbsLinks<P> {
                 if let Some(slot) = read {
                     self.sends.retired(slot);
                 }
-                if let Some(side) = self.peers.get_mut(peer) {
-                    side.mark_alive();
-                    side.session.arrived(number, made);
+                if let Some(remote) = self.peers.get_mut(peer) {
+                    remote.mark_alive();
+                    remote.session.arrived(number, made);
                 }
             }
             PostedRequest::Part { work, bytes, .. } => {
@@ -336,7 +336,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         let link = self
             .peers
             .get(path.peer)
-            .and_then(|side| side.link(path.rail));
+            .and_then(|remote| remote.link(path.rail));
         let address = link.and_then(|link| link.address);
         let is_program = address.is_some_and(|address| address.is_program());
         match status {
@@ -375,15 +375,15 @@ impl<P: VerbsPort> VerbsLinks<P> {
 
     /// The two ends of a path, for error messages.
     pub(super) fn ends_of(&self, path: PeerPath) -> Option<PairEnds<'_>> {
-        let side = self.peers.get(path.peer)?;
-        let link = side.link(path.rail);
+        let remote = self.peers.get(path.peer)?;
+        let link = remote.link(path.rail);
         Some(PairEnds {
             rank: self.me,
             host: self.hosts.here(),
             facts: self.rails[path.at()].port.facts(),
             peer: path.peer,
             is_of_another_job: self.peers.known().is_of_another_job(path.peer),
-            peer_host: self.hosts.name(side.host),
+            peer_host: self.hosts.name(remote.host),
             address: link.and_then(|link| link.address.as_ref()),
         })
     }
@@ -458,34 +458,41 @@ impl<P: VerbsPort> VerbsLinks<P> {
 
     /// Handles an arrived note. Over a reliable queue pair only acknowledgements are valid.
     #[inline(never)]
-    pub(super) fn take_note(&mut self, path: PeerPath, ack: Ack, say: Say, by_datagram: bool) {
+    pub(super) fn take_note(
+        &mut self,
+        path: PeerPath,
+        ack: Ack,
+        message: LinkMessage,
+        by_datagram: bool,
+    ) {
         self.schedule.now_ns = self.rails.clock();
         let peer = path.peer;
         let now_ns = self.schedule.now_ns;
         let sends = &mut self.sends;
-        let Some(side) = self.peers.get_mut(peer) else {
+        let Some(remote) = self.peers.get_mut(peer) else {
             return;
         };
-        side.mark_alive();
-        side.last_rail = path.rail;
-        side.session
+        remote.mark_alive();
+        remote.last_rail = path.rail;
+        remote
+            .session
             .acknowledge(ack, now_ns, |slot| sends.release(slot));
-        let mut link = side.link_mut(path.rail);
+        let mut link = remote.link_mut(path.rail);
         let last_rail = link.as_mut().filter(|_| by_datagram);
         let is_back = last_rail.is_some_and(|link| link.mark_received(now_ns));
-        if let Say::Ack { ack_request } = say {
+        if let LinkMessage::Ack { ack_request } = message {
             if let Some(link) = link.filter(|_| !by_datagram) {
                 link.connection.note_arrival();
             }
             if ack_request {
-                side.session.force_ack();
+                remote.session.force_ack();
                 self.peers.list_owing(peer);
             }
         } else if link.is_some() && by_datagram {
             let is_first = self.peers.known().with(peer).is_first;
             if let Some(link) = self.peers.link(path) {
-                let todo = link.connection.receive(say, is_first);
-                self.carry_out(path, say, todo);
+                let todo = link.connection.receive(message, is_first);
+                self.carry_out(path, message, todo);
             }
         }
         if is_back {
@@ -496,11 +503,11 @@ impl<P: VerbsPort> VerbsLinks<P> {
         }
     }
 
-    fn carry_out(&mut self, path: PeerPath, say: Say, todo: ConnectAction<PairEnd>) {
+    fn carry_out(&mut self, path: PeerPath, message: LinkMessage, todo: ConnectAction<PairEnd>) {
         match todo {
             ConnectAction::Nothing => {}
             ConnectAction::Accept { end, again } => {
-                if let Say::Connect { attempt, .. } = say {
+                if let LinkMessage::Connect { attempt, .. } = message {
                     self.answer(path, attempt, end, again);
                 }
             }
@@ -509,7 +516,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
             ConnectAction::RepeatReady => {
                 if let Some(link) = self.peers.link(path) {
                     let attempt = link.connection.attempt();
-                    self.send_note(path, Say::Ready { attempt });
+                    self.send_note(path, LinkMessage::Ready { attempt });
                 }
             }
             ConnectAction::Use => {
@@ -539,7 +546,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         if let Some(link) = self.peers.link(path) {
             let attempt = link.connection.attempt();
             let done = true;
-            self.send_note(path, Say::Disconnect { attempt, done });
+            self.send_note(path, LinkMessage::Disconnect { attempt, done });
         }
     }
 
@@ -568,39 +575,39 @@ impl<P: VerbsPort> VerbsLinks<P> {
             return;
         };
         let end = pair.as_end(packet_bytes);
-        let say = match state {
-            CarrierState::Connecting { .. } => Say::Connect {
+        let message = match state {
+            CarrierState::Connecting { .. } => LinkMessage::Connect {
                 attempt,
                 end,
                 again,
             },
             CarrierState::Accepted { .. } | CarrierState::Connected { .. } => {
-                Say::Accept { attempt, end }
+                LinkMessage::Accept { attempt, end }
             }
-            CarrierState::Disconnecting { is_sent: true, .. } => Say::Disconnect {
+            CarrierState::Disconnecting { is_sent: true, .. } => LinkMessage::Disconnect {
                 attempt,
                 done: false,
             },
             CarrierState::Disconnecting { .. } | CarrierState::Disconnected => return,
         };
-        self.send_note(path, say);
+        self.send_note(path, message);
     }
 
     /// Sends a note. If there is no room for it, it is lost, as on the wire.
-    pub(super) fn send_note(&mut self, path: PeerPath, say: Say) {
+    pub(super) fn send_note(&mut self, path: PeerPath, message: LinkMessage) {
         let Some(to) = self.destination_of(path) else {
             return;
         };
-        let side = self.peers.of(path.peer);
-        let (source, ack) = (side.known_as, side.session.take_ack());
+        let remote = self.peers.of(path.peer);
+        let (source, ack) = (remote.source_number, remote.session.take_ack());
         let rail = &self.rails[path.at()];
         if rail.has_moved {
             let note = wire::moved(source, rail.address());
             let note = (&note, NOTE_BYTES);
             self.rails.send_note(path.rail, to, note, &mut self.sends);
         }
-        let bytes = self.note_bytes(path, &say);
-        let note = (&wire::note(source, ack, say), bytes);
+        let bytes = self.note_bytes(path, &message);
+        let note = (&wire::note(source, ack, message), bytes);
         self.rails.send_note(path.rail, to, note, &mut self.sends);
         self.peers.arm(path.peer, self.schedule.now_ns);
     }
@@ -610,9 +617,9 @@ impl<P: VerbsPort> VerbsLinks<P> {
         let Some(path) = self.pairs.path(index) else {
             return false;
         };
-        let side = self.peers.of(path.peer);
-        let (source, ack) = (side.known_as, side.session.take_ack());
-        let note = wire::note(source, ack, Say::Ack { ack_request: true });
+        let remote = self.peers.of(path.peer);
+        let (source, ack) = (remote.source_number, remote.session.take_ack());
+        let note = wire::note(source, ack, LinkMessage::Ack { ack_request: true });
         let (sends, rails) = (&mut self.sends, &mut self.rails);
         self.pairs.post_note(index, &note, sends, rails)
     }
@@ -621,13 +628,16 @@ impl<P: VerbsPort> VerbsLinks<P> {
     #[cold]
     pub(super) fn send_owed_acks(&mut self) {
         for peer in self.peers.take_owing() {
-            let side = self.peers.of(peer);
-            side.listed_owing = false;
-            let joined = side.pair_for_sends().is_some();
-            if side.session.take_ack_due(joined) {
+            let remote = self.peers.of(peer);
+            remote.listed_owing = false;
+            let joined = remote.pair_for_sends().is_some();
+            if remote.session.take_ack_due(joined) {
                 // The main path may be broken by now.
-                let rail = side.last_rail;
-                self.send_note(PeerPath { peer, rail }, Say::Ack { ack_request: false });
+                let rail = remote.last_rail;
+                self.send_note(
+                    PeerPath { peer, rail },
+                    LinkMessage::Ack { ack_request: false },
+                );
             }
         }
     }
@@ -643,9 +653,9 @@ impl<P: VerbsPort> VerbsLinks<P> {
     /// Writes zero bytes to a peer: its device answers even while the process computes; without an answer the queue
     /// pair breaks.
     pub(super) fn try_device(&mut self, peer: u32) {
-        let side = self.peers.of(peer);
-        let path = side.path(peer);
-        let Some(index) = side.pair_for_sends() else {
+        let remote = self.peers.of(peer);
+        let path = remote.path(peer);
+        let Some(index) = remote.pair_for_sends() else {
             return self.request_pair(path);
         };
         if self.rails[path.at()].posted < MOST_POSTED {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Path MTU discovery. Each end has the MTU of its own port, but not of the switches and tunnels between, which drop
-//! longer packets silently. So the note that requests a queue pair is padded to the packet size that it asks for, and
+//! longer packets silently. So the note that requests a queue pair is padded to the packet size that it requests, and
 //! the answer is as long: if both arrive, packets of that size arrive in both directions, and both ends use it. This
 //! takes no further messages.
 //!
 //! An unanswered request was lost, was too long, or the peer is not polling. To distinguish these, a repeated request
 //! is followed by a short note which a polling peer echoes ([`WireMessage::Echo`](super::wire::WireMessage)); after
 //! some failures the short note goes alone. An echo without the answer to the request before it is a *miss*. After
-//! [`MOST_MISSES`] in a row the next attempt asks for half the size, down to 256 bytes; a silent peer that sends no
+//! [`MOST_MISSES`] in a row the next attempt requests half the size, down to 256 bytes; a silent peer that sends no
 //! echo does not reduce the size. With 20% packet loss, a request and its answer come through with probability 0.64, an
 //! echo without them with 0.23: a size is given up wrongly in one of 200 cases where the first request was lost, one of
 //! 600 in all; with 10% loss, in one of 8000.
@@ -45,7 +45,7 @@ enum PathMtuRequest {
     Pair,
     /// A queue pair and then an echo: if the echo comes first, the request or its answer was lost or too long.
     PairAndEcho,
-    /// An echo alone, long after the request for a queue pair: any packet from the peer shows that it polls again.
+    /// Only an echo, long after the request for a queue pair: any packet from the peer proves that it polls again.
     Life,
 }
 

@@ -20,8 +20,8 @@ pub(super) struct VerbsPeer {
     pub(super) session: Session,
     /// Number of frames posted to it.
     pub(super) packets: u32,
-    /// The number by which the peer knows this process: the source field of packets and notes to it.
-    pub(super) known_as: u32,
+    /// The number by which the peer addresses this process: the source field of packets and notes to it.
+    pub(super) source_number: u32,
     /// The rail of the last packet received from it.
     pub(super) last_rail: u8,
     /// State that only peers with several links have.
@@ -79,13 +79,13 @@ impl VerbsPeer {
         size_of::<Self>() + more
     }
 
-    pub(super) fn new(first_packet: u32, known_as: u32) -> Self {
+    pub(super) fn new(first_packet: u32, source_number: u32) -> Self {
         Self {
             main: PeerPort::new(0, 0, None),
             host: 0,
             session: Session::new(first_packet),
             packets: 0,
-            known_as,
+            source_number,
             last_rail: 0,
             more: None,
             building: None,
@@ -362,52 +362,56 @@ impl VerbsPeer {
 /// The main link stays so for at least this time, and longer with each change until a packet of the peer arrives.
 const FIRST_STAY_NS: u64 = 500_000_000;
 const MOST_DOUBLINGS: u8 = 5;
-/// A time that does not come.
+/// No deadline.
 const NEVER: u64 = u64::MAX;
 
 // The fields that every packet carries lie beside those that a post reads anyway.
 const _: () =
-    assert!(offset_of!(VerbsPeer, known_as).abs_diff(offset_of!(VerbsPeer, packets)) < 16);
+    assert!(offset_of!(VerbsPeer, source_number).abs_diff(offset_of!(VerbsPeer, packets)) < 16);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     /// A peer with links on these rails, the first of which is the main one.
-    fn side(rails: &[u8]) -> VerbsPeer {
-        let mut side = VerbsPeer::new(0, 0);
+    fn remote(rails: &[u8]) -> VerbsPeer {
+        let mut remote = VerbsPeer::new(0, 0);
         let links = rails.iter().map(|rail| PeerPort::new(*rail, *rail, None));
-        side.set_links(links.collect(), |link| link.rail == rails[0]);
-        side
+        remote.set_links(links.collect(), |link| link.rail == rails[0]);
+        remote
     }
 
     #[test]
     fn other_links_take_turns_and_one_that_is_joined_is_first() {
-        let mut side = side(&[1, 0, 2, 3]);
-        let best = |side: &VerbsPeer| side.best_other(|_| true).map(|at| side.others()[at].rail);
-        assert_eq!(best(&side), Some(2));
-        assert_eq!(side.best_other(|link| link.rail > 7), None);
-        let link = side.link_mut(0).unwrap();
+        let mut remote = remote(&[1, 0, 2, 3]);
+        let best = |remote: &VerbsPeer| {
+            remote
+                .best_other(|_| true)
+                .map(|at| remote.others()[at].rail)
+        };
+        assert_eq!(best(&remote), Some(2));
+        assert_eq!(remote.best_other(|link| link.rail > 7), None);
+        let link = remote.link_mut(0).unwrap();
         link.connection.connected(9, true);
-        assert_eq!(best(&side), Some(0));
+        assert_eq!(best(&remote), Some(0));
     }
 
     #[test]
     fn the_main_link_stays_longer_each_time_it_is_replaced_in_vain() {
-        let mut side = side(&[0, 1]);
+        let mut remote = remote(&[0, 1]);
         for (moves, rail) in [(0, 1), (1, 0), (2, 1)] {
-            assert!(side.swap_main(0, 100).is_some());
-            assert_eq!(side.main.rail, rail);
-            let more = side.more.as_ref().unwrap();
+            assert!(remote.swap_main(0, 100).is_some());
+            assert_eq!(remote.main.rail, rail);
+            let more = remote.more.as_ref().unwrap();
             assert_eq!(more.moves_after_ns, 100 + (FIRST_STAY_NS << moves));
         }
     }
 
     #[test]
     fn a_peer_is_lost_once_for_the_first_reason() {
-        let mut side = side(&[0]);
-        assert!(side.lose("the first") && !side.lose("the second"));
-        assert_eq!(side.why_lost(), Some("the first"));
-        assert!(!side.timer_ended(u64::MAX), "nothing of it is due");
+        let mut remote = remote(&[0]);
+        assert!(remote.lose("the first") && !remote.lose("the second"));
+        assert_eq!(remote.why_lost(), Some("the first"));
+        assert!(!remote.timer_ended(u64::MAX), "nothing of it is due");
     }
 }

@@ -8,8 +8,8 @@ use crate::provider::tcp::StreamKey;
 /// Numbers and keys for a process of another job. Both processes get the same, each from its own side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForeignPeer {
-    /// The number by which that process addresses this one.
-    pub known_as: u32,
+    /// The number by which that process addresses this one: the source of packets to it.
+    pub source_number: u32,
     /// The [key](crate::NetworkSettings::with_key) of that process's job for datagrams.
     pub key: u32,
     /// The key of that process's job for TCP connections.
@@ -21,8 +21,8 @@ pub struct ForeignPeer {
 /// Numbers and key for one peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::provider) struct PeerIdentity {
-    /// The number by which the peer addresses this process.
-    pub(in crate::provider) known_as: u32,
+    /// The number by which the peer addresses this process: the source of packets to it.
+    pub(in crate::provider) source_number: u32,
     /// The Q_Key of datagrams to it.
     pub(in crate::provider) key: u32,
     pub(in crate::provider) is_first: bool,
@@ -52,7 +52,7 @@ impl PeerIdentities {
     }
 
     /// Adds a process of another job.
-    pub(in crate::provider) fn meet(&mut self, peer: u32, far: ForeignPeer) {
+    pub(in crate::provider) fn add_foreign(&mut self, peer: u32, far: ForeignPeer) {
         let Some(place) = peer.checked_sub(self.ranks) else {
             return;
         };
@@ -61,7 +61,7 @@ impl PeerIdentities {
             self.later.resize(place + 1, None);
         }
         self.later[place] = Some(PeerIdentity {
-            known_as: far.known_as,
+            source_number: far.source_number,
             key: far.key,
             is_first: far.is_first,
         });
@@ -76,7 +76,7 @@ impl PeerIdentities {
     /// [`VerbsPeer`](super::peer::VerbsPeer).
     pub(in crate::provider) fn with(&self, peer: u32) -> PeerIdentity {
         self.later(peer).unwrap_or(PeerIdentity {
-            known_as: self.me,
+            source_number: self.me,
             key: self.key,
             is_first: self.me < peer,
         })
@@ -106,22 +106,22 @@ mod tests {
     fn ranks_know_each_other_by_their_ranks_and_others_as_was_agreed() {
         let mut known = PeerIdentities::new(1, 3, 7);
         let far = ForeignPeer {
-            known_as: 0,
+            source_number: 0,
             key: 9,
             stream_key: StreamKey::new(1 << 100),
             is_first: false,
         };
-        known.meet(4, far);
+        known.add_foreign(4, far);
         for (peer, is_first) in [(0, false), (2, true)] {
             let rank = PeerIdentity {
-                known_as: 1,
+                source_number: 1,
                 key: 7,
                 is_first,
             };
             assert_eq!(known.with(peer), rank);
         }
         let met = PeerIdentity {
-            known_as: 0,
+            source_number: 0,
             key: 9,
             is_first: false,
         };

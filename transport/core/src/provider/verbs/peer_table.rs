@@ -51,10 +51,10 @@ impl PeerTable {
     }
 
     /// Adds a peer of another job. Numbers before its own belong to processes that this network does not reach.
-    pub(super) fn meet(&mut self, peer: u32, far: ForeignPeer) {
+    pub(super) fn add_foreign(&mut self, peer: u32, far: ForeignPeer) {
         let count = self.all.len().max(peer as usize + 1);
         self.all.resize_with(count, || None);
-        self.known.meet(peer, far);
+        self.known.add_foreign(peer, far);
     }
 
     /// The identities of the peers.
@@ -122,13 +122,13 @@ impl PeerTable {
         keys: &Keys,
         rails: &Rails<P>,
     ) -> Option<u8> {
-        let side = self.of(peer);
-        let main = &side.main;
+        let remote = self.of(peer);
+        let main = &remote.main;
         // Without an address the links are chosen later.
         if main.address.is_none() || keys[usize::from(main.theirs)] != 0 {
             return Some(main.rail);
         }
-        let others = side.others().iter();
+        let others = remote.others().iter();
         let with_key = others.filter(|link| keys[usize::from(link.theirs)] != 0);
         let mut with_key = with_key.map(|link| link.rail);
         let first = with_key.clone().next();
@@ -137,14 +137,14 @@ impl PeerTable {
 
     /// The peer's rail at the far end of a path.
     pub(super) fn rail_there(&self, path: PeerPath) -> u8 {
-        let side = self.get(path.peer);
-        let link = side.and_then(|side| side.link(path.rail));
+        let remote = self.get(path.peer);
+        let link = remote.and_then(|remote| remote.link(path.rail));
         link.map_or(0, |link| link.theirs)
     }
 
     /// The state of all peers that have any.
     pub(super) fn iter(&self) -> impl Iterator<Item = &VerbsPeer> {
-        self.all.iter().flatten().map(|side| &**side)
+        self.all.iter().flatten().map(|remote| &**remote)
     }
 
     /// Whether no peer is on any list.
@@ -190,12 +190,12 @@ impl PeerTable {
         }
     }
 
-    /// Stops sending over a path's queue pair. `heard`: the peer has stopped too.
-    pub(super) fn leave(&mut self, path: PeerPath, heard: bool) {
+    /// Stops sending over a path's queue pair. `peer_disconnected`: the peer has stopped too.
+    pub(super) fn leave(&mut self, path: PeerPath, peer_disconnected: bool) {
         if let Some(link) = self.link(path)
             && let Some(index) = link.connection.end()
         {
-            link.connection.disconnect(index, heard);
+            link.connection.disconnect(index, peer_disconnected);
             self.list_leaving(path.peer);
         }
     }
@@ -223,10 +223,11 @@ impl PeerTable {
     /// Lists all peers that are owed an acknowledgement of even one packet.
     pub(super) fn owe_all(&mut self) {
         for peer in self.numbers() {
-            let owes =
-                |side: &&mut VerbsPeer| side.session.delivered_since_ack() != 0 && !side.is_lost();
-            if let Some(side) = self.get_mut(peer).filter(owes) {
-                side.session.force_ack();
+            let owes = |remote: &&mut VerbsPeer| {
+                remote.session.delivered_since_ack() != 0 && !remote.is_lost()
+            };
+            if let Some(remote) = self.get_mut(peer).filter(owes) {
+                remote.session.force_ack();
                 self.list_owing(peer);
             }
         }
@@ -235,9 +236,9 @@ impl PeerTable {
     /// Does the further work that a packet of a peer requires ([`VerbsPeer::needs_follow_up`]).
     #[cold]
     pub(super) fn do_follow_up(&mut self, peer: u32) {
-        let side = self.of(peer);
-        side.recovered();
-        let (owes, waits) = (side.owes_much(), side.session.has_unsent());
+        let remote = self.of(peer);
+        remote.recovered();
+        let (owes, waits) = (remote.owes_much(), remote.session.has_unsent());
         if owes {
             self.list_owing(peer);
         }
@@ -249,20 +250,20 @@ impl PeerTable {
     /// Whether all packets have been acknowledged, except those to lost peers.
     pub(super) fn have_all_arrived(&self) -> bool {
         let mut all = self.iter();
-        all.all(|side| side.is_lost() || side.session.has_arrived())
+        all.all(|remote| remote.is_lost() || remote.session.has_arrived())
     }
 
     /// Sets the timer of a peer, if it has a deadline.
     pub(super) fn arm(&mut self, peer: u32, now_ns: u64) {
-        let side = self.get_mut(peer);
-        let Some(side) = side.filter(|side| !side.is_lost()) else {
+        let remote = self.get_mut(peer);
+        let Some(remote) = remote.filter(|remote| !remote.is_lost()) else {
             return;
         };
-        let Some(deadline) = side.deadline_ns(now_ns) else {
+        let Some(deadline) = remote.deadline_ns(now_ns) else {
             return;
         };
-        if side.timer_ns > deadline {
-            side.timer_ns = deadline;
+        if remote.timer_ns > deadline {
+            remote.timer_ns = deadline;
             self.timers.push(Reverse((deadline, peer)));
         }
     }
@@ -308,7 +309,7 @@ impl PeerTable {
     pub(super) fn drop_handles<P: VerbsPort>(&mut self, at: usize, rails: &mut Rails<P>) {
         let of_rail = |link: &&mut PeerPort| usize::from(link.rail) == at;
         let peers = self.all.iter_mut().flatten();
-        let links = peers.flat_map(|side| side.links_mut());
+        let links = peers.flat_map(|remote| remote.links_mut());
         for link in links.filter(of_rail) {
             rails[at].retire_handle(link.handle.take());
         }
@@ -327,7 +328,7 @@ impl PeerTable {
 
 #[cold]
 fn new_peer(first_packet: u32, known: &PeerIdentities, peer: u32) -> Box<VerbsPeer> {
-    Box::new(VerbsPeer::new(first_packet, known.with(peer).known_as))
+    Box::new(VerbsPeer::new(first_packet, known.with(peer).source_number))
 }
 
 #[cfg(test)]
@@ -359,7 +360,7 @@ mod tests {
         let mut peers = PeerTable::new(0, 2, 7);
         assert!(peers.find(1).is_none() && peers.find(2).is_none());
         peers.of(1).packets = 7;
-        assert_eq!(peers.find_mut(1).map(|side| side.packets), Some(7));
+        assert_eq!(peers.find_mut(1).map(|remote| remote.packets), Some(7));
         assert!(peers.find_mut(u32::MAX).is_none());
         assert!(peers.numbers().eq(0..2));
     }

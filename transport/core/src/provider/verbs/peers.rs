@@ -10,7 +10,7 @@ use super::links::{VerbsLinkEvent, VerbsLinks};
 use super::peer_port::{PeerPort, pair_up, surely_apart, why_apart};
 use super::port::{CallError, DatagramDestination, VerbsPort, WorkStatus};
 use super::rail::{PeerPath, rail_of};
-use super::wire::Say;
+use super::wire::LinkMessage;
 use crate::Peer;
 
 impl<P: VerbsPort> VerbsLinks<P> {
@@ -23,10 +23,10 @@ impl<P: VerbsPort> VerbsLinks<P> {
         }
         let now_ns = self.schedule.now_ns;
         let key = self.peers.known().with(path.peer).key;
-        let side = self.peers.of(path.peer);
-        let link = side.link_mut(path.rail)?;
+        let remote = self.peers.of(path.peer);
+        let link = remote.link_mut(path.rail)?;
         let Some(address) = link.address else {
-            if side.request_address() {
+            if remote.request_address() {
                 self.unresolved.want(path.peer);
             }
             return None;
@@ -88,15 +88,15 @@ impl<P: VerbsPort> VerbsLinks<P> {
         if !self.peers.is_main(path) || self.detour(peer, None) {
             return;
         }
-        let side = self.peers.of(peer);
-        if side.still_silent(now_ns) > silence_ns {
+        let remote = self.peers.of(peer);
+        if remote.still_silent(now_ns) > silence_ns {
             return self.lose(peer, &format!("there is no way to its address: {error}"));
         }
         self.peers.arm(peer, self.schedule.now_ns);
     }
 
     /// Why a peer with this record cannot be reached, as far as the addresses show; `None`: it may be reachable. Both
-    /// ends compute the same. An invalid record is left to [`learn_address`](Self::learn_address).
+    /// ends compute the same. An invalid record is left to [`set_peer_address`](Self::set_peer_address).
     pub(super) fn why_apart(&self, record: &[u8]) -> Option<String> {
         let (ports, host) = address::from_record(record)?;
         let addresses: Vec<PortAddress> = ports.into_iter().map(|(address, _)| address).collect();
@@ -109,7 +109,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
     }
 
     /// Records the addresses of a peer, from the launcher. `false`: they are of no use, and the peer is lost.
-    pub(super) fn learn_address(&mut self, peer: Peer, record: &[u8]) -> bool {
+    pub(super) fn set_peer_address(&mut self, peer: Peer, record: &[u8]) -> bool {
         let Some((ports, host)) = address::from_record(record) else {
             let why = "its address record is of another version of this library, or damaged";
             self.lose(peer.0, why);
@@ -132,12 +132,12 @@ impl<P: VerbsPort> VerbsLinks<P> {
                 PeerPort::new(*ours, *theirs, Some(addresses[usize::from(*theirs)]))
             })
             .collect();
-        let side = self.peers.of(peer.0);
-        side.host = host;
-        if side.main.address.is_none() {
+        let remote = self.peers.of(peer.0);
+        remote.host = host;
+        if remote.main.address.is_none() {
             // Traffic over a link that does not work detects that by itself.
             let serves = |link: &PeerPort| self.rails.serves(link.rail);
-            side.set_links(links, serves);
+            remote.set_links(links, serves);
             let peer = peer.0;
             self.link_events.push_back(VerbsLinkEvent::Rebind { peer });
         } else {
@@ -159,9 +159,9 @@ impl<P: VerbsPort> VerbsLinks<P> {
     /// Records a peer's new address on a path.
     #[cold]
     pub(super) fn follow(&mut self, path: PeerPath, address: PortAddress) {
-        let side = self.peers.of(path.peer);
-        side.mark_alive();
-        let Some(link) = side.link_mut(path.rail) else {
+        let remote = self.peers.of(path.peer);
+        remote.mark_alive();
+        let Some(link) = remote.link_mut(path.rail) else {
             return;
         };
         // The number of the datagram queue pair does not change; otherwise the note is not from this peer.
@@ -184,22 +184,22 @@ impl<P: VerbsPort> VerbsLinks<P> {
     /// A timer of a peer has expired. `true`: packets are to be sent again.
     pub(super) fn time_is_over(&mut self, peer: u32) -> bool {
         let now_ns = self.schedule.now_ns;
-        let side = self.peers.of(peer);
-        if !side.timer_ended(now_ns) {
+        let remote = self.peers.of(peer);
+        if !remote.timer_ended(now_ns) {
             return false;
         }
-        let again = side.session.timeout(now_ns);
-        let overdue = side.links_mut().filter_map(|link| {
+        let again = remote.session.timeout(now_ns);
+        let overdue = remote.links_mut().filter_map(|link| {
             let overdue = link.connection.timeout(now_ns)?;
             Some((link.rail, overdue))
         });
         let overdue: Vec<_> = overdue.collect();
         if again || !overdue.is_empty() {
-            let silent_ns = side.still_silent(now_ns);
+            let silent_ns = remote.still_silent(now_ns);
             // A process that computes does not answer either, but its device does.
-            let has_moved = side.more.as_ref().is_some_and(|more| more.moves > 0);
-            let is_suspected = side.main.is_suspected
-                || (has_moved && side.others().iter().any(|link| link.is_suspected));
+            let has_moved = remote.more.as_ref().is_some_and(|more| more.moves > 0);
+            let is_suspected = remote.main.is_suspected
+                || (has_moved && remote.others().iter().any(|link| link.is_suspected));
             if is_suspected && silent_ns > self.limits.silence_ns {
                 let seconds = self.limits.silence_ns / 1_000_000_000;
                 let why = format!("it has not answered for {seconds} s");
@@ -226,28 +226,28 @@ impl<P: VerbsPort> VerbsLinks<P> {
     pub(super) fn request_ack(&mut self, peer: u32) {
         self.schedule.now_ns = self.rails.clock();
         let now_ns = self.schedule.now_ns;
-        let side = self.peers.of(peer);
-        if side.request_room(now_ns) {
-            let path = side.path(peer);
-            self.send_note(path, Say::Ack { ack_request: true });
+        let remote = self.peers.of(peer);
+        if remote.request_room(now_ns) {
+            let path = remote.path(peer);
+            self.send_note(path, LinkMessage::Ack { ack_request: true });
         }
         self.peers.arm(peer, self.schedule.now_ns);
     }
 
     /// Gives a peer up: releases its buffers, breaks its queue pairs.
     pub(super) fn lose(&mut self, peer: u32, why: &str) {
-        let side = self.peers.of(peer);
-        if !side.lose(why) {
+        let remote = self.peers.of(peer);
+        if !remote.lose(why) {
             return;
         }
-        let ends: Vec<u32> = side
+        let ends: Vec<u32> = remote
             .links()
             .filter_map(|link| link.connection.end())
             .collect();
         let (sends, rails) = (&mut self.sends, &mut self.rails);
-        let side = self.peers.get_mut(peer);
-        if let Some(side) = side {
-            side.session.forget(
+        let remote = self.peers.get_mut(peer);
+        if let Some(remote) = remote {
+            remote.session.forget(
                 |slot| sends.release(slot),
                 |buffer| rails[usize::from(rail_of(buffer))].give_back(buffer),
             );
@@ -279,9 +279,9 @@ impl<P: VerbsPort> VerbsLinks<P> {
     pub(super) fn detour(&mut self, peer: u32, to: Option<u8>) -> bool {
         let (rails, now_ns) = (&self.rails, self.schedule.now_ns);
         let is_wanted = |link: &PeerPort| to.is_none_or(|rail| rail == link.rail);
-        let side = self.peers.get(peer);
-        let place =
-            side.and_then(|side| side.best_other(|it| rails.may_use(it, now_ns) && is_wanted(it)));
+        let remote = self.peers.get(peer);
+        let place = remote
+            .and_then(|remote| remote.best_other(|it| rails.may_use(it, now_ns) && is_wanted(it)));
         self.take_detour(peer, place)
     }
 
@@ -291,8 +291,8 @@ impl<P: VerbsPort> VerbsLinks<P> {
             return true;
         }
         let is_there = |link: &PeerPort| self.rails[usize::from(link.rail)].lost.is_none();
-        let side = self.peers.get(peer);
-        let place = side.and_then(|side| side.best_other(is_there));
+        let remote = self.peers.get(peer);
+        let place = remote.and_then(|remote| remote.best_other(is_there));
         self.take_detour(peer, place)
     }
 
@@ -321,15 +321,15 @@ impl<P: VerbsPort> VerbsLinks<P> {
     /// Moves a peer to another rail if it has not acknowledged packets for some time.
     pub(super) fn detour_if_stuck(&mut self, peer: u32) {
         let now_ns = self.schedule.now_ns;
-        let side = self.peers.of(peer);
-        let more = side.more.as_ref();
+        let remote = self.peers.of(peer);
+        let more = remote.more.as_ref();
         if more.is_none_or(|more| now_ns < more.moves_after_ns) {
             return;
         }
-        let timeouts = side.session.timeouts();
-        if side.last_rail != side.main.rail && timeouts >= SOME_TIMEOUTS {
+        let timeouts = remote.session.timeouts();
+        if remote.last_rail != remote.main.rail && timeouts >= SOME_TIMEOUTS {
             // The peer uses another rail, for whatever reason.
-            let to = Some(side.last_rail);
+            let to = Some(remote.last_rail);
             self.detour(peer, to);
         } else if timeouts >= MANY_TIMEOUTS {
             self.detour(peer, None);
@@ -343,9 +343,11 @@ impl<P: VerbsPort> VerbsLinks<P> {
             return false;
         }
         let now_ns = self.schedule.now_ns;
-        let side = self.peers.of(path.peer);
-        let Some(more) = &side.more else { return false };
-        if side.main.rail != path.rail {
+        let remote = self.peers.of(path.peer);
+        let Some(more) = &remote.more else {
+            return false;
+        };
+        if remote.main.rail != path.rail {
             let asks = |link: &mut PeerPort| {
                 matches!(link.connection.state(), CarrierState::Connecting { .. })
             };
@@ -368,10 +370,10 @@ impl<P: VerbsPort> VerbsLinks<P> {
             status,
             WorkStatus::RetryExceeded | WorkStatus::Forgotten | WorkStatus::Other(_)
         );
-        let side = self.peers.of(path.peer);
-        let mut others = side.others().iter();
+        let remote = self.peers.of(path.peer);
+        let mut others = remote.others().iter();
         if is_path_error
-            && side.main.rail == path.rail
+            && remote.main.rail == path.rail
             && others.any(|link| link.connection.usable().is_some())
         {
             self.detour(path.peer, None);
@@ -381,15 +383,15 @@ impl<P: VerbsPort> VerbsLinks<P> {
     /// A rail is down: moves its traffic to other rails, where there are any.
     pub(super) fn leave_rail(&mut self, rail: u8) {
         for peer in self.peers.numbers() {
-            let Some(side) = self.peers.get(peer).filter(|side| !side.is_lost()) else {
+            let Some(remote) = self.peers.get(peer).filter(|remote| !remote.is_lost()) else {
                 continue;
             };
             let (rails, now_ns) = (&self.rails, self.schedule.now_ns);
             let is_other_good = |link: &PeerPort| link.rail != rail && rails.may_use(link, now_ns);
-            let has_other = side.links().any(is_other_good);
-            let link = side.link(rail);
+            let has_other = remote.links().any(is_other_good);
+            let link = remote.link(rail);
             let end = link.and_then(|link| link.connection.end());
-            let is_main = side.main.rail == rail;
+            let is_main = remote.main.rail == rail;
             match end {
                 _ if !has_other => {}
                 _ if is_main => {

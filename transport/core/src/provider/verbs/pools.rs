@@ -108,7 +108,7 @@ impl SendPool {
 
     /// A free slot for a short packet, if slots are not scarce.
     #[inline(always)]
-    pub(super) fn take_at_hand(&mut self) -> Option<Slot> {
+    pub(super) fn take_free(&mut self) -> Option<Slot> {
         let small = &mut self.small;
         if small.is_scarce() || small.free.len() <= FOR_NOTES {
             return None;
@@ -425,7 +425,7 @@ impl SlotPool {
     #[cold]
     fn grow<P: VerbsPort>(&mut self, rails: &mut [Rail<P>]) {
         if self.blocks.len() < self.most_blocks {
-            // If no more memory may be locked, the present blocks must do.
+            // An error is ignored: if no more memory can be locked, the pool keeps its present size.
             let _ = self.make_more(rails);
         }
     }

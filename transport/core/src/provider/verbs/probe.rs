@@ -9,7 +9,7 @@ use super::links::VerbsLinks;
 use super::path_mtu::{Miss, filled_bytes};
 use super::port::VerbsPort;
 use super::rail::PeerPath;
-use super::wire::{self, NOTE_BYTES, Say};
+use super::wire::{self, LinkMessage, NOTE_BYTES};
 
 impl<P: VerbsPort> VerbsLinks<P> {
     /// Largest MTU of a queue pair, as far as its two ports allow; `None`: the peer's address is unknown.
@@ -71,7 +71,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         let Some(to) = self.destination_of(path) else {
             return;
         };
-        let source = self.peers.of(path.peer).known_as;
+        let source = self.peers.of(path.peer).source_number;
         let note = wire::echo(source, attempt, asks);
         let sends = &mut self.sends;
         self.rails
@@ -85,12 +85,12 @@ impl<P: VerbsPort> VerbsLinks<P> {
         self.schedule.now_ns = self.rails.clock();
         let now_ns = self.schedule.now_ns;
         let has_room = self.has_for_long_note();
-        let Some(side) = self.peers.get_mut(path.peer) else {
+        let Some(remote) = self.peers.get_mut(path.peer) else {
             return;
         };
-        side.mark_alive();
-        side.last_rail = path.rail;
-        let link = side.link_mut(path.rail);
+        remote.mark_alive();
+        remote.last_rail = path.rail;
+        let link = remote.link_mut(path.rail);
         if link.is_some_and(|link| link.mark_received(now_ns)) {
             self.peers.arm(path.peer, now_ns);
         }
@@ -160,13 +160,13 @@ impl<P: VerbsPort> VerbsLinks<P> {
     }
 
     /// Length of a note on a path, in bytes: padded if it names a queue pair.
-    pub(super) fn note_bytes(&self, path: PeerPath, say: &Say) -> usize {
-        let (Say::Connect { end, .. } | Say::Accept { end, .. }) = say else {
+    pub(super) fn note_bytes(&self, path: PeerPath, message: &LinkMessage) -> usize {
+        let (LinkMessage::Connect { end, .. } | LinkMessage::Accept { end, .. }) = message else {
             return NOTE_BYTES;
         };
         let ours = self.rails[path.at()].address();
-        let side = self.peers.get(path.peer);
-        let theirs = side.and_then(|side| side.link(path.rail)?.address);
+        let remote = self.peers.get(path.peer);
+        let theirs = remote.and_then(|remote| remote.link(path.rail)?.address);
         theirs.map_or(NOTE_BYTES, |theirs| {
             filled_bytes(end.packet_bytes, &ours, &theirs)
         })
@@ -207,8 +207,8 @@ mod tests {
         };
         let mut both = [0, 1].map(|me| Verbs::open_on(&net, Peer(me), 2, 1, (limits, 7)));
         let records = [both[0].record(), both[1].record()];
-        both[0].learn_address(Peer(1), &records[1]);
-        both[1].learn_address(Peer(0), &records[0]);
+        both[0].set_peer_address(Peer(1), &records[1]);
+        both[1].set_peer_address(Peer(0), &records[0]);
         (net, both)
     }
 
@@ -252,7 +252,7 @@ mod tests {
         both[0].post_send(Peer(1), HEAD, &[5; 40]).unwrap();
         let mut completions = Completions::new();
         let path = PeerPath { peer: 1, rail: 0 };
-        // It computes: after some requests there are echoes alone, at growing intervals.
+        // The peer does not poll: after some requests only echoes are sent, at growing intervals.
         while net.now_ns() < 1_000_000_000 {
             both[0].poll(&mut completions);
             net.advance_until(net.now_ns() + 1_000_000);

@@ -8,8 +8,8 @@ use std::time::Duration;
 use session::Slot;
 
 use super::address::{self, PortAddress, Rated};
+use super::inspect::cannot_open;
 use super::keys::Regions;
-use super::look::cannot_open;
 use super::memory::register_exported;
 use super::peer_port::PeerPort;
 use super::pools::{RecvPool, SendPool};

@@ -82,13 +82,19 @@ impl RegionRegistry {
     /// registered on no rail.
     pub(super) fn export(
         &mut self,
-        (known_as, peer): (u32, u32),
+        (source_number, peer): (u32, u32),
         (address, bytes): (u64, u64),
         regions: Regions,
         main: u8,
     ) -> Option<RemoteKey> {
         let (rail, region) = first_of(&regions, main)?;
-        let key = sealed(address, bytes, rail, region.remote_key, (known_as, peer));
+        let key = sealed(
+            address,
+            bytes,
+            rail,
+            region.remote_key,
+            (source_number, peer),
+        );
         if self.owned.regions(address, bytes).is_none() {
             let export = ExportedRegion {
                 peer,
@@ -107,7 +113,7 @@ impl RegionRegistry {
     /// no rail.
     pub(super) fn export_copy<P: VerbsPort>(
         &mut self,
-        (known_as, peer): (u32, u32),
+        (source_number, peer): (u32, u32),
         (address, bytes): (u64, u64),
         main: u8,
         rails: &mut Rails<P>,
@@ -134,7 +140,7 @@ impl RegionRegistry {
             bytes,
             rail,
             region.remote_key,
-            (known_as, peer),
+            (source_number, peer),
         ))
     }
 

@@ -30,7 +30,7 @@ impl Schedule {
         }
     }
 
-    /// Number of polls so far, and of calls of `Verbs::look` that replaced one.
+    /// Number of polls so far, and of calls of `Verbs::poll_word` that replaced one.
     #[inline(always)]
     pub(super) fn polls(&self) -> u64 {
         self.polls
@@ -42,7 +42,7 @@ impl Schedule {
         self.polls += 1;
     }
 
-    /// Whether the next must be a full poll: looks alone would delay everything else.
+    /// Whether the next must be a full poll: the fast path alone would delay everything else.
     #[inline(always)]
     pub(super) fn needs_poll(&self) -> bool {
         (self.polls + 1).is_multiple_of(POLL_EVERY)

@@ -19,19 +19,19 @@ use crate::{Full, Head};
 impl<P: VerbsPort> VerbsStreams<P> {
     /// Posts a send that does not take the fast path.
     pub(super) fn post(&mut self, to: u32, head: Head, body: &[u8]) -> Result<(), Full> {
-        let side = self.links.peers.of(to);
-        if side.is_lost() {
+        let remote = self.links.peers.of(to);
+        if remote.is_lost() {
             // The caller has been notified; the packet will never be received.
             return Ok(());
         }
         let is_large = body.len() > ring::SLOT_BODY_BYTES;
-        if is_large && !side.session.may_lend() {
+        if is_large && !remote.session.may_lend() {
             self.links.request_ack(to);
             return Err(Full);
         }
-        let side = self.links.peers.of(to);
-        side.packets = side.packets.saturating_add(1);
-        let (begins, whole) = match side.pair_for_sends() {
+        let remote = self.links.peers.of(to);
+        remote.packets = remote.packets.saturating_add(1);
+        let (begins, whole) = match remote.pair_for_sends() {
             Some(_) => (true, true),
             None => (
                 false,
@@ -55,10 +55,10 @@ impl<P: VerbsPort> VerbsStreams<P> {
     /// `false`: nothing was done.
     #[inline(always)]
     pub(super) fn send_straight(&mut self, to: u32, head: Head, body: &[u8]) -> bool {
-        let Some(side) = self.links.peers.get_mut(to) else {
+        let Some(remote) = self.links.peers.get_mut(to) else {
             return false;
         };
-        let Some(index) = side.pair_for_more() else {
+        let Some(index) = remote.pair_for_more() else {
             return false;
         };
         let Some(pair) = self.links.pairs.get_mut(index) else {
@@ -70,17 +70,17 @@ impl<P: VerbsPort> VerbsStreams<P> {
         let (room, inline) = (facts.depth as usize, facts.inline_bytes as usize);
         let is_full = pair.requests.len() + self.links.limits.signal_every as usize >= room
             || rail.posted >= MOST_POSTED / 2
-            || side.session.room() == 0;
+            || remote.session.room() == 0;
         if is_full || bytes > inline {
             return false;
         }
-        let Some(slot) = self.links.sends.take_at_hand() else {
+        let Some(slot) = self.links.sends.take_free() else {
             return false;
         };
         let packet = StreamPacket {
-            source: side.known_as,
-            number: side.session.next(),
-            ack: side.session.ack(),
+            source: remote.source_number,
+            number: remote.session.next(),
+            ack: remote.session.ack(),
             parts: BEGINS | ENDS,
             kind: head.kind,
             flags: head.flags,
@@ -103,11 +103,11 @@ impl<P: VerbsPort> VerbsStreams<P> {
         pair.used_at = self.links.schedule.polls();
         rail.posted += 1;
         self.links.counts.packets.add(1);
-        side.packets = side.packets.saturating_add(1);
-        side.session.take_ack();
+        remote.packets = remote.packets.saturating_add(1);
+        remote.session.take_ack();
         #[allow(clippy::cast_possible_truncation, reason = "a slot's")]
         let bytes = bytes as u32;
-        side.session.keep_sent(slot, bytes, pair.made);
+        remote.session.keep_sent(slot, bytes, pair.made);
         true
     }
 
@@ -115,8 +115,8 @@ impl<P: VerbsPort> VerbsStreams<P> {
     #[inline(always)]
     pub(super) fn keep(&mut self, to: u32, head: Head, parts: u8, body: &[u8]) -> Result<(), Full> {
         let bytes = HEADER_BYTES + body.len();
-        let side = self.links.peers.get_mut(to).ok_or(Full)?;
-        if side.session.room() == 0 {
+        let remote = self.links.peers.get_mut(to).ok_or(Full)?;
+        if remote.session.room() == 0 {
             self.links.request_ack(to);
             return Err(Full);
         }
@@ -125,8 +125,8 @@ impl<P: VerbsPort> VerbsStreams<P> {
             return Err(Full);
         };
         let packet = StreamPacket {
-            source: side.known_as,
-            number: side.session.next(),
+            source: remote.source_number,
+            number: remote.session.next(),
             ack: Ack::default(),
             parts,
             kind: head.kind,
@@ -134,7 +134,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
             word: head.word,
         };
         fill(&mut self.links.sends, slot, &packet, body);
-        side.session.keep(slot, u32::try_from(bytes).unwrap_or(0));
+        remote.session.keep(slot, u32::try_from(bytes).unwrap_or(0));
         Ok(())
     }
 
@@ -147,10 +147,10 @@ impl<P: VerbsPort> VerbsStreams<P> {
             return Err(Full);
         }
         let datagram_bytes = self.links.rails.datagram_bytes();
-        let side = self.links.peers.of(to);
-        let part_bytes = datagram_bytes.min(side.datagram_bytes()) - HEADER_BYTES;
+        let remote = self.links.peers.of(to);
+        let part_bytes = datagram_bytes.min(remote.datagram_bytes()) - HEADER_BYTES;
         let parts = body.len().div_ceil(part_bytes);
-        if (side.session.room() as usize) < parts || !self.links.sends.has(part_bytes, parts) {
+        if (remote.session.room() as usize) < parts || !self.links.sends.has(part_bytes, parts) {
             self.request_completions();
             return Err(Full);
         }
@@ -165,12 +165,12 @@ impl<P: VerbsPort> VerbsStreams<P> {
     /// Sends the unsent packets of the peer's stream, as far as there is room.
     #[inline(always)]
     pub(super) fn flush(&mut self, peer: u32) {
-        while let Some(side) = self.links.peers.get_mut(peer)
-            && let Some(due) = side.session.next_unsent()
+        while let Some(remote) = self.links.peers.get_mut(peer)
+            && let Some(due) = remote.session.next_unsent()
         {
             // A packet that announces a write must not overtake it.
-            let sent = match side.pair_for_sends() {
-                _ if side.immediates != 0 && !side.is_ready() => false,
+            let sent = match remote.pair_for_sends() {
+                _ if remote.immediates != 0 && !remote.is_ready() => false,
                 Some(pair) => self.send_over(peer, pair, due),
                 None => self.send_datagram(peer, due),
             };
@@ -182,7 +182,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
 
     #[inline(always)]
     fn send_over(&mut self, peer: u32, index: u32, due: UnsentPacket) -> bool {
-        let (Some(side), Some(pair)) = (
+        let (Some(remote), Some(pair)) = (
             self.links.peers.get_mut(peer),
             self.links.pairs.get_mut(index),
         ) else {
@@ -197,7 +197,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
         }
         let bytes = due.bytes as usize;
         if self.links.sends.is_still(due.slot) {
-            stamp(&mut self.links.sends, due.slot, side.session.take_ack());
+            stamp(&mut self.links.sends, due.slot, remote.session.take_ack());
         }
         // Unsignaled requests, of all queue pairs together, never fill the limit.
         let scarce = self.links.sends.is_scarce()
@@ -227,7 +227,8 @@ impl<P: VerbsPort> VerbsStreams<P> {
         if let Some(slot) = read {
             self.links.sends.posted(slot);
         }
-        side.session
+        remote
+            .session
             .sent(due.number, Via::Reliable { carrier: pair.made });
         true
     }
@@ -235,15 +236,15 @@ impl<P: VerbsPort> VerbsStreams<P> {
     fn send_datagram(&mut self, peer: u32, due: UnsentPacket) -> bool {
         let links = &mut self.links;
         let first = links.limits.datagrams_first;
-        let side = links.peers.of(peer);
-        let path = side.path(peer);
-        let is_too_long = due.bytes as usize > side.datagram_bytes();
+        let remote = links.peers.of(peer);
+        let path = remote.path(peer);
+        let is_too_long = due.bytes as usize > remote.datagram_bytes();
         // Making a queue pair discovers the path MTU.
-        let is_doubted = due.bytes > SURE_BYTES && side.session.timeouts() >= SOME_TIMEOUTS;
+        let is_doubted = due.bytes > SURE_BYTES && remote.session.timeouts() >= SOME_TIMEOUTS;
         // A peer that only computes is no reason to close the queue pair of another.
         let may_be = is_doubted && links.rails.has_room_for_pair(&links.limits);
-        let wants_pair = side.packets > first || is_too_long || may_be;
-        if wants_pair && !side.waits_for_last {
+        let wants_pair = remote.packets > first || is_too_long || may_be;
+        if wants_pair && !remote.waits_for_last {
             self.links.request_pair(path);
         }
         self.links.schedule.now_ns = self.links.rails.clock();
@@ -251,8 +252,8 @@ impl<P: VerbsPort> VerbsStreams<P> {
         let Some(to) = self.links.destination_of(path) else {
             return false;
         };
-        let side = self.links.peers.of(peer);
-        if due.bytes as usize > side.datagram_bytes() {
+        let remote = self.links.peers.of(peer);
+        if due.bytes as usize > remote.datagram_bytes() {
             return false;
         }
         if self.links.sends.is_still(due.slot) {
@@ -325,10 +326,10 @@ impl<P: VerbsPort> VerbsStreams<P> {
 
     /// Sends the unsent packets of a peer's stream, as far as there is room; in lists where there is a queue pair.
     pub(super) fn flush_held(&mut self, peer: u32) {
-        while let Some(side) = self.links.peers.get(peer)
-            && side.session.unsent() > 1
-            && (side.immediates == 0 || side.is_ready())
-            && let Some(index) = side.pair_for_sends()
+        while let Some(remote) = self.links.peers.get(peer)
+            && remote.session.unsent() > 1
+            && (remote.immediates == 0 || remote.is_ready())
+            && let Some(index) = remote.pair_for_sends()
             && self.send_chain(peer, index)
         {}
         self.flush(peer);
@@ -337,7 +338,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
     /// Posts a list of packets to a queue pair. `false`: there is no room for more.
     fn send_chain(&mut self, peer: u32, index: u32) -> bool {
         let links = &mut self.links;
-        let (Some(side), Some(pair)) = (links.peers.get_mut(peer), links.pairs.get_mut(index))
+        let (Some(remote), Some(pair)) = (links.peers.get_mut(peer), links.pairs.get_mut(index))
         else {
             return false;
         };
@@ -348,14 +349,14 @@ impl<P: VerbsPort> VerbsStreams<P> {
         let room = (depth.saturating_sub(pair.requests.len()))
             .min(MOST_POSTED.saturating_sub(rail.posted));
         let mut due = [UnsentPacket::default(); MOST_IN_CHAIN];
-        let count = side
+        let count = remote
             .session
             .next_of_unsent(&mut due[..room.min(MOST_IN_CHAIN)]);
         if count < 2 {
             return false;
         }
         let due = &due[..count];
-        stamp_all(&mut links.sends, &mut side.session, due);
+        stamp_all(&mut links.sends, &mut remote.session, due);
         let is_scarce = links.sends.is_scarce();
         let signal_every = links.limits.signal_every;
         let mut unsignaled = pair.requests.unsignaled();
@@ -387,8 +388,8 @@ impl<P: VerbsPort> VerbsStreams<P> {
             if let Some(slot) = read {
                 links.sends.posted(slot);
             }
-            side.session
-                .sent(number, Via::Reliable { carrier: pair.made });
+            let via = Via::Reliable { carrier: pair.made };
+            remote.session.sent(number, via);
         }
         pair.used_at = links.schedule.polls();
         rail.posted += taken;
@@ -422,8 +423,8 @@ impl<P: VerbsPort> VerbsStreams<P> {
             self.links.peers.list_unsent(to);
             return false;
         }
-        let side = self.links.peers.of(to);
-        side.packets = side.packets.saturating_add(1);
+        let remote = self.links.peers.of(to);
+        remote.packets = remote.packets.saturating_add(1);
         self.flush(to);
         true
     }

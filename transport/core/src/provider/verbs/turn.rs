@@ -161,12 +161,12 @@ impl<P: VerbsPort> Verbs<P> {
     }
 
     /// A peer whose address is needed; each is returned once.
-    pub(in crate::provider) fn wanted_address(&mut self) -> Option<u32> {
+    pub(in crate::provider) fn next_unresolved(&mut self) -> Option<u32> {
         self.streams.links.unresolved.next_wanted()
     }
 
     #[inline(always)]
-    pub(in crate::provider) fn has_news(&self) -> bool {
+    pub(in crate::provider) fn has_notices(&self) -> bool {
         self.streams.links.unresolved.is_any_wanted() || !self.streams.links.notices.is_empty()
     }
 
@@ -176,8 +176,8 @@ impl<P: VerbsPort> Verbs<P> {
     }
 
     /// A warning for the user.
-    pub(in crate::provider) fn next_complaint(&mut self) -> Option<String> {
-        self.streams.links.notices.next_complaint()
+    pub(in crate::provider) fn next_warning(&mut self) -> Option<String> {
+        self.streams.links.notices.next_warning()
     }
 
     /// A message for the user that is to be shown once per job.

@@ -14,7 +14,7 @@ pub(super) struct UnresolvedPeers {
     /// Claimed sender, buffer, and sending queue pair.
     datagrams: VecDeque<(u32, Slot, u32)>,
     /// Peers that are reached over another network than this one: their datagrams are refused.
-    elsewhere: HashSet<u32>,
+    excluded: HashSet<u32>,
 }
 
 impl UnresolvedPeers {
@@ -38,14 +38,14 @@ impl UnresolvedPeers {
         self.datagrams.len() < MOST_HELD
     }
 
-    /// Whether a peer was [shut out](Self::shut_out).
-    pub(super) fn is_elsewhere(&self, peer: u32) -> bool {
-        self.elsewhere.contains(&peer)
+    /// Whether a peer was [excluded](Self::exclude).
+    pub(super) fn is_excluded(&self, peer: u32) -> bool {
+        self.excluded.contains(&peer)
     }
 
     /// Refuses a peer's datagrams from now on; returns those that were kept.
-    pub(super) fn shut_out(&mut self, peer: u32) -> Vec<(Slot, u32)> {
-        self.elsewhere.insert(peer);
+    pub(super) fn exclude(&mut self, peer: u32) -> Vec<(Slot, u32)> {
+        self.excluded.insert(peer);
         self.take(peer)
     }
 
@@ -54,9 +54,9 @@ impl UnresolvedPeers {
         self.datagrams.push_back((source, buffer, number));
     }
 
-    /// Memory for peers that were shut out, in bytes.
+    /// Memory for peers that were excluded, in bytes.
     pub(super) fn bytes(&self) -> usize {
-        self.elsewhere.capacity() * size_of::<u32>()
+        self.excluded.capacity() * size_of::<u32>()
     }
 
     /// Takes the datagrams kept for a peer, oldest first: buffers and sending queue pairs.
@@ -93,8 +93,8 @@ mod tests {
         for source in [3, 4] {
             unresolved.keep(source, 10 + source, 100 + source);
         }
-        assert_eq!(unresolved.shut_out(3), [(13, 103)]);
-        assert!(unresolved.is_elsewhere(3) && !unresolved.is_elsewhere(4));
+        assert_eq!(unresolved.exclude(3), [(13, 103)]);
+        assert!(unresolved.is_excluded(3) && !unresolved.is_excluded(4));
         assert_eq!(unresolved.take(4), [(14, 104)]);
     }
 

@@ -24,7 +24,7 @@
 //!
 //! | offset | bytes | field   | |
 //! |-------:|------:|---------|-|
-//! |      0 |     1 | what    | see [`Say`] |
+//! |      0 |     1 | what    | see [`LinkMessage`] |
 //! |      1 |     1 | yes     | flag of the kind: 0 or 1 |
 //! |      2 |     2 | returned | as above |
 //! |      4 |     4 | source  | world rank of the sender |
@@ -75,7 +75,7 @@ pub(super) struct StreamPacket {
 }
 
 /// The content of a note.
-pub(super) type Say = session::LinkMessage<PairEnd>;
+pub(super) type LinkMessage = session::LinkMessage<PairEnd>;
 
 /// One end of a reliable queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +94,7 @@ pub(super) enum WireMessage {
     Note {
         source: u32,
         ack: Ack,
-        say: Say,
+        message: LinkMessage,
     },
     /// A request to be sent back, or the reply.
     Echo {
@@ -146,23 +146,23 @@ pub(super) fn request_ack(to: &mut [u8; HEADER_BYTES]) {
 }
 
 /// A note from `source`, with `ack` for the peer's stream.
-pub(super) fn note(source: u32, ack: Ack, say: Say) -> [u8; NOTE_BYTES] {
+pub(super) fn note(source: u32, ack: Ack, message: LinkMessage) -> [u8; NOTE_BYTES] {
     const NO_END: PairEnd = PairEnd {
         number: 0,
         first: 0,
         packet_bytes: 1,
     };
-    let (what, yes, attempt, end) = match say {
-        Say::Ack { ack_request } => (ACK, ack_request, 0, NO_END),
-        Say::Connect {
+    let (what, yes, attempt, end) = match message {
+        LinkMessage::Ack { ack_request } => (ACK, ack_request, 0, NO_END),
+        LinkMessage::Connect {
             attempt,
             end,
             again,
         } => (CONNECT, again, attempt, end),
-        Say::Accept { attempt, end } => (ACCEPT, false, attempt, end),
-        Say::Ready { attempt } => (READY, false, attempt, NO_END),
-        Say::Refuse { attempt } => (REFUSE, false, attempt, NO_END),
-        Say::Disconnect { attempt, done } => (GIVE_UP, done, attempt, NO_END),
+        LinkMessage::Accept { attempt, end } => (ACCEPT, false, attempt, end),
+        LinkMessage::Ready { attempt } => (READY, false, attempt, NO_END),
+        LinkMessage::Refuse { attempt } => (REFUSE, false, attempt, NO_END),
+        LinkMessage::Disconnect { attempt, done } => (GIVE_UP, done, attempt, NO_END),
     };
     let mut bytes = [0; NOTE_BYTES];
     (bytes[0], bytes[1]) = (what, yes.into());
@@ -234,25 +234,29 @@ fn read_note(bytes: &[u8], length: usize) -> Option<WireMessage> {
     let (source, attempt) = (word_at(bytes, 4), word_at(bytes, 8));
     if matches!(what, CONNECT | ACCEPT) {
         let end = read_end(bytes, length)?;
-        let say = match what {
-            CONNECT => Say::Connect {
+        let message = match what {
+            CONNECT => LinkMessage::Connect {
                 attempt,
                 end,
                 again: yes,
             },
-            _ => Say::Accept { attempt, end },
+            _ => LinkMessage::Accept { attempt, end },
         };
         let ack = read_ack(bytes);
-        return Some(WireMessage::Note { source, ack, say });
+        return Some(WireMessage::Note {
+            source,
+            ack,
+            message,
+        });
     }
     if length != NOTE_BYTES {
         return None;
     }
-    let say = match bytes[0] {
-        ACK => Say::Ack { ack_request: yes },
-        READY => Say::Ready { attempt },
-        REFUSE => Say::Refuse { attempt },
-        GIVE_UP => Say::Disconnect { attempt, done: yes },
+    let message = match bytes[0] {
+        ACK => LinkMessage::Ack { ack_request: yes },
+        READY => LinkMessage::Ready { attempt },
+        REFUSE => LinkMessage::Refuse { attempt },
+        GIVE_UP => LinkMessage::Disconnect { attempt, done: yes },
         ECHO => {
             return Some(WireMessage::Echo {
                 source,
@@ -267,7 +271,11 @@ fn read_note(bytes: &[u8], length: usize) -> Option<WireMessage> {
         _ => return None,
     };
     let ack = read_ack(bytes);
-    Some(WireMessage::Note { source, ack, say })
+    Some(WireMessage::Note {
+        source,
+        ack,
+        message,
+    })
 }
 
 /// The queue pair that a note names; `None`: the MTU is invalid, or the note is not padded to it.
@@ -386,32 +394,42 @@ mod tests {
             returned: 7,
         };
         let attempt = 77;
-        for say in [
-            Say::Ack { ack_request: true },
-            Say::Ack { ack_request: false },
-            Say::Connect {
+        for message in [
+            LinkMessage::Ack { ack_request: true },
+            LinkMessage::Ack { ack_request: false },
+            LinkMessage::Connect {
                 attempt,
                 end: END,
                 again: true,
             },
-            Say::Accept { attempt, end: END },
-            Say::Ready { attempt },
-            Say::Refuse { attempt },
-            Say::Disconnect {
+            LinkMessage::Accept { attempt, end: END },
+            LinkMessage::Ready { attempt },
+            LinkMessage::Refuse { attempt },
+            LinkMessage::Disconnect {
                 attempt,
                 done: false,
             },
-            Say::Disconnect {
+            LinkMessage::Disconnect {
                 attempt,
                 done: true,
             },
         ] {
-            let mut bytes = note(3, ack, say).to_vec();
-            if matches!(say, Say::Connect { .. } | Say::Accept { .. }) {
+            let mut bytes = note(3, ack, message).to_vec();
+            if matches!(
+                message,
+                LinkMessage::Connect { .. } | LinkMessage::Accept { .. }
+            ) {
                 bytes.resize(2048, 0);
             }
             let source = 3;
-            assert_eq!(read(&bytes), Some(WireMessage::Note { source, ack, say }));
+            assert_eq!(
+                read(&bytes),
+                Some(WireMessage::Note {
+                    source,
+                    ack,
+                    message
+                })
+            );
             bytes.truncate(31);
             assert_eq!(read(&bytes), None);
         }
@@ -420,14 +438,14 @@ mod tests {
     #[test]
     fn a_note_has_one_length_and_one_that_names_a_queue_pair_shows_a_size() {
         let ack = Ack::default();
-        let short = note(3, ack, Say::Ready { attempt: 1 });
+        let short = note(3, ack, LinkMessage::Ready { attempt: 1 });
         assert!(super::read(&short, 32).is_some());
         assert_eq!(super::read(&short, 33), None);
-        let say = Say::Accept {
+        let message = LinkMessage::Accept {
             attempt: 1,
             end: END,
         };
-        let long = note(3, ack, say);
+        let long = note(3, ack, message);
         for (length, is_good) in [
             (32, false),
             (2047, false),

@@ -270,11 +270,11 @@ impl VerbsTransfers {
         streams: &mut VerbsStreams<P>,
         peer: u32,
     ) -> bool {
-        let side = streams.links.peers.of(peer);
-        let joined = side.pair_for_sends().is_some();
-        let idle = side.main.waiting.is_empty() && !side.session.has_unsent();
+        let remote = streams.links.peers.of(peer);
+        let joined = remote.pair_for_sends().is_some();
+        let idle = remote.main.waiting.is_empty() && !remote.session.has_unsent();
         if !joined {
-            let path = side.path(peer);
+            let path = remote.path(peer);
             streams.links.request_pair(path);
             streams
                 .links
@@ -396,9 +396,9 @@ impl VerbsTransfers {
         (key, offset): (RemoteKey, u64),
         kind: WorkKind,
     ) -> Option<WorkOutcome> {
-        let side = streams.links.peers.of(peer);
-        let known_as = side.known_as;
-        if side.is_lost() {
+        let remote = streams.links.peers.of(peer);
+        let source_number = remote.source_number;
+        if remote.is_lost() {
             return Some(WorkOutcome::Unreachable);
         }
         if key.check == 0 {
@@ -410,7 +410,7 @@ impl VerbsTransfers {
                 WorkOutcome::Unreachable
             });
         }
-        if !is_sealed(key, peer, known_as) || !fits(lease, key, offset) {
+        if !is_sealed(key, peer, source_number) || !fits(lease, key, offset) {
             return Some(WorkOutcome::BadKey);
         }
         let is_aligned = key.address.wrapping_add(offset).is_multiple_of(8);
@@ -683,12 +683,12 @@ impl VerbsTransfers {
         work: &Work,
     ) -> Vec<(u8, u64)> {
         let peer = work.peer;
-        let side = streams.links.peers.of(peer);
-        let Some(more) = &side.more else {
+        let remote = streams.links.peers.of(peer);
+        let Some(more) = &remote.more else {
             return Vec::new();
         };
         let has_key = |theirs: u8| work.keys[usize::from(theirs)] != 0;
-        let links: Vec<(u8, u32, bool)> = side
+        let links: Vec<(u8, u32, bool)> = remote
             .links()
             .filter(|link| has_key(link.theirs))
             .map(|link| {
@@ -799,15 +799,15 @@ impl VerbsTransfers {
 
     /// Posts what waits for a peer: works, then packets (P2).
     pub(super) fn go_on<P: VerbsPort>(&mut self, streams: &mut VerbsStreams<P>, peer: u32) {
-        let side = streams.links.peers.of(peer);
-        if side.is_lost() {
+        let remote = streams.links.peers.of(peer);
+        if remote.is_lost() {
             return;
         }
-        if side.has_waiting() {
+        if remote.has_waiting() {
             self.push_all_works(streams, peer);
         }
-        let side = streams.links.peers.of(peer);
-        if side.main.waiting.is_empty() || side.pair_for_sends().is_none() {
+        let remote = streams.links.peers.of(peer);
+        if remote.main.waiting.is_empty() || remote.pair_for_sends().is_none() {
             streams.flush_held(peer);
         }
     }

@@ -121,7 +121,7 @@ impl Works {
             return;
         };
         let link = peers.get_mut(work.peer);
-        let Some(link) = link.and_then(|side| side.link_mut(work.rail)) else {
+        let Some(link) = link.and_then(|remote| remote.link_mut(work.rail)) else {
             return;
         };
         if link.waiting.contains(&index) {
@@ -139,11 +139,11 @@ impl Works {
     pub(super) fn take(&mut self, index: u32, peers: &mut PeerTable) -> Option<Work> {
         let work = self.all.remove(index)?;
         let is_announced = work.immediate.is_some();
-        if let Some(side) = peers.get_mut(work.peer) {
-            if let Some(link) = side.link_mut(work.rail) {
+        if let Some(remote) = peers.get_mut(work.peer) {
+            if let Some(link) = remote.link_mut(work.rail) {
                 link.waiting.retain(|waiting| *waiting != index);
             }
-            side.immediates -= u32::from(is_announced);
+            remote.immediates -= u32::from(is_announced);
         }
         if is_announced {
             self.count_strays(work.peer, peers);
@@ -389,7 +389,9 @@ impl Works {
         let Some(work) = work.filter(|work| !matches!(work.kind, WorkKind::Atomic(_))) else {
             return false;
         };
-        let link = peers.get(work.peer).and_then(|side| side.link(work.rail));
+        let link = peers
+            .get(work.peer)
+            .and_then(|remote| remote.link(work.rail));
         let Some(link) = link else { return false };
         let mut keys: Keys = work.keys;
         keys[usize::from(link.theirs)] = 0;
@@ -415,7 +417,7 @@ impl Works {
         };
         let bad = work.outcome != WorkOutcome::Done;
         let all = work.posted == work.bytes;
-        let lost = peers.get(work.peer).is_none_or(|side| side.is_lost());
+        let lost = peers.get(work.peer).is_none_or(|remote| remote.is_lost());
         // Nothing more is posted for a peer that is lost.
         if work.in_flight != 0 || !(all || bad || work.again || lost) {
             return Settled::InFlight;
@@ -458,19 +460,19 @@ impl Works {
         let Some((work, number)) = work.and_then(|work| Some((work, work.immediate?))) else {
             return false;
         };
-        let side = peers.get(work.peer);
+        let remote = peers.get(work.peer);
         // The stream of a lost peer is not kept, and shows nothing.
-        side.is_some_and(|side| !side.is_lost() && !side.session.is_unacknowledged(number))
+        remote.is_some_and(|remote| !remote.is_lost() && !remote.session.is_unacknowledged(number))
     }
 
     /// Counts announced writes that do not go over the peer's main link.
     pub(super) fn count_strays(&mut self, peer: u32, peers: &mut PeerTable) {
-        let side = peers.of(peer);
-        let main = side.main.rail;
+        let remote = peers.of(peer);
+        let main = remote.main.rail;
         let is_stray =
             |work: &&Work| work.peer == peer && work.immediate.is_some() && work.rail != main;
         let strays = self.all.iter().filter(is_stray).count();
-        if let Some(more) = &mut side.more {
+        if let Some(more) = &mut remote.more {
             more.strays = u32::try_from(strays).unwrap_or(u32::MAX);
         }
     }

@@ -78,7 +78,7 @@ impl<S: Sockets> Tcp<S> {
             |tcp, buffer| tcp.step_rail(peer, sock, buffer),
             |tcp, buffer| tcp.receive_of_rail(peer, sock, buffer),
         )?;
-        if let TcpRecvStep::Wrong(what) = last {
+        if let TcpRecvStep::Violation(what) = last {
             self.refuse_rail(peer, sock, what);
         }
         Ok(bytes)
@@ -144,7 +144,7 @@ impl<S: Sockets> Tcp<S> {
             return TcpRecvStep::Lacks;
         };
         let Some(header) = TcpPacketHeader::of(header).filter(|header| header.number == 0) else {
-            return TcpRecvStep::Wrong("no packet of a rail begins like that");
+            return TcpRecvStep::Violation("no packet of a rail begins like that");
         };
         let end = HEADER_BYTES + header.wanted();
         if buffer.len() < end {
@@ -175,7 +175,7 @@ impl<S: Sockets> Tcp<S> {
         if is_good {
             TcpRecvStep::Taken
         } else {
-            TcpRecvStep::Wrong("over a rail it sends what nobody has asked for")
+            TcpRecvStep::Violation("over a rail it sends what nobody has asked for")
         }
     }
 

@@ -5,7 +5,7 @@ use super::super::StreamsConfig;
 use super::super::memory::lent_for_ever;
 use super::world::{HEAD, SECOND, World};
 use crate::provider::verbs::WorkKind;
-use crate::{FarLook, Peer, RecvBuffer, WorkId};
+use crate::{Peer, RecvBuffer, WordPoll, WorkId};
 
 fn looks_in(world: &mut World, turns: u64) -> u64 {
     let before = world.net.looks(0);
@@ -119,9 +119,9 @@ fn a_frame_that_comes_alone_is_taken_by_a_look_whatever_its_size() {
         world.all[1].post_send(Peer(0), HEAD, &body).unwrap();
         world.net.pass(SECOND);
         let before = world.net.looks(0);
-        let arrived = match world.all[0].look() {
-            FarLook::Word(word) => word.arrived(),
-            FarLook::Frame(arrived) => arrived,
+        let arrived = match world.all[0].poll_word() {
+            WordPoll::Word(word) => word.arrived(),
+            WordPoll::Frame(arrived) => arrived,
             other => panic!("{bytes} bytes: {other:?}"),
         };
         assert_eq!(world.net.looks(0), before, "{bytes} bytes");
@@ -138,7 +138,7 @@ fn a_frame_that_comes_alone_is_taken_by_a_look_whatever_its_size() {
     // Several at once wait for the poll.
     (0..2).for_each(|_| world.send(1, 0));
     world.net.pass(SECOND);
-    assert!(matches!(world.all[0].look(), FarLook::Poll));
+    assert!(matches!(world.all[0].poll_word(), WordPoll::Poll));
     world.until("both", |world| world.received[0][1] == 3);
 }
 
@@ -156,7 +156,7 @@ fn what_is_here_already_is_taken_from_a_connection_that_is_left_alone() {
     // Two at once are held back by a look.
     world.send(1, 0);
     world.net.pass(SECOND);
-    assert!(matches!(world.all[0].look(), FarLook::Poll));
+    assert!(matches!(world.all[0].poll_word(), WordPoll::Poll));
     world.until("both", |world| world.received[0][1] == 3);
 }
 
@@ -198,7 +198,7 @@ fn of_announcements_the_first_leaves_at_once_and_the_others_with_what_follows() 
         (0..100).for_each(|_| world.turn());
         assert_eq!(world.received[1][0], expected + 1);
         // A waiting process polls.
-        assert!(matches!(world.all[0].look(), FarLook::Poll));
+        assert!(matches!(world.all[0].poll_word(), WordPoll::Poll));
         expected += 3;
         if sends {
             world.send(0, 1);

@@ -80,7 +80,7 @@ pub(super) fn is_ended(tcp: &mut Tcp<System>, stream: &mut TcpStream) {
 }
 
 pub(super) fn complaint(tcp: &mut Tcp<System>) -> String {
-    tcp.next_complaint().unwrap_or_default()
+    tcp.next_warning().unwrap_or_default()
 }
 
 pub(super) fn hello(tcp: &Tcp<System>, from: u32, attempt: u32) -> Hello {
@@ -124,13 +124,13 @@ pub(super) fn pull(tcp: &mut Tcp<System>, stream: &mut TcpStream, place: &mut [u
 }
 
 /// A peer of the job that has joined.
-pub(super) struct Liar {
+pub(super) struct HostilePeer {
     pub(super) stream: TcpStream,
     /// Number of its next packet.
     pub(super) number: u32,
 }
 
-impl Liar {
+impl HostilePeer {
     pub(super) fn join(tcp: &mut Tcp<System>, rank: u32, attempt: u32) -> Self {
         let mut stream = connect(tcp);
         let hello = hello(tcp, rank, attempt);
@@ -236,7 +236,7 @@ fn strangers_are_sent_away_with_a_line_and_others_are_heard() {
     assert!(complaint(&mut tcp).contains("did not prove to know the key"));
     assert!(tcp.links.find(1).is_none_or(|side| side.line.is_none()));
     // A good one is served all the same, beside one that sends nothing.
-    let mut good = Liar::join(&mut tcp, 1, 1);
+    let mut good = HostilePeer::join(&mut tcp, 1, 1);
     good.send(
         TcpPacketKind::Frame,
         |maker| maker.frame(HEAD, b"hello"),
@@ -259,7 +259,7 @@ fn a_peer_reaches_nothing_but_what_was_exported_to_it() {
     let foreign = tcp.export(Peer(2), address + 1024, 1024);
     let gone = tcp.export(Peer(1), address, 4096);
     tcp.withdraw(Peer(1), gone);
-    let mut liar = Liar::join(&mut tcp, 1, 1);
+    let mut hostile = HostilePeer::join(&mut tcp, 1, 1);
     let bad = [
         (key, 1024, 1),
         (key, 1020, 8),
@@ -287,8 +287,8 @@ fn a_peer_reaches_nothing_but_what_was_exported_to_it() {
             bytes,
             key,
         };
-        liar.send(TcpPacketKind::Read, |maker| maker.read(&read), &[]);
-        assert_eq!(liar.answer(&mut tcp), 1, "{read:?}");
+        hostile.send(TcpPacketKind::Read, |maker| maker.read(&read), &[]);
+        assert_eq!(hostile.answer(&mut tcp), 1, "{read:?}");
         let immediate = Some(1);
         let write = TcpWriteRequest {
             id,
@@ -300,8 +300,8 @@ fn a_peer_reaches_nothing_but_what_was_exported_to_it() {
             key,
         };
         let data = vec![9; usize::try_from(bytes).unwrap()];
-        liar.send(TcpPacketKind::Write, |maker| maker.write(&write), &data);
-        assert_eq!(liar.answer(&mut tcp), 1, "{write:?}");
+        hostile.send(TcpPacketKind::Write, |maker| maker.write(&write), &data);
+        assert_eq!(hostile.answer(&mut tcp), 1, "{write:?}");
         let atomic = Atomic::FetchAdd { add: 1 };
         let change = super::super::packet::TcpAtomicRequest {
             id,
@@ -309,8 +309,8 @@ fn a_peer_reaches_nothing_but_what_was_exported_to_it() {
             offset,
             key,
         };
-        liar.send(TcpPacketKind::Atomic, |maker| maker.atomic(&change), &[]);
-        assert_eq!(liar.answer(&mut tcp), 1, "{change:?}");
+        hostile.send(TcpPacketKind::Atomic, |maker| maker.atomic(&change), &[]);
+        assert_eq!(hostile.answer(&mut tcp), 1, "{change:?}");
     }
     assert!(memory.iter().all(|byte| *byte == 5), "memory was changed");
     // Exported memory is accessible.
@@ -323,39 +323,39 @@ fn a_peer_reaches_nothing_but_what_was_exported_to_it() {
         at: 0,
         key,
     };
-    liar.send(TcpPacketKind::Write, |maker| maker.write(&write), &[9; 8]);
-    assert_eq!(liar.answer(&mut tcp), 0);
+    hostile.send(TcpPacketKind::Write, |maker| maker.write(&write), &[9; 8]);
+    assert_eq!(hostile.answer(&mut tcp), 0);
     assert_eq!(memory[1024 + 8..][..8], [9; 8]);
 }
 
 #[test]
 fn a_peer_that_makes_no_sense_is_given_up_after_some_time() {
-    type Lie = fn(&mut Liar);
-    let lies: [Lie; 4] = [
+    type Attack = fn(&mut HostilePeer);
+    let attacks: [Attack; 4] = [
         // Invalid lengths.
-        |liar| _ = liar.stream.write_all(&[0xff; 64]),
+        |hostile| _ = hostile.stream.write_all(&[0xff; 64]),
         // A packet out of order.
-        |liar| {
-            liar.number += 5;
-            liar.send(TcpPacketKind::Frame, |maker| maker.frame(HEAD, &[]), &[]);
+        |hostile| {
+            hostile.number += 5;
+            hostile.send(TcpPacketKind::Frame, |maker| maker.frame(HEAD, &[]), &[]);
         },
         // Data of a read, and the reply to a work, that were not requested.
-        |liar| liar.send(TcpPacketKind::Data, |maker| maker.data(77, 0), &[1; 50]),
-        |liar| {
+        |hostile| hostile.send(TcpPacketKind::Data, |maker| maker.data(77, 0), &[1; 50]),
+        |hostile| {
             let answer = super::super::packet::TcpWorkReply {
                 id: 1,
                 outcome: WorkOutcome::Done,
                 old: 0,
             };
-            liar.send(TcpPacketKind::Answer, |maker| maker.answer(answer), &[]);
+            hostile.send(TcpPacketKind::Answer, |maker| maker.answer(answer), &[]);
         },
     ];
     let mut tcp = host();
-    for (attempt, lie) in (1..).zip(lies) {
-        let mut liar = Liar::join(&mut tcp, 1, attempt);
-        lie(&mut liar);
+    for (attempt, attack) in (1..).zip(attacks) {
+        let mut hostile = HostilePeer::join(&mut tcp, 1, attempt);
+        attack(&mut hostile);
         if attempt < 4 {
-            is_ended(&mut tcp, &mut liar.stream);
+            is_ended(&mut tcp, &mut hostile.stream);
         } else {
             until(&mut tcp, |_, completions| {
                 matches!(
@@ -368,14 +368,14 @@ fn a_peer_that_makes_no_sense_is_given_up_after_some_time() {
     assert!(tcp.why_lost(Peer(1)).unwrap().contains("makes no sense"));
     assert!(complaint(&mut tcp).contains("what rank 1 sends"));
     // Others are not affected.
-    _ = Liar::join(&mut tcp, 2, 1);
+    _ = HostilePeer::join(&mut tcp, 2, 1);
 }
 
 #[test]
 fn of_two_connections_of_a_peer_the_later_one_counts() {
     let mut tcp = host();
-    let mut first = Liar::join(&mut tcp, 1, 1);
-    let mut second = Liar::join(&mut tcp, 1, 2);
+    let mut first = HostilePeer::join(&mut tcp, 1, 1);
+    let mut second = HostilePeer::join(&mut tcp, 1, 2);
     is_ended(&mut tcp, &mut first.stream);
     second.send(TcpPacketKind::Frame, |maker| maker.frame(HEAD, b"x"), &[]);
     until(&mut tcp, |_, completions| !completions.is_empty());

@@ -11,7 +11,9 @@ use super::super::packet::{PIECE_BYTES, TcpPacketKind, TcpReadRequest, TcpWorkRe
 use super::super::proof::{self, HandshakeContext, HandshakeVerdict, Hello};
 use super::super::system::System;
 use super::super::{PeerIdentities, StreamKey, Tcp};
-use super::hostile::{KEY, Liar, complaint, connect_to, greet, hello, is_ended, keys, pull, until};
+use super::hostile::{
+    HostilePeer, KEY, complaint, connect_to, greet, hello, is_ended, keys, pull, until,
+};
 use crate::{Completion, Head, Peer, RemoteKey, WorkOutcome};
 
 /// Rank 2 of three, with three interfaces, at each of which one address leads to it. It makes no rails itself.
@@ -47,7 +49,7 @@ fn request_rail(
     rank: u32,
     at: &str,
     key: u128,
-) -> (Liar, Option<HandshakeVerdict>) {
+) -> (HostilePeer, Option<HandshakeVerdict>) {
     let mut stream = connect_to(tcp, at);
     let hello = hello_of_rail(tcp, rank);
     let (verdict, nonce) = greet(tcp, &mut stream, hello);
@@ -61,7 +63,7 @@ fn request_rail(
         pull(tcp, &mut stream, &mut reply);
         context.of_welcome(&reply).unwrap().verdict
     });
-    (Liar { stream, number: 0 }, verdict)
+    (HostilePeer { stream, number: 0 }, verdict)
 }
 
 fn rails(tcp: &Tcp<System>, peer: u32) -> usize {
@@ -70,8 +72,8 @@ fn rails(tcp: &Tcp<System>, peer: u32) -> usize {
 }
 
 /// A peer, and its rail.
-fn joined(tcp: &mut Tcp<System>, attempt: u32) -> (Liar, Liar) {
-    let first = Liar::join(tcp, 0, attempt);
+fn joined(tcp: &mut Tcp<System>, attempt: u32) -> (HostilePeer, HostilePeer) {
+    let first = HostilePeer::join(tcp, 0, attempt);
     let (rail, verdict) = request_rail(tcp, 0, "127.0.0.2", KEY);
     assert_eq!(verdict, Some(HandshakeVerdict::Joined));
     assert_eq!(rails(tcp, 0), 1);
@@ -90,16 +92,16 @@ fn who_may_have_no_rail_is_sent_away_and_why_is_told_once() {
         (KEY, ""),
         (KEY + 1, "did not prove to know the key"),
     ] {
-        let (mut liar, verdict) = request_rail(&mut tcp, 0, "127.0.0.2", key);
+        let (mut hostile, verdict) = request_rail(&mut tcp, 0, "127.0.0.2", key);
         assert!(verdict.is_none_or(|verdict| verdict == HandshakeVerdict::NoRail));
-        is_ended(&mut tcp, &mut liar.stream);
+        is_ended(&mut tcp, &mut hostile.stream);
         let words = complaint(&mut tcp);
         assert!(words.contains(expected), "{words}");
         assert_eq!(words.is_empty(), expected.is_empty(), "{words}");
     }
     assert_eq!(tcp.links.counts.refused.get(), 3);
-    // By the same interface, which the peer cannot know.
-    let _first = Liar::join(&mut tcp, 0, 1);
+    // By the same interface, which the peer cannot detect.
+    let _first = HostilePeer::join(&mut tcp, 0, 1);
     let (_, verdict) = request_rail(&mut tcp, 0, "127.0.0.1", KEY);
     assert_eq!(verdict, Some(HandshakeVerdict::NoRail));
     let (_rail, verdict) = request_rail(&mut tcp, 0, "127.0.0.2", KEY);
@@ -111,9 +113,9 @@ fn who_may_have_no_rail_is_sent_away_and_why_is_told_once() {
 fn one_rail_too_many_is_sent_away() {
     let mut tcp = host();
     let (_first, _rail) = joined(&mut tcp, 1);
-    let (mut liar, verdict) = request_rail(&mut tcp, 0, "127.0.0.3", KEY);
+    let (mut hostile, verdict) = request_rail(&mut tcp, 0, "127.0.0.3", KEY);
     assert_eq!(verdict, Some(HandshakeVerdict::NoRail));
-    is_ended(&mut tcp, &mut liar.stream);
+    is_ended(&mut tcp, &mut hostile.stream);
     let words = complaint(&mut tcp);
     assert!(words.contains("beside as many as there may be"), "{words}");
     assert_eq!(rails(&tcp, 0), 1);
@@ -153,26 +155,26 @@ fn who_lies_over_a_rail_loses_it_and_is_given_up_after_some_time() {
         flags: 3,
         word: 9,
     };
-    let lies: [&dyn Fn(&mut Liar); 6] = [
-        &|liar| _ = liar.stream.write_all(&[0xff; 64]),
-        &|liar| liar.send(TcpPacketKind::Data, |maker| maker.data(77, 0), &[1; 50]),
-        &|liar| liar.send(TcpPacketKind::Answer, |maker| maker.answer(answer), &[]),
-        &|liar| liar.send(TcpPacketKind::Frame, |it| it.frame(head, b"hello"), &[]),
-        &|liar| {
+    let attacks: [&dyn Fn(&mut HostilePeer); 6] = [
+        &|hostile| _ = hostile.stream.write_all(&[0xff; 64]),
+        &|hostile| hostile.send(TcpPacketKind::Data, |maker| maker.data(77, 0), &[1; 50]),
+        &|hostile| hostile.send(TcpPacketKind::Answer, |maker| maker.answer(answer), &[]),
+        &|hostile| hostile.send(TcpPacketKind::Frame, |it| it.frame(head, b"hello"), &[]),
+        &|hostile| {
             let read = read(PIECE_BYTES + 1);
-            liar.send(TcpPacketKind::Read, |maker| maker.read(&read), &[]);
+            hostile.send(TcpPacketKind::Read, |maker| maker.read(&read), &[]);
         },
-        &|liar| {
-            liar.number = 1;
+        &|hostile| {
+            hostile.number = 1;
             let read = read(1);
-            liar.send(TcpPacketKind::Read, |maker| maker.read(&read), &[]);
+            hostile.send(TcpPacketKind::Read, |maker| maker.read(&read), &[]);
         },
     ];
-    for lies in lies.chunks(3) {
+    for attacks in attacks.chunks(3) {
         let mut tcp = host();
-        for (attempt, lie) in (1..).zip(lies.iter().chain(&lies[..1])) {
+        for (attempt, attack) in (1..).zip(attacks.iter().chain(&attacks[..1])) {
             let (_first, mut rail) = joined(&mut tcp, attempt);
-            lie(&mut rail);
+            attack(&mut rail);
             if attempt < 4 {
                 is_ended(&mut tcp, &mut rail.stream);
                 assert!(tcp.links.has_line(0) && rails(&tcp, 0) == 0);

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use super::super::sockets::{SockEvent, Sockets};
 use super::super::{StreamsConfig, Tcp};
-use super::hostile::{Liar, complaint, connect, host, until};
+use super::hostile::{HostilePeer, complaint, connect, host, until};
 use super::world::{SECOND, World};
 
 /// Whether there is an event for a waiting connection.
 fn is_called<S: Sockets>(tcp: &mut Tcp<S>) -> bool {
     let mut sock_events = Vec::new();
-    tcp.links.sockets.look(&mut sock_events);
+    tcp.links.sockets.poll_events(&mut sock_events);
     sock_events.contains(&SockEvent::Incoming)
 }
 
@@ -23,8 +23,8 @@ fn a_crowd_that_says_nothing_wakes_nobody_again_and_again() {
     until(&mut tcp, |tcp, _| tcp.links.shut_until_ns.is_some());
     assert!(!is_called(&mut tcp), "many wait, and there is no room");
     // They are closed after a moment, and a peer with the key is accepted after them.
-    _ = Liar::join(&mut tcp, 1, 1);
-    // So many may be ranks of a large job: no warning at once.
+    _ = HostilePeer::join(&mut tcp, 1, 1);
+    // Ranks of a large job may be as many, so there is no warning at once.
     assert_eq!(complaint(&mut tcp), "");
     drop(crowd);
 }

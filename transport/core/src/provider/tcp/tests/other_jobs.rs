@@ -29,7 +29,7 @@ fn key_of(place: u32) -> StreamKey {
     StreamKey::new(1 << (100 + place / 2))
 }
 
-/// Each rank of one job has added the rank of the other that has its number, and all know each other as number 2.
+/// Each rank of one job has added the rank of the other that has its number, and all have number 2 for each other.
 fn two_jobs(seed: u64) -> World {
     let config = StreamsConfig {
         breaks: 0,
@@ -42,15 +42,15 @@ fn two_jobs(seed: u64) -> World {
     for place in 0..4_u32 {
         let other = (place + 2) % 4;
         let far = ForeignPeer {
-            known_as: 2,
+            source_number: 2,
             key: 0,
             stream_key: key_of(other),
             is_first: place < 2,
         };
         let record = world.all[other as usize].record();
         let me = &mut world.all[place as usize];
-        me.meet(Peer(2), far);
-        me.learn_address(Peer(2), Some(&record));
+        me.add_foreign(Peer(2), far);
+        me.set_peer_address(Peer(2), Some(&record));
     }
     world
 }

@@ -25,12 +25,12 @@ fn pass(world: &mut World, seconds: u64) {
 #[test]
 fn whose_call_hangs_takes_the_other_in() {
     let mut world = calm(3);
-    // Rank 0 knows only an address that leads to rank 2, whose system accepts the connection and which does not reply.
+    // Rank 0 has only an address that leads to rank 2, whose system accepts the connection and which does not reply.
     world.busy = vec![2];
     let wrong: IpAddr = "10.0.1.1".parse().unwrap();
     let identity = world.all[1].links.identity;
     let record = address::to_record(&[wrong], 1, identity, "");
-    world.all[0].learn_address(Peer(1), Some(&record));
+    world.all[0].set_peer_address(Peer(1), Some(&record));
     world.send(0, 1);
     pass(&mut world, 1);
     // It would get the verdict to yield for ever, since rank 0 has precedence and is calling.

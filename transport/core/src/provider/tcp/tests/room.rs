@@ -67,7 +67,7 @@ fn a_connection_is_not_new_any_more_when_a_look_finds_something() {
         world.all[1].post_send(Peer(0), HEAD, body).unwrap();
         for _ in 0..100 {
             world.turn();
-            _ = world.all[0].look();
+            _ = world.all[0].poll_word();
         }
         world.busy.clear();
         let line = world.all[0].links.of(1).line.as_ref().unwrap();

@@ -5,7 +5,7 @@
 use super::super::memory::{MemoryRange, lent_for_ever};
 use super::super::packet::{MOST_UNSOLICITED_BYTES, TcpPacketKind};
 use super::super::{StreamsConfig, unsolicited::KEPT_BYTES};
-use super::hostile::{Liar, host, is_ended};
+use super::hostile::{HostilePeer, host, is_ended};
 use super::world::{HEAD, SECOND, World};
 use crate::provider::verbs::WorkKind;
 use crate::{Peer, RemoteKey, WorkId};
@@ -202,40 +202,40 @@ fn announcements_that_make_no_sense_are_refused() {
         bytes: MOST_UNSOLICITED_BYTES as u64 + 1,
         ..key(1)
     };
-    let announce = |liar: &mut Liar, key| {
-        liar.send(
+    let announce = |hostile: &mut HostilePeer, key| {
+        hostile.send(
             TcpPacketKind::Announce,
             |it| it.announce(key, HEAD, b"x"),
             &[],
         )
     };
-    let follow = |liar: &mut Liar, key, bytes| {
-        liar.send(
+    let follow = |hostile: &mut HostilePeer, key, bytes| {
+        hostile.send(
             TcpPacketKind::Unsolicited,
             |it| it.unsolicited(key),
             &vec![1; bytes],
         );
     };
-    type Lie<'a> = &'a dyn Fn(&mut Liar);
-    let lies: [Lie<'_>; 6] = [
-        &|liar| announce(liar, RemoteKey { bytes: 0, ..key(1) }),
-        &|liar| announce(liar, large),
-        &|liar| (0..2).for_each(|_| announce(liar, key(1))),
-        &|liar| (0..65).for_each(|check| announce(liar, key(check))),
-        &|liar| follow(liar, key(1), 1000),
-        &|liar| {
-            announce(liar, key(1));
-            follow(liar, key(1), 999);
+    type Attack<'a> = &'a dyn Fn(&mut HostilePeer);
+    let attacks: [Attack<'_>; 6] = [
+        &|hostile| announce(hostile, RemoteKey { bytes: 0, ..key(1) }),
+        &|hostile| announce(hostile, large),
+        &|hostile| (0..2).for_each(|_| announce(hostile, key(1))),
+        &|hostile| (0..65).for_each(|check| announce(hostile, key(check))),
+        &|hostile| follow(hostile, key(1), 1000),
+        &|hostile| {
+            announce(hostile, key(1));
+            follow(hostile, key(1), 999);
         },
     ];
-    for lie in lies {
+    for attack in attacks {
         let mut tcp = host();
-        let mut liar = Liar::join(&mut tcp, 1, 1);
-        lie(&mut liar);
-        is_ended(&mut tcp, &mut liar.stream);
-        let words = tcp.next_complaint().unwrap();
+        let mut hostile = HostilePeer::join(&mut tcp, 1, 1);
+        attack(&mut hostile);
+        is_ended(&mut tcp, &mut hostile.stream);
+        let words = tcp.next_warning().unwrap();
         assert!(words.contains("makes no sense"), "{words}");
         // Others are not affected.
-        _ = Liar::join(&mut tcp, 2, 1);
+        _ = HostilePeer::join(&mut tcp, 2, 1);
     }
 }

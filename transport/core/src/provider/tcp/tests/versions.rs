@@ -74,7 +74,7 @@ fn a_host_of_another_version_is_named_once_and_at_once() {
         let identity = world.all[1].links.identity;
         let place = ["10.0.0.1".parse().unwrap()];
         let record = address::to_record(&place, 1, identity, "elsewhere");
-        world.all[0].learn_address(Peer(1), Some(&record));
+        world.all[0].set_peer_address(Peer(1), Some(&record));
         world.send(0, 1);
         let riddle = proof::riddle(proof::HandshakeVerdict::NotMe, [0; 2]);
         let riddle = words(&riddle, 9, bytes);

@@ -65,13 +65,13 @@ impl World {
 
     fn turn_of(&mut self, me: u32) {
         let mut completions = Completions::new();
-        while let Some(peer) = self.all[me as usize].wanted_address() {
+        while let Some(peer) = self.all[me as usize].next_unresolved() {
             let record = self.all[peer as usize].record();
-            self.all[me as usize].learn_address(Peer(peer), Some(&record));
+            self.all[me as usize].set_peer_address(Peer(peer), Some(&record));
         }
         let tcp = &mut self.all[me as usize];
         tcp.poll(&mut completions);
-        while let Some(words) = tcp.next_complaint() {
+        while let Some(words) = tcp.next_warning() {
             self.complaints.push((me, words));
         }
         for index in 0..completions.len() {

@@ -49,12 +49,12 @@ impl VerbsDevice {
     pub(super) fn repair_datagrams(&mut self) {
         if self.repair.is_none() {
             self.repair = Some(Repair::default());
-            // It may be in the send queue error state only.
+            // The queue pair may be in the Send Queue Error state, so it is moved to the Error state.
             pair::fail(self.verbs, &self.datagrams);
         }
     }
 
-    /// Keeps a datagram that is posted during a repair. `false`: there is no repair.
+    /// Keeps a datagram that is posted while the queue pair is being repaired. `false`: it is not.
     #[inline(always)]
     pub(super) fn is_late(&mut self, work: u64) -> bool {
         let Some(repair) = &mut self.repair else {

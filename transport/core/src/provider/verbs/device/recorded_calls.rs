@@ -42,7 +42,7 @@ fn taken() -> RecordedCalls {
     ASKED.take()
 }
 
-/// An object that is never freed; all zeros are a valid value of each of these structures.
+/// A leaked, zeroed structure; each structure it is used for is valid when all its bytes are zero.
 fn zeroed<T>() -> *mut T {
     Box::into_raw(Box::<MaybeUninit<T>>::new(MaybeUninit::zeroed())).cast()
 }

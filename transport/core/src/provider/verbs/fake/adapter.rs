@@ -196,7 +196,7 @@ impl FakeAdapter {
             Added::Quietly | Added::Nowhere => {}
             Added::Notified => {
                 self.has_event = true;
-                self.stats.signs += 1;
+                self.stats.completion_events += 1;
             }
             Added::Overrun => {
                 self.stats.overruns += 1;
@@ -381,7 +381,7 @@ fn facts(config: &FakeConfig, depths: &Depths, terms: &NetTerms, index: u32) -> 
         reads: config.reads.min(terms.reads),
         atomics: config.atomics,
         depth: depths.sends.min(config.most_sends),
-        has_unreliable_reads: config.lie_permille != 0,
+        has_unreliable_reads: config.empty_read_permille != 0,
         in_software: config.in_software,
         terms: *terms,
         partition: 0,

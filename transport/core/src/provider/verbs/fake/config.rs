@@ -25,7 +25,7 @@ pub struct FakeConfig {
     pub break_permille: u32,
     /// Reads that complete successfully without data, per 1000; their queue pair breaks then, as that of Soft-RoCE does
     /// when a part of the response is lost. Not 0: the device then reports unreliable reads.
-    pub lie_permille: u32,
+    pub empty_read_permille: u32,
     /// The device reports that the kernel implements it in software.
     pub in_software: bool,
     /// Time that a reliable queue pair waits for an answer before it retransmits, with a timeout exponent of 14 (67 ms
@@ -46,7 +46,7 @@ pub struct FakeConfig {
     /// MTU of the ports in bytes, a power of two from 256 to 4096.
     pub packet_bytes: u32,
     /// MTU of the network in bytes; longer packets are lost. 0: that of the ports.
-    pub way_bytes: u32,
+    pub network_mtu_bytes: u32,
     /// Largest inline body, in bytes.
     pub inline_bytes: u32,
     /// Largest message, in bytes.
@@ -76,7 +76,7 @@ pub struct FakeConfig {
 impl FakeConfig {
     /// Whether the network carries a packet of `bytes` bytes.
     pub(super) fn carries(&self, bytes: u64) -> bool {
-        self.way_bytes == 0 || bytes <= self.way_bytes.into()
+        self.network_mtu_bytes == 0 || bytes <= self.network_mtu_bytes.into()
     }
 
     /// A network without faults, of devices like Soft-RoCE.
@@ -90,7 +90,7 @@ impl FakeConfig {
             duplicate_permille: 0,
             pair_loss_permille: 0,
             break_permille: 0,
-            lie_permille: 0,
+            empty_read_permille: 0,
             in_software: false,
             answer_ns: 67_108_864,
             not_ready_ns: 640_000,
@@ -100,7 +100,7 @@ impl FakeConfig {
             down_permille: 0,
             infiniband: false,
             packet_bytes: 1024,
-            way_bytes: 0,
+            network_mtu_bytes: 0,
             inline_bytes: 512,
             message_bytes: 1 << 31,
             reads: 16,
@@ -165,15 +165,15 @@ impl FakeConfig {
             reuse_numbers: some(2) == 1,
             // The packet numbers of all streams wrap around soon.
             first_packet: u32::MAX - narrow(some(60)),
-            lie_permille: narrow(some(100)),
+            empty_read_permille: narrow(some(100)),
             ..Self::calm(seed)
         };
         if config.most_sends == 1 {
             // The request that proves a read needs a slot behind it.
-            config.lie_permille = 0;
+            config.empty_read_permille = 0;
         }
         // Unreliable reads occur on devices of the kernel.
-        config.in_software = config.lie_permille != 0;
+        config.in_software = config.empty_read_permille != 0;
         config
     }
 }
@@ -200,7 +200,7 @@ pub struct FakeStats {
     /// Bytes of successful reads.
     pub read_bytes: u64,
     /// Reads that completed successfully without data.
-    pub lies: u64,
+    pub empty_reads: u64,
     /// Successful writes.
     pub writes: u64,
     /// Bytes of successful writes.
@@ -241,7 +241,7 @@ pub struct FakeStats {
     /// Times that completion queues were armed.
     pub arms: u64,
     /// Completion events raised.
-    pub signs: u64,
+    pub completion_events: u64,
     /// Times that a process slept for the longest time, since nothing woke it.
     pub overslept: u64,
     /// Times that the process was taken off its processor.

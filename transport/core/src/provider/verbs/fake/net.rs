@@ -254,7 +254,7 @@ impl FakeNetState {
         };
     }
 
-    /// Whether an address can be resolved from a port, whose address the caller knows as `known`.
+    /// Whether an address can be resolved from a port, whose address is `known` to the caller.
     pub(super) fn resolve(
         &self,
         port: u32,
@@ -395,7 +395,7 @@ impl FakeNetState {
                 let duration = self.random_duration(is_on, most_down_ns, down_permille);
                 self.ports[index].up.turn(duration);
                 self.ports[index].follow_link();
-                // Meanwhile its address has got another table index.
+                // While the port was down, its address may have moved to another index of the GID table.
                 if is_on && self.random.below(3) == 0 {
                     self.move_gid(u32::try_from(index).expect("ports are few"));
                 }

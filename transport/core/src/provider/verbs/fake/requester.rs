@@ -400,12 +400,12 @@ impl FakeNetState {
         };
         let fault = pair.fault.filter(|fault| fault.carried_out);
         let adapter = &mut self.ports[pair.port as usize];
-        let lies = self.config.lie_permille;
-        if lies != 0
+        let permille = self.config.empty_read_permille;
+        if permille != 0
             && matches!(work.operation, WorkOpcode::Read { .. })
-            && self.random.chance(lies)
+            && self.random.chance(permille)
         {
-            adapter.stats.lies += 1;
+            adapter.stats.empty_reads += 1;
             self.break_with(serial, WorkStatus::Success);
             return false;
         }

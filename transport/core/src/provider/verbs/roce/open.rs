@@ -25,8 +25,8 @@ use crate::net_info;
 
 impl RocePort<Udp> {
     /// Opens a port at the first usable address of this host: at the UDP port of RoCE if adapters are to reach it,
-    /// otherwise at any UDP port for user-space peers only, which is faster. Returns also why adapters cannot reach it,
-    /// where they should.
+    /// otherwise at any UDP port for user-space peers only, which is faster. Also returns why
+    /// adapters cannot reach it, if they were to.
     ///
     /// # Errors
     /// Returns a message with what is missing.

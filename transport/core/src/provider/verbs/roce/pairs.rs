@@ -201,7 +201,7 @@ impl RocePairs {
         Some((place.number, place.engine.as_mut()?))
     }
 
-    /// Removes the first one, which has nothing to send now.
+    /// Removes the first ready queue pair, which has nothing to send now.
     pub(super) fn leave_ready(&mut self) {
         self.in_turn = 0;
         let index = self.ready.pop_front();
@@ -210,7 +210,7 @@ impl RocePairs {
         }
     }
 
-    /// Counts a packet of the first one; after some the others are next.
+    /// Counts a packet of the first ready queue pair; after `MOST_IN_TURN` packets it moves to the end of the list.
     pub(super) fn turn_ready(&mut self) {
         self.in_turn += 1;
         if self.in_turn >= MOST_IN_TURN {

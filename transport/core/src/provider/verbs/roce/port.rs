@@ -75,7 +75,7 @@ impl<C: Carrier> VerbsPort for RocePort<C> {
     }
 
     fn deregister(&mut self, region: Region) {
-        // First from the table, so that no further packet is sent from it.
+        // The table entry is removed first, so that no further packet is sent from the region.
         let Some(removed) = self.queues.regions.remove(region.id) else {
             return;
         };

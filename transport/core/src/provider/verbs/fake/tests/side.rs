@@ -204,5 +204,5 @@ pub(super) fn run_to(net: &FakeNet, time_ns: u64) {
 
 /// At this time a request posted at time 0 is on the wire.
 pub(super) const ON_THE_WIRE: u64 = 500;
-/// At this time it was carried out, and its response is on the wire.
+/// At this time the request has been carried out, and its response is on the wire.
 pub(super) const CARRIED_OUT: u64 = 1_500;

@@ -28,7 +28,7 @@ fn only_what_completes_after_arming_wakes() {
     run(&net);
     assert!(!other.port.would_wake(), "one event for one arming");
     let stats = net.stats(1);
-    assert_eq!((stats.arms, stats.signs), (1, 1));
+    assert_eq!((stats.arms, stats.completion_events), (1, 1));
     assert!(other.port.event_fd().is_none());
 }
 

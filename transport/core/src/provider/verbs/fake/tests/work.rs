@@ -534,7 +534,7 @@ fn a_large_message_takes_its_time_and_its_packet_numbers() {
 #[test]
 fn a_read_that_lies_breaks_its_pair_and_what_stands_behind_it_tells() {
     let config = FakeConfig {
-        lie_permille: 1000,
+        empty_read_permille: 1000,
         ..FakeConfig::calm(1)
     };
     let (net, [mut one, other], [here, _]) = joined(config);
@@ -553,7 +553,7 @@ fn a_read_that_lies_breaks_its_pair_and_what_stands_behind_it_tells() {
         [(1, WorkStatus::Success), (2, WorkStatus::Flushed)]
     );
     assert_eq!(one.block.get(0, 6), [0; 6]);
-    assert_eq!((net.stats(0).lies, net.stats(0).reads), (1, 0));
+    assert_eq!((net.stats(0).empty_reads, net.stats(0).reads), (1, 0));
 }
 
 #[test]

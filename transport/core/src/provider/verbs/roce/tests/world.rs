@@ -95,12 +95,12 @@ impl World {
     pub(super) fn turn(&mut self) {
         for me in (0..self.all.len()).filter(|me| self.computes != Some(*me)) {
             let fabric = &mut self.all[me];
-            while let Some(peer) = fabric.wanted_address() {
-                fabric.learn_address(peer, &self.records[peer.0 as usize]);
+            while let Some(peer) = fabric.next_unresolved() {
+                fabric.set_peer_address(peer, &self.records[peer.0 as usize]);
             }
             let mut completions = Completions::new();
             fabric.poll(&mut completions);
-            while let Some(messages) = fabric.next_complaint() {
+            while let Some(messages) = fabric.next_warning() {
                 self.messages.push(messages);
             }
             while let Some(messages) = fabric.next_remark() {

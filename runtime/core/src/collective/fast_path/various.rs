@@ -13,10 +13,10 @@ use super::super::parcels::{self, Given, PLACE_BYTES, Parcels, fill, filled_byte
 use super::super::various::{
     allgather_choice, allgatherv_most, alltoall_most, gatherv_most, gatherv_place, scatter_limit,
 };
-use super::AtHand;
+use super::FastCall;
 use crate::UserMemory;
 
-impl AtHand<'_> {
+impl FastCall<'_> {
     /// As [`gather_various`](super::super::gather_various), at a rank that is not the root.
     #[must_use]
     pub fn gatherv(&self, mine: UserMemory) -> Option<()> {
@@ -191,7 +191,7 @@ impl AtHand<'_> {
         if ranks.all(read) {
             return Some(());
         }
-        self.comm.begin_at_hand(self.number, round);
+        self.comm.begin_on_fast_path(self.number, round);
         None
     }
 }

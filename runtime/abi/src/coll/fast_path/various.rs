@@ -4,9 +4,9 @@
 use core::ffi::c_int;
 
 use runtime::UserMemory;
-use runtime::collective::AtHand;
+use runtime::collective::FastCall;
 
-use super::{FIRST_ADDRESS, are_apart, at_hand, memory_or_none, rank};
+use super::{FIRST_ADDRESS, are_apart, fast_call, memory_or_none, rank};
 use crate::args::{ConstBuf, CountArray, CountsPtr, MutBuf};
 use crate::datatype_table::dense_size;
 use crate::enter::Mpi;
@@ -25,7 +25,7 @@ pub(in crate::coll) fn gatherv(
     root: c_int,
     comm: MPI_Comm,
 ) -> Option<()> {
-    at_hand::<GATHERV>(mpi, comm, |it| {
+    fast_call::<GATHERV>(mpi, comm, |it| {
         if rank(it, root)? != it.rank() {
             return it.gatherv(memory_or_none(sendbuf.into(), sendcount, sendtype)?);
         }
@@ -47,7 +47,7 @@ pub(in crate::coll) fn scatterv(
     root: c_int,
     comm: MPI_Comm,
 ) -> Option<()> {
-    at_hand::<SCATTERV>(mpi, comm, |it| {
+    fast_call::<SCATTERV>(mpi, comm, |it| {
         let root = rank(it, root)?;
         if root != it.rank() {
             return it.scatterv(memory_or_none(recvbuf, recvcount, recvtype)?, root);
@@ -69,7 +69,7 @@ pub(in crate::coll) fn allgatherv(
     recvtype: MPI_Datatype,
     comm: MPI_Comm,
 ) -> Option<()> {
-    at_hand::<ALLGATHERV>(mpi, comm, |it| {
+    fast_call::<ALLGATHERV>(mpi, comm, |it| {
         let all = VectorBlocks::of(it, recvbuf, recvcounts, displs, recvtype)?;
         let mine = own(it, sendbuf.into(), sendcount, sendtype, &all)?;
         it.allgatherv(mine, |rank| all.block(rank))
@@ -88,7 +88,7 @@ pub(in crate::coll) fn alltoallv(
     recvtype: MPI_Datatype,
     comm: MPI_Comm,
 ) -> Option<()> {
-    at_hand::<ALLTOALLV>(mpi, comm, |it| {
+    fast_call::<ALLTOALLV>(mpi, comm, |it| {
         let out = VectorBlocks::of(it, sendbuf.into(), sendcounts, sdispls, sendtype)?;
         let into = VectorBlocks::of(it, recvbuf, recvcounts, rdispls, recvtype)?;
         are_apart(out.block(it.rank()), into.block(it.rank())).then_some(())?;
@@ -102,7 +102,7 @@ pub(in crate::coll) fn alltoallv(
     reason = "nothing to be done at hand, or no block of its own"
 )]
 fn own(
-    it: &AtHand<'_>,
+    it: &FastCall<'_>,
     buf: MutBuf,
     count: i64,
     datatype: MPI_Datatype,
@@ -128,7 +128,7 @@ struct VectorBlocks<'a> {
 impl<'a> VectorBlocks<'a> {
     /// Checks that all blocks are valid memory.
     fn of(
-        it: &AtHand<'_>,
+        it: &FastCall<'_>,
         buf: MutBuf,
         counts: CountsPtr<'a>,
         places: CountsPtr<'a>,

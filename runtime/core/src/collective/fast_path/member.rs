@@ -24,7 +24,7 @@ use crate::{Universe, UserMemory};
 /// A call that may take the fast path, at a rank that does not lead its node. Its methods return `None` if the general
 /// path must complete it.
 #[derive(Debug)]
-pub struct NearHand<'a> {
+pub struct FastMemberCall<'a> {
     universe: &'a mut Universe,
     comm: &'a Comm,
     nodes: &'a CommNodes,
@@ -34,7 +34,7 @@ pub struct NearHand<'a> {
     collective: usize,
 }
 
-impl<'a> NearHand<'a> {
+impl<'a> FastMemberCall<'a> {
     /// The next call on `comm`, of a collective (a number of `queue_layout::COLLECTIVES`). It may sleep, so no other
     /// thread may be waiting to visit the process.
     #[must_use]
@@ -166,7 +166,7 @@ impl<'a> NearHand<'a> {
             else {
                 self.comm.record_read_entries(self.number, received);
                 if let Some(round) = given {
-                    self.comm.begin_at_hand(self.number, round);
+                    self.comm.begin_on_fast_path(self.number, round);
                 }
                 return None;
             };

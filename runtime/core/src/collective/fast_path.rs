@@ -3,16 +3,16 @@
 //! [queue](super::bcast_queue), without a future.
 //!
 //! A process with unsent frames takes the general path, and one call in `CALLS_PER_TURN` makes a turn of progress
-//! first ([`Universe::turn_at_hand`]): a program whose calls all end here still makes progress for its peers.
+//! first ([`Universe::fast_path_turn`]): a program whose calls all end here still makes progress for its peers.
 //!
 //! A call that does not end here is made by the general path from the start, or continued there: it finds the round
-//! that was begun here ([`Comm::begun_at_hand`]). So ranks may take different paths in one call, with results that are
+//! that was begun here ([`Comm::begun_on_fast_path`]). So ranks may take different paths in one call, with results that are
 //! equal bit by bit.
 
-mod near;
+mod member;
 mod various;
 
-pub use near::NearHand;
+pub use member::FastMemberCall;
 
 use transport::Seat;
 use transport::bcast_queue::BcastEntryHead as Entry;
@@ -33,7 +33,7 @@ use crate::{Universe, UserMemory};
 
 /// A call that may take the fast path. Its methods return `None` if the general path must complete it.
 #[derive(Debug)]
-pub struct AtHand<'a> {
+pub struct FastCall<'a> {
     comm: &'a Comm,
     seat: &'a Seat,
     shape: &'a CollectiveTuning,
@@ -45,7 +45,7 @@ pub struct AtHand<'a> {
     collective: usize,
 }
 
-impl<'a> AtHand<'a> {
+impl<'a> FastCall<'a> {
     /// The next call on `comm`, of a collective (a number of `queue_layout::COLLECTIVES`).
     #[inline]
     #[must_use]
@@ -335,7 +335,7 @@ impl<'a> AtHand<'a> {
             }
             std::hint::spin_loop();
         }
-        self.comm.begin_at_hand(self.number, round);
+        self.comm.begin_on_fast_path(self.number, round);
         None
     }
 
@@ -361,7 +361,7 @@ impl<'a> AtHand<'a> {
             }
             std::hint::spin_loop();
         }
-        self.comm.begin_at_hand(self.number, round);
+        self.comm.begin_on_fast_path(self.number, round);
         None
     }
 

@@ -41,10 +41,10 @@ async fn read_from_each_other(rank: &mut TestRank) {
     source.assert_guards();
 }
 
-/// Runs with false successes of `lie_permille` of all reads; returns their number.
-fn with_lies(seed: u64, lie_permille: u32) -> u64 {
+/// Runs with `empty_read_permille` of all reads succeeding without data; returns the number of those reads.
+fn count_empty_reads(seed: u64, empty_read_permille: u32) -> u64 {
     let config = FakeConfig {
-        lie_permille,
+        empty_read_permille,
         ..FakeConfig::calm(seed)
     };
     let net = FakeNet::new(config);
@@ -53,23 +53,23 @@ fn with_lies(seed: u64, lie_permille: u32) -> u64 {
     for stats in stats {
         assert_eq!((stats.wrong, stats.overruns), (0, 0));
     }
-    stats.iter().map(|stats| stats.lies).sum()
+    stats.iter().map(|stats| stats.empty_reads).sum()
 }
 
 #[test]
 fn a_read_that_lies_is_done_again() {
-    let lies: u64 = (0..20).map(|seed| with_lies(seed, 100)).sum();
-    assert!(lies > 20, "{lies}");
+    let empty_reads: u64 = (0..20).map(|seed| count_empty_reads(seed, 100)).sum();
+    assert!(empty_reads > 20, "{empty_reads}");
 }
 
 #[test]
 fn many_reads_may_lie() {
-    assert!(with_lies(1, 300) > 20);
+    assert!(count_empty_reads(1, 300) > 20);
 }
 
 #[test]
 fn a_device_that_could_lie_but_does_not_reads_everything_once() {
     let config = FakeConfig::calm(1);
-    assert_eq!(config.lie_permille, 0);
-    assert_eq!(with_lies(1, 0), 0);
+    assert_eq!(config.empty_read_permille, 0);
+    assert_eq!(count_empty_reads(1, 0), 0);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Fast paths of collectives for their common arguments, tried before the ordinary path: see [`AtHand`](runtime::collective::AtHand).
+//! Fast paths of collectives for their common arguments, tried before the ordinary path: see [`FastCall`](runtime::collective::FastCall).
 //! Each function returns `None` in every other case, so errors are always detected and worded on the ordinary path.
 
 mod various;
@@ -8,7 +8,7 @@ use core::ffi::c_int;
 
 use runtime::UserMemory;
 use runtime::Visit;
-use runtime::collective::{AtHand, NearHand};
+use runtime::collective::{FastCall, FastMemberCall};
 
 use crate::args::{ConstBuf, CountsPtr, MutBuf};
 use crate::datatype_table::{basic, dense_size};
@@ -20,8 +20,8 @@ use crate::pt2pt::lend;
 pub(super) use various::{allgatherv, alltoallv, gatherv, scatterv};
 
 pub(super) fn barrier(mpi: Mpi, comm: MPI_Comm) -> Option<()> {
-    at_hand::<BARRIER>(mpi, comm, |it| it.barrier())
-        .or_else(|| near_hand::<BARRIER>(mpi, comm, |it| it.barrier()))
+    fast_call::<BARRIER>(mpi, comm, |it| it.barrier())
+        .or_else(|| fast_member_call::<BARRIER>(mpi, comm, |it| it.barrier()))
 }
 
 pub(super) fn bcast(
@@ -33,9 +33,9 @@ pub(super) fn bcast(
     comm: MPI_Comm,
 ) -> Option<()> {
     let memory = memory(buffer, count, datatype)?;
-    at_hand::<BCAST>(mpi, comm, |it| it.bcast(memory, rank(it, root)?)).or_else(|| {
+    fast_call::<BCAST>(mpi, comm, |it| it.bcast(memory, rank(it, root)?)).or_else(|| {
         let root = u32::try_from(root).ok()?;
-        near_hand::<BCAST>(mpi, comm, |it| it.bcast(memory, root))
+        fast_member_call::<BCAST>(mpi, comm, |it| it.bcast(memory, root))
     })
 }
 
@@ -51,7 +51,7 @@ pub(super) fn gather(
     comm: MPI_Comm,
 ) -> Option<()> {
     let mine = memory(sendbuf.into(), sendcount, sendtype)?;
-    at_hand::<GATHER>(mpi, comm, |it| {
+    fast_call::<GATHER>(mpi, comm, |it| {
         if rank(it, root)? != it.rank() {
             return it.gather(mine, None);
         }
@@ -72,7 +72,7 @@ pub(super) fn scatter(
     comm: MPI_Comm,
 ) -> Option<()> {
     let mine = memory(recvbuf, recvcount, recvtype)?;
-    at_hand::<SCATTER>(mpi, comm, |it| {
+    fast_call::<SCATTER>(mpi, comm, |it| {
         let root = rank(it, root)?;
         if root != it.rank() {
             return it.scatter(None, mine, root);
@@ -92,7 +92,7 @@ pub(super) fn alltoall(
     recvtype: MPI_Datatype,
     comm: MPI_Comm,
 ) -> Option<()> {
-    at_hand::<ALLTOALL>(mpi, comm, |it| {
+    fast_call::<ALLTOALL>(mpi, comm, |it| {
         let ranks = i64::from(it.size());
         let out = memory(sendbuf.into(), sendcount.checked_mul(ranks)?, sendtype)?;
         let into = memory(recvbuf, recvcount.checked_mul(ranks)?, recvtype)?;
@@ -113,7 +113,7 @@ pub(super) fn allgather(
     comm: MPI_Comm,
 ) -> Option<()> {
     let mine = memory(sendbuf.into(), sendcount, sendtype)?;
-    at_hand::<ALLGATHER>(mpi, comm, |it| {
+    fast_call::<ALLGATHER>(mpi, comm, |it| {
         let all = blocks(it, mine, recvbuf, recvcount, recvtype)?;
         it.allgather(mine, all)
     })
@@ -130,7 +130,7 @@ pub(super) fn reduce(
     comm: MPI_Comm,
 ) -> Option<()> {
     let op = combiner(op, datatype)?;
-    at_hand::<REDUCE>(mpi, comm, |it| {
+    fast_call::<REDUCE>(mpi, comm, |it| {
         if rank(it, root)? != it.rank() {
             return it.reduce(memory(sendbuf.into(), count, datatype)?, None, &op);
         }
@@ -140,7 +140,7 @@ pub(super) fn reduce(
     .or_else(|| {
         let root = u32::try_from(root).ok()?;
         let input = memory(sendbuf.into(), count, datatype)?;
-        near_hand::<REDUCE>(mpi, comm, |it| it.reduce(input, root, &op))
+        fast_member_call::<REDUCE>(mpi, comm, |it| it.reduce(input, root, &op))
     })
 }
 
@@ -155,8 +155,8 @@ pub(super) fn allreduce(
 ) -> Option<()> {
     let op = combiner(op, datatype)?;
     let (input, output) = both(sendbuf, recvbuf, count, datatype)?;
-    at_hand::<ALLREDUCE>(mpi, comm, |it| it.allreduce(input, output, &op))
-        .or_else(|| near_hand::<ALLREDUCE>(mpi, comm, |it| it.allreduce(input, output, &op)))
+    fast_call::<ALLREDUCE>(mpi, comm, |it| it.allreduce(input, output, &op))
+        .or_else(|| fast_member_call::<ALLREDUCE>(mpi, comm, |it| it.allreduce(input, output, &op)))
 }
 
 pub(super) fn reduce_scatter_block(
@@ -169,7 +169,7 @@ pub(super) fn reduce_scatter_block(
     comm: MPI_Comm,
 ) -> Option<()> {
     let op = combiner(op, datatype)?;
-    at_hand::<REDUCE_SCATTER_BLOCK>(mpi, comm, |it| {
+    fast_call::<REDUCE_SCATTER_BLOCK>(mpi, comm, |it| {
         let all = count.checked_mul(it.size().into())?;
         let output = memory(recvbuf, count, datatype)?;
         let input = scattered(sendbuf, recvbuf, all, datatype, output)?;
@@ -188,7 +188,7 @@ pub(super) fn reduce_scatter(
     comm: MPI_Comm,
 ) -> Option<()> {
     let op = combiner(op, datatype)?;
-    at_hand::<REDUCE_SCATTER>(mpi, comm, |it| {
+    fast_call::<REDUCE_SCATTER>(mpi, comm, |it| {
         let counts = counts.slice(it.size() as usize).ok()?;
         let rank = it.rank() as usize;
         let (mut before, mut all) = (0i64, 0i64);
@@ -216,7 +216,7 @@ pub(super) fn scan(
 ) -> Option<()> {
     let op = combiner(op, datatype)?;
     let (input, output) = both(sendbuf, recvbuf, count, datatype)?;
-    at_hand::<SCAN>(mpi, comm, |it| it.scan(input, output, &op))
+    fast_call::<SCAN>(mpi, comm, |it| it.scan(input, output, &op))
 }
 
 pub(super) fn exscan(
@@ -230,39 +230,39 @@ pub(super) fn exscan(
 ) -> Option<()> {
     let op = combiner(op, datatype)?;
     let (input, output) = both(sendbuf, recvbuf, count, datatype)?;
-    at_hand::<EXSCAN>(mpi, comm, |it| it.exscan(input, output, &op))
+    fast_call::<EXSCAN>(mpi, comm, |it| it.exscan(input, output, &op))
 }
 
 #[inline(always)]
-fn at_hand<const COLLECTIVE: usize>(
+fn fast_call<const COLLECTIVE: usize>(
     mpi: Mpi,
     comm: MPI_Comm,
-    call: impl FnOnce(&AtHand<'_>) -> Option<()>,
+    call: impl FnOnce(&FastCall<'_>) -> Option<()>,
 ) -> Option<()> {
     mpi.state(|state| {
-        state.universe.turn_at_hand();
+        state.universe.fast_path_turn();
         let comm = &state.comm(comm).ok()?.comm;
-        call(&AtHand::new(&state.universe, comm, COLLECTIVE)?)
+        call(&FastCall::new(&state.universe, comm, COLLECTIVE)?)
     })
 }
 
 /// The same for a rank that does not lead its node. Below `MPI_THREAD_MULTIPLE` only, since other threads would wait while it sleeps.
 #[inline(never)]
-fn near_hand<const COLLECTIVE: usize>(
+fn fast_member_call<const COLLECTIVE: usize>(
     mpi: Mpi,
     comm: MPI_Comm,
-    call: impl FnOnce(NearHand<'_>) -> Option<()>,
+    call: impl FnOnce(FastMemberCall<'_>) -> Option<()>,
 ) -> Option<()> {
     if mpi.is_shared() {
         return None;
     }
     mpi.state(|state| {
         let (universe, comm) = state.universe_and_comm(comm).ok()?;
-        call(NearHand::new(universe, &comm.comm, COLLECTIVE)?)
+        call(FastMemberCall::new(universe, &comm.comm, COLLECTIVE)?)
     })
 }
 
-fn rank(it: &AtHand<'_>, rank: c_int) -> Option<u32> {
+fn rank(it: &FastCall<'_>, rank: c_int) -> Option<u32> {
     u32::try_from(rank).ok().filter(|rank| *rank < it.size())
 }
 
@@ -289,7 +289,7 @@ fn memory_or_none(buf: MutBuf, count: i64, datatype: MPI_Datatype) -> Option<Use
 
 /// The same with a block for each rank, as long as the own one, which is separate memory.
 fn blocks(
-    it: &AtHand<'_>,
+    it: &FastCall<'_>,
     mine: UserMemory,
     buf: MutBuf,
     count: i64,

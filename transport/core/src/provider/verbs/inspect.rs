@@ -20,7 +20,7 @@ use super::{COMPLETION_BYTES, NetLimits};
 use crate::net_info::{DeviceReport, Egress, Gid, LockedMemoryReport, NetReport, PortReport};
 
 /// Reports on this host, and on the route to `peer`.
-pub(crate) fn look(network: &NetworkSettings, peer: Option<IpAddr>) -> NetReport {
+pub(crate) fn inspect(network: &NetworkSettings, peer: Option<IpAddr>) -> NetReport {
     let (devices, limits) = (&*network.devices, &network.limits);
     let route = peer.map(gid::route_to);
     let known = match &route {
@@ -288,7 +288,7 @@ mod tests {
     #[test]
     fn this_host_is_told_of_whether_it_has_devices_or_not() {
         let network = NetworkSettings::default().on_rails(2);
-        let report = look(&network, Some(IpAddr::from([127, 0, 0, 1])));
+        let report = inspect(&network, Some(IpAddr::from([127, 0, 0, 1])));
         assert_eq!(report.egress, Some(Egress::Here));
         match report.devices {
             Ok(devices) => assert!(devices.iter().all(|device| !device.name.is_empty())),

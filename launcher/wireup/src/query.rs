@@ -2,8 +2,8 @@
 //! Protocol between `rmpi-queues` and the front of a job over several hosts.
 //!
 //! The front listens on an abstract stream socket ([`address`]) for processes of its own user and of root. A client
-//! first receives [`LookReply::Job`] and the nodes; it sends a byte ([`LOOK`]) and receives frames until
-//! [`LookReply::End`]; then it may send the next one. A frame:
+//! first receives [`QueryReply::Job`] and the nodes; it sends a byte ([`QUERY`]) and receives frames until
+//! [`QueryReply::End`]; then it may send the next one. A frame:
 //!
 //! | offset | bytes | field  | |
 //! |-------:|------:|--------|-|
@@ -18,7 +18,7 @@ pub fn address(front: u32) -> String {
 }
 
 /// Request: read all ranks now.
-pub const LOOK: u8 = 1;
+pub const QUERY: u8 = 1;
 
 /// Most bytes of a host's report about its ranks.
 pub const MOST_SEEN_BYTES: usize = 16 << 20;
@@ -28,7 +28,7 @@ const LONGEST_FRAME_BYTES: usize = 2 * MOST_SEEN_BYTES;
 
 /// Message from the front.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LookReply {
+pub enum QueryReply {
     /// The job's key. The first message.
     Job(u64),
     /// A node of the job. Precedes all messages about it.
@@ -65,9 +65,9 @@ pub enum LookReply {
 /// The bytes are not of this protocol: the other side is of another build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the launcher's answer makes no sense: installations are mixed")]
-pub struct GarbledLook;
+pub struct InvalidQueryReply;
 
-impl LookReply {
+impl QueryReply {
     /// Appends the frame.
     pub fn put(&self, out: &mut Vec<u8>) {
         let start = out.len();
@@ -110,18 +110,18 @@ impl LookReply {
     ///
     /// # Errors
     /// When no frame has this length.
-    pub fn length(head: [u8; 4]) -> Result<usize, GarbledLook> {
+    pub fn length(head: [u8; 4]) -> Result<usize, InvalidQueryReply> {
         let length = u32::from_le_bytes(head) as usize;
         let is_possible = (1..=LONGEST_FRAME_BYTES).contains(&length);
-        is_possible.then_some(length).ok_or(GarbledLook)
+        is_possible.then_some(length).ok_or(InvalidQueryReply)
     }
 
     /// Decodes a frame without its length field.
     ///
     /// # Errors
     /// When it is invalid.
-    pub fn decode(frame: &[u8]) -> Result<Self, GarbledLook> {
-        let (kind, mut body) = frame.split_first().ok_or(GarbledLook)?;
+    pub fn decode(frame: &[u8]) -> Result<Self, InvalidQueryReply> {
+        let (kind, mut body) = frame.split_first().ok_or(InvalidQueryReply)?;
         let body = &mut body;
         let reply = match kind {
             1 => Self::Job(u64::from_le_bytes(chunk(body)?)),
@@ -141,9 +141,9 @@ impl LookReply {
             },
             5 => Self::Ended(number(body)?),
             6 => Self::End,
-            _ => return Err(GarbledLook),
+            _ => return Err(InvalidQueryReply),
         };
-        body.is_empty().then_some(reply).ok_or(GarbledLook)
+        body.is_empty().then_some(reply).ok_or(InvalidQueryReply)
     }
 }
 
@@ -154,20 +154,20 @@ fn put_numbers(numbers: &[u32], out: &mut Vec<u8>) {
     out.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
 }
 
-fn chunk<const N: usize>(body: &mut &[u8]) -> Result<[u8; N], GarbledLook> {
-    let (chunk, rest) = body.split_first_chunk().ok_or(GarbledLook)?;
+fn chunk<const N: usize>(body: &mut &[u8]) -> Result<[u8; N], InvalidQueryReply> {
+    let (chunk, rest) = body.split_first_chunk().ok_or(InvalidQueryReply)?;
     *body = rest;
     Ok(*chunk)
 }
 
-fn number(body: &mut &[u8]) -> Result<u32, GarbledLook> {
+fn number(body: &mut &[u8]) -> Result<u32, InvalidQueryReply> {
     chunk(body).map(u32::from_le_bytes)
 }
 
-fn numbers(body: &mut &[u8]) -> Result<Vec<u32>, GarbledLook> {
+fn numbers(body: &mut &[u8]) -> Result<Vec<u32>, InvalidQueryReply> {
     let count = number(body)? as usize;
-    let bytes = count.checked_mul(4).ok_or(GarbledLook)?;
-    let (all, rest) = body.split_at_checked(bytes).ok_or(GarbledLook)?;
+    let bytes = count.checked_mul(4).ok_or(InvalidQueryReply)?;
+    let (all, rest) = body.split_at_checked(bytes).ok_or(InvalidQueryReply)?;
     *body = rest;
     let (chunks, _) = all.as_chunks();
     Ok(chunks
@@ -176,9 +176,9 @@ fn numbers(body: &mut &[u8]) -> Result<Vec<u32>, GarbledLook> {
         .collect())
 }
 
-fn text(body: &mut &[u8]) -> Result<String, GarbledLook> {
+fn text(body: &mut &[u8]) -> Result<String, InvalidQueryReply> {
     let bytes = std::mem::take(body).to_vec();
-    String::from_utf8(bytes).map_err(|_| GarbledLook)
+    String::from_utf8(bytes).map_err(|_| InvalidQueryReply)
 }
 
 #[cfg(test)]
@@ -189,31 +189,31 @@ mod tests {
     #[test]
     fn what_is_said_is_read_again() {
         let all = [
-            LookReply::Job(u64::MAX),
-            LookReply::Node {
+            QueryReply::Job(u64::MAX),
+            QueryReply::Node {
                 node: 1,
                 host: "ä".into(),
                 ranks: vec![3, 4],
             },
-            LookReply::Seen {
+            QueryReply::Seen {
                 node: 2,
                 ended: vec![7],
                 bytes: vec![0, 255],
             },
-            LookReply::Unseen {
+            QueryReply::Unseen {
                 node: 3,
                 why: "w".into(),
             },
-            LookReply::Ended(4),
-            LookReply::End,
+            QueryReply::Ended(4),
+            QueryReply::End,
         ];
         let mut bytes = Vec::new();
         all.iter().for_each(|reply| reply.put(&mut bytes));
         let mut rest = &bytes[..];
         for reply in all {
             let (head, after) = rest.split_first_chunk().unwrap();
-            let (frame, after) = after.split_at(LookReply::length(*head).unwrap());
-            assert_eq!(LookReply::decode(frame), Ok(reply));
+            let (frame, after) = after.split_at(QueryReply::length(*head).unwrap());
+            assert_eq!(QueryReply::decode(frame), Ok(reply));
             rest = after;
         }
         assert!(rest.is_empty());
@@ -221,14 +221,14 @@ mod tests {
 
     #[test]
     fn no_frame_is_empty_or_longer_than_what_is_told() {
-        assert_eq!(LookReply::length([0; 4]), Err(GarbledLook));
-        assert_eq!(LookReply::length([255; 4]), Err(GarbledLook));
+        assert_eq!(QueryReply::length([0; 4]), Err(InvalidQueryReply));
+        assert_eq!(QueryReply::length([255; 4]), Err(InvalidQueryReply));
     }
 
     proptest! {
         #[test]
         fn any_bytes_are_answered_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
-            let _ = LookReply::decode(&bytes);
+            let _ = QueryReply::decode(&bytes);
         }
     }
 }

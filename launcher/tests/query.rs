@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use std::io::{Read, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
-use wireup::look::{LOOK, LookReply, address};
+use wireup::query::{QUERY, QueryReply, address};
 
 /// Connects to the front of a job.
 fn connect(running: &Running) -> UnixStream {
@@ -20,39 +20,39 @@ fn connect(running: &Running) -> UnixStream {
     })
 }
 
-fn receive(stream: &mut UnixStream) -> LookReply {
+fn receive(stream: &mut UnixStream) -> QueryReply {
     let mut head = [0; 4];
     stream.read_exact(&mut head).unwrap();
-    let mut frame = vec![0; LookReply::length(head).unwrap()];
+    let mut frame = vec![0; QueryReply::length(head).unwrap()];
     stream.read_exact(&mut frame).unwrap();
-    LookReply::decode(&frame).unwrap()
+    QueryReply::decode(&frame).unwrap()
 }
 
 /// Queries the nodes' ranks; returns one reply per node.
-fn query(stream: &mut UnixStream) -> Vec<LookReply> {
-    stream.write_all(&[LOOK]).unwrap();
+fn query(stream: &mut UnixStream) -> Vec<QueryReply> {
+    stream.write_all(&[QUERY]).unwrap();
     let mut replies = Vec::new();
     loop {
         match receive(stream) {
-            LookReply::End => break,
-            LookReply::Job(_) | LookReply::Node { .. } => (),
+            QueryReply::End => break,
+            QueryReply::Job(_) | QueryReply::Node { .. } => (),
             reply => replies.push(reply),
         }
     }
     replies.sort_by_key(|reply| match reply {
-        LookReply::Seen { node, .. } | LookReply::Unseen { node, .. } | LookReply::Ended(node) => {
-            *node
-        }
+        QueryReply::Seen { node, .. }
+        | QueryReply::Unseen { node, .. }
+        | QueryReply::Ended(node) => *node,
         other => panic!("{other:?}"),
     });
     replies
 }
 
 /// A daemon may start with or without rmpi-queues installed: both the report and the error are valid replies.
-fn is_answer(reply: &LookReply) -> bool {
+fn is_answer(reply: &QueryReply) -> bool {
     match reply {
-        LookReply::Seen { bytes, .. } => bytes == b"{\"version\":1,\"ranks\":[]}",
-        LookReply::Unseen { why, .. } => why == "rmpi-queues is not installed there",
+        QueryReply::Seen { bytes, .. } => bytes == b"{\"version\":1,\"ranks\":[]}",
+        QueryReply::Unseen { why, .. } => why == "rmpi-queues is not installed there",
         _ => false,
     }
 }
@@ -63,9 +63,9 @@ fn each_host_is_named_with_its_ranks_and_answers_again_and_again() {
     let running = lab.script("a:2,b", "sleep 100").start();
     running.wait_for(3, "sleep");
     let mut stream = connect(&running);
-    assert!(matches!(receive(&mut stream), LookReply::Job(_)));
+    assert!(matches!(receive(&mut stream), QueryReply::Job(_)));
     let named = [receive(&mut stream), receive(&mut stream)];
-    let node = |node, host: &str, ranks: &[u32]| LookReply::Node {
+    let node = |node, host: &str, ranks: &[u32]| QueryReply::Node {
         node,
         host: host.to_owned(),
         ranks: ranks.to_vec(),
@@ -96,12 +96,12 @@ fn a_host_whose_ranks_have_ended_is_told_so_and_one_that_stands_still_is_waited_
     let mut stream = connect(&running);
     until("the second host is through", || {
         let replies = query(&mut stream);
-        (replies[1] == LookReply::Ended(1)).then_some(())
+        (replies[1] == QueryReply::Ended(1)).then_some(())
     });
     let daemon = common::parent_of(sleeping[1]).unwrap();
     send(daemon, Signal::SIGSTOP);
-    let silent = |replies: &[LookReply]| {
-        let unseen = |reply: &LookReply| matches!(reply, LookReply::Unseen { why, .. } if why.starts_with("there was no answer"));
+    let silent = |replies: &[QueryReply]| {
+        let unseen = |reply: &QueryReply| matches!(reply, QueryReply::Unseen { why, .. } if why.starts_with("there was no answer"));
         replies.iter().filter(|reply| unseen(reply)).count()
     };
     assert_eq!(silent(&query(&mut stream)), 1);
@@ -119,6 +119,6 @@ fn a_visitor_that_hangs_or_talks_nonsense_does_not_keep_a_job_from_ending() {
     let mut nonsense = connect(&running);
     nonsense.write_all(b"GET / HTTP/1.1").unwrap();
     let mut hangs = connect(&running);
-    hangs.write_all(&[LOOK]).unwrap();
+    hangs.write_all(&[QUERY]).unwrap();
     running.finish().expect(0);
 }
