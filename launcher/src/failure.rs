@@ -49,7 +49,7 @@ pub(crate) enum FailureCause {
         /// Error text, to follow "was ended by".
         message: String,
     },
-    /// MPI process `pid` exited without `MPI_Finalize`, while the script that started it goes on.
+    /// MPI process `pid` exited without `MPI_Finalize`, while the script that started it continues.
     Deserted {
         /// The process that had called `MPI_Init`.
         pid: u32,

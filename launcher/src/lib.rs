@@ -24,7 +24,7 @@
 //!   `failure` and the daemon's `rank`.
 //! - After a failure the other ranks get SIGTERM and after 1 s SIGKILL; after Ctrl-C they get SIGINT, after 2 s
 //!   SIGTERM, after another 5 s SIGKILL, and a second Ctrl-C kills at once.
-//! - A rank that fails after `MPI_Finalize` sets the job's exit code; the other ranks go on.
+//! - A rank that fails after `MPI_Finalize` sets the job's exit code; the other ranks continue.
 //! - Processes that a rank started and left behind are ended too: SIGTERM after 0.5 s, SIGKILL after another second.
 //! - The front is the starter process of the MPIR interface (`mpir`, `front::Debugger`): debuggers find the ranks'
 //!   processes in its memory, and the ranks are held (the daemon's `hold`) until a debugger that starts the job has
@@ -230,7 +230,7 @@ fn nodes_here(given: Option<OsString>) -> Result<u32, String> {
     })
 }
 
-/// Forks a daemon for each node's part of the job. This process goes on as the front.
+/// Forks a daemon for each node's part of the job. This process continues as the front.
 fn divide(
     request: &JobRequest,
     mut jobs: Vec<NodeJob>,

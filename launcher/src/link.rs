@@ -58,7 +58,7 @@ pub(crate) enum Order {
     InputEnd,
     /// So many bytes of output were written.
     OutputTaken(u64),
-    /// These ranks have failed and the job goes on: inform the other ranks, with this text.
+    /// These ranks have failed and the job continues: inform the other ranks, with this text.
     Lost {
         /// The ranks.
         ranks: Vec<StridedRanks>,
@@ -116,7 +116,7 @@ pub(crate) enum NodeEvent {
     Started(Vec<(u32, u32)>),
     /// Every rank that is alive is held for a debugger.
     Held,
-    /// No rank has made progress for so many seconds.
+    /// No rank has made progress for this many seconds.
     Standstill(u64),
     /// The ranks have reached a phase.
     Reached {
@@ -125,7 +125,7 @@ pub(crate) enum NodeEvent {
         /// When, on the machine's monotonic clock, in nanoseconds.
         at: u64,
     },
-    /// The daemon cannot go on; all its ranks are being killed.
+    /// The daemon cannot continue; all its ranks are being killed.
     Broken {
         /// Why, for the user.
         message: String,

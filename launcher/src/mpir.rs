@@ -50,7 +50,7 @@ pub(crate) struct ProcessTable {
 }
 
 impl ProcessTable {
-    /// The table of programs with so many ranks each, in the order of the ranks.
+    /// The table of programs with this many ranks each, in the order of the ranks.
     pub(crate) fn of(programs: &[(Name, u32)]) -> Self {
         let number = programs.iter().map(|(_, ranks)| *ranks as usize).sum();
         let mut rows = Vec::with_capacity(number);

@@ -16,7 +16,7 @@ impl SendBuffer {
         &self.bytes[self.sent..]
     }
 
-    /// Records that the stream accepted so many bytes. Frees the space of sent bytes where it exceeds what is left: a
+    /// Records that the stream accepted this many bytes. Frees the space of sent bytes where it exceeds what is left: a
     /// buffer that is never empty would otherwise keep everything that was ever sent.
     pub(crate) fn consumed(&mut self, bytes: usize) {
         self.sent += bytes;

@@ -400,7 +400,7 @@ fn the_library_for_message_queues_is_named_where_the_installation_lies_now() {
     }
 }
 
-/// A debugger that discards Ctrl-C, as gdb does, stops for it, and the job goes on.
+/// A debugger that discards Ctrl-C, as gdb does, stops for it, and the job continues.
 #[test]
 fn a_debugger_sees_a_signal_first_and_may_keep_it() {
     let folder = tempfile::tempdir().unwrap();

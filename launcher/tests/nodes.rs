@@ -8,7 +8,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::process::Stdio;
 
-/// Divides the ranks among so many daemons.
+/// Divides the ranks among this many daemons.
 fn on_nodes(nodes: u32, mut job: Job) -> Job {
     job.command.env("RMPI_LOCAL_NODES", nodes.to_string());
     job

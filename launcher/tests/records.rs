@@ -254,7 +254,7 @@ fn on_nodes(test: impl Fn(u32)) {
     [1, 2, 3].into_iter().for_each(test);
 }
 
-/// A job whose ranks are divided among so many daemons.
+/// A job whose ranks are divided among this many daemons.
 fn on(nodes: u32, count: u32, role: &str) -> common::Job {
     divided(nodes, ranks(count, role))
 }

@@ -41,9 +41,9 @@ pub struct QmpState {
     pub default: usize,
     /// Allocated memory.
     pub memories: HandleTable<AllocatedMemory>,
-    /// DeclaredTopology memory.
+    /// Memory of declared messages.
     pub message_memories: HandleTable<MessageMemory>,
-    /// DeclaredTopology messages.
+    /// Declared messages.
     pub messages: HandleTable<DeclaredMessage>,
     /// Binary reductions in progress.
     pub reductions: Vec<Reduction>,

@@ -130,7 +130,7 @@ impl Client {
             }
             // SAFETY: not null, and a string of C that is the library's until the value is freed.
             let length = unsafe { libc::strnlen(text, MOST_TEXT_BYTES) };
-            // SAFETY: as above, and it has so many bytes at least.
+            // SAFETY: as above, and it has this many bytes at least.
             let bytes = unsafe { core::slice::from_raw_parts(text.cast::<u8>(), length) };
             let is_whole = length < MOST_TEXT_BYTES;
             is_whole.then(|| String::from_utf8_lossy(bytes).into_owned())

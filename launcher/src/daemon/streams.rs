@@ -78,7 +78,7 @@ impl OutputStreams {
         self.credit > 0
     }
 
-    /// Returns credit: the front has written so many bytes.
+    /// Returns credit: the front has written this many bytes.
     pub(crate) fn restore_credit(&mut self, bytes: u64) {
         self.credit = self.credit.saturating_add_unsigned(bytes);
     }

@@ -47,7 +47,7 @@ impl StdinReader {
         self.look_at
     }
 
-    /// Returns credit: the ranks have consumed so many bytes.
+    /// Returns credit: the ranks have consumed this many bytes.
     pub(crate) fn taken(&mut self, bytes: u64) {
         self.credit = self.credit.saturating_add(bytes).min(INPUT_WINDOW_BYTES);
     }

@@ -69,7 +69,7 @@ pub(crate) struct JobNode {
     taken: u64,
     /// Its ranks are held for a debugger.
     held: bool,
-    /// Its ranks have made no progress for so many seconds.
+    /// Its ranks have made no progress for this many seconds.
     standstill: Option<u64>,
     /// The phases that its ranks have reached, by number.
     reached: [bool; PHASES],

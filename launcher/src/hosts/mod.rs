@@ -100,7 +100,7 @@ pub struct HostShare {
 }
 
 impl JobHosts {
-    /// The slots of all hosts, if they are known, given that each host has so many cores.
+    /// The slots of all hosts, if they are known, given that each host has this many cores.
     #[must_use]
     pub fn slots(&self, cores: Option<u32>) -> Option<Vec<u32>> {
         let known = |host: &JobHost| match (self.per_host, host.slots) {

@@ -58,7 +58,7 @@ impl JobRequest {
 }
 
 impl Slots {
-    /// Number of slots on a host with so many cores.
+    /// Number of slots on a host with this many cores.
     #[must_use]
     pub fn or(self, cores: u32) -> u32 {
         match self {
@@ -86,7 +86,7 @@ impl JobHosts {
         self.claims.iter().map(ranks).collect()
     }
 
-    /// Checks that the hosts can hold so many ranks.
+    /// Checks that the hosts can hold this many ranks.
     fn hold(&self, slots: &[u32], ranks: &[u32]) -> Result<(), UsageError> {
         let total: u64 = ranks.iter().map(|ranks| u64::from(*ranks)).sum();
         let most = self.list.len() as u64 * u64::from(MAX_LOCAL_RANKS);

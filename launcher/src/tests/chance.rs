@@ -24,7 +24,7 @@ pub(crate) enum Fault {
     Killed,
     /// It is silent from now on.
     PowerOff,
-    /// It does nothing for so many seconds.
+    /// It does nothing for this many seconds.
     Frozen(u64),
     /// Its daemon is killed.
     DaemonKilled,

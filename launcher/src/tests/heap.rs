@@ -10,7 +10,7 @@ use std::cell::Cell;
 struct Counting;
 
 thread_local! {
-    /// Negative where this thread has freed blocks of others.
+    /// Negative if this thread has freed blocks that other threads allocated.
     static HELD: Cell<isize> = const { Cell::new(0) };
     /// Maximum since it was last reset.
     static MOST: Cell<isize> = const { Cell::new(0) };

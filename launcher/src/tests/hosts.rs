@@ -659,7 +659,7 @@ impl JobHost {
         }
     }
 
-    /// A stream has accepted so many bytes.
+    /// A stream has accepted this many bytes.
     fn took(&mut self, child: Option<usize>, bytes: usize) {
         let mut holding = std::mem::take(&mut self.holding);
         holding.during(|| self.stream(child).waiting.consumed(bytes));

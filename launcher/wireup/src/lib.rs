@@ -23,7 +23,7 @@
 //!    waits in `MPI_Init`. A record belongs to one MPI program of its rank and is sent to ranks that run the same
 //!    one, even after its own rank has finalized, until all are quiet.
 //! 6. A receiver acknowledges what such a rank has sent, and the acknowledgement may be lost. So in `MPI_Finalize` a
-//!    rank sends [`ToDaemon::Quiet`] when none of its messages is unacknowledged, and goes on acknowledging until it
+//!    rank sends [`ToDaemon::Quiet`] when none of its messages is unacknowledged, and continues to acknowledge until it
 //!    receives [`ToRank::AllQuiet`].
 //! 7. End of file on the rank's side means that the daemon is gone; so does `ECONNRESET`, which is reported when the
 //!    daemon ended with unread messages.

@@ -212,7 +212,7 @@ impl NodeMap {
     }
 }
 
-/// Up to so many stretches are scanned.
+/// Up to this many stretches are scanned.
 const FEW_STRETCHES: usize = 64;
 
 /// A [`NodeMap`] with an index of the stretches of each node: 4 bytes per entry, and per node.

@@ -107,7 +107,7 @@ fn fold(all: impl Iterator<Item = (i32, (String, Vec<String>))>) -> Vec<RankLine
 #[derive(Clone, Copy, Debug)]
 struct PeerNames {
     me: i32,
-    /// If given, peers are named by their distance in a ring of so many ranks.
+    /// If given, peers are named by their distance in a ring of this many ranks.
     size: Option<i32>,
 }
 

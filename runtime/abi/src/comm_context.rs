@@ -191,7 +191,7 @@ impl ContextMembers {
         }
     }
 
-    /// The distance to advance after so many attempts, different from that of concurrent groups.
+    /// The distance to advance after this many attempts, different from that of concurrent groups.
     fn spread(&self, attempt: u32) -> u32 {
         let AgreementLane { context, tag } = self.lane;
         let seed = context.0 ^ tag.cast_unsigned().rotate_left(16);

@@ -234,11 +234,11 @@ const BY_TURNSTILE: u32 = 0;
 const BIAS_STREAK: u32 = 64;
 /// Number of times in a row after which no other thread is expected: more than in a time slice on a shared core.
 const ALONE_STREAK: u32 = 1 << 16;
-/// A waiting thread yields its core after so many polls.
+/// A waiting thread yields its core after this many polls.
 const POLLS_PER_YIELD: u64 = 32;
-/// A waiting thread sleeps after so many polls.
+/// A waiting thread sleeps after this many polls.
 const MAX_YIELD_POLLS: u64 = 100 * POLLS_PER_YIELD;
-/// A waiting thread insists on its turn after so many polls, which include some sleeps.
+/// A waiting thread insists on its turn after this many polls, which include some sleeps.
 const INSIST_POLLS: u64 = MAX_YIELD_POLLS + 10 * POLLS_PER_YIELD;
 /// Time limit of a sleep: a thread that releases the lock does not always wake sleepers.
 const MAX_SLEEP: Duration = Duration::from_micros(100);

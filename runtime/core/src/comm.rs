@@ -322,7 +322,7 @@ impl Comm {
         self.calls.begun.set(Some((number, round)));
     }
 
-    /// Records that this rank has taken so many entries for the call of this number, which the general path continues.
+    /// Records that this rank has taken `entries` entries for the call of this number, which the general path continues.
     pub(crate) fn record_read_entries(&self, number: u32, entries: usize) {
         self.calls.read_entries.set((number, entries));
     }

@@ -30,13 +30,13 @@ impl SendLimits {
         }
     }
 
-    /// Whether a message of so many bytes is sent in a frame with its envelope.
+    /// Whether a message of this many bytes is sent in a frame with its envelope.
     #[inline]
     pub(crate) fn is_eager(&self, bytes: u64) -> bool {
         bytes <= self.eager_bytes
     }
 
-    /// Whether a send of so many bytes may go without a request.
+    /// Whether a send of this many bytes may go without a request.
     #[inline(always)]
     pub(crate) fn sends_at_once(&self, bytes: u64) -> bool {
         bytes < self.at_once_below_bytes

@@ -71,7 +71,7 @@ impl Messages {
         self.pump.limits.keep_sends();
     }
 
-    /// Whether a send of so many bytes may go without a request.
+    /// Whether a send of this many bytes may go without a request.
     #[must_use]
     pub fn sends_at_once(&self, bytes: u64) -> bool {
         self.pump.limits.sends_at_once(bytes)

@@ -78,7 +78,7 @@ impl RequestDataTable {
         }
     }
 
-    /// The destination blocks of a receive, and a buffer of so many bytes to unpack from.
+    /// The destination blocks of a receive, and a buffer of this many bytes to unpack from.
     pub(crate) fn arriving(&mut self, token: u32, bytes: u64) -> Option<(&Structured, &mut [u8])> {
         let Some(RequestData::Received { data }) = self.by_token.get(&token) else {
             return None;
@@ -86,7 +86,7 @@ impl RequestDataTable {
         Some((data, window(&mut self.arriving, bytes)))
     }
 
-    /// A buffer of so many bytes for data that are posted at once.
+    /// A buffer of this many bytes for data that are posted at once.
     pub(crate) fn room(&mut self, bytes: u64) -> &mut [u8] {
         self.forget_packed();
         window(&mut self.packed, bytes)

@@ -76,7 +76,7 @@ pub struct Universe {
     pub(crate) completions: Completions,
     /// Its gated channels.
     pub channels: ProcessChannels,
-    /// Completions taken in, to detect whether there were any.
+    /// Number of completions taken in, by which progress is detected.
     pub(crate) completions_seen: u64,
     /// Collectives tried on the fast path.
     pub(crate) fast_path_calls: u32,
@@ -279,7 +279,7 @@ impl Universe {
     }
 
     /// Marks a request for cancellation. For a send to this process itself the outcome is known on return: a program
-    /// that finds it not cancelled goes on to receive it (MPI 5.0 section 3.8.4).
+    /// that finds it not cancelled continues and receives it (MPI 5.0 section 3.8.4).
     pub fn cancel(&mut self, request: RequestId) {
         self.messages.cancel(request);
         if self.messages.pump.engine.arena().fields(request).peer != self.rank() {

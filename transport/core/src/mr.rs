@@ -157,7 +157,7 @@ pub(crate) unsafe fn copy_in_pieces(source: NonNull<u8>, target: NonNull<u8>, by
         let from = unsafe { source.add(at) };
         // SAFETY: inside the target.
         let to = unsafe { target.add(at) };
-        // SAFETY: so many bytes are left of both, which do not overlap, as promised.
+        // SAFETY: this many bytes are left of both, which do not overlap, as promised.
         unsafe { from.copy_to_nonoverlapping(to, piece) };
         at += piece;
     }

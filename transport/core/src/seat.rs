@@ -53,7 +53,7 @@ pub enum BoardEvent {
     Arrived(Round, u32),
     /// This entry of the broadcast queue was published.
     Entry(u32),
-    /// All members have taken so many entries of the broadcast queue.
+    /// All members have taken this many entries of the broadcast queue.
     Taken(u32),
 }
 

@@ -136,7 +136,7 @@ pub(crate) fn poll_readable(descriptors: &[RawFd], timeout: Duration) -> bool {
         tv_nsec: i64::from(timeout.subsec_nanos()),
     };
     let entries = descriptors.len().min(MOST_DESCRIPTORS);
-    // SAFETY: so many entries, which live over the call, as does the limit; a descriptor that is closed is reported, not used.
+    // SAFETY: this many entries, which live over the call, as does the limit; a descriptor that is closed is reported, not used.
     let count = unsafe {
         libc::ppoll(
             polled.as_mut_ptr(),

@@ -121,7 +121,7 @@ impl DpdkPort {
         }
     }
 
-    /// Lends memory to the device; `None`: it cannot send from there, and payloads are copied.
+    /// Lends memory to the device; `None`: the device cannot send from this memory, so payloads are copied.
     pub fn lend(&mut self, lent: InPlaceMemory) -> Option<Loan> {
         // SAFETY: an open port.
         unsafe { self.loans.lend(self.plugin, self.raw, lent) }

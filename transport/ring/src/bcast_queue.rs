@@ -23,7 +23,7 @@ pub struct BcastQueue {
     /// The call that each member has [announced](BcastQueue::announce). Not beside the counts: waiting members read it
     /// at each turn, and would take the line away from the member that counts.
     calls: [AtomicU64; MEMBERS],
-    /// The member that sleeps until all have taken so many entries (high half): its place plus one.
+    /// The member that sleeps until all have taken this many entries (high half): its place plus one.
     waiter: Waiter,
 }
 

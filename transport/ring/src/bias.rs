@@ -132,7 +132,7 @@ impl Default for Bias {
     }
 }
 
-/// After so many turns the bias stays without an owner: threads alternate too often.
+/// After this many turns the bias stays without an owner: threads alternate too often.
 const TURNS: usize = if cfg!(loom) { 3 } else { 16 };
 
 #[cfg(all(test, not(loom)))]

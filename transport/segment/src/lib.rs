@@ -53,7 +53,7 @@ pub fn make(job: u64, local_size: u32) -> Result<OwnedFd, String> {
     made
 }
 
-/// The same with an arena of so many bytes for each rank, whatever the limits are.
+/// The same with an arena of this many bytes for each rank, whatever the limits are.
 ///
 /// # Errors
 /// In words, when the system gives none.

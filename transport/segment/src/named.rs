@@ -14,7 +14,7 @@ use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, open, unlink};
 use rustix::io::{Errno, retry_on_intr};
 use shared_memory::{ShmemConf, ShmemError};
 
-/// A file of so many bytes, all of them zero, without a name.
+/// A file of this many bytes, all of them zero, without a name.
 pub(crate) fn make(bytes: u64) -> Result<OwnedFd, String> {
     let size = usize::try_from(bytes).map_err(|_| crate::in_words(Errno::NOMEM))?;
     let shared = loop {

@@ -50,7 +50,7 @@ impl Drop for Failing {
     }
 }
 
-/// A fault every so many turns; 0: never.
+/// A fault every this many turns; 0: never.
 #[derive(Clone, Copy, Default)]
 struct Faults {
     resets: usize,

@@ -239,14 +239,15 @@ fn part_of(bytes: u64, round: u64, most: u64) -> Range<u64> {
     start.min(bytes)..bytes.min(start + most)
 }
 
-/// Whether an all-to-all whose longest block has so many bytes uses rounds at a board.
+/// Whether an all-to-all whose longest block has this many bytes uses rounds at a board.
 pub(super) fn are_swapped(shape: &CollectiveTuning, longest: u64, ranks: u32) -> bool {
     let few_enough = ranks as usize <= PLACE_BYTES / LINE_BYTES;
     let all = longest.saturating_mul(ranks.into());
     applies(shape, ranks) && few_enough && all <= MAX_ROUNDS * Seat::place_bytes(ranks) as u64
 }
 
-/// Whether blocks of so many bytes are gathered in one round at a board. Smaller ones are eager messages, which do not
+/// Whether blocks of this many bytes are gathered in one round at a board. Smaller ones are eager messages, which do
+/// not
 /// wait.
 pub(super) fn are_gathered(shape: &CollectiveTuning, bytes: usize, ranks: u32) -> bool {
     applies(shape, ranks) && bytes > EAGER_BYTES && bytes <= Seat::place_bytes(ranks)
@@ -268,7 +269,7 @@ pub(super) fn are_scattered(
         && (usual > EAGER_BYTES || ranks > MANY_MESSAGES)
 }
 
-/// Whether the root announces in an entry of the broadcast queue how it scatters blocks of so many bytes.
+/// Whether the root announces in an entry of the broadcast queue how it scatters blocks of this many bytes.
 pub(super) fn are_announced(shape: &CollectiveTuning, bytes: usize) -> bool {
     shape.flat && bytes > EAGER_BYTES
 }

@@ -479,7 +479,7 @@ pub(super) async fn alltoall_plain<V: Visit>(
     Ok(())
 }
 
-/// Blocks of so many bytes each.
+/// Blocks of this many bytes each.
 pub(super) fn blocks_of(all: &mut [u8], block: usize) -> Vec<Payload> {
     let blocks = all.chunks_exact_mut(block);
     blocks

@@ -189,7 +189,7 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         Ok(())
     }
 
-    /// Contributes a block of so many bytes to a gather: `few` are the bytes, if they go over the board. Does not
+    /// Contributes a block of this many bytes to a gather: `few` are the bytes, if they go over the board. Does not
     /// wait.
     pub(super) async fn give_block(&self, bytes: usize, few: &[u8]) -> Result<(), Error> {
         let (note, space) = (
@@ -310,7 +310,7 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         self.give_parcel_in(kind, PLACE_BYTES, parcel).await
     }
 
-    /// The same if each rank has a place of so many bytes.
+    /// The same if each rank has a place of this many bytes.
     pub(super) async fn give_parcel_in(
         &self,
         kind: RoundKind,
@@ -461,7 +461,7 @@ impl<V: Visit> BoardRound<'_, V> {
         Parcels::new(self.board.seat, self.round)
     }
 
-    /// The same if each rank has a place of so many bytes.
+    /// The same if each rank has a place of this many bytes.
     pub(super) fn parcels_in(&self, place: usize) -> Parcels<'_> {
         Parcels::with_places(self.board.seat, self.round, place)
     }

@@ -18,7 +18,7 @@ pub(super) struct BoardNote {
 }
 
 impl BoardNote {
-    /// The note of a call with so many bytes.
+    /// The note of a call with this many bytes.
     pub(super) fn new<V: Visit>(call: &CollectiveCall<V>, kind: RoundKind, bytes: usize) -> Self {
         Self::of_call(call.number(CALLS - 1), kind, bytes)
     }

@@ -52,7 +52,7 @@ pub(super) fn nodes_in_order<V: Visit>(
     nodes_of(call, applies).filter(|nodes| nodes.are_in_order() || op.commutes())
 }
 
-/// Whether blocks of so many bytes, one for each pair of ranks, are sent through the leaders by default.
+/// Whether blocks of this many bytes, one for each pair of ranks, are sent through the leaders by default.
 pub(super) fn carries(shape: &CollectiveTuning, block: usize) -> bool {
     shape.boards && block <= shape.node_bytes
 }
@@ -63,7 +63,7 @@ pub(super) fn carries_various(shape: &CollectiveTuning, ranks: u32) -> bool {
     shape.boards && shape.flat && ranks <= exchange::TABLED_RANKS
 }
 
-/// Whether data of so many bytes of each rank, which the ranks of a node combine twice, go by node by default.
+/// Whether data of this many bytes of each rank, which the ranks of a node combine twice, go by node by default.
 pub(super) fn combines(shape: &CollectiveTuning, bytes: usize) -> bool {
     shape.boards && (1..=shape.board_bytes).contains(&bytes)
 }
@@ -80,7 +80,7 @@ pub(super) enum Across {
 }
 
 impl Across {
-    /// For an allreduce of so many bytes of so many ranks.
+    /// For an allreduce of this many bytes of this many ranks.
     pub(super) fn of_allreduce(
         shape: &CollectiveTuning,
         nodes: &CommNodes,
@@ -122,7 +122,7 @@ impl Across {
         }
     }
 
-    /// `times`: slices pay from so many times the usual length on, in a call that saves less by them than an
+    /// `times`: slices pay off from this multiple of the usual length on, in a call that saves less by them than an
     /// allreduce.
     fn of(
         shape: &CollectiveTuning,

@@ -26,7 +26,7 @@ pub(super) struct Parcels<'a> {
 /// The size or form of a rank's contribution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Given {
-    /// A parcel of so many bytes.
+    /// A parcel of this many bytes.
     Here(usize),
     /// It comes as messages.
     Messages,
@@ -35,7 +35,7 @@ pub(super) enum Given {
 }
 
 impl Given {
-    /// For so many bytes, if a rank has a place of `place` bytes.
+    /// For this many bytes, if a rank has a place of `place` bytes.
     pub(super) fn of(bytes: usize, place: usize) -> Self {
         match bytes {
             LATER => Self::Later,
@@ -235,13 +235,13 @@ impl<'a> Parcels<'a> {
     }
 }
 
-/// Whether each of so many ranks has a place for a parcel, with room for a table.
+/// Whether each of this many ranks has a place for a parcel, with room for a table.
 pub(super) fn have_room(seat: &Seat) -> bool {
     let ranks = seat.members() as usize;
     ranks.saturating_mul(PLACE_BYTES) <= seat.room_bytes() && table_bytes(ranks) <= TABLED_BYTES
 }
 
-/// Bytes of the table for so many blocks: a multiple of eight.
+/// Bytes of the table for this many blocks: a multiple of eight.
 pub(super) fn table_bytes(blocks: usize) -> usize {
     (blocks * END_BYTES).next_multiple_of(8)
 }
@@ -275,7 +275,7 @@ pub(super) fn filled_bytes(ranks: usize, blocks: impl Iterator<Item = usize>) ->
     blocks.fold(table_bytes(ranks), usize::saturating_add)
 }
 
-/// Runs `work` with room for a parcel of so many bytes.
+/// Runs `work` with room for a parcel of this many bytes.
 #[inline]
 pub(super) fn with_room<R>(bytes: usize, work: impl FnOnce(&mut [u8]) -> R) -> R {
     match bytes <= IN_LINES_BYTES {

@@ -21,7 +21,7 @@ pub(super) enum RoundSpace {
 }
 
 impl RoundSpace {
-    /// For so many bytes of each rank.
+    /// For this many bytes of each rank.
     #[inline]
     pub(super) fn of(bytes: usize) -> Self {
         match bytes <= LINE_BODY_BYTES {
@@ -60,7 +60,7 @@ pub(super) struct RoundContributions<'a> {
 }
 
 impl<'a> RoundContributions<'a> {
-    /// Parts of so many bytes each.
+    /// Parts of this many bytes each.
     #[inline]
     pub(super) fn new(seat: &'a Seat, round: Round, bytes: usize) -> Self {
         let space = RoundSpace::of(bytes);

@@ -154,7 +154,7 @@ pub(super) async fn send_plain<V: Visit>(
     Box::pin(send_messages(call, bytes)).await
 }
 
-/// Sends the signal for an error in a broadcast of so many bytes: an empty one on the same path.
+/// Sends the signal for an error in a broadcast of this many bytes: an empty one on the same path.
 pub(super) async fn send_fault<V: Visit>(
     call: &CollectiveCall<V>,
     bytes: &[u8],
@@ -275,7 +275,7 @@ fn start_on<V: Visit>(
     }
 }
 
-/// Starts the sends of a broadcast of so many bytes: to all others if it is flat, else to those below this rank.
+/// Starts the sends of a broadcast of this many bytes: to all others if it is flat, else to those below this rank.
 pub(super) fn start_below<V: Visit>(
     pending: &mut PendingMessages<'_, V>,
     call: &CollectiveCall<V>,
@@ -296,7 +296,7 @@ pub(super) fn start_below<V: Visit>(
     start_on(pending, call, bytes, (root, span));
 }
 
-/// The rank from which this one receives a broadcast of so many bytes.
+/// The rank from which this one receives a broadcast of this many bytes.
 pub(super) fn above<V: Visit>(call: &CollectiveCall<V>, bytes: usize, root: u32) -> u32 {
     let (size, me) = (call.size(), place_of(call.rank(), root, call.size()));
     match call.shape().is_flat(bytes) || me == 0 {

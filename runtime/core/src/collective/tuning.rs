@@ -103,7 +103,7 @@ impl CollectiveTuning {
         bytes / ranks as usize >= self.sliced_bytes
     }
 
-    /// Whether each of so many ranks of a node combines a slice of data of this size with other nodes by default.
+    /// Whether each of this many ranks of a node combines a slice of data of this size with other nodes by default.
     pub(crate) fn goes_in_slices_by_node(self, bytes: usize, ranks: u32) -> bool {
         ranks > 1 && !self.flat && bytes / ranks as usize >= self.node_slice_bytes
     }
@@ -124,7 +124,7 @@ impl CollectiveTuning {
         ranks > 2 && bytes >= self.scattered_bytes
     }
 
-    /// Whether ranks with so many bytes each use a board, if they have one, for data read by all.
+    /// Whether ranks with this many bytes each use a board, if they have one, for data read by all.
     fn gathers_at_board(self, block_bytes: usize, ranks: usize) -> bool {
         // Two ranks copy as often by messages, and both at the same time.
         let most = match ranks {

@@ -24,7 +24,7 @@ use crate::rank::{Hand, Seat};
 const NODES: u32 = 4;
 const EACH: u32 = 16;
 const RANKS: u32 = NODES * EACH;
-/// Calls of one measurement with so many bytes, each with another root.
+/// Calls of one measurement with this many bytes, each with another root.
 fn calls(bytes: usize) -> u32 {
     if bytes < 512 << 10 { 2 } else { 1 }
 }

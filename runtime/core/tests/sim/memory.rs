@@ -22,7 +22,7 @@ impl Shape {
         stride: 1,
     };
 
-    /// A shape for so many bytes: blocks must not be cut.
+    /// A shape for this many bytes: blocks must not be cut.
     pub fn for_bytes(self, bytes: u64) -> Self {
         match bytes % self.block {
             0 => self,

@@ -21,7 +21,7 @@
 //! | 6 THROTTLE | none | from now on announces every message |
 //! | 7 RELEASE | none | ends THROTTLE |
 //! | 8 CANCEL | context | takes the message out of its queue if it can, answers CANCELLED |
-//! | 9 CANCELLED | none | completes the send as cancelled, or goes on waiting |
+//! | 9 CANCELLED | none | completes the send as cancelled, or continues to wait |
 //! | 10 FIRST | message bytes | matches it, or keeps it, and waits for its bytes |
 //! | 11 MORE | the next bytes of the sender's last FIRST | appends them |
 //! | 12 MATCHED | none | completes the synchronous send that has the mark |

@@ -108,7 +108,7 @@ enum Stage {
 }
 
 impl Program {
-    /// A program of so many acts; everything about it is drawn from the seed.
+    /// A program of this many acts; everything about it is drawn from the seed.
     pub fn random(seed: u64, acts: usize) -> Self {
         let mut random = Random(seed);
         let ranks = 2 + random.below(4) as u32;

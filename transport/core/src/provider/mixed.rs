@@ -686,7 +686,7 @@ impl Early {
 /// bit.
 const BY_TCP: u32 = FREE_BIT;
 
-/// One of so many polls includes idle connections.
+/// One of this many polls includes idle connections.
 const LOOKS: u32 = 16;
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! | offset | bytes | field | |
 //! |-------:|------:|-------|-|
 //! |      0 |     1 | form  | [`FORM`] |
-//! |      1 |     – | parts | one behind the other: wire (1), bytes (1), and so many bytes |
+//! |      1 |     – | parts | one behind the other: wire (1), bytes (1), and this many bytes |
 //!
 //! Parts of unknown networks are skipped.
 

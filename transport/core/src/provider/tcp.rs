@@ -724,13 +724,13 @@ fn work_of(
 /// Most connections with one peer.
 const MOST_RAILS: u32 = 4;
 
-/// One of so many turns polls all connections.
+/// One of this many turns polls all connections.
 const LOOK_EVERY: u64 = 8;
 /// The same where there is no connection.
 const ALONE_EVERY: u64 = 64;
 /// Polls in vain after which they become rarer.
 const IDLE: u32 = 512;
-/// One of so many turns checks the timers.
+/// One of this many turns checks the timers.
 const CLOCK_EVERY: u64 = 64;
 /// Turns without an event after which explicit acknowledgements are sent, where no packets have carried them.
 const ACK_AFTER: u32 = 64;

@@ -26,7 +26,7 @@ pub(super) enum Travels {
 }
 
 impl Travels {
-    /// For a block of so many bytes, if those of at most `limit` are sent together.
+    /// For a block of this many bytes, if those of at most `limit` are sent together.
     pub(super) fn of(bytes: u64, limit: u64) -> Self {
         match bytes {
             0..=IN_SLOT_BYTES => Self::InSlot,
@@ -45,7 +45,7 @@ pub(super) struct ExchangeSlots {
 }
 
 impl ExchangeSlots {
-    /// Slots of so many ranks, with empty blocks so far.
+    /// Slots of this many ranks, with empty blocks so far.
     pub(super) fn new(ranks: usize, limit: u64) -> Self {
         Self {
             bytes: vec![0; ranks * SLOT_BYTES],

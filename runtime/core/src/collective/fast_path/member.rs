@@ -133,7 +133,7 @@ impl<'a> FastMemberCall<'a> {
         self.nodes.are_in_order() || op.commutes()
     }
 
-    /// Whether the leader sends so many bytes over the queue of the board.
+    /// Whether the leader sends this many bytes over the queue of the board.
     fn can_receive(&self, bytes: usize) -> Option<()> {
         let limit = queue_limit(&self.shape, self.shape.choice.bcast.board());
         (limit > 0 && bytes <= limit).then_some(())

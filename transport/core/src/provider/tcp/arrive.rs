@@ -491,7 +491,7 @@ impl<S: Sockets> Tcp<S> {
         has_room
     }
 
-    /// Whether a body of so many bytes is accepted from a peer: the number of lent ones is limited.
+    /// Whether a body of this many bytes is accepted from a peer: the number of lent ones is limited.
     fn may_take(&self, peer: u32, bytes: usize) -> bool {
         let lent = self.links.find(peer).map_or(MOST_LENT, |side| side.lent);
         bytes <= ring::SLOT_BODY_BYTES || lent < MOST_LENT

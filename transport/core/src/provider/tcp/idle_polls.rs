@@ -60,7 +60,7 @@ impl IdlePolls {
     }
 }
 
-/// One of so many turns reads the clock; the second, where every turn polls for events.
+/// One of this many turns reads the clock; the second, where every turn polls for events.
 const CLOCK_EVERY: u64 = 4;
 const CLOCK_EVERY_LOOKS: u64 = 8;
 /// Longest time between turns that do something, for a process that polls rarely.

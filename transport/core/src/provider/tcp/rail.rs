@@ -292,7 +292,7 @@ pub(super) struct RailInflow {
 
 /// Most reads by the peer that wait at a rail; a well-behaved peer sends fewer.
 pub(super) const MOST_SERVES: usize = 16;
-/// When at most so many bytes requested over a connection are outstanding, the next piece is requested.
+/// When at most this many bytes requested over a connection are outstanding, the next piece is requested.
 const AHEAD_BYTES: u64 = 128 << 10;
 /// Movement within this time counts as recent; it is shorter than the time after which an idle connection is cut off.
 const RECENT_NS: u64 = 5_000_000_000;

@@ -38,7 +38,7 @@ impl<S: Sockets> TcpLinks<S> {
         self.find_mut(peer)?.rails.find(sock)
     }
 
-    /// Whether a read of so many bytes is cut into pieces.
+    /// Whether a read of this many bytes is cut into pieces.
     pub(super) fn shares(&self, peer: u32, bytes: u64) -> bool {
         let side = self.find(peer);
         bytes >= self.limits.shared_bytes && side.is_some_and(|side| side.rails.is_any())

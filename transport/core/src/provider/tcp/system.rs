@@ -410,7 +410,7 @@ impl Sockets for System {
         let mut bytes = libc::socklen_t::try_from(size_of_val(&info)).unwrap_or(0);
         let (place, length) = (&raw mut info, &raw mut bytes);
         let (level, what) = (libc::IPPROTO_TCP, libc::TCP_INFO);
-        // SAFETY: writes at most so many bytes to the first and how many to the second.
+        // SAFETY: writes at most this many bytes to the first and how many to the second.
         let result =
             unsafe { libc::getsockopt(stream.as_raw_fd(), level, what, place.cast(), length) };
         result == 0
@@ -485,7 +485,7 @@ fn set_congestion(socket: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     let bytes = libc::socklen_t::try_from(name.len()).unwrap_or(0);
     let (level, option) = (libc::IPPROTO_TCP, libc::TCP_CONGESTION);
     let place = name.as_ptr().cast();
-    // SAFETY: reads so many bytes of the name.
+    // SAFETY: reads this many bytes of the name.
     let result = unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, place, bytes) };
     match result {
         0 => Ok(()),
@@ -499,7 +499,7 @@ fn congestion_of(socket: BorrowedFd<'_>) -> String {
     let mut bytes = size_of_name(&name);
     let (level, option) = (libc::IPPROTO_TCP, libc::TCP_CONGESTION);
     let place = name.as_mut_ptr().cast();
-    // SAFETY: writes so many bytes at most, and how many.
+    // SAFETY: writes this many bytes at most, and how many.
     let result =
         unsafe { libc::getsockopt(socket.as_raw_fd(), level, option, place, &raw mut bytes) };
     let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
@@ -650,7 +650,7 @@ mod tests {
             let mut bytes = size_of_name(&value);
             let (level, name) = (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE);
             let place = (&raw mut value).cast();
-            // SAFETY: writes at most so many bytes to the first and how many to the second.
+            // SAFETY: writes at most this many bytes to the first and how many to the second.
             let result =
                 unsafe { libc::getsockopt(descriptor, level, name, place, &raw mut bytes) };
             assert_eq!((result, value), (0, PROBE_AFTER_S));

@@ -54,7 +54,7 @@ enum AnnouncedTarget {
 }
 
 impl Unsolicited {
-    /// Makes room for so many bytes, by dropping data that were not read for long.
+    /// Makes room for this many bytes, by dropping data that were not read for long.
     fn make_room(&mut self, bytes: usize, now_ns: u64) -> bool {
         while self.kept_bytes + bytes > KEPT_BYTES {
             // Incomplete data stay, perhaps for long: there is one of a peer at most.
@@ -202,7 +202,7 @@ impl TcpTransfers {
         key.bytes > COPIED_BYTES && announced.is_some_and(|announced| announced.turn == links.turn)
     }
 
-    /// Their packet has begun, with so many bytes of them.
+    /// Their packet has begun, with this many bytes of them.
     pub(super) fn begin_unsolicited<S: Sockets>(
         &mut self,
         links: &TcpLinks<S>,
@@ -391,7 +391,7 @@ const ENTRY_BYTES: usize = 256;
 const MOST_ANNOUNCED: u32 = 64;
 /// Most bytes of kept data.
 pub(super) const KEPT_BYTES: usize = 4 << 20;
-/// Up to so many bytes are kept rather than spending a turn of their own on them.
+/// Up to this many bytes are kept rather than spending a turn of their own on them.
 const COPIED_BYTES: u64 = 32 << 10;
 /// Data not read for so long make room for others.
 const OLD_NS: u64 = 1_000_000_000;

@@ -243,5 +243,5 @@ impl super::super::transfers::TcpTransfers {
     }
 }
 
-/// After so many polls in vain a rail is only polled when it has an event.
+/// After this many polls in vain a rail is only polled when it has an event.
 const IDLE: u32 = 256;

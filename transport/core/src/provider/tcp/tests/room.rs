@@ -91,7 +91,7 @@ fn a_connection_that_a_frame_waits_for_stays() {
     assert!(given_up > 10, "others take turns: {given_up}");
 }
 
-/// The first of so many ranks reads or writes memory of all others, or they do so with its memory. Each turn takes
+/// The first of this many ranks reads or writes memory of all others, or they do so with its memory. Each turn takes
 /// long, so that one piece of the data takes a part of the time for which a connection may stay. Returns also the most
 /// connections of the first at a time.
 fn move_data(
