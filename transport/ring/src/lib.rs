@@ -37,7 +37,7 @@
 //! # Memory order
 //! | pair | release side | acquire side |
 //! |---|---|---|
-//! | slot-full | `Producer::publish` stores the head | `Consumer::pop` loads it |
+//! | slot-full | `Producer::publish` stores the head | `Consumer::peek` and `Consumer::pop` load it |
 //! | slot-free | `Consumer::return_credit` stores the count | `Producer::refresh` loads it |
 //! | bell-pending | `Bell::ring` sets the bit | `Bell::take_pending` swaps the word |
 //! | pool-free | `PoolSide::release` counts on | `Pool::came_back` loads the count |
@@ -50,7 +50,7 @@
 //! | board-over | the last `Board::arrive` stores the round | `Board::rounds` loads it |
 //! | board-note | `MemberLines::publish` stores the note | `MemberLines::note`, `MemberLines::has_reached` load it |
 //! | board-sleep | a member that has arrived or published entries: fence, then the sleepers | `Board::doze`: counts, fence, then a last look |
-//! | board-free | `Board::give_back` stores the key | `Board::claim` swaps it |
+//! | board-free | `Board::leave` stores 0 | `Board::claim` swaps it |
 //! | board-left | each `Board::leave` adds | the last `Board::leave` |
 //! | queue-entry | `BcastQueue::publish` stores number and note | `BcastQueue::entry` loads them |
 //! | queue-taken | `BcastQueue::take` stores the count | `BcastQueue::least_taken` loads it |

@@ -521,7 +521,9 @@ fn members_at_several_gates_meet() {
             thread::spawn(move || come(&board, &parts, place))
         });
         come(&board, &parts, 0);
-        others.map(|other| other.join().unwrap());
+        for other in others {
+            other.join().unwrap();
+        }
         assert_eq!(board.rounds(), 1);
     });
 }

@@ -79,7 +79,7 @@ impl FakeConfig {
         self.network_mtu_bytes == 0 || bytes <= self.network_mtu_bytes.into()
     }
 
-    /// A network without faults, of devices like Soft-RoCE.
+    /// A network without faults, of adapters.
     #[must_use]
     pub fn calm(seed: u64) -> Self {
         Self {
