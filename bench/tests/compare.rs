@@ -237,7 +237,7 @@ fn the_old_build_is_no_peer() {
 fn ctrl_c_leaves_the_finished_rounds_and_says_so() {
     let folder = tempfile::tempdir().unwrap();
     let mark = folder.path().join("third");
-    // The third run of the peer hangs; a file tells when.
+    // The third run of the peer hangs; a file counts the runs.
     let other = format!(
         "echo x >> {mark}; [ $(wc -l < {mark}) -ge 3 ] && sleep 1000; {}",
         prints(30.0),

@@ -10,7 +10,7 @@ use bench::grid::plan::{Start, starts};
 use bench::programs::{BenchProgram, BenchReport, Over, PROGRAMS, ReportLine, sources};
 use bench::unit::FigureUnit;
 
-/// The wrapper and launcher of the installation that `RMPI_PREFIX` names. What `mpicc` and `mpiexec` in `PATH` are, nobody knows.
+/// The wrapper and launcher of the installation that `RMPI_PREFIX` names. `mpicc` and `mpiexec` in `PATH` may be of any MPI.
 fn mpi() -> (PathBuf, PathBuf) {
     let prefix = std::env::var_os("RMPI_PREFIX").unwrap_or_else(|| {
         panic!("RMPI_PREFIX must name the folder that rmpi is installed into, as `cargo xtask test ranks` does")

@@ -233,7 +233,7 @@ fn words(alternatives: &[bars::Bar], unit: FigureUnit) -> String {
 
 impl Comparison {
     /// Whether every row with a bar passed, and nothing got worse. Where the old build is the only other one, there is
-    /// nobody to hold the bars against.
+    /// no peer to compare with.
     #[must_use]
     pub fn passed(&self) -> bool {
         let good = |line: &RowResult| matches!(line.judged.verdict, Verdict::Pass | Verdict::Shown);

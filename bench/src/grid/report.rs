@@ -230,7 +230,7 @@ fn means(lines: &[GridRowResult], side: Side) -> Vec<Mean> {
 }
 
 impl GridReport {
-    /// Whether everything was measured and nobody else leads anywhere.
+    /// Whether everything was measured and no peer leads in any row.
     #[must_use]
     pub fn passed(&self) -> bool {
         let trails = |opponent: Option<&Opponent>| {

@@ -36,7 +36,7 @@ pub(super) enum LimitTask {
     Read,
     /// Ping-pong of a line between two processes on one CPU that yield to each other.
     Yield,
-    /// Ping-pong of futex wake-ups, between two processes on one CPU: whoever waits is asleep.
+    /// Ping-pong of futex wake-ups, between two processes on one CPU: the waiting one sleeps.
     Futex,
     /// From before the wake-up of a process that has slept for a while until it runs; from clock to clock.
     Wake,

@@ -148,7 +148,7 @@ pub(crate) fn words(command: &Command) -> String {
 /// Sends `signal` (a name without SIG) to a process, or with a minus sign to a group.
 pub(crate) fn send_signal(signal: &str, target: &str) {
     let line = format!("kill -s {signal} -- {target} 2>/dev/null");
-    // Whoever is gone already is what we want.
+    // A process that has ended already is no error.
     let _ = Command::new("sh").args(["-c", &line]).status();
 }
 

@@ -355,7 +355,7 @@ impl SystemApt {
     }
 }
 
-/// The one line that somebody who may install packages should type.
+/// The command that a user with the right to install packages should type.
 fn line_to_type(packages: &[&str]) -> String {
     let has = |name| find_program(name).is_some();
     let names = packages.join(" ");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `cargo xtask softroce`: a command in a virtual machine that has Soft-RoCE, with the machine's own files.
 //!
-//! Debian's kernel boots in QEMU, in software; nothing is installed and nobody needs to be root. Tests use [`Guest`].
+//! Debian's kernel boots in QEMU, in software; nothing is installed and root is not needed. Tests use [`Guest`].
 
 mod apt;
 mod bench;

@@ -167,7 +167,7 @@ fn sources(root: &Path) -> Result<Vec<SourceFile>, String> {
     let mut sources = Vec::new();
     for file in files {
         let name = file.to_string_lossy().into_owned();
-        // A file that git lists and somebody has just removed is no source.
+        // A file that git lists but that was just removed is no source.
         let Ok(bytes) = fs::read(root.join(&file)) else {
             continue;
         };

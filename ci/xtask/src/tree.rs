@@ -67,7 +67,7 @@ pub(crate) fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
     command
 }
 
-/// Every command that is made from here on finds what is in this folder first, whoever looks there.
+/// Every command that is made from here on finds what is in this folder first.
 pub(crate) fn put_first_in_path(folder: &Path) {
     // Once is enough: there is one such folder.
     let _ = FIRST_IN_PATH.set(folder.to_path_buf());

@@ -22,7 +22,7 @@ pub fn memory(pid: u32) -> io::Result<File> {
     let boot = boot(pid)?;
     let rank = boot.rank;
     let (of, memory) = request_memory(&boot, rank)?;
-    // The descriptor must be of the requested process, whoever listens on that socket.
+    // The descriptor must be of the requested process: any process may listen on that socket.
     let is = fs::read_link(format!("/proc/self/fd/{}", memory.as_raw_fd()))?;
     if of != pid || is.to_str() != Some(&format!("/proc/{pid}/mem")) {
         return Err(io::Error::other(format!(

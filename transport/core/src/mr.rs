@@ -170,8 +170,8 @@ const PIECE_BYTES: usize = 1024;
 /// # Safety
 /// `target` is aligned, and mapped for writing; no reference to it exists.
 pub(crate) unsafe fn change_word(target: NonNull<u64>, atomic: Atomic) -> u64 {
-    // SAFETY: aligned and mapped, as promised; whoever else changes it meanwhile does so in one step too, or from another
-    // process.
+    // SAFETY: aligned and mapped, as promised; others that change it meanwhile use atomics too, or are
+    // another process.
     let word = unsafe { AtomicU64::from_ptr(target.as_ptr()) };
     match atomic {
         Atomic::FetchAdd { add } => word.fetch_add(add, Ordering::SeqCst),

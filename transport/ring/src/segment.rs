@@ -344,7 +344,7 @@ impl PoolBuffer {
         for (at, line) in lines.iter().enumerate() {
             // SAFETY: a line of `source` more ends inside the buffer, which lies in the mapping.
             let target = unsafe { self.base.add(at * 64) };
-            // SAFETY: the line is inside the buffer, which is page-aligned; nobody has a slice of it.
+            // SAFETY: the line is inside the buffer, which is page-aligned; no slice of it exists.
             unsafe { stream_line(line, target) };
         }
         fence_streams();

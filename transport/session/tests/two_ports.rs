@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sessions over byte streams: two ends, and a network that delivers bytes in pieces, breaks streams within a frame,
-//! lets them stall silently, and opens streams of strangers. Every posted message arrives once and in order; a seed
+//! lets them stall silently, and opens foreign streams. Every posted message arrives once and in order; a seed
 //! determines the run.
 //!
 //! `RMPI_TEST_SEED` runs one seed, `RMPI_TEST_SEEDS` multiplies their number.
@@ -212,7 +212,7 @@ impl Pair {
     }
 }
 
-/// What strangers send: noise, frames that do not begin a session, and half a frame.
+/// What foreign streams carry: noise, frames that do not begin a session, and half a frame.
 fn stranger_bytes(random: &mut Random) -> Vec<u8> {
     if random.once_in(3) {
         let count = random.below(200);

@@ -26,7 +26,7 @@ pub(super) fn serve() -> Result<(), Error> {
         addresses: addresses(),
     };
     std::thread::spawn(|| {
-        // Whatever ends it: nobody is there any more.
+        // The end of the input, or an error: the measuring end is gone.
         drop(io::copy(&mut io::stdin(), &mut io::sink()));
         std::process::exit(0);
     });

@@ -63,7 +63,7 @@ fn is_for_c_alone(function: &Function) -> bool {
 }
 
 /// Every procedure, in the order of the table. A large form whose arguments are those of the small one does not exist:
-/// a generic name could not tell them apart.
+/// a generic name could not distinguish them.
 fn procedures(api: &Api) -> Vec<Procedure<'_>> {
     let mut all = Vec::new();
     for function in api.functions().filter(|f| !is_for_c_alone(f)) {
@@ -105,7 +105,7 @@ impl<'a> Procedure<'a> {
         })
     }
 
-    /// What a generic name tells the forms apart by: addresses and large counts are integers of one kind.
+    /// What distinguishes the forms of a generic name: addresses and large counts are integers of one kind.
     fn shape(&self) -> Vec<String> {
         let declared = self
             .params()

@@ -157,7 +157,7 @@ pub(crate) fn is_length(kind: &str) -> bool {
     matches!(kind, "Len" | "CountLen" | "LargeLen")
 }
 
-/// Refuses a kind that nobody knows.
+/// Refuses an unknown kind.
 pub(crate) fn check(param: &Param) -> Result<(), String> {
     if scalar(&param.kind).is_some() || callback(&param.kind).is_some() || pointer(param).is_some()
     {

@@ -50,7 +50,7 @@ pub(crate) enum Length {
     One,
     /// The value of this parameter, or this constant of the standard.
     Named(String),
-    /// Only the body can tell (it depends on the communicator, or on a value elsewhere).
+    /// Only the body can decide (it depends on the communicator, or on a value elsewhere).
     Body,
 }
 

@@ -171,7 +171,7 @@ fn process(pid: String) -> Thing {
     }
 }
 
-/// A line of `/proc/net/tcp` and the like. Those without an inode belong to nobody: the kernel lets them rest.
+/// A line of `/proc/net/tcp` and the like. Those without an inode belong to no process: connections in TIME_WAIT.
 fn socket(table: &str, line: &str) -> Option<Thing> {
     let fields: Vec<&str> = line.split_whitespace().collect();
     let [_, from, to, state, _, _, _, _, _, inode, ..] = fields.as_slice() else {

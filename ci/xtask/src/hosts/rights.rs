@@ -11,7 +11,7 @@ use std::time::Duration;
 pub(crate) enum Rights {
     /// As root, who may be anybody inside.
     Root,
-    /// As somebody who is root inside alone, in a user namespace.
+    /// As root of a user namespace only.
     User,
 }
 

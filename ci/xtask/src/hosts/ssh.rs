@@ -17,7 +17,7 @@ pub(super) enum Shell {
     StandIn(&'static str),
 }
 
-/// Somebody who may log in: the one outside whom the world's root is.
+/// The user who may log in: the one outside whom the root of the namespace is.
 pub(super) struct User {
     name: String,
     pub(super) uid: u32,
@@ -133,7 +133,7 @@ impl User {
     }
 }
 
-/// sshd lets nobody in whose account is locked, as root's is on some distributions: in this world it is not.
+/// sshd refuses locked accounts, as root's is on some distributions: in these namespaces it is not locked.
 fn unlocked_root(copy: &Path) -> Result<(), String> {
     let Ok(shadow) = fs::read_to_string("/etc/shadow") else {
         return Ok(());

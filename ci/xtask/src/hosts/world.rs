@@ -153,7 +153,7 @@ fn hosts(count: usize, shell: &Shell) -> Result<Vec<Host>, String> {
     }
     ip(&wires)?;
     for host in &mut hosts {
-        // Whoever does not read it has a reason, which the next line tells.
+        // A host that has failed does not read this; its line, read below, has the reason.
         if let Some(mut input) = host.process.stdin.take() {
             let _ = input.write_all(b"go\n");
         }

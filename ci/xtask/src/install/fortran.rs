@@ -125,7 +125,7 @@ fn remove_old(made: &Path) {
     for entry in all.into_iter().flatten().flatten() {
         let path = entry.path();
         if path.is_dir() && sources(&path) != sources(made) {
-            // Somebody else's may stay where it cannot be removed: nothing looks for it.
+            // A file of another user may stay if it cannot be removed: nothing looks for it.
             let _ = fs::remove_dir_all(path);
         }
     }
@@ -134,7 +134,7 @@ fn remove_old(made: &Path) {
 /// `rmpi-fortran`, with the modules of gfortran where they were made.
 fn package_config(prefix: &Path, made: Option<&Path>) -> Result<(), String> {
     let folder = made.and_then(Path::file_name);
-    // In the user's cache, where the tree cannot be written to, they are nobody else's.
+    // In the user's cache, where the tree is read-only.
     let is_here = made.is_some_and(|made| made.starts_with(prefix));
     let folder = folder.filter(|_| is_here);
     let (modules, include, library) = match folder {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `libqmp.so`, its headers, and what tells builds of other programs where they are.
+//! `libqmp.so`, its headers, and the files by which builds of other programs find them.
 
 use std::path::Path;
 use std::process::Command;

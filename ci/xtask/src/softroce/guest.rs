@@ -100,7 +100,7 @@ impl Guest {
         self
     }
 
-    /// Two network cards more, on one wire and behind an IOMMU, for whoever drives them without the kernel.
+    /// Two network cards more, on one wire and behind an IOMMU, for drivers in user space.
     pub(crate) fn cards(mut self) -> Self {
         self.has_cards = true;
         self

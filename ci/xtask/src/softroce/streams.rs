@@ -68,7 +68,7 @@ impl Streams {
     }
 
     /// Hands out what arrives until all guests have ended; false if the time was over before. An error if it cannot
-    /// be shown: whoever wanted to see it is gone.
+    /// be shown: the reader has closed the stream.
     pub(super) fn until_all_end(&mut self, deadline: Instant) -> Result<bool, String> {
         self.until(deadline, |open| open.iter().all(|count| *count == 0))
     }
@@ -166,7 +166,7 @@ fn pass_on<E>(mut stream: impl Read, send: impl Fn(Vec<u8>) -> Result<(), E>) {
             return;
         }
     }
-    // Nobody may be waiting any more.
+    // The receiver may have been dropped.
     let _ = send(Vec::new());
 }
 

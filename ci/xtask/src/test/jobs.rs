@@ -55,7 +55,7 @@ impl Cookie {
         pids.filter(|pid| is_marked(*pid, &mark)).collect()
     }
 
-    /// Waits up to `grace` until nothing of the job is left, and tells how long that took; or says what is left, and ends it.
+    /// Waits up to `grace` until nothing of the job is left, and returns how long that took; or reports what is left, and ends it.
     pub(crate) fn leftovers(&self, grace: Duration) -> Result<Duration, String> {
         let start = Instant::now();
         let deadline = start + grace;

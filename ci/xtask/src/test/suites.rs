@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Stage `suites`: programs that nobody here wrote, and binaries that move between MPIs.
+//! Stage `suites`: programs of other projects, and binaries that move between MPIs.
 
 mod coverage;
 mod debugged;

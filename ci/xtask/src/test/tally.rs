@@ -53,7 +53,7 @@ impl Tally {
         }
     }
 
-    /// Many tests that somebody else counted.
+    /// Results of another suite, which counted its tests itself.
     pub(crate) fn add(&mut self, passed: usize, failed: Vec<String>) {
         self.passed += passed;
         self.failed.extend(failed);

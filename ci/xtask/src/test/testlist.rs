@@ -17,7 +17,7 @@ pub(crate) struct Entry {
     pub(crate) limit_s: u64,
     /// Started without the launcher.
     pub(crate) alone: bool,
-    /// It tells of what ranks of one host share: not with `--hosts`.
+    /// It tests what ranks of one host share: not with `--hosts`.
     pub(crate) one_host: bool,
     /// Tests what the standard leaves open: not for other MPIs.
     pub(crate) ours: bool,

@@ -121,7 +121,7 @@ fn unnamed(source: &SourceFile, end: usize) -> Vec<Problem> {
     problems
 }
 
-/// This file speaks of pairs without having any.
+/// This file mentions pairs without having any.
 fn is_self(path: &str) -> bool {
     path.ends_with("tidy/pairs.rs")
 }

@@ -81,7 +81,14 @@ const IDIOMS: &[&str] = &["Args", "Config", "Error", "Iter", "Options"];
 /// `engine` and `transport` number the processes alike and never depend on each other.
 const SHARED: &[&str] = &["Peer"];
 /// What our comments once had, and what rdma-core, UCX, MPICH, Slurm and the standard have for it.
-const FOREIGN: &[(&str, &str)] = &[(concat!("to", "ld"), "reported, recorded, signalled or sent")];
+const FOREIGN: &[(&str, &str)] = &[
+    (concat!("to", "ld"), "reported, recorded, signalled or sent"),
+    (concat!("hea", "rs"), "receives"),
+    (concat!("lat", "ely"), "recently, or the time"),
+    (concat!("some", "body"), "which process, user or thread"),
+    (concat!("un", "said"), "not sent"),
+    (concat!("wish", "es"), "requests"),
+];
 
 #[cfg(test)]
 mod tests {

@@ -22,7 +22,7 @@ pub(crate) struct End {
     me: usize,
     pub(crate) session: Session,
     connection: Connection<usize>,
-    /// Open streams, including those of strangers.
+    /// Open streams, including foreign ones.
     opened: Vec<Opened>,
     /// The carrier of the connection's end.
     carrier: u32,
@@ -429,7 +429,7 @@ const PAUSE_NS: u64 = 5_000_000;
 const MOST_DOUBLINGS: u8 = 4;
 /// Repetitions after which an attempt without a reply is given up.
 const MOST_TRIES: u8 = 2;
-/// Streams of strangers are closed after this time.
+/// Foreign streams are closed after this time.
 const STRANGER_TIMEOUT_NS: u64 = 100_000_000;
 /// Interval of observing the peer's acknowledgements, and the number of observations after which the stream is given
 /// up.

@@ -111,7 +111,7 @@ impl Net {
         stream
     }
 
-    /// A stream that the other end, or a stranger, has opened.
+    /// A stream that the other end, or a foreign process, has opened.
     pub(crate) fn accepted(&mut self, now_ns: u64, side: usize) -> Option<usize> {
         let (seen_ns, stream) = *self.incoming[side].front()?;
         (seen_ns <= now_ns).then(|| self.incoming[side].pop_front())?;
@@ -221,7 +221,7 @@ impl Net {
         }
     }
 
-    /// A stranger opens a stream to an end, and sends these bytes.
+    /// A foreign process opens a stream to an end, and sends these bytes.
     pub(crate) fn open_from_stranger(&mut self, now_ns: u64, side: usize, bytes: Vec<u8>) {
         let mut stream = Stream::default();
         let direction = &mut stream.directions[1 - side];

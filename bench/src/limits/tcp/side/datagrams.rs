@@ -131,7 +131,7 @@ impl OneWayStream {
                     expected += 1;
                 }
             }
-            // The last may be lost, and nobody would send another; or the other end has heard the first of them, and is gone.
+            // The last one may be lost without another behind it; or the other end has received the first and has exited.
             let times = if expected == all { 3 } else { 1 };
             for _ in 0..times {
                 let sent = socket.send(&expected.to_le_bytes());

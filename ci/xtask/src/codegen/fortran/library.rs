@@ -245,7 +245,7 @@ fn pass(procedure: &Procedure<'_>, param: &Param) -> Passed {
 }
 
 /// Indices into the caller's arrays count from 1 in Fortran. A call that fails may have written none, nor their count: C writes
-/// what stands alone into a variable of ours, which tells.
+/// a single index into a local variable, which shows whether it was written.
 fn index(param: &Param) -> Option<Passed> {
     let name = &param.name;
     let local = |after: String| Passed {

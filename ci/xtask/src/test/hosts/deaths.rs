@@ -20,7 +20,7 @@ struct HostDeath {
     /// The rank that dies, and its host or that which something befalls, from 1.
     victim: u64,
     host: u64,
-    /// After whoever is struck is there.
+    /// After the victim has started.
     after_ms: u64,
     code: u64,
 }

@@ -85,7 +85,7 @@ fn ended_by(build: &Path, signal: &str) -> Result<(), String> {
     }
 }
 
-/// As somebody who is not root, if we are: hosts of a user namespace, or the reason why there are none.
+/// Hosts of a user namespace, as a user who is not root; or the reason why there are none.
 fn without_rights(build: &Path) -> Result<(), String> {
     let world = world(2)?;
     let mut user = command("setpriv");

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 const SECONDS: Duration = Duration::from_secs(60);
 
-/// What each rank has pending, as the library tells it. It shows no unexpected messages, and loses the sign of any source.
+/// What each rank has pending, as the library reports it. It shows no unexpected messages, and loses the sign of `MPI_ANY_SOURCE`.
 const EXPECTED: &[&str] = &[
     "no verdict: the library of this MPI does not say which calls wait\n",
     "\nMPI_COMM_WORLD\n  rank 0 (pid ",
@@ -62,7 +62,7 @@ const OPEN_MPI: [&str; 3] = ["openmpi-bin", "openmpi-common", "libopenmpi3"];
 /// The headers of that build, and of what these include.
 const HEADERS: [&str; 3] = ["libopenmpi-dev", "libevent-dev", "libhwloc-dev"];
 
-/// What `rmpi-queues` says where it comes to no verdict, as its exit code tells.
+/// What `rmpi-queues` prints; an error unless its exit code means that there is no verdict.
 fn queues(prefix: &Path, words: &[&str]) -> Result<String, String> {
     let mut ask = command(prefix.join("bin/rmpi-queues"));
     ask.args(words);

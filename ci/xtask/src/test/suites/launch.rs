@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A job of somebody else's program under the installed launcher.
+//! A job of another project's program under the installed launcher.
 
 use super::super::{jobs, over_hosts};
 use crate::process::Finished;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Other MPIs, as the Python package index has them, and a program that tells on which library it runs.
+//! Other MPIs, as the Python package index has them, and a program that prints on which library it runs.
 
 use crate::process::quiet;
 use crate::tree::{command, make_folder, target};

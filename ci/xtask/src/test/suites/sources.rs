@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Source packages of the distribution, by apt-get with lists of its own: the system's stay as they
-//! are, and nobody needs to be root.
+//! are, and root is not needed.
 
 use crate::process::quiet;
 use crate::tree::{command, find_program, make_folder, read, target};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A tool of PMPI that nobody here wrote: the wrappers of MPI that come with valgrind (`libmpiwrap.c`, in the distribution's source
-//! package). They tell memcheck what each call reads and writes, and ask MPI about datatypes and statuses by the names with a P.
+//! A PMPI tool of another project: the wrappers of MPI that come with valgrind (`libmpiwrap.c`, in the distribution's source
+//! package). They report to memcheck what each call reads and writes, and query datatypes and statuses by the PMPI names.
 //!
 //! Other tools of PMPI are not to be had from the package sources that this project uses: mpiP, IPM, Score-P, Extrae, TAU and
 //! Darshan's library are in none, EZTrace is listed and its files are gone, and what Python packages call profilers of MPI

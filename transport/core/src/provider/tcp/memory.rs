@@ -86,7 +86,7 @@ impl MemoryRange {
         if bytes != size_of::<u64>() || !place.is_aligned() {
             return None;
         }
-        // SAFETY: aligned, as was just checked, and mapped (T2); whoever else changes it meanwhile does so in one step too.
+        // SAFETY: aligned, as was just checked, and mapped (T2); other processes that change it meanwhile use atomics too.
         let word = unsafe { AtomicU64::from_ptr(place.as_ptr()) };
         Some(match atomic {
             Atomic::FetchAdd { add } => word.fetch_add(add, Ordering::SeqCst),

@@ -50,7 +50,7 @@ pub(super) struct Work {
     pub(super) id: WorkId,
     /// Its position in the order of all works.
     pub(super) serial: u64,
-    /// The memory; that of a share belongs to the whole, that of an errand is exported.
+    /// The memory; that of a share belongs to the whole, that of a peer's fetch is exported.
     pub(super) lease: Option<Lease>,
     pub(super) base: u64,
     pub(super) bytes: u64,

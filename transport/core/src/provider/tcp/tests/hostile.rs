@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Connections of strangers, and a faulty peer: nothing outside exported memory is read or written, no state grows
+//! Connections of foreign processes, and a faulty peer: nothing outside exported memory is read or written, no state grows
 //! without bound, and other peers are not affected.
 
 use std::io::{Read, Write};
