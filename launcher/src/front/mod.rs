@@ -515,7 +515,7 @@ impl Front {
     /// All ranks are held for a debugger.
     fn held(&mut self) {
         if self.escalation.is_some() {
-            // The job has failed before.
+            // The job has failed already.
             return;
         }
         // If a debugger has set its program already, it must run before this process continues.

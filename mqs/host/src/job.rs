@@ -16,7 +16,7 @@ pub struct FoundJob {
     pub starter: u32,
     /// The ranks.
     pub ranks: Vec<RankProcess>,
-    /// No other process below the starter can become a rank, as one before its `exec` could, or a script between two programs.
+    /// All ranks were found: no other descendant of the starter can still become one (by `exec`, or as the next program of a script).
     pub complete: bool,
 }
 

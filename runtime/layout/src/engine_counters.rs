@@ -287,7 +287,7 @@ pub struct EngineCounters {
     pub released: OwnedCounter,
     /// Long waits that have ended.
     pub waits: OwnedCounter,
-    /// Their time in nanoseconds, counted from when they became long.
+    /// Their total time in nanoseconds, each counted from the moment it became long.
     pub waited_ns: OwnedCounter,
     /// Times that the core was yielded to other processes.
     pub yields: OwnedCounter,

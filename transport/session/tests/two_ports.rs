@@ -287,7 +287,7 @@ fn over_streams_that_last_everything_arrives_once_and_one_stream_is_enough() {
         for seen in pair.seen() {
             let all = (seen.joined, seen.broken, seen.twice, seen.silent);
             assert_eq!(all, (1, 0, 0, 0), "{seen:?}");
-            // Both may have begun one at once.
+            // Both ends may have sent Connect at once; one of the two attempts is then refused.
             assert!(seen.refused <= 1, "{seen:?}");
         }
     });

@@ -246,9 +246,8 @@ pub(super) fn are_swapped(shape: &CollectiveTuning, longest: u64, ranks: u32) ->
     applies(shape, ranks) && few_enough && all <= MAX_ROUNDS * Seat::place_bytes(ranks) as u64
 }
 
-/// Whether blocks of this many bytes are gathered in one round at a board. Smaller ones are eager messages, which do
-/// not
-/// wait.
+/// Whether blocks of this many bytes are gathered in one round at a board. Smaller ones are sent as eager messages,
+/// which do not wait.
 pub(super) fn are_gathered(shape: &CollectiveTuning, bytes: usize, ranks: u32) -> bool {
     applies(shape, ranks) && bytes > EAGER_BYTES && bytes <= Seat::place_bytes(ranks)
 }

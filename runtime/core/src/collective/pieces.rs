@@ -36,7 +36,7 @@ pub(super) enum Results {
 }
 
 impl<'a, V: Visit> Pieces<'a, V> {
-    /// For these data, if they go over a board, where rank `i` combines `lengths[i]` bytes, in order. No item is cut.
+    /// The pieces of these data, if they go over a board; rank `i` combines `lengths[i]` bytes, in order. No item is cut.
     pub(super) fn of(
         call: &'a CollectiveCall<V>,
         lengths: &[usize],

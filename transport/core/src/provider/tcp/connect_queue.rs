@@ -37,7 +37,7 @@ impl ConnectQueue {
         &self.under_way
     }
 
-    /// All peers: first those that can best give up what they have.
+    /// All peers; those set aside come first, since their connections can be given up best.
     pub(super) fn all(&self) -> impl Iterator<Item = u32> {
         let others = self.waiting.iter().chain(&self.under_way);
         self.aside.iter().chain(others).copied()

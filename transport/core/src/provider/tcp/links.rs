@@ -69,7 +69,7 @@ pub(super) struct TcpLimits {
     pub(super) lines: usize,
     /// How long a peer may be unreachable.
     pub(super) silence_ns: u64,
-    /// Most connections with one peer, and the least size of reads that use all of them.
+    /// Maximum number of connections with one peer, and the smallest read that uses all of them, in bytes.
     pub(super) rails: u8,
     pub(super) shared_bytes: u64,
 }
