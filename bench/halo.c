@@ -3,7 +3,7 @@
  * neighbours and gets one from each. The size is that of a face. A grid that is one rank wide in some direction gives
  * those faces to the rank itself.
  *
- * Through persistent requests of MPI; a build with BENCH_QMP uses the channels of QMP instead unless told --mpi. */
+ * Through persistent requests of MPI; a build with BENCH_QMP uses the channels of QMP instead, unless --mpi is given. */
 #include "report.h"
 #ifdef BENCH_QMP
 #include <qmp.h>

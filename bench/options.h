@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* The options that all benchmark programs share. Every rank parses them alike, so no rank needs to be told. */
+/* The options that all benchmark programs share. Every rank parses them itself, so they are not broadcast. */
 #ifndef BENCH_OPTIONS_H
 #define BENCH_OPTIONS_H
 

@@ -21,7 +21,7 @@ static COUNTED void end_of_call(void) {
     __asm__ volatile("" ::: "memory");
 }
 
-/* What copies payload in the library too, since the program's symbols come first: callgrind is told to leave it out. */
+/* What copies payload in the library too, since the program's symbols come first: an option of callgrind leaves it out. */
 COUNTED void *memmove(void *target, const void *source, size_t bytes) {
     char *to = target;
     const char *from = source;

@@ -51,7 +51,7 @@ static int knows(QMPI_Context context, MPI_Comm comm, int *rank) {
     return known[id].next(known[id].below, comm, rank);
 }
 
-/* MPICH's form: functions are told the number of their tool, and the next one's is asked for. */
+/* MPICH's form: functions get the number of their tool, and query that of the next one. */
 typedef int numbered_t(QMPI_Context context, int id, MPI_Comm comm, int *rank);
 int QMPI_Register_function(int id, enum QMPI_Functions_enum which, void (*function)(void));
 

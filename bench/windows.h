@@ -8,7 +8,7 @@
 struct windows {
     struct buffers out, in;
     MPI_Request *sends, *receives;
-    MPI_Status *statuses; /* where the ends of the requests are told, or MPI_STATUSES_IGNORE */
+    MPI_Status *statuses; /* of the completed requests, or MPI_STATUSES_IGNORE */
     int size, rank, peer, window;
     int sender, receiver; /* this rank's parts: one of them, or both */
     long turn;            /* windows so far */

@@ -126,7 +126,7 @@ static void section_3_5_messages_move_while_a_rank_waits_in_a_collective(void)
     }
 }
 
-// Section 6.14: what does not match is told by all ranks, and does not spoil what follows.
+// Section 6.14: all ranks report a mismatch, and later calls are not affected.
 static void section_6_14_different_calls_are_told(void)
 {
     MPI_Comm comm;

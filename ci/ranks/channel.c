@@ -112,7 +112,7 @@ static void halo_free(struct halo *halo, int ours)
     }
 }
 
-// Several directions may lead to one rank, then they are told apart by the order of starts alone.
+// Several directions may lead to one rank; then only the order of starts distinguishes them.
 static void halos_of_all_sizes(void)
 {
     static const size_t sizes[] = {1, 64, 1024, 4096, 4097, 16384, 65536, 300001};

@@ -151,7 +151,7 @@ static void s7_4_2_split_type_guided(void)
         int length = sizeof resource, is_told;
         MPI_Info_create(&info);
         GOOD(MPI_Comm_split_type(level, MPI_COMM_TYPE_HW_UNGUIDED, 0, info, &next));
-        // By what, is told in the info object of those that have a part of it.
+        // The kind of split is in the info object of the members.
         MPI_Info_get_string(info, "mpi_hw_resource_type", &length, resource, &is_told);
         EQUAL(is_told, next != MPI_COMM_NULL);
         MPI_Info_free(&info);

@@ -82,7 +82,7 @@ static void s15_3_8_each_event_is_described(void)
     EQUAL(MPI_T_event_get_info(-1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0), MPI_T_ERR_INVALID_INDEX);
 }
 
-// No more elements are written than there is room for; their true number is told.
+// No more elements are written than there is room for; their true number is returned.
 static void s15_3_8_arrays_of_elements_are_cut(void)
 {
     static struct info info;

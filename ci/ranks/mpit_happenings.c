@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Events of rmpi as they happen, what callbacks are told of them, and when: MPI 5.0 section 15.3.8. Two ranks.
+// Events of rmpi: when callbacks are called, and with what data: MPI 5.0 section 15.3.8. Two ranks.
 #include "check.h"
 
 #include <linux/filter.h>
@@ -15,7 +15,7 @@ enum { HEARD = 4096, LARGE = 1 << 20 };
 
 typedef unsigned long long number;
 
-// What was told of one type of event.
+// The events of one type that were received.
 struct heard {
     MPI_T_event_registration handle;
     char elements[256];
@@ -202,7 +202,7 @@ static void s15_3_8_requests_complete(void)
         MPI_Send(&data, 1, MPI_DOUBLE, 1, 3, MPI_COMM_WORLD);
         MPI_Send(&data, 1, MPI_DOUBLE, 1, 4, MPI_COMM_WORLD);
     }
-    // Nobody listens any more: the fast way is open again, and nothing is told.
+    // No handle is registered: the fast path is open again, and no event is delivered.
     int before = heard.calls;
     for (int round = 0; round < 100; round++)
         meet();
@@ -487,7 +487,7 @@ static void s15_3_8_callbacks_may_call_mpi_and_free_their_handle(void)
     MPI_Comm_free(&two);
 }
 
-// More happens within one call than can be kept: what is lost is counted, and nothing is told twice.
+// More happens within one call than can be kept: lost events are counted, and none is delivered twice.
 static void s15_3_8_what_is_lost_is_told(void)
 {
     static struct heard heard;
@@ -523,7 +523,7 @@ static void s15_3_8_what_is_lost_is_told(void)
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
-// Where the system does not let a process read another's memory, a large message comes in frames, and that is told.
+// Where the system does not let a process read another's memory, a large message is sent in frames, which an event reports.
 static void s15_3_8_a_copy_that_is_refused(const struct heard *heard)
 {
     static char data[LARGE];

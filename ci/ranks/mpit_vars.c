@@ -106,7 +106,7 @@ static int is_a_type(MPI_Datatype type)
            type == MPI_UINT32_T || type == MPI_UINT64_T;
 }
 
-// What is told of a variable is legal, the same each time, and found again by its name.
+// The description of a variable is legal, the same each time, and found by its name.
 static void s15_3_6_each_variable_is_described(void)
 {
     static struct info first, again;
@@ -297,7 +297,7 @@ static int contains(int from, int what, int depth)
 
 typedef int members(int, int, int[]);
 
-// The list of the members: as many as were told, all in range; a short array stays as it is behind its end.
+// The list of the members: as many as were announced, all in range; a short array stays as it is behind its end.
 static void list_of(members *get, int category, int num, int most)
 {
     static int list[MOST], part[MOST];

@@ -85,7 +85,7 @@ static void s15_3_7_sleeps_and_wakeups_are_counted(void)
     MPI_T_pvar_handle bells = begin("bells_rung", MPI_T_PVAR_CLASS_COUNTER);
     be_late(0.3);
     if (rank == 0 && on_one_host()) {
-        // Whoever is woken was told that something is there.
+        // To wake a sleeping rank, its bell is rung.
         CHECK(value(bells) + value(wakeups) >= 1, "nobody was told");
         CHECK(value(wakeups) >= 1, "nobody was woken");
     } else if (rank != 0) {

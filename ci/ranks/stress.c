@@ -222,7 +222,7 @@ int main(int argc, char **argv)
     plan_count = argc > 2 ? atoi(argv[2]) : 3000;
     largest = argc > 3 ? atoi(argv[3]) : size > 16 ? 50000 : 400000;
     if (seed == 0) {
-        // A fresh one each time; it is told, so that a failure can be repeated.
+        // A new one each time; it is printed, so that a failure can be repeated.
         seed = (uint64_t)time(NULL);
         MPI_Bcast(&seed, 8, MPI_BYTE, 0, MPI_COMM_WORLD);
         if (rank == 0)

@@ -26,7 +26,7 @@ static void one(int bytes, int posted_first, int nonblocking)
     if (posted_first) {
         FAILS(MPI_Wait(&receive, &status), MPI_ERR_TRUNCATE);
     } else if (nonblocking) {
-        // The error may be told when it is posted or when it completes.
+        // The error may be returned when it is posted or when it completes.
         int code = MPI_Irecv(in, ROOM, MPI_BYTE, left, TAG, comm, &receive);
         if (code == MPI_SUCCESS)
             code = MPI_Wait(&receive, &status);

@@ -31,8 +31,8 @@ struct end {
     unsigned posted;
 };
 
-// What one end tells the other.
-struct told {
+// The address of one end, sent to the other.
+struct address {
     union ibv_gid gid;
     uint32_t number;
 };
@@ -105,11 +105,11 @@ static void modify(struct end *end, struct ibv_qp_attr attributes, int mask)
         die("ibv_modify_qp");
 }
 
-// in, out: the way to the other process.
+// in, out: descriptors to the other process.
 static void join(struct end *end, int gid_index, int in, int out)
 {
     struct ibv_port_attr port;
-    struct told mine = {.number = end->pair->qp_num}, theirs;
+    struct address mine = {.number = end->pair->qp_num}, theirs;
     if (ibv_query_port(end->context, 1, &port) != 0 || ibv_query_gid(end->context, 1, gid_index, &mine.gid) != 0)
         die("the device's port");
     if (write(out, &mine, sizeof mine) != sizeof mine || read(in, &theirs, sizeof theirs) != sizeof theirs)
