@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Declared memory and declared messages. A message handle is a list of one or more ends of gated channels.
 //!
-//! The k-th started send of a class matches the k-th started receive of that class. Messages to a node by number are class 0; those
-//! to a neighbour have a class for each axis and direction. So messages stay distinct where a node is the neighbour in both
-//! directions (two nodes along an axis), or along several axes (one node along each).
+//! The k-th started send of a class matches the k-th started receive of that class. Messages to a node by number are
+//! class 0; those to a neighbour have a class for each axis and direction. So messages stay distinct if one node is
+//! several neighbours: on an axis of two nodes it is the neighbour in both directions, and on axes of one node each
+//! node is its own neighbour.
 
 use core::ffi::{c_int, c_void};
 use std::sync::Arc;

@@ -54,7 +54,7 @@ pub fn number(node: &Node<'_, '_>, name: &str) -> f64 {
     value.parse().expect("the attribute is a number")
 }
 
-/// Left, top, right, bottom, an upper bound in a sans-serif face of the size.
+/// Left, top, right, bottom, estimated for a sans-serif face of the size.
 fn text_box<'a>(node: &Node<'a, 'a>) -> (f64, f64, f64, f64, &'a str) {
     let text = node.text().unwrap_or_default();
     let size: f64 = node

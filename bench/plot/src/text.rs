@@ -4,7 +4,8 @@
 /// The size of all text but the title.
 pub(crate) const FONT: f64 = 12.0;
 
-/// An upper bound on the width of a text in a sans-serif face of a size.
+/// Estimated width of a text of this font size in a sans-serif face. Wide faces (DejaVu Sans) exceed it by up to a
+/// tenth.
 #[must_use]
 pub fn text_width(text: &str, size: f64) -> f64 {
     let narrow = |c: char| "iljtfrI.,:;|!'()[] 1".contains(c);

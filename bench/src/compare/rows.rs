@@ -244,7 +244,7 @@ impl CompareRow {
         }
     }
 
-    /// Nothing but copying in, a flag and copying out takes at least that.
+    /// Requires at most [`NEAR`] times `limit`: the time of copying in, setting a flag and copying out alone.
     const fn near(self, limit: &'static str) -> Self {
         self.held(limit, NEAR)
     }

@@ -10,9 +10,9 @@ use crate::compare::rounds::CompareContender;
 use crate::machine;
 use crate::peers::{Case, Setting, Tuning};
 
-/// Rounds of everything, and how many there are at most for rows that are close.
+/// Rounds in which all rows are measured.
 pub const ROUNDS: usize = 3;
-/// See [`ROUNDS`].
+/// Rounds at most for rows in which two MPIs are too close to tell which is faster.
 pub const MOST_ROUNDS: usize = 7;
 /// Default measuring time of a cell.
 pub const SECONDS: f64 = 0.05;

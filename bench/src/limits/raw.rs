@@ -9,8 +9,8 @@
 //! - **A1**: the first `line_count` lines of the mapping are reached only as [`CacheLine`]s, whose fields are all atomics.
 //! - **A2**: the rest (the bulk) is reached only through [`Arena::write_bulk`] and [`Arena::read_bulk`], which copy; no
 //!   reference into it is ever made, so a write of the other process races with no reference.
-//! - **A3**: the mapping lives as long as the arena, and the file behind it never shrinks: only this file knows its
-//!   descriptor as a file, and it is given its size before anybody else can open it.
+//! - **A3**: the mapping lives as long as the arena, and the memfd behind it never shrinks: its descriptor is private
+//!   to this module, which sets its size once, before another process can learn its path.
 
 use nix::libc;
 use std::ffi::{c_long, c_ulong};

@@ -66,7 +66,8 @@ pub(crate) struct ShepherdConfig {
     pub(crate) below: Vec<RemoteHost>,
     /// Command that starts all of them, for the front's shepherd.
     pub(crate) step: Option<JobStep>,
-    /// A step starts those below, which connect; the others are started by the remote shell.
+    /// `true`: a job step has started the shepherds below this one, and they connect to it. `false`: this shepherd
+    /// starts them by the remote shell.
     pub(crate) in_step: bool,
     /// The remote shell.
     pub(crate) shell: RemoteShell,

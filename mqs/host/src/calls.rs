@@ -140,7 +140,8 @@ fn sends(rank: &RankReport) -> Vec<AwaitedTarget> {
     sends.collect()
 }
 
-/// The collective in progress, if there is exactly one: requests of collectives may not be listed.
+/// The collective in progress, if there is exactly one. It is what a call with unlisted requests waits for: a library
+/// need not list the requests of collectives.
 fn only_collective(rank: &RankReport) -> Option<(usize, &str)> {
     let mut found = Vec::new();
     for (place, comm) in rank.communicators.iter().enumerate() {

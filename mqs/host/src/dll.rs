@@ -409,8 +409,8 @@ unsafe extern "C" fn get_process_info(it: *mut Opaque) -> *mut c_void {
 }
 
 unsafe extern "C" fn get_type_sizes(_: *mut Opaque, sizes: *mut TypeSizes) {
-    // Only the five of the interface: a library may not have room for more.
-    // SAFETY: room for five.
+    // Writes only the five sizes that the interface defines: the structure of a library may end there. SAFETY: room for
+    // five.
     unsafe { sizes.cast::<[c_int; 5]>().write([2, 4, 8, 8, 8]) };
 }
 

@@ -38,7 +38,8 @@ impl ErrorClass {
         self.of_code().is_some()
     }
 
-    /// The class of this number as an error code: the codes of this library are their own classes.
+    /// Takes the number as an error code and returns its class: itself for a code of the standard, the class given at
+    /// `MPI_Add_error_code` for one of the program's; `None` for an unknown one.
     pub fn of_code(self) -> Option<Self> {
         match self.name() {
             Some(_) => Some(self),

@@ -115,7 +115,7 @@ pub unsafe fn send_other(
     unsafe { send_in(lane, buf, count, datatype, dest, tag) }
 }
 
-/// The same in the lane of a communicator.
+/// As [`send_other`], with the lane of the communicator already looked up.
 ///
 /// # Safety
 /// A1 and A2 of `args` for the arguments of `MPI_Send`; this thread alone is in MPI.

@@ -158,7 +158,8 @@ pub(crate) unsafe fn waitall_in<G>(
     Some(MPI_SUCCESS)
 }
 
-/// Waits briefly for a request; returns its status, and whether it is persistent, so that its handle stays valid.
+/// Waits briefly for a request. Returns its status, and `true` if it is persistent: then the caller must not free its
+/// handle.
 ///
 /// # Safety
 /// The lane is open.

@@ -277,7 +277,8 @@ impl Seat {
         }
     }
 
-    /// Wakes all members that sleep for a round in which the last one of theirs has arrived.
+    /// Wakes each member that sleeps until a round is over, or until certain members have arrived in it, if that has
+    /// happened.
     #[inline]
     pub fn wake_those_of_rounds(&self) {
         if self.board.has_sleepers() {

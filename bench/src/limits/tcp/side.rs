@@ -210,7 +210,7 @@ impl Buffers {
     }
 }
 
-/// A connection with one use of its socket.
+/// A connection, and how this end waits for its socket now (the `wait` of the last [`SocketUse`]).
 pub(super) struct OneWayStream {
     stream: TcpStream,
     wait: Wait,

@@ -168,7 +168,7 @@ fn found(names: &[&str]) -> Vec<String> {
     let is_there = |name: &&&str| {
         let mut ask = command("cc");
         ask.arg(format!("-print-file-name=lib{name}.so"));
-        // It answers a path, or the name as it was given.
+        // `cc` prints the path of the library, or the bare name if there is none.
         quiet(ask, Duration::from_secs(10)).is_ok_and(|answer| answer.contains('/'))
     };
     let found = names.iter().filter(is_there);

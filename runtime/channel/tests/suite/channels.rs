@@ -401,7 +401,7 @@ fn failed(rank: &mut TestRank, id: ChannelId) -> (u64, u64) {
     (failed.message_bytes, failed.room_bytes)
 }
 
-/// A message that is longer than its receive is delivered to neither side, and both get the error.
+/// A message longer than its receive is not delivered, and both ends get an error.
 pub async fn sizes_differ(rank: &mut TestRank) {
     let other = rank.size - 1 - rank.me;
     for (sent, wanted) in [(16, 8), (5000, 4096), (9001, 9000), (1, 0), (4096, 4095)] {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Large blocks over a [board](super::board), for ranks that share cores: there a message that waits for its receiver
-//! costs two context switches for each pair of ranks, and a round at the board one for each rank. It also serves two
-//! ranks with a core each: both copy at the same time, out of caches, where one would read the other's memory through
-//! the kernel. A round moves as many bytes as fit the board. Larger blocks that all collect go piece by piece; each
-//! rank's lines have the length of its block, so that a rank that expects another length detects it.
+//! costs two context switches for each pair of ranks, and a round at the board one for each rank. Two ranks with a core
+//! each use it too: both copy at the same time, from caches; otherwise one rank alone would copy, through the kernel. A
+//! round moves as many bytes as fit the board. Larger blocks that all collect go piece by piece; each rank's lines have
+//! the length of its block, so that a rank that expects another length detects it.
 
 use std::ops::Range;
 

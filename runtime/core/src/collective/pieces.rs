@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reductions of large data over a [board](super::board): each rank combines its part of the data of all, and the
-//! parts of others come back. Data go over the board piece by piece, so that they stay in the cache: in each round a
-//! rank puts a piece of every other rank's part there, and the combined piece of its own from the previous round.
+//! Reductions of large data over a [board](super::board): each rank combines its part of the data of all, and the parts
+//! of others come back. Data go over the board piece by piece, so that they stay in the cache: in each round a rank
+//! publishes, for every other rank, its input to the next piece of that rank's part, and the result of the piece of its
+//! own part that it combined in the previous round.
 //!
 //! Partial results are combined in rank order, element by element, whatever the size of a piece and whichever rank
 //! combines it.

@@ -38,7 +38,7 @@ struct PvarAccount {
 const RELAXED: Ordering = Ordering::Relaxed;
 
 impl PvarHandle {
-    /// Begins a use: with a value that starts at 0 if the variable is a counter.
+    /// Takes this entry for a new handle, stopped; the handle of a counter reads 0 until it is started.
     pub(super) fn open(&self, pvar: usize, count: usize, session: u32, object: u64) -> u8 {
         if count > 1 {
             // The only count other than one is that of the ranks, which never changes.

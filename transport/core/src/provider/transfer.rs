@@ -100,7 +100,8 @@ impl Transfers {
     }
 
     pub(super) fn add_help(&mut self, help: Help) {
-        // No peer has more offers than this; requests beyond it are not from a waiting reader.
+        // Bounds the queue, which all readers share. A request beyond it is ignored: its reader gets no help, revokes
+        // the offer and copies everything itself.
         if self.helps.len() < MOST_HELPS {
             self.helps.push_back(help);
         }

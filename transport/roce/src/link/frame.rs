@@ -66,7 +66,7 @@ pub struct FramePayload<'a> {
 }
 
 impl<'a> FramePayload<'a> {
-    /// The packet without its ICRC, if the ICRC is correct, or can be with the part of the headers that was seen.
+    /// The packet without its ICRC, if the ICRC is correct; if the IPv4 id is unknown, if it is correct for some id.
     pub fn verified(&self) -> Option<&'a [u8]> {
         match self.is_id_unknown {
             true => icrc::verify_but_id(&self.network, self.bytes),

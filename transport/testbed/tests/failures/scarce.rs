@@ -147,7 +147,7 @@ fn a_rank_keeps_few_queue_pairs_and_gives_the_idle_ones_to_others() {
             ..FakeConfig::calm(seed)
         };
         let mut job = Job::on(config, 6, limits);
-        // One rank has more traffic than queue pairs, to one peer after the other, repeatedly.
+        // Rank 0 sends to five peers in turn, again and again, but may have only two queue pairs.
         for round in 0..15 {
             for _ in 0..30 {
                 job.send(0, 1 + round % 5, 3000);

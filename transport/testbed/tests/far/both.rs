@@ -378,7 +378,8 @@ impl Process {
     }
 }
 
-/// The number by which processes of a job address the one at a place: their own job's by rank, the others behind them.
+/// The peer number that processes of `job` use for the process at `place`: its rank for a process of their own job;
+/// those of the other job follow.
 fn number(shape: Shape, job: usize, place: usize) -> u32 {
     let [first, second] = shape.sizes;
     let place = place as u32;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Making and ending rails. Of two processes, the one with precedence connects, when the first large read begins, in
-//! either direction; so there is never more than one attempt over the same interfaces. An interface is used once at
-//! each end: the caller checks from which its packets would leave, the host at which address it was called.
+//! either direction; so there is never more than one attempt over the same interfaces. No interface carries two
+//! connections to one peer: the connecting process checks by which interface its packets would leave, the accepting
+//! process to which of its addresses the connection came.
 //!
 //! Rails end with the first connection, and are given up before any other connection where connections or descriptors
 //! are few. A rail over which nothing moves is doubted: the peer is probed over the first connection, and if it

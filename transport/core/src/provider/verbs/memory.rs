@@ -255,9 +255,9 @@ pub(super) fn register_leased<P: VerbsPort>(
     })?;
     let bytes = crate::mr::to_usize(bytes);
     // SAFETY: a lease guarantees that its memory stays mapped, and is not written otherwise, until it is returned; this
-    // provider returns it after `deregister` (`work.rs`), that of a work in shares after the last of these has ended.
-    // Memory that is kept registered (`owned.rs`) stays until the caller returns its key; the device reads it for
-    // leases only. A bounce buffer (`bounce.rs`) stays until all reads into it have ended.
+    // provider returns it after `deregister` (`work.rs`). The lease of a work that is divided into shares is returned
+    // when the last share has ended. Memory that is kept registered (`owned.rs`) stays until the caller returns its
+    // key; the device reads it for leases only. A bounce buffer (`bounce.rs`) stays until all reads into it have ended.
     unsafe { port.register(base, bytes, access) }
 }
 

@@ -45,9 +45,9 @@ pub(super) struct ReliablePair {
 /// Recent failures of the queue pairs of a link.
 #[derive(Clone, Copy, Debug, Default)]
 struct LinkFailures {
-    /// Breaks after the retries were exhausted: the next queue pair gets a longer timeout.
+    /// How often the queue pair broke because the retries were exhausted: the next one gets a longer timeout.
     unanswered: RecentFailures,
-    /// Breaks because the peer had no receive buffer.
+    /// How often it broke because the peer had no receive buffer.
     not_ready: RecentFailures,
 }
 

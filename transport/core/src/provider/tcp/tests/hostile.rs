@@ -18,7 +18,7 @@ use crate::provider::verbs::NetLimits;
 use crate::{Atomic, Completion, Completions, Head, Peer, RemoteKey, WorkOutcome};
 
 pub(super) const KEY: u128 = 0x1357 << 90;
-/// Connections that a peer allows with the host.
+/// The number of connections that the faulty peer offers in its PROOF.
 const RAILS: u8 = 2;
 const HEAD: Head = Head {
     kind: 7,

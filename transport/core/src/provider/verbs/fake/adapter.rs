@@ -341,8 +341,8 @@ impl FakeRecvQueue {
     }
 }
 
-/// A completion. With an error only the status, `work` and number are defined: the other fields are set to arbitrary
-/// values.
+/// A completion. With an error, as with `ibv_poll_cq`, only status, `work`, number and `vendor` are defined: `bytes`
+/// and `source` get values that no caller may use.
 pub(super) fn ended(work: u64, number: u32, status: WorkStatus) -> PortCompletion {
     let done = PortCompletion {
         work,

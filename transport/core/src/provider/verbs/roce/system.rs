@@ -277,7 +277,7 @@ pub(super) fn bind_in_group(address: SocketAddr, at: u32) -> io::Result<UdpSocke
     // Before it has a filter: with one it could not join an existing group.
     let name = SocketName::of(address);
     let place = (&raw const name.bytes).cast();
-    // SAFETY: reads a name of this length.
+    // SAFETY: `bind` reads `length` bytes of the address, which lives until it returns.
     of_call(unsafe { libc::bind(socket.as_raw_fd(), place, name.length) })?;
     let load = libc::BPF_LD | libc::BPF_B | libc::BPF_ABS;
     let give = libc::BPF_RET | libc::BPF_A;

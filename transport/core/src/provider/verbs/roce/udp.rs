@@ -101,7 +101,7 @@ impl Udp {
         };
         let is_packet = first.bytes.len() == first.packet_bytes;
         match (self.connected.socket(first.to), second) {
-            // A packet is alone where latency matters.
+            // Plain `send` costs least; where latency matters, a batch has one packet.
             (Some(socket), _) if is_packet => socket.send(first.bytes).map(|_| 1),
             (Some(socket), _) => system::send_batch(socket, first),
             (None, None) if is_packet => self.socket.send_to(first.bytes, first.to).map(|_| 1),
