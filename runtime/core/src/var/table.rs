@@ -123,9 +123,9 @@ pub const ROWS: [ControlVariable; 99] = [
             default: 8 << 10,
             unit: "bytes",
         },
-        text: "Messages up to this size travel at once and are kept by the receiver if it does not wait for \
-               them; larger ones are announced, and their data move when the receive is there, or over TCP those of up to 256 KiB \
-               before.",
+        text: "Messages up to this size are sent at once, and kept by the receiver if no receive is posted; \
+               larger ones are announced, and their data are sent when the receive is posted, or, over TCP and up to \
+               256 KiB, before.",
     },
     ControlVariable {
         variable: Variable::EarlyLimit,
@@ -139,8 +139,8 @@ pub const ROWS: [ControlVariable; 99] = [
             default: 64 << 10,
             unit: "bytes",
         },
-        text: "Larger messages up to this size travel at once too, in several parts, to ranks for which that is \
-               found to be faster: those whose core shares no cache with the sender's.",
+        text: "Larger messages up to this size are sent at once too, in several parts, to ranks for which that \
+               is found to be faster: those whose core shares no cache with the sender's.",
     },
     ControlVariable {
         variable: Variable::UnexpectedBudget,
@@ -154,8 +154,8 @@ pub const ROWS: [ControlVariable; 99] = [
             default: 64 << 20,
             unit: "bytes",
         },
-        text: "Memory for data of messages that arrived before their receive. Past it, senders are asked to \
-               announce every message and keep the data themselves.",
+        text: "Memory for data of messages that arrived before their receive was posted. Above it, senders \
+               announce every message and keep the data.",
     },
     ControlVariable {
         variable: Variable::Wait,
@@ -164,8 +164,8 @@ pub const ROWS: [ControlVariable; 99] = [
         verbosity: Verbosity::UserBasic,
         scope: Scope::Any,
         range: Range::Words(&["auto", "spin", "yield"]),
-        text: "How a rank waits: by what it finds about free cores (auto); always as if it had a core of its own, \
-               and never asleep (spin); or always as if it had to share one (yield).",
+        text: "How a rank waits: depending on whether it finds free cores (auto); always as if it had a core of \
+               its own, without sleeping (spin); or always as if it shared one (yield).",
     },
     ControlVariable {
         variable: Variable::SingleCopy,
@@ -174,8 +174,9 @@ pub const ROWS: [ControlVariable; 99] = [
         verbosity: Verbosity::TunerBasic,
         scope: Scope::Any,
         range: Range::Words(&["auto", "off", "on"]),
-        text: "How large messages move inside a node: streamed through shared buffers (off), by one copy between \
-               the two processes where the system allows it (on), or whichever is found to be faster (auto).",
+        text: "How large messages are transferred inside a node: streamed through shared buffers (off), by one \
+               copy between the two processes where the system allows it (on), or whichever is found to be faster \
+               (auto).",
     },
     ControlVariable {
         variable: Variable::Persistent,
@@ -184,9 +185,10 @@ pub const ROWS: [ControlVariable; 99] = [
         verbosity: Verbosity::TunerBasic,
         scope: Scope::Local,
         range: Range::Words(&["gates", "messages"]),
-        text: "How data of persistent requests go between ranks of a node where the receive is in memory of MPI_Alloc_mem: \
-               straight there, once both ranks have started the same exchange some times (gates); or always as those of \
-               other requests (messages). Through gates a large message moves while its sender is in a call of MPI.",
+        text: "How data of persistent requests are transferred between ranks of a node if the receive buffer is \
+               memory of MPI_Alloc_mem: directly, once both ranks have started the same exchange some times (gates); \
+               or always as those of other requests (messages). Through gates a large message is transferred while \
+               its sender is in a call of MPI.",
     },
     ControlVariable {
         variable: Variable::Collectives,
@@ -195,10 +197,10 @@ pub const ROWS: [ControlVariable; 99] = [
         verbosity: Verbosity::TunerBasic,
         scope: Scope::AllEqual,
         range: Range::Words(&["auto", "flat", "rounds"]),
-        text: "How small collectives go: through one rank, so that each of the others waits once (flat); in a \
-               logarithmic number of rounds between all (rounds); or (auto) without messages, over a board, where \
-               there is one, else flat where the ranks of a node outnumber its CPUs, else in rounds. The same on \
-               all ranks, as the limits below.",
+        text: "Algorithm of small collectives: through one rank, so that each of the others waits once (flat); \
+               in a logarithmic number of rounds between all (rounds); or (auto) without messages, over a board, \
+               where there is one, else flat where the ranks of a node outnumber its CPUs, else in rounds. It must be \
+               the same on all ranks, as the limits below.",
     },
     ControlVariable {
         variable: Variable::BoardLimit,
@@ -212,10 +214,10 @@ pub const ROWS: [ControlVariable; 99] = [
             default: 64 << 10,
             unit: "bytes",
         },
-        text: "Blocking collectives of at most this much data of each rank go over a board, if all ranks of the \
-               communicator are on one node: memory where each puts its data and reads those of the others. Reductions \
-               of more go over it piece by piece. A node has 16 boards: one for MPI_COMM_WORLD, the others for the \
-               communicators that are made first. 0: none is used.",
+        text: "Blocking collectives of at most this much data of each rank use a board, if all ranks of the \
+               communicator are on one node: shared memory where each rank puts its data and reads those of the \
+               others. Larger reductions use it piece by piece. A node has 16 boards: one for MPI_COMM_WORLD, the \
+               others for the communicators that are created first. 0: no board is used.",
     },
     ControlVariable {
         variable: Variable::FlatLimit,
@@ -229,7 +231,7 @@ pub const ROWS: [ControlVariable; 99] = [
             default: 4 << 10,
             unit: "bytes",
         },
-        text: "Collectives of more data are not flat.",
+        text: "Largest size of data for which collectives are flat.",
     },
     ControlVariable {
         variable: Variable::SliceLimit,
@@ -243,8 +245,8 @@ pub const ROWS: [ControlVariable; 99] = [
             default: 4 << 10,
             unit: "bytes",
         },
-        text: "In reductions of so much data that each rank's part of them is at least this large, every rank combines \
-               a part of all ranks' data.",
+        text: "Reductions in which each rank's share of the data is at least this large are split: every rank \
+               combines its share of all ranks' data.",
     },
     ControlVariable {
         variable: Variable::CarryLimit,
@@ -258,8 +260,8 @@ pub const ROWS: [ControlVariable; 99] = [
             default: 256,
             unit: "bytes",
         },
-        text: "Blocks up to this size are carried along by ranks between in MPI_Allgather and MPI_Alltoall, where these go by \
-               messages; larger ones go straight to their rank.",
+        text: "In MPI_Allgather and MPI_Alltoall by messages, other ranks forward blocks up to this size, so \
+               that there are fewer messages; larger blocks are sent directly.",
     },
     ControlVariable {
         variable: Variable::Providers,
@@ -271,11 +273,12 @@ pub const ROWS: [ControlVariable; 99] = [
             all: &["self", "shm", "verbs", "tcp", "roce", "dpdk"],
             default: "self,shm,verbs,tcp",
         },
-        text: "What may carry messages: shm, shared memory, between ranks of one node; verbs, InfiniBand and RoCE, between \
-               all others, or all where shm may not; dpdk, where a rank has no such device, RoCE without the kernel over the ports \
-               of RMPI_DPDK; roce, where it has none of these, RoCE in datagrams of UDP; tcp, connections of the Internet \
-               protocol, between ranks that the others do not bring together; and self, from a rank to itself, which is always \
-               there. As to shm the same on all ranks. Devices of other hosts reach a rank by roce where verbs stands here too.",
+        text: "What may carry messages: shm, shared memory, between ranks of one node; verbs, InfiniBand and \
+               RoCE adapters, between all others, or all if shm is not listed; dpdk, RoCE without the kernel over the \
+               ports of RMPI_DPDK, where a rank has no such adapter; roce, RoCE in datagrams of UDP, where it has \
+               neither; tcp, between ranks that no other provider connects; and self, from a rank to itself, which is \
+               always there. shm must be listed on all ranks or on none. Adapters of other hosts reach a rank by roce \
+               if verbs is listed here too.",
     },
     ControlVariable {
         variable: Variable::Dpdk,
@@ -286,9 +289,9 @@ pub const ROWS: [ControlVariable; 99] = [
         range: Range::Text(
             "ports with semicolons between, each ADDRESS DEVICE, or a file of them (default none)",
         ),
-        text: "The ports of this host for dpdk, in RMPI_PROVIDERS: one for each rank here, in their order. Each is an address of \
-               IPv4 that nobody else has, with the bits of its network behind a slash, and DPDK's name of a device with its arguments. \
-               mtu=BYTES, gateway=ADDRESS and huge may follow.",
+        text: "The ports of this host for dpdk in RMPI_PROVIDERS: one for each rank here, in their order. Each \
+               is an IPv4 address that no other port has, with the length of its network's prefix behind a slash, and \
+               DPDK's name of a device with its arguments. mtu=BYTES, gateway=ADDRESS and huge may follow.",
     },
     ControlVariable {
         variable: Variable::NetDevices,
@@ -297,7 +300,7 @@ pub const ROWS: [ControlVariable; 99] = [
         verbosity: Verbosity::UserDetail,
         scope: Scope::Local,
         range: Range::List(ListItem::Device),
-        text: "Which devices of the network may be used. Several ranks of a node begin with different ones in turn.",
+        text: "The network devices that may be used. Ranks of a node begin with different ones in turn.",
     },
     ControlVariable {
         variable: Variable::NetRails,
@@ -311,9 +314,9 @@ pub const ROWS: [ControlVariable; 99] = [
             default: 2,
             unit: "ports",
         },
-        text: "How many ports of the network a rank uses, if there are so many: large messages go over all of them at once, \
-               and all go over the next when one fails. Of tcp so many interfaces with each other rank, if both hosts have \
-               as many: large messages go over all of them at once.",
+        text: "How many ports of the network a rank uses, if there are as many: large messages are divided over \
+               all of them, and all traffic moves to the next one when one fails. Over tcp, how many interfaces it \
+               uses with each other rank, if both hosts have as many: large messages are divided over all of them.",
     },
     ControlVariable {
         variable: Variable::NetRendezvous,
@@ -322,7 +325,9 @@ pub const ROWS: [ControlVariable; 99] = [
         verbosity: Verbosity::TunerDetail,
         scope: Scope::Local,
         range: Range::Words(&["auto", "read", "write"]),
-        text: "Who moves large messages over the network: the receiver reads them (read), or the sender writes them when the                receiver asks for it (write), or (auto) the receiver reads, but if its device has no more than one read                under way at a time.",
+        text: "Who transfers large messages over the network: the receiver reads them (read); the sender writes \
+               them on request of the receiver (write); or (auto) the receiver reads, unless its device can have only \
+               one read in flight.",
     },
     ControlVariable {
         variable: Variable::QmpReproducible,
@@ -331,8 +336,8 @@ pub const ROWS: [ControlVariable; 99] = [
         verbosity: Verbosity::UserDetail,
         scope: Scope::ReadOnly,
         range: Range::Words(&["off", "on"]),
-        text: "Whether the sums and binary reductions of QMP are made in the order of the nodes, so that every run has the \
-               same bits on any machine. The same on all ranks.",
+        text: "Whether the sums and binary reductions of QMP are computed in the order of the nodes, so that \
+               every run gives the same bits on any machine. It must be the same on all ranks.",
     },
     ControlVariable {
         variable: Variable::QmpTimeout,
@@ -346,7 +351,7 @@ pub const ROWS: [ControlVariable; 99] = [
             default: 0,
             unit: "seconds",
         },
-        text: "How long QMP_wait waits for a message before it returns QMP_TIMEOUT. With 0 it waits for ever.",
+        text: "How long QMP_wait waits for a message before it returns QMP_TIMEOUT. 0: without limit.",
     },
     ControlVariable {
         variable: Variable::Standstill,
@@ -360,8 +365,8 @@ pub const ROWS: [ControlVariable; 99] = [
             default: 60,
             unit: "seconds",
         },
-        text: "When all ranks have waited so long without any progress, rmpiexec says so, and names the command that shows \
-               who waits for what. With 0 it never does.",
+        text: "After this time in which all ranks waited without any progress, rmpiexec reports it, and names \
+               the command that shows which ranks wait for which. 0: never.",
     },
     ControlVariable {
         variable: Variable::Spins,
@@ -375,7 +380,8 @@ pub const ROWS: [ControlVariable; 99] = [
             default: 2000,
             unit: "polls",
         },
-        text: "A rank that has a core of its own polls so often before it looks at the clock and, between two polls, offers its core to others.",
+        text: "Number of polls of a waiting rank that has a core of its own, before it looks at the clock and \
+               yields between two polls.",
     },
     ControlVariable {
         variable: Variable::SpinTime,
@@ -389,9 +395,10 @@ pub const ROWS: [ControlVariable; 99] = [
             default: 1000,
             unit: "microseconds",
         },
-        text: "From then on, and for so long, such a rank goes on polling; then it sleeps. A rank that shares its core does so \
-               too, as long as nobody else wants the core; in collectives of a whole job over hosts for a twentieth of the time. Where a process on another host says that it has to wait for its core, it \
-               is a tenth of that time: hosts may be virtual machines of one.",
+        text: "How long such a rank then continues to poll before it sleeps. A rank that shares its core does \
+               so too, as long as no other process wants the core; in collectives of a whole job over hosts for a \
+               twentieth of the time. If a process on another host reports that it has to wait for its core, it is a \
+               tenth of the time: the hosts may be virtual machines of one.",
     },
     ControlVariable {
         variable: Variable::Yields,
@@ -405,7 +412,7 @@ pub const ROWS: [ControlVariable; 99] = [
             default: 3,
             unit: "times",
         },
-        text: "A rank that shares its core offers it to others so often before it sleeps.",
+        text: "How often a waiting rank that shares its core yields before it sleeps.",
     },
     ControlVariable {
         variable: Variable::PatientYields,
@@ -419,7 +426,8 @@ pub const ROWS: [ControlVariable; 99] = [
             default: 20,
             unit: "times",
         },
-        text: "The same in collectives, whose ranks all wait for each other.",
+        text: "The same in a collective that all ranks of the node enter: there the others need the core to get \
+               to it.",
     },
     ControlVariable {
         variable: Variable::LongSleep,
@@ -433,7 +441,7 @@ pub const ROWS: [ControlVariable; 99] = [
             default: 100,
             unit: "milliseconds",
         },
-        text: "A rank that sleeps looks around at least this often, though nobody wakes it.",
+        text: "Longest time that a sleeping rank sleeps before it polls again, if nothing wakes it.",
     },
     ControlVariable {
         variable: Variable::SendsPerLook,
@@ -447,8 +455,8 @@ pub const ROWS: [ControlVariable; 99] = [
             default: 16,
             unit: "sends",
         },
-        text: "A rank that only sends, and never waits, looks at what has arrived once in so many sends. Messages of up to \
-               48 bytes to ranks of its node do not count.",
+        text: "A rank that only sends, and never waits, polls for arrivals once in this many sends. Messages of \
+               up to 48 bytes to ranks of its node do not count.",
     },
     ControlVariable {
         variable: Variable::StreamChunk,
@@ -462,7 +470,7 @@ pub const ROWS: [ControlVariable; 99] = [
             default: 8 << 10,
             unit: "bytes",
         },
-        text: "Large messages that go through shared buffers go in frames of this size.",
+        text: "Frame size of large messages that are streamed through shared buffers.",
     },
     ControlVariable {
         variable: Variable::CarryRanks,
@@ -476,7 +484,7 @@ pub const ROWS: [ControlVariable; 99] = [
             default: 5,
             unit: "ranks",
         },
-        text: "With fewer ranks no block is carried along by ranks between.",
+        text: "Smallest number of ranks for which blocks are forwarded (RMPI_CARRY_LIMIT).",
     },
     tuning::THREAD_SPINS,
     tuning::SHORT_SLEEP,
@@ -522,7 +530,7 @@ pub const ROWS: [ControlVariable; 99] = [
             default: 128,
             unit: "queue pairs",
         },
-        text: "So many reliable queue pairs a rank has at most, or connections of tcp; the least used ones are given up for \
+        text: "Most reliable queue pairs, or tcp connections, of a rank; the least used ones are closed to make \
                others.",
     },
     ControlVariable {
@@ -537,7 +545,7 @@ pub const ROWS: [ControlVariable; 99] = [
             default: 16,
             unit: "packets",
         },
-        text: "So many packets to a rank go as datagrams before a reliable queue pair is made for it.",
+        text: "Packets to a rank that are sent as datagrams before a reliable queue pair is made for it.",
     },
     ControlVariable {
         variable: Variable::NetSilence,
@@ -551,7 +559,7 @@ pub const ROWS: [ControlVariable; 99] = [
             default: 120,
             unit: "seconds",
         },
-        text: "A rank whose queue pair broke, and that has not answered for so long, is given up as lost.",
+        text: "After this time without an answer, a rank whose queue pair broke is given up as lost.",
     },
     net(
         Variable::NetSendDepth,
@@ -559,7 +567,7 @@ pub const ROWS: [ControlVariable; 99] = [
         Verbosity::TunerDetail,
         [2, 512, 64],
         "work requests",
-        "So many work requests wait on one reliable queue pair at most.",
+        "Most work requests in flight on one reliable queue pair.",
     ),
     net(
         Variable::NetReceiveDepth,
@@ -567,8 +575,8 @@ pub const ROWS: [ControlVariable; 99] = [
         Verbosity::TunerDetail,
         [4, 2048, 192],
         "buffers",
-        "So many buffers of 8 KiB a port has at most for what arrives over reliable queue pairs. It begins \
-         with 32, and gets more when they run short.",
+        "Most receive buffers, of 8 KiB each, of a port for reliable queue pairs. A port begins with 32, and \
+         gets more when they run short.",
     ),
     net(
         Variable::NetDatagramDepth,
@@ -576,7 +584,7 @@ pub const ROWS: [ControlVariable; 99] = [
         Verbosity::TunerAll,
         [4, 1024, 256],
         "datagrams",
-        "So many datagrams are under way from a port at most.",
+        "Most datagrams in flight from a port.",
     ),
     net(
         Variable::NetDatagramReceives,
@@ -584,7 +592,7 @@ pub const ROWS: [ControlVariable; 99] = [
         Verbosity::TunerAll,
         [4, 2048, 192],
         "buffers",
-        "So many buffers a port has at most for datagrams that arrive.",
+        "Most receive buffers of a port for datagrams.",
     ),
     net(
         Variable::NetInline,
@@ -592,8 +600,8 @@ pub const ROWS: [ControlVariable; 99] = [
         Verbosity::TunerDetail,
         [0, 1024, 220],
         "bytes",
-        "Packets up to this size, 40 bytes of their own among them, travel inside the work request, if the \
-         device grants so much: it need not fetch them.",
+        "Packets up to this size, with 40 bytes of headers, are sent inline, inside the work request, if the \
+         device allows that size.",
     ),
     net(
         Variable::NetSignalEvery,
@@ -601,7 +609,7 @@ pub const ROWS: [ControlVariable; 99] = [
         Verbosity::TunerAll,
         [1, 64, 16],
         "packets",
-        "One packet in so many asks the device to say when it has arrived.",
+        "One packet in this many requests a completion.",
     ),
     net(
         Variable::NetStripeLimit,
@@ -609,7 +617,7 @@ pub const ROWS: [ControlVariable; 99] = [
         Verbosity::TunerDetail,
         [8 << 10, 1 << 40, 512 << 10],
         "bytes",
-        "Data of messages from this size on go over several ports or interfaces at once.",
+        "Data of messages of at least this size are divided over several ports or interfaces.",
     ),
     net(
         Variable::NetCopyLimit,
@@ -617,7 +625,8 @@ pub const ROWS: [ControlVariable; 99] = [
         Verbosity::TunerDetail,
         [0, 64 << 10, 64 << 10],
         "bytes",
-        "Data of messages up to this size are copied through memory that stays registered, where the program's is not; 0: never.",
+        "Data of messages up to this size are copied through registered memory, if the program's memory is not \
+         registered; 0: never.",
     ),
     net(
         Variable::NetPart,
@@ -633,8 +642,8 @@ pub const ROWS: [ControlVariable; 99] = [
         Verbosity::UserDetail,
         [256, 4 << 10, 4 << 10],
         "bytes",
-        "Packets on the wire carry at most this much, rounded down to a power of two; less, if a port of \
-         either side takes less, or longer ones do not arrive.",
+        "Largest payload of a packet, rounded down to a power of two; smaller if a port of either side supports \
+         less, or if longer packets do not arrive.",
     ),
     net(
         Variable::NetReads,
@@ -642,7 +651,7 @@ pub const ROWS: [ControlVariable; 99] = [
         Verbosity::TunerDetail,
         [1, 16, 16],
         "reads",
-        "So many reads and atomics one queue pair has under way at most.",
+        "Most reads and atomics in flight on one queue pair.",
     ),
     net(
         Variable::NetTimeout,
@@ -650,9 +659,9 @@ pub const ROWS: [ControlVariable; 99] = [
         Verbosity::UserDetail,
         [1, 4000, 67],
         "milliseconds",
-        "An answer may take so long before the device sends a packet again, rounded up to 4.096 microseconds \
-         times a power of two. With each queue pair to a rank that broke in vain it is twice as long, at most \
-         four times.",
+        "How long the device waits for an answer before it sends a packet again, rounded up to 4.096 \
+         microseconds times a power of two. It doubles with each queue pair to a rank that broke without an \
+         answer, up to four times this value.",
     ),
     net(
         Variable::NetRetries,
@@ -660,7 +669,7 @@ pub const ROWS: [ControlVariable; 99] = [
         Verbosity::UserDetail,
         [0, 6, 6],
         "times",
-        "The device sends a packet again so often before its queue pair breaks. That loses nothing: another \
+        "How often the device sends a packet again before its queue pair breaks. Nothing is lost then: another \
          one is made.",
     ),
     net(
@@ -677,8 +686,8 @@ pub const ROWS: [ControlVariable; 99] = [
         Verbosity::TunerDetail,
         [10, 655360, 640],
         "microseconds",
-        "A receiver without a buffer asks the sender's device to wait so long, rounded up to what can be \
-         asked.",
+        "How long a receiver without a buffer lets the sender's device wait, rounded up to a value that the \
+         protocol has.",
     ),
     net(
         Variable::NetServiceLevel,
@@ -694,8 +703,8 @@ pub const ROWS: [ControlVariable; 99] = [
         Verbosity::UserDetail,
         [0, 255, 106],
         "",
-        "Traffic class of all packets on Ethernet: four times the DSCP, and 2 if routers may tell of \
-         congestion. The default is DSCP 26 with it.",
+        "Traffic class of all packets on Ethernet: four times the DSCP, plus 2 if routers may mark congestion \
+         (ECN). The default is DSCP 26 with ECN.",
     ),
     net(
         Variable::NetHops,
@@ -703,7 +712,7 @@ pub const ROWS: [ControlVariable; 99] = [
         Verbosity::TunerDetail,
         [1, 255, 64],
         "routers",
-        "So many routers a packet may pass.",
+        "Most routers on the path of a packet.",
     ),
     net(
         Variable::NetPartition,
@@ -711,8 +720,8 @@ pub const ROWS: [ControlVariable; 99] = [
         Verbosity::UserDetail,
         [0, 65535, 0],
         "",
-        "Key of the partition whose ports may talk to each other, 0x8001 for example; its highest bit does \
-         not count. With 0 it is the first of each port's table. The same on all ranks.",
+        "Key of the partition to use, 0x8001 for example; its highest bit is ignored. 0: the first key of each \
+         port's table. It must be the same on all ranks.",
     ),
     ControlVariable {
         variable: Variable::NetGidIndex,
@@ -721,8 +730,8 @@ pub const ROWS: [ControlVariable; 99] = [
         verbosity: Verbosity::UserDetail,
         scope: Scope::Local,
         range: Range::List(ListItem::GidPlace),
-        text: "Which places of a port's table of GIDs may be used; of several the one that serves best. A port where none \
-               of them serves is not used.",
+        text: "The indices of a port's GID table that may be used; the most suitable one is chosen. A port \
+               where none is suitable is not used.",
     },
     ControlVariable {
         variable: Variable::NetInterfaces,
@@ -731,8 +740,8 @@ pub const ROWS: [ControlVariable; 99] = [
         verbosity: Verbosity::UserDetail,
         scope: Scope::Local,
         range: Range::List(ListItem::Interface),
-        text: "Which interfaces tcp may use, or which networks. If nothing is said, all that lead to other hosts: not those of \
-               bridges inside a host, nor of tunnels.",
+        text: "The interfaces, or networks, that tcp may use. Unset: all that lead to other hosts, that is, no \
+               bridges inside a host and no tunnels.",
     },
     ControlVariable {
         variable: Variable::NetCongestion,
@@ -741,8 +750,8 @@ pub const ROWS: [ControlVariable; 99] = [
         verbosity: Verbosity::UserDetail,
         scope: Scope::Local,
         range: Range::Words(&["auto", "system", "cubic", "reno", "dctcp", "bbr"]),
-        text: "What controls the congestion of connections of tcp: an algorithm of this system; the one that it has chosen for all \
-               (system); or that, but cubic or reno in place of bbr, which is slow between near hosts (auto).",
+        text: "Congestion control of tcp connections: an algorithm of this system; the system's default \
+               (system); or the default, but cubic or reno in place of bbr, which is slow between near hosts (auto).",
     },
     ControlVariable {
         variable: Variable::PortRange,
@@ -751,9 +760,9 @@ pub const ROWS: [ControlVariable; 99] = [
         verbosity: Verbosity::UserDetail,
         scope: Scope::Local,
         range: Range::List(ListItem::PortRange),
-        text: "Ports at which ranks wait for connections of tcp, for hosts with a firewall; each rank of a host needs one. In \
-               jobs of Slurm what rmpiexec has on each host waits at one of them too while the job begins. If nothing is said, the system \
-               chooses them.",
+        text: "Ports at which ranks accept tcp connections, for hosts with a firewall; each rank of a host \
+               needs one. In jobs of Slurm, the daemon of rmpiexec on each host also listens at one of them while the \
+               job starts. Unset: the system chooses.",
     },
     ControlVariable {
         variable: Variable::Pmi,
@@ -762,31 +771,31 @@ pub const ROWS: [ControlVariable; 99] = [
         verbosity: Verbosity::UserDetail,
         scope: Scope::ReadOnly,
         range: Range::Words(&["auto", "pmi1", "pmi2", "pmix", "none"]),
-        text: "How a process that rmpiexec has not started finds the others of its job: over the socket of the launcher's server, in PMI-1 \
-               or PMI-2, through the library of PMIx, or not at all, as a job of its own (none). If nothing is said, PMI-1 where there \
-               is a socket, then PMIx.",
+        text: "How a process that rmpiexec has not started finds the others of its job: over the socket of the \
+               launcher's server, by PMI-1 or PMI-2; through the PMIx library; or not at all, as a job of its own \
+               (none). Unset: by PMI-1 if there is a socket, else by PMIx.",
     },
     foreign(
         Variable::PmixLibrary,
         "RMPI_PMIX_LIBRARY",
-        "The library of PMIx that a process opens which a launcher with PMIx has started; if nothing is said, libpmix.so.2 of that \
-         launcher's installation or of the system.",
+        "The PMIx library for processes that a launcher with PMIx has started. Unset: libpmix.so.2 of that \
+         launcher's installation, or else of the system.",
     ),
     foreign(
         Variable::PmiUsed,
         "RMPI_PMI_USED",
-        "What a rank of another launcher's job leaves for its child processes, which are none of the job.",
+        "Set by a rank of another launcher's job for its child processes, which are not part of the job.",
     ),
     foreign(
         Variable::Tools,
         "RMPI_TOOLS",
-        "The tools of QMPI that stand between the program and MPI, the outermost first, with colons between: names of tools \
+        "The QMPI tools between the program and MPI, the outermost first, separated by colons: names of tools \
          that are in the process, or paths (/path/libtool.so, name=/path/libtool.so).",
     ),
     foreign(
         Variable::Boot,
         "RMPI_BOOT",
-        "What rmpiexec tells a rank about the job.",
+        "The description of the job that rmpiexec gives to a rank.",
     ),
     foreign(
         Variable::Rank,
@@ -811,13 +820,14 @@ pub const ROWS: [ControlVariable; 99] = [
     foreign(
         Variable::LocalNodes,
         "RMPI_LOCAL_NODES",
-        "Blocks into which rmpiexec divides the ranks, as if each were on a host of its own: those of different blocks reach \
-         each other over a network only. To try on one machine what a program does on several.",
+        "Number of blocks into which rmpiexec divides the ranks, as if each were on a host of its own: ranks of \
+         different blocks reach each other over a network only. With it one machine shows what a program does \
+         on several.",
     ),
     foreign(
         Variable::Stats,
         "RMPI_STATS",
-        "Where a rank leaves what rmpiexec --stats tells of it.",
+        "Where a rank writes its statistics for rmpiexec --stats.",
     ),
     foreign(Variable::Cc, "RMPI_CC", "The C compiler behind rmpicc."),
     foreign(

@@ -34,8 +34,8 @@ pub(super) const THREAD_SPINS: ControlVariable = number(
     (Category::Waiting, Scope::Any),
     (0, 1 << 30, 64),
     "polls",
-    "Where several threads of a rank may call MPI, one that waits polls so often, if it is the only one that does call, \
-     before it offers its core to others, and at last sleeps for a short time.",
+    "Where several threads of a rank may call MPI, number of polls of a waiting thread that is alone in MPI, \
+     before it yields and at last sleeps for a short time.",
 );
 
 pub(super) const SHORT_SLEEP: ControlVariable = number(
@@ -44,8 +44,8 @@ pub(super) const SHORT_SLEEP: ControlVariable = number(
     (Category::Waiting, Scope::Any),
     (1, 1_000_000, 50),
     "microseconds",
-    "A rank sleeps so long at most where nobody would wake it: while its messages wait for room, or several of \
-     its threads wait.",
+    "Longest sleep of a rank that nothing would wake: while its messages wait for room, or several of its \
+     threads wait.",
 );
 
 pub(super) const POLL_SLEEP: ControlVariable = number(
@@ -54,8 +54,8 @@ pub(super) const POLL_SLEEP: ControlVariable = number(
     (Category::Waiting, Scope::Any),
     (0, 1_000_000, 1000),
     "microseconds",
-    "Where ranks share cores, a rank that asks again and again in vain (`MPI_Test`, `MPI_Iprobe`) sleeps so long at most in one \
-     call, unless a message wakes it; 0: it only yields.",
+    "Where ranks share cores, a rank that tests repeatedly without success (`MPI_Test`, `MPI_Iprobe`) sleeps at \
+     most this long in one call, unless a message wakes it; 0: it only yields.",
 );
 
 pub(super) const CROWD_DELAY: ControlVariable = number(
@@ -64,7 +64,8 @@ pub(super) const CROWD_DELAY: ControlVariable = number(
     (Category::Waiting, Scope::Any),
     (1, 100, 25),
     "percent",
-    "Where RMPI_WAIT is auto, a rank that had to wait for its core for more than this part of the time shares it from then on.",
+    "Where RMPI_WAIT is auto, a rank that had to wait for its core for more than this part of the time treats \
+     it as shared from then on.",
 );
 
 pub(super) const CROWD_HOLD: ControlVariable = number(
@@ -73,7 +74,7 @@ pub(super) const CROWD_HOLD: ControlVariable = number(
     (Category::Waiting, Scope::Any),
     (1, 3_600_000, 1000),
     "milliseconds",
-    "Such a rank shares its core for so long before it may take it for its own again.",
+    "How long such a rank treats its core as shared at least.",
 );
 
 pub(super) const TASKS_PER_CALL: ControlVariable = number(
@@ -82,8 +83,8 @@ pub(super) const TASKS_PER_CALL: ControlVariable = number(
     (Category::Collectives, Scope::Any),
     (1, 1 << 20, 8),
     "operations",
-    "A call that has nothing to wait for carries on so many of the nonblocking collectives that are under way, \
-     others the next time.",
+    "Number of pending nonblocking collectives that a call continues if it has nothing to wait for; the next \
+     call continues others.",
 );
 
 pub(super) const LEADER_CONTEXTS: ControlVariable = number(
@@ -92,8 +93,8 @@ pub(super) const LEADER_CONTEXTS: ControlVariable = number(
     (Category::Collectives, Scope::Local),
     (0, 1 << 28, 1 << 28),
     "communicators",
-    "Of the communicators whose making a rank leads, for so many it chooses alone by which context their messages are known; \
-     for those after them all members agree on one, which takes longer. Ranks other than 0 have fewer to choose from.",
+    "Number of communicators for which the leading rank of their creation chooses the context id alone; for \
+     further ones all members agree on one, which takes longer. Ranks other than 0 can choose fewer.",
 );
 
 pub(super) const GATE_STARTS: ControlVariable = number(
@@ -102,7 +103,7 @@ pub(super) const GATE_STARTS: ControlVariable = number(
     (Category::PointToPoint, Scope::Local),
     (4, 1 << 30, 4),
     "starts",
-    "A persistent receive is started so often before a gate is made for it (RMPI_PERSISTENT).",
+    "Starts of a persistent receive before a gate is made for it (RMPI_PERSISTENT).",
 );
 
 pub(super) const COPY_TRIALS: ControlVariable = number(
@@ -111,8 +112,8 @@ pub(super) const COPY_TRIALS: ControlVariable = number(
     (Category::PointToPoint, Scope::Local),
     (4, 1 << 30, 128),
     "periods",
-    "Where RMPI_SINGLE_COPY is auto, two of so many busy periods of large messages from a rank go the slower way, \
-     to find out whether it still is.",
+    "Where RMPI_SINGLE_COPY is auto, two of this many busy periods of large messages from a rank use the slower \
+     method, to find out whether it still is.",
 );
 
 pub(super) const UNEXPECTED_MESSAGES: ControlVariable = number(
@@ -121,7 +122,7 @@ pub(super) const UNEXPECTED_MESSAGES: ControlVariable = number(
     (Category::Memory, Scope::Local),
     (1, engine::MAX_UNEXPECTED, engine::MAX_UNEXPECTED),
     "messages",
-    "Past so many unexpected messages, senders are asked to announce every message, whatever the memory.",
+    "Above this number of unexpected messages, senders announce every message, whatever the memory.",
 );
 
 pub(super) const UNEXPECTED_RELEASE: ControlVariable = number(
@@ -130,8 +131,8 @@ pub(super) const UNEXPECTED_RELEASE: ControlVariable = number(
     (Category::Memory, Scope::Local),
     (0, 100, 50),
     "percent",
-    "They may send again when no more than this part of RMPI_UNEXPECTED_BUDGET and of RMPI_UNEXPECTED_MESSAGES is \
-     in use.",
+    "Senders stop announcing every message when no more than this part of RMPI_UNEXPECTED_BUDGET and of \
+     RMPI_UNEXPECTED_MESSAGES is in use.",
 );
 
 pub(super) const EVENT_RECORDS: ControlVariable = number(
@@ -140,5 +141,5 @@ pub(super) const EVENT_RECORDS: ControlVariable = number(
     (Category::Process, Scope::Local),
     (16, 1 << 20, 1 << 10),
     "events",
-    "So many events wait at most until they are told to a tool (MPI_T); those beyond are dropped, and counted.",
+    "Most events that wait until they are delivered to a tool (MPI_T); further ones are dropped and counted.",
 );
