@@ -106,6 +106,13 @@ impl SourceFile {
         }
     }
 
+    /// Files for a test, each with its path and its text.
+    #[cfg(test)]
+    pub(crate) fn all(files: &[(&str, &str)]) -> Vec<Self> {
+        let file = |(path, text): &(&str, &str)| Self::new(path, text);
+        files.iter().map(file).collect()
+    }
+
     pub(crate) fn problem(&self, line: usize, what: impl Into<String>) -> Problem {
         Problem {
             file: self.path.clone(),

@@ -49,11 +49,7 @@ mod tests {
     use super::*;
 
     fn problems(files: &[(&str, &str)]) -> Vec<String> {
-        let sources: Vec<SourceFile> = files
-            .iter()
-            .map(|(path, text)| SourceFile::new(path, text))
-            .collect();
-        check(&sources)
+        check(&SourceFile::all(files))
             .into_iter()
             .map(|problem| problem.what)
             .collect()

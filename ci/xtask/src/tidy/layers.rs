@@ -114,11 +114,10 @@ mod tests {
             ("low/Cargo.toml", low),
             ("high/Cargo.toml", high),
         ];
-        let sources: Vec<SourceFile> = files
+        check(&SourceFile::all(&files))
             .iter()
-            .map(|(path, text)| SourceFile::new(path, text))
-            .collect();
-        check(&sources).iter().map(ToString::to_string).collect()
+            .map(ToString::to_string)
+            .collect()
     }
 
     #[test]

@@ -139,11 +139,10 @@ mod tests {
     const ACQUIRE: &str = "// PAIR(full): push stores it.\nif seq.load(Acquire) == 1 {}\n";
 
     fn problems(files: &[(&str, &str)]) -> Vec<String> {
-        let sources: Vec<SourceFile> = files
+        check(&SourceFile::all(files))
             .iter()
-            .map(|(path, text)| SourceFile::new(path, text))
-            .collect();
-        check(&sources).iter().map(ToString::to_string).collect()
+            .map(ToString::to_string)
+            .collect()
     }
 
     #[test]

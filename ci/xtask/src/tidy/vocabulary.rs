@@ -95,11 +95,10 @@ mod tests {
     use super::*;
 
     fn problems(files: &[(&str, &str)]) -> Vec<String> {
-        let sources: Vec<SourceFile> = files
+        check(&SourceFile::all(files))
             .iter()
-            .map(|(path, text)| SourceFile::new(path, text))
-            .collect();
-        check(&sources).iter().map(ToString::to_string).collect()
+            .map(ToString::to_string)
+            .collect()
     }
 
     #[test]
