@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory of our own that every rank of the node can reach: each rank has an arena behind the node segment, in the same
-//! sealed file, sparse until it is touched. Data that lie there are copied directly, without the kernel.
+//! Memory that every rank of the node can map: each rank has an arena, which lies behind the node segment in the sealed
+//! file of the segment and is sparse until it is touched. Data in an arena are copied directly, without the kernel.
 //!
 //! # Safety
 //! - A rank maps its own arena whole, and of others' arenas the windows that it copies from or to. Mappings are never
 //!   undone, and the file can neither shrink nor grow; so every address that is computed from a mapping and a checked
 //!   offset stays memory until the process ends.
-//! - Others write to these bytes at any time: they are copied, never borrowed, and nothing is decided by them.
-//! - What is handed out belongs to the caller until it is given back (`ArenaSpace` never hands out a byte twice).
+//! - Other ranks write to these bytes at any time. So the bytes are only copied or changed by atomic operations, never
+//!   borrowed, except as gate lines, which consist of atomics; and the safety of no access depends on their values.
+//! - Allocated memory belongs to the caller until it is freed (`ArenaSpace` never allocates a byte twice).
 #![allow(unsafe_code)]
 
 mod free;
@@ -27,7 +28,7 @@ use free::ArenaSpace;
 #[derive(Debug)]
 pub(crate) struct Arenas {
     file: Arc<OwnedFd>,
-    /// Where the first arena begins in the file, and the bytes of each.
+    /// `first`: offset of the first arena in the file. `bytes`: length of each arena.
     first: u64,
     bytes: u64,
     own: ArenaState,
@@ -56,7 +57,7 @@ enum ArenaState {
 #[derive(Clone, Copy, Debug)]
 struct ArenaMapping(NonNull<u8>);
 
-// SAFETY: an address of memory that is never unmapped and only copied from and to.
+// SAFETY: an address of memory that is never unmapped, and that is accessed only by copies and atomic operations.
 unsafe impl Send for ArenaMapping {}
 
 impl Arenas {
@@ -75,7 +76,7 @@ impl Arenas {
         }
     }
 
-    /// Allocates `bytes` bytes, zeroed and page-aligned; `None` where the arena has no room for them.
+    /// Allocates `bytes` bytes, zeroed and page-aligned; `None` if the arena has no room for them.
     pub(crate) fn allocate(&mut self, bytes: usize) -> Option<NonNull<u8>> {
         if matches!(self.own, ArenaState::Untouched) {
             self.own = match self.map(self.me, 0, self.bytes) {
@@ -90,7 +91,7 @@ impl Arenas {
             return None;
         };
         let offset = space.take(u64::try_from(bytes).ok()?)?;
-        // SAFETY: `ArenaSpace` answers offsets inside the arena, which is mapped whole.
+        // SAFETY: `ArenaSpace` returns offsets inside the arena, which is mapped whole.
         Some(unsafe { base.0.add(usize::try_from(offset).ok()?) })
     }
 
@@ -104,12 +105,12 @@ impl Arenas {
             return false;
         };
         let bytes = usize::try_from(bytes).unwrap_or(0);
-        // SAFETY: whole pages of the arena that are not in use any more. Where the call fails, the pages just stay.
+        // SAFETY: whole pages of the arena that are not in use any more. If the call fails, the pages just stay.
         unsafe { libc::madvise(place.as_ptr().cast(), bytes, libc::MADV_REMOVE) };
         true
     }
 
-    /// The name under which other ranks address this memory in the rank's arena.
+    /// The name under which other ranks address these bytes of this rank's arena; `None` if they are not all inside it.
     pub(crate) fn name_of(&self, address: u64, bytes: u64) -> Option<u64> {
         let ArenaState::Open { base, .. } = &self.own else {
             return None;
@@ -152,8 +153,8 @@ impl Arenas {
                 return false;
             };
             let part = room.min(bytes - done);
-            // SAFETY: `reach` answers mapped memory with `room` bytes; other ranks may write there, no reference to it
-            // exists.
+            // SAFETY: `reach` returns mapped memory of `room` bytes; other ranks may write there, but no reference to
+            // it exists.
             unsafe { lease.fill_from(at + done, place, part) };
             done += part;
         }
@@ -286,7 +287,7 @@ pub(crate) fn name(offset: u64) -> u64 {
 
 /// Bytes of a gate line.
 const LINE_BYTES: u64 = size_of::<GateLine>() as u64;
-/// No address of a process has this bit.
+/// Set in names only: no address of a process has this bit.
 const NAME_MARK: u64 = 1 << 63;
 /// Others' arenas are mapped in pieces of this size.
 const WINDOW_BYTES: u64 = 64 << 20;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A process's place in the broadcast queue of a board. A member publishes entries to all other members and takes
-//! theirs, all in the order of their calls. A publisher does not wait for readers as long as there is room.
+//! A process's place in the broadcast queue of a board. A member publishes entries to all other members and takes the
+//! entries of the others, in the order of their calls. A publisher does not wait for readers as long as there is room.
 
 use std::cell::Cell;
 
@@ -18,9 +18,10 @@ pub struct BcastQueueMember {
     place: u32,
     /// Number of the entry that this member publishes or takes next.
     next: Cell<u32>,
-    /// Entries that all members had taken at this member's last look.
+    /// Number of entries that all members had taken when this member last checked.
     taken: Cell<u32>,
-    /// End of the bytes of each recent entry, counted from the start of the queue, indexed by entry number.
+    /// Where the bytes of each recent entry end, counted from the start of the queue; indexed by entry number modulo
+    /// `ENTRIES`.
     ends: Box<[Cell<u64>]>,
 }
 
@@ -64,8 +65,9 @@ impl BcastQueueMember {
         next.wrapping_sub(taken) < ENTRIES && end.wrapping_sub(free) <= QUEUE_BYTES as u64
     }
 
-    /// Number of entries that all members must have taken before one with `length` bytes is published, where it has no
-    /// room: enough for several more, so that a waiting member is not woken for each.
+    /// For an entry with `length` bytes that has no room now: the number of entries that all members must have taken
+    /// before it is published. There is room for several more entries then, so that a waiting member is not woken for
+    /// each.
     #[must_use]
     pub fn room_target(&self, length: usize) -> u32 {
         let (next, taken) = (self.next.get(), self.taken.get());
@@ -121,8 +123,8 @@ impl BcastQueueMember {
         self.words.entry(number).is_some()
     }
 
-    /// Announces that this member is at call `call` and missed an earlier one; `publishes`: it is about to publish entries
-    /// of it.
+    /// Announces that this member is at call `call` and missed an earlier call; `publishes`: whether it is about to
+    /// publish entries of `call`.
     pub fn announce(&self, call: u32, publishes: bool) {
         let word = u64::from(call) | u64::from(publishes) << 32 | 1 << 33;
         self.words.announce(self.place, word);
@@ -136,7 +138,7 @@ impl BcastQueueMember {
         (word != 0).then_some((word as u32, word >> 32 & 1 != 0))
     }
 
-    /// Copies bytes of the next entry, which has `length`, starting at byte `at`. If another process has garbled the
+    /// Copies bytes of the next entry, which has `length` bytes, from byte `at` on. If another process has garbled the
     /// entry, the bytes are arbitrary.
     pub fn read(&self, head: &BcastEntryHead, length: usize, at: usize, into: &mut [u8]) {
         let _ = match is_inline(length) {
@@ -157,14 +159,14 @@ impl BcastQueueMember {
     }
 
     /// Runs `sleep`, which is woken when all members have taken `count` entries.
-    pub(crate) fn doze<R>(&self, count: u32, sleep: impl FnOnce() -> R) -> R {
+    pub(crate) fn sleep_until_taken<R>(&self, count: u32, sleep: impl FnOnce() -> R) -> R {
         self.words.doze(self.place, count);
         let slept = sleep();
         self.words.rise();
         slept
     }
 
-    /// The member that may be sleeping and has room now.
+    /// A member that may be sleeping, and for whose entry there is room now.
     pub(crate) fn waiter(&self) -> Option<u32> {
         self.words.waiter(self.members, self.next.get())
     }

@@ -8,13 +8,13 @@ use crate::{Head, Lease, Peer, WorkId, WorkOutcome};
 pub enum Completion {
     /// A peer's send has arrived. Copy its body, then release it.
     Arrived(Arrived),
-    /// A read or write that was posted here has ended.
+    /// A read, write or atomic operation that was posted here has ended.
     Worked {
-        /// The id given when it was posted.
+        /// The id that was given when the operation was posted.
         work: WorkId,
         /// How it ended.
         outcome: WorkOutcome,
-        /// The memory lent to it.
+        /// The memory that was lent to the operation.
         lease: Lease,
     },
     /// A peer is lost: nothing posted to it will arrive, and nothing from it will.
@@ -32,7 +32,7 @@ pub enum Completion {
     },
 }
 
-/// A frame that arrived: a private copy of its head, and its body or a claim on the buffer that holds it.
+/// A frame that arrived: a private copy of its head, and its body or a claim on the buffer that holds the body.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrived {
     /// The sender, identified by its queue pair.
@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_wanted_leaves_no_gap_and_what_was_there_before_stays() {
+    fn retain_since_keeps_older_completions_and_leaves_no_gap() {
         let mut completions = Completions::new();
         for peer in [1, 2, 1, 3, 1] {
             completions.push(Completion::Lost { peer: Peer(peer) });

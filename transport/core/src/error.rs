@@ -10,7 +10,7 @@ pub enum Error {
     /// The inherited memory is not the node segment.
     #[error("{0}")]
     Segment(ring::SegmentError),
-    /// A process of the job is on another node, or shared memory may not be used, and no other provider is allowed.
+    /// No allowed provider reaches a process of the job: it is on another node, or shared memory is not allowed.
     #[error(
         "no provider reaches rank {peer}: it is not on this node, or not by the providers that may be used"
     )]
@@ -26,7 +26,7 @@ pub enum Error {
         /// Which networks were tried, why each failed, and what to do.
         why: String,
     },
-    /// Peers that are added later have numbers that are taken, or not the next ones.
+    /// The numbers of peers that are added later are already in use, or do not follow the existing ones.
     #[error("the peers of a further segment must have numbers from {expected} on")]
     PeerNumbers {
         /// The next number.

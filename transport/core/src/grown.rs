@@ -19,7 +19,7 @@ use std::sync::OnceLock;
 #[derive(Debug)]
 pub struct Grown<T> {
     first: Box<[T]>,
-    /// Each twice as long as the one before.
+    /// Chunks added later, each twice as long as the one before it.
     more: [OnceLock<Box<[T]>>; CHUNKS],
 }
 
@@ -40,7 +40,7 @@ impl<T: Default> Grown<T> {
     /// Grows the table to at least `len` entries, perhaps a few more.
     ///
     /// # Panics
-    /// With a thousand million more than at first.
+    /// When `len` exceeds the initial length by 2^30 or more.
     pub fn grow_to(&self, len: usize) {
         let Some(last) = len.checked_sub(self.first.len() + 1) else {
             return;
@@ -53,7 +53,7 @@ impl<T: Default> Grown<T> {
 }
 
 impl<T> Grown<T> {
-    /// The entry at index `at`; `None` where there is none yet.
+    /// The entry at index `at`; `None` if there is none yet.
     #[inline(always)]
     #[must_use]
     pub fn get(&self, at: usize) -> Option<&T> {
@@ -93,7 +93,7 @@ mod tests {
     use std::sync::Mutex;
 
     #[test]
-    fn entries_stay_where_they_are_while_it_grows() {
+    fn entries_keep_their_addresses_while_the_table_grows() {
         for first in [0, 1, 100] {
             let table: Grown<Mutex<u32>> = Grown::new(first);
             assert!(table.get(first).is_none());
@@ -102,7 +102,7 @@ mod tests {
                 table.grow_to(len + 1);
                 let entry = table.get(len).unwrap();
                 let before = std::mem::replace(&mut *entry.lock().unwrap(), 1);
-                assert_eq!(before, 0, "it is nobody else's");
+                assert_eq!(before, 0, "it is not shared");
                 addresses.push(std::ptr::from_ref(entry));
             }
             let now = table.iter().skip(first).map(std::ptr::from_ref);
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn it_may_grow_by_many_at_once() {
+    fn the_table_may_grow_by_many_entries_at_once() {
         let table: Grown<u8> = Grown::new(3);
         table.grow_to(100_000);
         assert!(table.iter().count() >= 100_000);
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn others_read_while_it_grows() {
+    fn another_thread_may_read_while_the_table_grows() {
         let table: Grown<Mutex<u32>> = Grown::new(0);
         std::thread::scope(|scope| {
             scope.spawn(|| while table.iter().count() < 5000 {});

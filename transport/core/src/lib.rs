@@ -13,11 +13,11 @@
 //! - An [`Atomic`] operation changes one word of a peer's memory in one step, and returns its previous value.
 //! - A [`Seat`] is a process's place at a board: shared memory through which ranks of one node run a collective.
 //! - A *write with immediate* also gives the peer a completion that carries 32 bits.
-//! - An [`Owner`] is one of the protocols that share a fabric: it is in the kind of each frame, the name of each work
-//!   request and each immediate, so that the caller of `poll` can dispatch by it.
+//! - An [`Owner`] is one of the protocols that share a fabric. The kind of each frame, the id of each work request and
+//!   each immediate contain the owner's number, by which the caller of `poll` dispatches.
 //!
 //! Every queue pair is reliable and ordered: what was posted towards a peer arrives once and in order, or the peer is
-//! lost. [`Full`] is an ordinary answer: poll, then post again.
+//! lost. [`Full`] is an ordinary result: poll, then post again.
 //!
 //! # Example: a process and itself
 //! ```
@@ -74,7 +74,7 @@ pub use ring::{Bias, BiasTurn, Full, Head, SLOT_BODY_BYTES, Turnstile, copy};
 pub use seat::Seat;
 pub use wr::{Atomic, WorkId, WorkOutcome};
 
-/// A process that this one may reach, as it numbers them: the ranks of its job in their order, and behind them those that were met
-/// later.
+/// A process that this process may reach, by number: first the ranks of its own job in their order, then the processes
+/// that were added later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Peer(pub u32);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory that work requests move bytes from and to, and the keys that name it.
+//! Memory that work requests read and write, and the keys that name it.
 //!
 //! # Safety
-//! A [`Lease`] is a promise: these bytes exist and are not accessed otherwise until the lease comes back. Only its maker
-//! can keep it, so making one is `unsafe`; everything after that is safe. The copies in this file are the only ones
-//! that providers make on leased memory.
+//! A [`Lease`] is a promise: these bytes exist and are not accessed otherwise until the lease comes back. Only its
+//! maker can keep it, so making one is `unsafe`; everything after that is safe. The copies in this file are the only
+//! ones that providers make on leased memory.
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
@@ -73,19 +73,20 @@ impl Lease {
         let bytes = bytes.min(self.bytes - at);
         // SAFETY: inside the lease.
         let target = unsafe { self.base.add(at) };
-        // SAFETY: the lease is writable and exclusive, `source` is readable (the caller's promise); a mapping of the
-        // transport's and memory of the application that overlap would be a lease of what the transport lent: then
-        // they are the same bytes, and `copy` is right for those too.
+        // SAFETY: the lease is writable and exclusive, and `source` is readable (the caller's promise). The two overlap
+        // only if the application leases memory that the transport has lent to it; `copy` is right for overlapping
+        // ranges too.
         unsafe { copy_overlapping(source.as_ptr(), target.as_ptr(), bytes) };
     }
 
     /// Fills from the start of the lease with [`copy_in_pieces`], as far as both reach.
     ///
     /// # Safety
-    /// As of `fill_from`, and the two do not overlap.
+    /// As for `fill_from`; in addition, `source` and the lease do not overlap.
     pub(crate) unsafe fn fill_in_pieces(&mut self, source: NonNull<u8>, bytes: usize) {
         let bytes = bytes.min(self.bytes);
-        // SAFETY: inside the lease, which is writable and exclusive; the source is readable and elsewhere, as promised.
+        // SAFETY: inside the lease, which is writable and exclusive; the source is readable and does not overlap it, as
+        // promised.
         unsafe { copy_in_pieces(source, self.base, bytes) };
     }
 
@@ -102,11 +103,11 @@ impl Lease {
         unsafe { copy_overlapping(source.as_ptr(), target.as_ptr(), bytes) };
     }
 
-    /// Copies between two stretches of this process, which may overlap.
+    /// Fills the lease from `source` in this process; the two may overlap.
     pub(crate) fn copy_within_process(&mut self, source: u64) {
         let source = std::ptr::with_exposed_provenance::<u8>(to_usize(source));
-        // SAFETY: both stretches are on loan from the same process: `source` was exported by a fabric of this process
-        // from a lease of at least this length, which is still out (providers `self` and `sim` check the key).
+        // SAFETY: both are memory of this process on loan: `source` was exported by a fabric of this process from a
+        // lease of at least this length, which has not come back yet (providers `self` and `sim` check the key).
         unsafe { copy_overlapping(source, self.base.as_ptr(), self.bytes) };
     }
 
@@ -133,20 +134,21 @@ impl Lease {
         }
     }
 
-    /// The other direction of [`copy_within_process`](Self::copy_within_process).
+    /// Copies the lease to `target` in this process; the two may overlap.
     pub(crate) fn copy_to_process(&self, target: u64) {
         let target = std::ptr::with_exposed_provenance_mut::<u8>(to_usize(target));
-        // SAFETY: as above, with the directions exchanged.
+        // SAFETY: as in `copy_within_process`, with the directions exchanged.
         unsafe { copy_overlapping(self.base.as_ptr(), target, self.bytes) };
     }
 }
 
-/// Copies piece by piece. The C library copies some kilobytes at once by one instruction, `rep movsb`, which is as fast as any
-/// other on a processor; but in an emulator, where kernels play network devices for tests, it goes byte by byte. Less goes by
-/// vectors.
+/// Copies piece by piece. The C library copies some kilobytes by one instruction, `rep movsb`. A processor executes it
+/// as fast as any other copy, but an emulator, in which kernels with software network devices run for tests, executes
+/// it byte by byte. Smaller pieces are copied by vector instructions.
 ///
 /// # Safety
-/// `bytes` bytes are readable at `source` and writable at `target`, no reference to them exists, and the two do not overlap.
+/// `bytes` bytes are readable at `source` and writable at `target`, no reference to them exists, and the two do not
+/// overlap.
 pub(crate) unsafe fn copy_in_pieces(source: NonNull<u8>, target: NonNull<u8>, bytes: usize) {
     // Opaque to the compiler, which would merge the pieces into one copy.
     let most = std::hint::black_box(PIECE_BYTES);
@@ -157,21 +159,21 @@ pub(crate) unsafe fn copy_in_pieces(source: NonNull<u8>, target: NonNull<u8>, by
         let from = unsafe { source.add(at) };
         // SAFETY: inside the target.
         let to = unsafe { target.add(at) };
-        // SAFETY: this many bytes are left of both, which do not overlap, as promised.
+        // SAFETY: this many bytes are left of the source and of the target, which do not overlap, as promised.
         unsafe { from.copy_to_nonoverlapping(to, piece) };
         at += piece;
     }
 }
 
-/// No C library copies so few bytes by `rep movsb`: glibc does from 2 KiB on.
+/// No C library copies so few bytes by `rep movsb`: glibc uses that from 2 KiB on.
 const PIECE_BYTES: usize = 1024;
 /// Changes a word of the application in one step; returns its previous value.
 ///
 /// # Safety
 /// `target` is aligned, and mapped for writing; no reference to it exists.
 pub(crate) unsafe fn change_word(target: NonNull<u64>, atomic: Atomic) -> u64 {
-    // SAFETY: aligned and mapped, as promised; others that change it meanwhile use atomics too, or are
-    // another process.
+    // SAFETY: aligned and mapped, as promised; whatever changes the word meanwhile uses atomics too, or is another
+    // process.
     let word = unsafe { AtomicU64::from_ptr(target.as_ptr()) };
     match atomic {
         Atomic::FetchAdd { add } => word.fetch_add(add, Ordering::SeqCst),
@@ -184,7 +186,7 @@ pub(crate) unsafe fn change_word(target: NonNull<u64>, atomic: Atomic) -> u64 {
 /// Bytes of the operand of an atomic operation.
 pub(crate) const WORD_BYTES: usize = 8;
 
-/// Names a lease's memory for one peer: plain data, to be sent in a message.
+/// Names leased memory for one peer: plain data, to be sent in a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RemoteKey {
     /// Address in the owner's process.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Report of this host's InfiniBand and RoCE devices, which of them a process would use, and why not the others; for
+//! Reports this host's InfiniBand and RoCE devices, which of them a process would use, and why not the others; for
 //! people to read.
 //!
-//! [`inspect`] queries the kernel and rdma-core, opens no port and registers no memory. The words are those of the
-//! network's messages.
+//! [`inspect`] queries the kernel and rdma-core, opens no port and registers no memory. The texts are those of the
+//! error messages of provider `verbs`.
 
 use std::net::IpAddr;
 
@@ -14,7 +14,7 @@ use crate::{NetworkSettings, Rendezvous};
 pub struct NetReport {
     /// The devices, or why none can be seen and what to do.
     pub devices: Result<Vec<DeviceReport>, String>,
-    /// How many of the ports that may be used a process opens.
+    /// Number of ports that a process opens, of those that it may use.
     pub rails: u32,
     /// Which side moves large data.
     pub rendezvous: Rendezvous,
@@ -46,7 +46,7 @@ pub struct PortReport {
     pub lid: Option<u16>,
     /// Largest packet on the wire.
     pub packet_bytes: u32,
-    /// Its rate; 0 where that is not known.
+    /// Its rate, in Mbit/s; 0: unknown.
     pub rate_mbps: u32,
     /// Whether its device has at most one read in flight.
     pub reads_poorly: bool,
@@ -56,8 +56,8 @@ pub struct PortReport {
     pub unfit: Option<String>,
     /// Whether the caller's list of devices has it.
     pub is_allowed: bool,
-    /// Whether packets to the peer leave through the interface of one of its addresses. Only on RoCE, if a peer was
-    /// given.
+    /// Whether packets to the peer leave through the interface of one of this port's addresses. `None`: this is not a
+    /// RoCE port, no peer was given, or packets to the peer do not leave through an interface.
     pub leads_there: Option<bool>,
 }
 
@@ -102,13 +102,13 @@ pub enum Egress {
 /// Memory that a process may lock for devices. In bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockedMemoryReport {
-    /// `None`: as much as there is.
+    /// The limit; `None`: there is none.
     pub limit_bytes: Option<u64>,
     /// Memory locked when a process begins to use the network.
     pub first_bytes: u64,
-    /// Most memory locked, without the large messages in flight.
+    /// Most memory locked, not counting large messages in flight.
     pub most_bytes: u64,
-    /// What to do if the limit is below that.
+    /// What to do, if the limit is too low for `most_bytes`.
     pub remedy: Option<String>,
 }
 
@@ -123,7 +123,7 @@ pub struct AddressReport {
     pub unfit: Option<&'static str>,
 }
 
-/// The addresses of this host for provider tcp of a process that opened `network`.
+/// The addresses of this host, as provider `tcp` would use them in a process with the settings `network`.
 ///
 /// # Errors
 /// Why there are none, in words.
@@ -131,7 +131,7 @@ pub fn addresses(network: &NetworkSettings) -> Result<Vec<AddressReport>, String
     crate::provider::addresses(network)
 }
 
-/// The ports of DPDK that `RMPI_DPDK`, given here, names for this host. None is opened.
+/// Describes the DPDK ports that `ports`, a value of `RMPI_DPDK`, names for this host. Opens none of them.
 ///
 /// # Errors
 /// What is missing, in words.
@@ -139,7 +139,8 @@ pub fn dpdk(ports: &str) -> Result<String, String> {
     crate::provider::dpdk_ports(ports)
 }
 
-/// Reports the devices of this host, and which of them a process that opened `network` would use. `peer`: an address to route to.
+/// Reports the devices of this host, and which of them a process with the settings `network` would use. `peer`: an
+/// address whose route is reported too.
 #[must_use]
 pub fn inspect(network: &NetworkSettings, peer: Option<IpAddr>) -> NetReport {
     crate::provider::inspect(network, peer)

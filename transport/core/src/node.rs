@@ -22,7 +22,7 @@ pub struct Node {
     pub segment: Segment,
     /// The local rank of this process.
     pub local_rank: u32,
-    /// The peer behind each local rank, in order; this process among them.
+    /// The peer with each local rank, in order, this process included.
     pub peers: Vec<Peer>,
     /// Number of the job.
     pub job: u64,
@@ -82,8 +82,9 @@ impl Node {
         };
         // SAFETY:
         // - page-aligned, readable, writable, `bytes` long: just mapped so.
-        // - stays so: never unmapped. The file is sealed against shrinking; where it is one that cannot be (`is_segment`), a process of
-        //   this user that cuts it ends this one by a signal, which is no access to other memory.
+        // - stays so: never unmapped. The file is sealed against shrinking. If it is of a kind that cannot be sealed
+        //   (`is_segment`), a process of this user may truncate it; an access then ends this process by a signal, which
+        //   is no access to other memory.
         let segment = unsafe { Segment::attach(base, bytes, head) }.map_err(Error::Segment)?;
         Ok(Self {
             segment,
@@ -103,8 +104,8 @@ fn own(file: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
         .map_err(|source| Error::System { what, source })
 }
 
-/// Whether a file can be the node segment of this job: a memory file that can neither shrink nor grow, or, where the
-/// system has none, an unlinked file of this user that starts with this job's segment head.
+/// Whether a file can be the node segment of this job: a memory file that can neither shrink nor grow, or, if the
+/// system has no such files, an unlinked file of this user that starts with this job's segment head.
 #[must_use]
 pub fn is_segment(file: BorrowedFd<'_>, job: u64, local_size: u32) -> bool {
     is_sealed(file) || is_nameless(file, ring::SegmentHead { job, local_size })
@@ -120,7 +121,7 @@ fn is_nameless(file: BorrowedFd<'_>, head: ring::SegmentHead) -> bool {
     let Ok(file) = file.try_clone_to_owned().map(File::from) else {
         return false;
     };
-    // SAFETY: takes nothing and always succeeds.
+    // SAFETY: takes no argument and always succeeds.
     let user = unsafe { libc::geteuid() };
     let is_ours = file
         .metadata()
@@ -148,7 +149,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     #[test]
-    fn a_file_that_has_a_name_or_another_beginning_is_no_segment() {
+    fn files_with_a_name_or_another_head_are_no_segment() {
         let name = format!("rmpi-node-test-{}", std::process::id());
         let path = std::env::temp_dir().join(name);
         let mut options = File::options();

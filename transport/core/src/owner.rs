@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The protocol to which a frame, a work request or an immediate belongs, where several protocols share one fabric.
+//! The protocol that a frame, a work request or an immediate is part of, if several protocols share one fabric.
 
 use crate::WorkId;
 
 /// One of the protocols that share a fabric, by a number below 8 on which both ends agree. The number is in three bits
-/// of the kind of each frame, of the id of each work request, and of each immediate. The transport treats all alike;
-/// the caller of `poll` dispatches by it.
+/// of the kind of each frame, of the id of each work request, and of each immediate. The transport treats all owners
+/// alike; the caller of `poll` dispatches by the number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner(u8);
 
@@ -22,7 +22,7 @@ impl Owner {
     /// The owner with this number.
     ///
     /// # Panics
-    /// When there is none of that number.
+    /// When the number is [`COUNT`](Self::COUNT) or more.
     #[must_use]
     pub const fn new(number: u8) -> Self {
         assert!(number < Self::COUNT, "owners have numbers below 8");
@@ -39,7 +39,7 @@ impl Owner {
         self.0 * Self::KINDS + number
     }
 
-    /// The owner of a frame kind; `None` for kinds from 128 on, which are the transport's own.
+    /// The owner of a frame kind below 128. Kinds from 128 on are the transport's own and have no owner.
     #[inline(always)]
     #[must_use]
     pub const fn of_kind(kind: u8) -> Self {
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_owner_has_named_is_its_own_and_keeps_its_number() {
+    fn works_immediates_and_kinds_keep_their_owner_and_number() {
         for owner in (0..Owner::COUNT).map(Owner::new) {
             for number in [0, 1, u64::from(u32::MAX), WORK_MASK] {
                 let work = owner.work(number);
@@ -118,14 +118,14 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_is_too_large_takes_no_other_owners_bits() {
+    fn too_large_numbers_do_not_change_the_owner() {
         let owner = Owner::new(2);
         assert_eq!(Owner::of_work(owner.work(u64::MAX)), owner);
         assert_eq!(Owner::of_immediate(owner.immediate(u32::MAX)), owner);
     }
 
     #[test]
-    fn kinds_of_the_transport_are_nobodys() {
+    fn kinds_of_the_transport_have_no_owner() {
         let all = (0..Owner::COUNT).map(Owner::new);
         assert!(all.into_iter().all(|owner| owner != Owner::of_kind(128)));
     }

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The peers of a process: dense numbers, and the provider that reaches each. The first exist when a fabric is opened,
-//! others are added later; none is ever removed, so that a number never means another process.
+//! The peers of a process: dense numbers, and the provider that reaches each. Some peers exist when a fabric is opened,
+//! others are added later. None is ever removed, so a number never comes to mean another process.
 
 use crate::Peer;
 
-/// The provider that carries a queue pair, and its index there. One byte to compare on the hot path.
+/// The provider that carries the queue pair to a peer, and the peer's index there. The hot path compares only the
+/// discriminant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PeerRoute {
     /// The process itself.
     Loopback,
     /// Another rank of this node, by its local rank.
     Shm(u32),
-    /// A process of this node that shares a segment attached later, by the segment's index.
+    /// A process of this node that shares a segment attached after opening, by the segment's index.
     Later(u32),
     /// A rank of a simulated network.
     Sim,

@@ -80,22 +80,22 @@ macro_rules! carried {
 
 /// A process's access to all its peers. Its calls by kind, and within a kind in the order in which they are made:
 ///
-/// | kind | calls |
-/// |------|-------|
-/// | opening | [`open`](Self::open); in tests `faked`, `simulated`; later `attach`, `add_far` |
+/// | kind      | calls |
+/// |-----------|-----|
+/// | opening   | [`open`](Self::open); in tests `faked`, `simulated`; later `attach`, `add_far` |
 /// | addresses | `network_record`; `set_peer_address` for each peer that `next_unresolved` returns |
-/// | sending | `caps`, `provider_of`, `max_send_bytes`; `post_send`, `post_announcement`, `decline`; in a lane `post_word`, `post_fast`, `post_far_word`, then perhaps `ring_bell` |
-/// | memory | `export` or `offer`, `withdraw`; `register` or `expose`, `deregister`; `allocate`, `free` |
+/// | sending   | `caps`, `provider_of`, `max_send_bytes`; `post_send`, `post_announcement`, `decline`; on the fast paths (*lanes*) `post_word`, `post_fast`, `post_far_word`, then perhaps `ring_bell` |
+/// | memory    | `export` or `offer`, `withdraw`; `register` or `expose`, `deregister`; `allocate`, `free` |
 /// | one-sided | `post_read`, `post_write`, `post_atomic` |
-/// | a turn | `poll`, then `copy_body` and `release` of each frame, and `uncork` if that was promised (`promise_uncork`); in a lane `first_frame`, `poll_word`, and `poll_beside_first` when `must_poll` says so |
-/// | waiting | `set_attentive`; in `provider/sleep.rs` `prepare_sleep`, then `sleep` or `stay_awake`; others: `nudge`, `nudge_all` |
-/// | the node | `claim_board`, `take_seat` or `decline_board`, `leave_board`; `make_lines`, `line_of`, `place_of` |
-/// | loss | `lose`, `why_lost`; `next_warning`, `next_remark`, `next_port_change` |
-/// | the end | `is_quiet` |
-/// | counts | `stats`, `counters`, `net_stats`, `net_memory` |
+/// | a turn    | `poll`, then `copy_body` and `release` of each frame, and `uncork` if that was promised (`promise_uncork`); in a lane `first_frame`, `poll_word`, and `poll_beside_first` when `must_poll` says so |
+/// | waiting   | `set_attentive`; in `provider/sleep.rs` `prepare_sleep`, then `sleep` or `stay_awake`; to wake others `nudge`, `nudge_all` |
+/// | the node  | `claim_board`, `take_seat` or `decline_board`, `leave_board`; `make_lines`, `line_of`, `place_of` |
+/// | loss      | `lose`, `why_lost`; `next_warning`, `next_remark`, `next_port_change` |
+/// | the end   | `is_quiet` |
+/// | counts    | `stats`, `counters`, `net_stats`, `net_memory` |
 ///
-/// These are more than sixty, as many as the vocabulary has calls: nearly all hand theirs on to one provider or to
-/// each.
+/// There are more than sixty methods, one for each call of the vocabulary. Nearly all pass the call on to one provider
+/// or to each.
 #[derive(Debug)]
 pub struct Fabric {
     peers: Peers,
@@ -110,7 +110,7 @@ pub struct Fabric {
     /// The wait counters that this process publishes, if they may be read from outside.
     waits: Option<&'static WaitCounts>,
     wait_set: WaitSet,
-    /// The prepared sleep leaves the network as it is.
+    /// Whether the prepared sleep leaves the network out.
     leaves_net: bool,
 }
 
@@ -209,8 +209,8 @@ impl Fabric {
         all.min().unwrap_or(ring::layout::POOL_BUFFER_BYTES)
     }
 
-    /// Posts a send. The bytes are copied before the call returns. `head.kind` is one of an [`Owner`](crate::Owner)'s; `head.len` is
-    /// ignored.
+    /// Posts a send. The bytes are copied before the call returns. `head.kind` is a kind of an [`Owner`](crate::Owner);
+    /// `head.len` is ignored.
     ///
     /// # Errors
     /// [`Full`]: nothing was posted; poll and post again.
@@ -222,14 +222,14 @@ impl Fabric {
         carried!(self, peer, post_send(peer, head, body))
     }
 
-    /// As [`post_send`](Self::post_send), for a frame that only announces what a later poll has to move: if something
-    /// was already posted to the peer since the last poll, it may leave with the next frame to that peer, or with the
-    /// next poll. Without a poll it leaves 0.2 s later.
+    /// As [`post_send`](Self::post_send), for a frame that only announces what a later poll has to move. If something
+    /// was already posted to the peer since the last poll, the frame may leave with the next frame to that peer, or
+    /// with the next poll. Without a poll it leaves 0.2 s later.
     ///
     /// `data`: memory that was [offered](Self::offer) to the peer, which stays as it is until the key is
-    /// [withdrawn](Self::withdraw), and all of which the peer is expected to read. Where this process would have to
-    /// send the data anyway when they are read, they may leave with the announcement; a read of all of them then ends
-    /// without a request.
+    /// [withdrawn](Self::withdraw), and all of which the peer is expected to read. If a read of the data would make
+    /// this process send them anyway, they may leave with the announcement; a read of all of them then ends without a
+    /// request.
     ///
     /// # Errors
     /// As those of [`post_send`](Self::post_send).
@@ -258,8 +258,8 @@ impl Fabric {
         }
     }
 
-    /// Posts a send of `BYTES` bytes, eight or four (`head.len` has the same value), or returns `None` where that
-    /// takes more than a slot at hand: the fast path. After `Some(false)` the caller must
+    /// Posts a send of `BYTES` bytes, eight or four (`head.len` has the same value), if that takes no more than a ring
+    /// slot known to be free: the fast path. `None`: nothing was posted. After `Some(false)` the caller must
     /// [`ring_bell`](Self::ring_bell).
     #[inline(always)]
     pub fn post_word<const BYTES: u8>(
@@ -271,7 +271,7 @@ impl Fabric {
         self.shm.post_word::<BYTES>(peer, head, word)
     }
 
-    /// Posts a send to a peer of this node where a slot is at hand: the fast path for bodies up to
+    /// Posts a send to a peer of this node if a ring slot is known to be free: the fast path for bodies up to
     /// [`Caps::max_send_bytes`]. `None`: nothing was posted, or the peer has no ring. After `Some(false)` the caller
     /// must [`ring_bell`](Self::ring_bell).
     #[inline(always)]
@@ -288,8 +288,8 @@ impl Fabric {
         }
     }
 
-    /// Posts a send of four or eight bytes over a network, where no bell is needed: the fast path. `false`: nothing
-    /// was posted, or no network reaches the peer.
+    /// Posts a send of four or eight bytes over a network, after which no bell must be rung: the fast path. `false`:
+    /// nothing was posted, or no network reaches the peer.
     #[inline(always)]
     pub fn post_far_word(&mut self, peer: Peer, head: Head, body: &[u8]) -> bool {
         match &mut self.net {
@@ -305,22 +305,22 @@ impl Fabric {
         self.shm.ring_bell(peer);
     }
 
-    /// A frame that is at hand without any other work: the fast path of receiving. Not every frame can be returned
-    /// here; [`poll`](Self::poll) returns them all.
+    /// The next frame of one ring, that of the first active sender, without a poll: the fast path of receiving. Only
+    /// [`poll`](Self::poll) returns all frames.
     #[inline(always)]
     pub fn first_frame(&mut self) -> Option<FirstFrame<'_>> {
         self.shm.first_frame()
     }
 
-    /// As [`first_frame`](Self::first_frame), but only a frame of this kind and length in bytes, without flags.
+    /// As [`first_frame`](Self::first_frame), but only if the frame has this kind, this length in bytes, and no flags.
     #[inline(always)]
     pub fn first_plain_frame(&mut self, kind: u8, len: u8) -> Option<FirstFrame<'_>> {
         self.shm.first_plain_frame(kind, len)
     }
 
-    /// Allocates memory that peers can read and write without any help, zeroed and page-aligned; `None` where there is
-    /// no such memory, or no more. It is shared with child processes too, and stays registered with the network until
-    /// it is [freed](Self::free).
+    /// Allocates memory, zeroed and page-aligned, that peers can read and write without help of this process; `None` if
+    /// there is no such memory, or no more. It is shared with child processes too, and stays registered with the
+    /// network until it is [freed](Self::free).
     pub fn allocate(&mut self, bytes: usize) -> Option<NonNull<u8>> {
         let place = self.shm.allocate(bytes);
         match (&mut self.net, place) {
@@ -333,28 +333,29 @@ impl Fabric {
         }
     }
 
-    /// Frees memory of [`allocate`](Self::allocate). Returns `false` if it is not from there, or was freed already.
+    /// Frees memory that [`allocate`](Self::allocate) returned. Returns `false` if it did not, or if the memory was
+    /// freed already.
     pub fn free(&mut self, place: NonNull<u8>) -> bool {
         let freed = self.net.as_mut().is_some_and(|net| net.disown(place));
         freed || self.shm.free(place)
     }
 
-    /// Claims a [board](Seat) for processes of this node that will call it `key`. `false`: there are no boards, or
-    /// none is free.
+    /// Claims a [board](Seat) for processes of this node, under the key `key`. `false`: there are no boards, or none is
+    /// free.
     pub fn claim_board(&mut self, key: u32) -> bool {
         let node = self.shm.node.as_ref();
         node.is_some_and(|node| seat::claim(node, key))
     }
 
-    /// Gives back a claimed board whose key no other process has.
+    /// Gives back a claimed board. No other process may have received its key.
     pub fn unclaim_board(&mut self, key: u32) {
         if let Some(node) = &self.shm.node {
             seat::leave(node, key, 1);
         }
     }
 
-    /// Takes a seat at the board `key` for this process and the other `members`, in the order of their places; each of
-    /// them takes one. `None`: there is no such board, or some of them are on other nodes.
+    /// Takes a seat at the board `key` for this process and the other `members`, in the order of their places; each
+    /// member takes a seat. `None`: there is no such board, or some members are on other nodes.
     #[must_use]
     pub fn take_seat(&self, key: u32, members: impl Iterator<Item = Peer>) -> Option<Seat> {
         let node = self.shm.node.as_ref()?;
@@ -371,7 +372,7 @@ impl Fabric {
         Seat::take(node, key, members, place)
     }
 
-    /// Gives up the board `key`, if there is one, where `members` do not [take seats](Self::take_seat) at it. Every
+    /// Gives up the board `key`, if there is one, when `members` do not [take seats](Self::take_seat) at it. Every
     /// member calls this.
     pub fn decline_board(&mut self, key: u32, members: impl Iterator<Item = Peer>) {
         let near = members
@@ -387,10 +388,10 @@ impl Fabric {
         }
     }
 
-    /// Whether data that `key` names for `peer` should be sent now, through buffers, rather than be read by it: an
-    /// estimate from measurements. Each call counts as a message: now and then it returns `true` only to measure
-    /// again. Always `false` where the peer reads without the system's help: one copy is at least as fast as two,
-    /// wherever the data are.
+    /// Whether data that `key` names for `peer` should be sent now, through buffers, rather than be read by `peer`: an
+    /// estimate from measurements. Each call counts as a message: now and then it returns `true` only to measure again.
+    /// Always `false` if the peer reads without help of the kernel: then one copy is at least as fast as two, wherever
+    /// the data are.
     pub fn had_better_stream(&mut self, peer: Peer, key: RemoteKey) -> bool {
         carried!(self, peer, had_better_stream(peer, key))
     }
@@ -401,42 +402,44 @@ impl Fabric {
     }
 
     /// Names leased memory for `peer`, which can read its present content: a network may make a copy, which the peer
-    /// reads instead. It is [withdrawn](Self::withdraw) when the peer has reported that it reads no more, or is lost.
+    /// reads instead. The caller [withdraws](Self::withdraw) the key when the peer has reported that it reads no more,
+    /// or is lost.
     pub fn offer(&mut self, peer: Peer, address: u64, bytes: u64) -> RemoteKey {
         carried!(self, peer, offer(peer, address, bytes))
     }
 
-    /// Registers memory from which there will be many writes to `peer`: they register nothing then, if their lease is
-    /// inside it and has the key as [local key](Lease::with_key). The memory stays mapped until the key is [given
-    /// back](Self::deregister). `None`: it is registered already, needs no registration, or cannot be registered.
+    /// Registers memory from which there will be many writes to `peer`. A write registers nothing if its lease is
+    /// inside this memory and has the returned key as [local key](Lease::with_key). The memory must stay mapped until
+    /// the key is [given back](Self::deregister). `None`: the memory is registered already, needs no registration, or
+    /// cannot be registered.
     pub fn register(&mut self, peer: Peer, address: u64, bytes: u64) -> Option<LocalKey> {
         carried!(self, peer, register(address, bytes))
     }
 
-    /// Registers memory once for all peers: [exports](Self::export) of parts of it, however many, register nothing. It
-    /// is leased memory, which stays as it is until the key is [given back](Self::deregister); until then all of it is
-    /// accessible to peers that have such an export's key. `None`: it needs no registration, or cannot be registered,
-    /// and each export registers the memory that it names.
+    /// Registers leased memory once for all peers: [exports](Self::export) of parts of it, however many, register
+    /// nothing. The memory must stay leased until the key is [given back](Self::deregister); until then, a peer that
+    /// has the key of one export can access all of it. `None`: the memory needs no registration, or it cannot be
+    /// registered and each export registers the memory that it names.
     pub fn expose(&mut self, address: u64, bytes: usize) -> Option<LocalKey> {
         self.net.as_mut()?.expose(address, bytes)
     }
 
-    /// Ends [`register`](Self::register), when all writes from there have ended, or [`expose`](Self::expose).
+    /// Ends a [`register`](Self::register), whose writes must all have ended, or an [`expose`](Self::expose).
     pub fn deregister(&mut self, key: LocalKey) {
         if let Some(net) = &mut self.net {
             net.deregister(key);
         }
     }
 
-    /// Whether `peer` writes to this memory of ours without a system of its node in between: by a device, or by a copy
-    /// in memory that both have mapped.
+    /// Whether `peer` writes to this memory of this process without the kernel: by a device, or by a copy in memory
+    /// that both processes have mapped.
     #[must_use]
     pub fn reaches_directly(&self, peer: Peer, address: u64, bytes: u64) -> bool {
         carried!(&self, peer, reaches_directly(address, bytes))
     }
 
-    /// Makes gate lines in memory that the other ranks of the node can map, and returns them with their names; none
-    /// where there is no such memory, or no more. They are never given back.
+    /// Makes gate lines in memory that the other ranks of the node can map, and returns them with their names; returns
+    /// none if there is no such memory, or no more. Gate lines are never freed.
     pub fn make_lines(&mut self) -> Vec<(&'static GateLine, u64)> {
         self.shm.make_lines()
     }
@@ -450,15 +453,15 @@ impl Fabric {
         }
     }
 
-    /// Reserves room in which [`line_of`](Self::line_of) and [`place_of`](Self::place_of) remember so many more places
-    /// of a peer, and room for the completions of so many writes to ranks of the node.
+    /// Reserves memory in which [`line_of`](Self::line_of) and [`place_of`](Self::place_of) record `places` more places
+    /// of a peer, and memory for the completions of `works` writes to ranks of the node.
     pub fn expect_lines(&mut self, peer: Peer, places: usize, works: usize) {
         if let PeerRoute::Shm(_) = self.peers.route(peer) {
             self.shm.expect_lines(places, works);
         }
     }
 
-    /// The address at which memory of a peer of this node is mapped here, if that is in one piece.
+    /// The address at which memory of a peer of this node is mapped here, if it is mapped in one piece.
     pub fn place_of(&mut self, peer: Peer, key: RemoteKey) -> Option<NonNull<u8>> {
         carried!(self, peer, place_of(peer, key))
     }
@@ -482,7 +485,7 @@ impl Fabric {
         self.shm.bell_of(peer)
     }
 
-    /// Wakes those of several peers of this node that sleep, after stores to memory that they poll.
+    /// Wakes the sleeping ones of several peers of this node, after stores to memory that those peers poll.
     #[inline(always)]
     pub fn nudge_all(&mut self, bells: &[&'static Bell]) {
         if Bell::does_any_sleep(bells) {
@@ -490,13 +493,14 @@ impl Fabric {
         }
     }
 
-    /// Ends [`export`](Self::export): the memory may be reused. Does nothing where no key was made.
+    /// Ends an [`export`](Self::export) or [`offer`](Self::offer): the memory may be reused. Does nothing if no key was
+    /// made.
     #[inline(always)]
     pub fn withdraw(&mut self, peer: Peer, key: RemoteKey) {
         carried!(self, peer, withdraw(peer, key));
     }
 
-    /// This process's network addresses, for its peers; `None` where it needs none.
+    /// This process's network addresses, for its peers; `None` if it has no network.
     #[must_use]
     pub fn network_record(&self) -> Option<Vec<u8>> {
         self.net.as_ref().map(NetworkProvider::record)
@@ -515,8 +519,9 @@ impl Fabric {
         self.net.as_mut()?.next_warning()
     }
 
-    /// The next remark that the user should see once per job, from whichever process: that connections carry what
-    /// devices of two hosts do not, and why; or that a path carries less than the ports at its ends.
+    /// The next remark that the user should see once per job, from whichever process: that TCP connections carry the
+    /// messages between two hosts although both have devices, and why; or that a path carries less than the ports at
+    /// its ends.
     pub fn next_remark(&mut self) -> Option<String> {
         self.net.as_mut()?.next_remark()
     }
@@ -538,9 +543,9 @@ impl Fabric {
         }
     }
 
-    /// Marks `peer` dead, for the reason `why`: nothing is sent to it any more, and its operations end. Completes with
-    /// [`Lost`](crate::Completion::Lost) where a network reaches the peer, unless it was lost before; has no effect
-    /// elsewhere.
+    /// Marks `peer` dead, for the reason `why`: nothing is sent to it any more, and its operations end. If a network
+    /// reaches the peer and the peer was not lost before, there is a completion [`Lost`](crate::Completion::Lost); for
+    /// other peers the call has no effect.
     pub fn lose(&mut self, peer: Peer, why: &str) {
         carried!(self, peer, lose(peer, why));
     }
@@ -551,7 +556,8 @@ impl Fabric {
         self.net.as_ref()?.why_lost(peer)
     }
 
-    /// Whether all that was sent over a network has arrived; if not, poll until it has before the process ends.
+    /// Whether all that was sent over a network has arrived. If not, the process must poll until it has, before it
+    /// ends.
     #[must_use]
     pub fn is_quiet(&mut self) -> bool {
         self.net.as_mut().is_none_or(NetworkProvider::is_quiet)
@@ -606,12 +612,13 @@ impl Fabric {
 
     /// Posts an atomic operation on the word at byte `offset` of the peer's memory, which must be aligned to 8 bytes
     /// (else [`WorkOutcome::BadKey`](crate::WorkOutcome)). The lease, of 8 bytes, gets the previous value. Always ends
-    /// with a completion; with [`WorkOutcome::Unknown`](crate::WorkOutcome) if a queue pair broke over it, since it is
-    /// never done twice.
+    /// with a completion; with [`WorkOutcome::Unknown`](crate::WorkOutcome) if the queue pair broke meanwhile, since
+    /// the operation is never carried out twice.
     ///
-    /// Over a network the adapter does it, elsewhere a CPU; the two are not atomic to each other. Operations on one
-    /// word are atomic to each other only if all of them go over a network or none does. So a process must not change
-    /// memory that others reach over a network by an operation on itself, nor by one of a peer of its node.
+    /// Over a network the adapter, or the software in place of one, carries the operation out; elsewhere a CPU of this
+    /// process does. So operations on one word are atomic to each other only if all of them go over a network or none
+    /// does: memory that some peers change over a network must not be changed by atomic operations of its own process,
+    /// nor by those of peers of its node.
     ///
     /// # Panics
     /// When the lease has another length.
@@ -639,8 +646,8 @@ impl Fabric {
         self.shm.poll_all(completions);
     }
 
-    /// As [`poll`](Self::poll), but without the ring that is polled first: for a caller that takes [frame after
-    /// frame](Self::first_frame) from that ring and must also serve the others.
+    /// As [`poll`](Self::poll), but without the ring of [`first_frame`](Self::first_frame): for a caller that takes
+    /// frame after frame from that ring and must also serve the others.
     pub fn poll_beside_first(&mut self, completions: &mut Completions) {
         self.poll_all_but_shm(completions);
         self.shm.poll_beside_first(completions);
@@ -667,15 +674,15 @@ impl Fabric {
         self.later.poll(completions);
     }
 
-    /// Promises that the caller calls [`uncork`](Self::uncork) after each poll that returned more than one completion,
-    /// when it has handled them: frames that it posts meanwhile over connections may leave together.
+    /// Promises that after each poll that returned more than one completion, the caller calls [`uncork`](Self::uncork)
+    /// when it has handled them: frames posted meanwhile over TCP connections may leave together.
     pub fn promise_uncork(&mut self) {
         if let Some(net) = &mut self.net {
             net.promise_uncork();
         }
     }
 
-    /// Ends the handling of the last poll's completions: sends the frames held back meanwhile.
+    /// Reports that the last poll's completions are handled: sends the frames held back meanwhile.
     #[inline]
     pub fn uncork(&mut self) {
         if let Some(net) = &mut self.net {
@@ -689,7 +696,7 @@ impl Fabric {
         match arrived.body {
             RecvBuffer::Inline { bytes } => copy_inline(&arrived.words, usize::from(bytes), target),
             RecvBuffer::Lent { index, bytes } => match self.peers.route(arrived.peer) {
-                // Most are from shared memory, and the number is at hand.
+                // Most frames come through shared memory, and the route already contains the local rank.
                 PeerRoute::Shm(local) => self.shm.copy_lent_by(local, index, bytes, target),
                 _ => carried!(
                     &self,
@@ -717,8 +724,8 @@ impl Fabric {
         self.later.set_attentive(attentive);
     }
 
-    /// Whether [`first_frame`](Self::first_frame) returns nothing before the next [`poll`](Self::poll). It stops after
-    /// some hundreds of frames, since it serves neither the other peers nor pending operations.
+    /// Whether [`first_frame`](Self::first_frame) returns nothing before the next [`poll`](Self::poll). `first_frame`
+    /// stops after some hundreds of frames, since it serves neither the other peers nor pending operations.
     #[inline(always)]
     #[must_use]
     pub fn must_poll(&self) -> bool {
@@ -726,7 +733,7 @@ impl Fabric {
     }
 
     /// Whether [`must_poll`](Self::must_poll) holds only because the limit of frames taken one by one is reached: most
-    /// likely there are more.
+    /// likely more frames are waiting.
     #[inline(always)]
     #[must_use]
     pub fn has_run_out(&self) -> bool {
@@ -757,14 +764,14 @@ impl Fabric {
         self.net.is_some()
     }
 
-    /// Whether processors that move this process's data must not be kept busy while it waits.
+    /// Whether this process must not spin while it waits, because it may occupy the processors that move its data.
     #[inline]
     #[must_use]
     pub fn needs_cores(&self) -> bool {
         self.net.as_ref().is_some_and(NetworkProvider::needs_cores)
     }
 
-    /// Whether network events wake a sleeping process; else they are noticed late.
+    /// Whether network events wake a sleeping process; if not, it notices them late.
     #[inline]
     #[must_use]
     pub fn is_woken_by_network(&self) -> bool {
@@ -772,7 +779,7 @@ impl Fabric {
     }
 
     /// Sets whether this process has to wait for its core, because unrelated processes use it; connected peers are
-    /// notified, as far as their wire can carry that.
+    /// notified, if the wire to them can carry that.
     pub fn set_lacks_core(&mut self, lacks_core: bool) {
         if let Some(net) = &mut self.net {
             net.set_lacks_core(lacks_core);
@@ -789,7 +796,7 @@ impl Fabric {
             .is_some_and(NetworkProvider::is_any_peer_lacking)
     }
 
-    /// Whether [`set_attentive`](Self::set_attentive) holds.
+    /// Whether [`set_attentive`](Self::set_attentive) was called with `true` last, and took effect.
     #[inline(always)]
     #[must_use]
     pub fn is_attentive(&self) -> bool {
@@ -867,7 +874,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_peer_that_nobody_reaches_is_named_when_the_fabric_is_opened() {
+    fn open_fails_and_names_an_unreachable_rank() {
         let no_network = Config {
             providers: Providers {
                 shm: true,
@@ -888,8 +895,11 @@ mod tests {
         };
         for config in [no_network, no_device] {
             let config = Config { peers: 3, ..config };
-            let words = Fabric::open(config).unwrap_err().to_string();
-            assert!(words.starts_with("no provider reaches rank 1"), "{words}");
+            let message = Fabric::open(config).unwrap_err().to_string();
+            assert!(
+                message.starts_with("no provider reaches rank 1"),
+                "{message}"
+            );
         }
     }
 

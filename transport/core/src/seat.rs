@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A process's seat at a board: where ranks of this node that run a collective together put their data and wait for
-//! each other, without a message between any two of them.
+//! A process's seat at a board. A board is shared memory of a node: ranks of the node that run a collective together
+//! put their data there and wait for each other, without messages between them.
 //!
-//! The members of a board count rounds. In each of them a member may put bytes on the board, [arrives](Seat::arrive)
-//! with a note of the operation, and may read all bytes when the round [is over](Seat::is_over). It begins the next
-//! round when the last one is over ([`Seat::begin`]), which need not be at once. Few bytes lie in the member's own
-//! lines: with these a member may be some rounds ahead ([`Seat::begin_in_lines`]). Data that need no round go through
-//! the board's [broadcast queue](Seat::bcast_queue).
+//! The members of a board count rounds. In each round a member may put bytes on the board, [arrives](Seat::arrive) with
+//! a note that describes the operation, and may read all bytes when the round [is over](Seat::is_over). A member begins
+//! the next round at any time after the last one is over ([`Seat::begin`]). A few bytes fit into the member's own cache
+//! lines: a member that uses only these may be some rounds ahead of the others ([`Seat::begin_in_lines`]). Data that
+//! need no round are sent through the board's [broadcast queue](Seat::bcast_queue).
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -32,8 +32,8 @@ pub struct Seat {
     place: u32,
     /// The round that this member begins next.
     next: Cell<u32>,
-    /// Rounds that are over, as of this member's last look; with few members, also how many have arrived in the
-    /// following one.
+    /// Number of rounds that were over when this member last looked. With at most [`FEW`] members, also how many
+    /// members had arrived in the next round, in the order of their places.
     over: Cell<(u32, u32)>,
 }
 
@@ -62,8 +62,8 @@ pub enum BoardEvent {
 pub struct Round(u32);
 
 impl Seat {
-    /// Takes a seat at the board that the ranks of a node call `key`, for the members in the order of their places.
-    /// Either all of them take a seat or none does, and all before any of them begins a round. `None`: there is no
+    /// Takes a seat at the board with the key `key` of a node, for the members in the order of their places. Either all
+    /// members take a seat or none does, and all take their seats before any member begins a round. `None`: there is no
     /// such board.
     pub(crate) fn take(node: &Node, key: u32, members: Box<[u32]>, place: u32) -> Option<Self> {
         let parts = find(node, key)?;
@@ -98,14 +98,14 @@ impl Seat {
         ring::layout::board_room_bytes(self.segment.local_size())
     }
 
-    /// Bytes of half a board, which one round may use: more than [`room_bytes`](Self::room_bytes) where the members
-    /// are few.
+    /// Bytes of half a board, which one round may use: more than [`room_bytes`](Self::room_bytes) if the members are
+    /// few.
     #[must_use]
     pub fn half_bytes(&self) -> usize {
         self.halves[0].length()
     }
 
-    /// Bytes of half a board that each of `members` has at least: whole cache lines.
+    /// Bytes of half a board that each of `members` members has at least, in whole cache lines.
     #[must_use]
     pub const fn place_bytes(members: u32) -> usize {
         let share =
@@ -117,7 +117,7 @@ impl Seat {
         }
     }
 
-    /// The next round, if the last one is over.
+    /// The next round; `None`: the last one is not over yet.
     #[inline]
     #[must_use]
     pub fn begin(&self) -> Option<Round> {
@@ -126,6 +126,7 @@ impl Seat {
     }
 
     /// The next round, in which this member puts no bytes on the board except [in its lines](Self::put_in_lines).
+    /// `None`: this member is too many rounds ahead.
     #[inline]
     #[must_use]
     pub fn begin_in_lines(&self) -> Option<Round> {
@@ -135,8 +136,8 @@ impl Seat {
         (!is_far_ahead(known) || !is_far_ahead(self.rounds())).then_some(Round(next))
     }
 
-    /// The event to wait for where [`begin_in_lines`](Self::begin_in_lines) returns `None`: room for several rounds,
-    /// so that a waiting member is not woken for each.
+    /// The event to wait for if [`begin_in_lines`](Self::begin_in_lines) returns `None`: room for several rounds, so
+    /// that a waiting member is not woken for each round.
     #[must_use]
     pub fn room_in_lines(&self) -> BoardEvent {
         BoardEvent::Over(Round(self.next.get().wrapping_sub(DEPTH / 2)))
@@ -161,7 +162,7 @@ impl Seat {
 
     fn rounds_of_few(&self) -> u32 {
         let (mut round, mut arrived) = self.over.get();
-        // No further than this member, whatever the shared memory contains.
+        // Counts no further than this member's own rounds, whatever the shared memory contains.
         while round != self.next.get() {
             let waits_for = self.lines[arrived as usize..]
                 .iter()
@@ -180,7 +181,7 @@ impl Seat {
         round
     }
 
-    /// The round that this member begins next, which others may be in.
+    /// The round that this member begins next; other members may be in it already.
     #[must_use]
     pub fn upcoming(&self) -> Round {
         Round(self.next.get())
@@ -192,8 +193,8 @@ impl Seat {
         Round(self.next.get().wrapping_sub(1))
     }
 
-    /// Puts bytes on the board from byte `at` on, in a round in which all members together put `all` bytes there. Before the
-    /// arrival.
+    /// Puts bytes on the board from byte `at` on, in a round in which all members together put `all` bytes there. Must
+    /// be called before the arrival.
     ///
     /// # Panics
     /// When they do not [fit](Self::room_bytes).
@@ -203,40 +204,41 @@ impl Seat {
         assert!(fits, "{} bytes at {at} of a board", bytes.len());
     }
 
-    /// Reads bytes from byte `at` on, of a round as in [`put`](Self::put): those of a member that has arrived, or of
-    /// any when the round is over.
+    /// Reads bytes of a round from byte `at` on, with `all` as in [`put`](Self::put). These must be bytes of a member
+    /// that has arrived, or of any member when the round is over.
     ///
     /// # Panics
-    /// When there are not so many.
+    /// When the range exceeds the board.
     pub fn read(&self, round: Round, all: usize, at: usize, into: &mut [u8]) {
         let (half, start) = self.place_of(round, all);
         let fits = half.drain(start.saturating_add(at), into);
         assert!(fits, "{} bytes at {at} of a board", into.len());
     }
 
-    /// Puts bytes into this member's lines, at most [`LINE_BODY_BYTES`]. Before the arrival.
+    /// Puts bytes into this member's lines, at most [`LINE_BODY_BYTES`]. Must be called before the arrival.
     ///
     /// # Panics
     ///
-    /// When there are more.
+    /// When there are more bytes than that.
     #[inline]
     pub fn put_in_lines(&self, round: Round, bytes: &[u8]) {
         let fits = self.lines[self.place as usize].put(round.0, bytes);
         assert!(fits, "{} bytes in lines of a board", bytes.len());
     }
 
-    /// Reads bytes that the member at `place` has put into its lines, from byte `at` on; when, as [`read`](Self::read).
+    /// Reads bytes that the member at `place` has put into its lines, from byte `at` on. That member must have arrived
+    /// in the round, or the round must be over.
     ///
     /// # Panics
-    /// When there are not so many.
+    /// When the lines have fewer bytes.
     #[inline]
     pub fn read_lines(&self, round: Round, place: u32, at: usize, into: &mut [u8]) {
         let fits = self.lines[place as usize].get(round.0, at, into);
         assert!(fits, "{} bytes at {at} of lines of a board", into.len());
     }
 
-    /// Location of the round's data: one of the halves, and the first byte there. Successive rounds use all of a half
-    /// in turn.
+    /// Location of the round's data: one of the halves, and the first byte there. Rounds that use the same half use its
+    /// parts in turn.
     fn place_of(&self, round: Round, all: usize) -> (&SharedBytes, usize) {
         let half = &self.halves[round.0 as usize % 2];
         let all = all.next_multiple_of(LINE_BYTES).max(LINE_BYTES);
@@ -260,16 +262,16 @@ impl Seat {
         }
     }
 
-    /// Wakes the sleeping members that this member is to wake: an event that others may wait for has occurred.
+    /// Wakes all sleeping members, after an event for which any of them may wait.
     pub fn wake_sleepers(&self) {
         if self.board.has_sleepers() {
             self.wake_all();
         }
     }
 
-    /// Wakes two of the members that sleep for an entry that was published; each of them wakes two more. So a
-    /// publisher of many entries is not held up by all the sleepers, and finds those awake that it would have to wake
-    /// for the next entry.
+    /// Wakes two of the members that sleep for an entry that was published; each of them wakes two more. So a publisher
+    /// of many entries does not spend its time on waking all sleepers, and those woken by others are awake before it
+    /// publishes the next entry.
     #[inline]
     pub fn wake_readers(&self) {
         if self.board.has_sleepers() {
@@ -286,7 +288,8 @@ impl Seat {
         }
     }
 
-    /// Marks this member's part of the round as done and publishes its note: it puts no more bytes on the board.
+    /// Marks this member's part of the round as done and publishes its note. After this, the member puts no more bytes
+    /// on the board in this round.
     #[inline]
     pub fn arrive(&self, round: Round, note: RoundNote) {
         self.next.set(round.0.wrapping_add(1));
@@ -348,7 +351,7 @@ impl Seat {
     #[inline(never)]
     fn wake_two_readers(&self) {
         let mut left = 2;
-        // In the order of their places: the first is the root of most calls, for which others wait next.
+        // In the order of their places: the first member is the root of most calls, so others wait for it next.
         for (place, member) in (0..).zip(&self.members) {
             let Some(Sleeps::ForEntry(entry)) = self.board.sleeps_for(place) else {
                 continue;
@@ -395,7 +398,7 @@ impl Seat {
         }
     }
 
-    /// `false`: it is awake, or another member wakes it.
+    /// Wakes a member. `false`: it is awake, or another member wakes it.
     fn wake(&self, member: u32) -> bool {
         let bell: &Bell = self.segment.bell(member);
         let sleeps = bell.wake() == Wake::Sleeper;
@@ -425,23 +428,23 @@ impl Awaited {
         }
     }
 
-    /// Runs `sleep` such that it is woken when the event occurs; `sleep` must check its argument first and return if
-    /// the event has occurred.
+    /// Runs `sleep` such that it is woken when the event occurs. `sleep` must check
+    /// [`has_happened`](Self::has_happened) of its argument first, and return if that is `true`.
     pub fn doze(&self, sleep: impl FnOnce(&Self)) {
         match self.what {
-            BoardEvent::Taken(count) => self.seat.queue.doze(count, || sleep(self)),
-            BoardEvent::Over(round) => self.doze_at_board(Sleeps::ForRound(round.0), sleep),
+            BoardEvent::Taken(count) => self.seat.queue.sleep_until_taken(count, || sleep(self)),
+            BoardEvent::Over(round) => self.sleep_at_board(Sleeps::ForRound(round.0), sleep),
             BoardEvent::Arrived(round, below) => {
                 let round = round.0;
-                self.doze_at_board(Sleeps::ForArrivals { round, below }, sleep);
+                self.sleep_at_board(Sleeps::ForArrivals { round, below }, sleep);
             }
-            BoardEvent::Entry(number) => self.doze_at_board(Sleeps::ForEntry(number), sleep),
+            BoardEvent::Entry(number) => self.sleep_at_board(Sleeps::ForEntry(number), sleep),
         }
     }
 }
 
 impl Awaited {
-    fn doze_at_board(&self, what: Sleeps, sleep: impl FnOnce(&Self)) {
+    fn sleep_at_board(&self, what: Sleeps, sleep: impl FnOnce(&Self)) {
         let (board, place) = (self.seat.board, self.seat.place);
         board.doze(place, what);
         sleep(self);
@@ -452,8 +455,8 @@ impl Awaited {
     }
 }
 
-/// Takes a board of the node for members that will call it `key`, which is not 0. Each of them [`leave`]s it in the
-/// end.
+/// Claims a free board of the node for members that use it by the key `key`, which is not 0. Each member [`leave`]s the
+/// board in the end. `false`: no board is free.
 pub(crate) fn claim(node: &Node, key: u32) -> bool {
     let mut boards =
         (OF_THE_NODE + 1..ring::layout::BOARDS).filter_map(|index| node.segment.board(index));
@@ -466,7 +469,7 @@ pub(crate) fn claim(node: &Node, key: u32) -> bool {
     claimed.is_some()
 }
 
-/// Gives up one of `members` members' use of a board. Does nothing if there is no such board.
+/// Ends the use of a board by one of its `members` members. Does nothing if there is no board with this key.
 pub(crate) fn leave(node: &Node, key: u32, members: u32) {
     if let Some(parts) = find(node, key).filter(|_| key != NODE_BOARD) {
         parts.board.leave(members);
@@ -484,7 +487,7 @@ fn find(node: &Node, key: u32) -> Option<BoardParts> {
 
 /// The key of the permanent board, of all ranks of the node.
 pub const NODE_BOARD: u32 = 0;
-/// Its index.
+/// Index of the permanent board.
 const OF_THE_NODE: u32 = 0;
 const LINE_BYTES: usize = 64;
 /// Most members that poll each other's lines.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a process waits: system calls to sleep, wake and yield, the heavy fence, and statistics that show whether a
-//! core is free to spin on.
+//! Lets a process wait: system calls to sleep, wake and yield, the heavy fence, and statistics that show whether a core
+//! is free to spin on.
 //!
 //! # Safety
-//! Thin covers over system calls that take plain numbers or memory of this function's own. Nothing here keeps a
-//! pointer after it returns.
+//! Each function calls the system with plain numbers, or with memory that is valid for the call. No pointer is kept
+//! after a function returns.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -12,16 +12,17 @@ use std::io::Read;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-/// Sleeps while the word at `address` holds `expected`, at most for `timeout`, and for half of it at least. May wake
-/// spuriously.
+/// Sleeps while the word at `address` holds `expected`, at most for `timeout`; without a wake-up, at least for half of
+/// `timeout`. May wake spuriously.
 ///
-/// A short one ends at a multiple of half of `timeout` on the clock of all processes. The kernel programs a core's
-/// timer for the first sleep that ends, and again when that one is woken early, which costs as much as the sleep
-/// itself. Sleeps that end at the same moment need one timer.
+/// A short sleep ends at a multiple of half of `timeout` on the clock that all processes share. The kernel programs a
+/// core's timer for the sleep that ends first, and again when that sleep is woken early, which costs as much as the
+/// sleep itself. Sleeps that end at the same moment need the timer only once.
 pub(crate) fn futex_wait(address: *const u32, expected: u32, timeout: Duration) {
     let limit = end_of(timeout);
-    // SAFETY: the kernel checks the address itself (EFAULT); `limit` is valid during the call. The word lies in a segment
-    // shared between processes, so the private flag is not set. With a bit set the limit is a time of the monotonic clock.
+    // SAFETY: the kernel checks the address itself (EFAULT); `limit` is valid during the call. The word lies in a
+    // segment shared between processes, so the private flag is not set. For a wait with a bit set, the limit is a time
+    // of the monotonic clock.
     unsafe {
         libc::syscall(
             libc::SYS_futex,
@@ -35,8 +36,9 @@ pub(crate) fn futex_wait(address: *const u32, expected: u32, timeout: Duration) 
     };
 }
 
-/// Sleeps while each word holds its expected value, as [`futex_wait`] does with one. Uses the first [`MOST_WORDS`]
-/// only. `false`: the kernel cannot (before Linux 5.16) or may not, and there was no wait.
+/// Sleeps while each word holds its expected value, as [`futex_wait`] does with one word. Uses only the first
+/// [`MOST_WORDS`] words. `false`: there was no wait, since the kernel does not support it (before Linux 5.16) or
+/// refuses it.
 pub(crate) fn futex_wait_any(
     words: impl Iterator<Item = (*const u32, u32)>,
     timeout: Duration,
@@ -53,8 +55,8 @@ pub(crate) fn futex_wait_any(
         count += 1;
     }
     let limit = end_of(timeout);
-    // SAFETY: the kernel reads `count` of the entries, which live over the call as `limit` does, and checks the addresses in
-    // them itself (EFAULT). The words lie in segments shared between processes, so the private flag is not set.
+    // SAFETY: the kernel reads `count` entries and `limit`, which are valid for the call, and checks the addresses in
+    // the entries itself (EFAULT). The words lie in segments shared between processes, so the private flag is not set.
     let woken = unsafe {
         libc::syscall(
             libc::SYS_futex_waitv,
@@ -115,12 +117,12 @@ pub(crate) fn leave_signals_to_others() {
     let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
     // SAFETY: writes the set it is given.
     unsafe { libc::sigfillset(&raw mut all) };
-    // SAFETY: reads the set; nothing is asked back.
+    // SAFETY: reads the set; the old set is not requested.
     unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut()) };
 }
 
-/// Sleeps until one of the descriptors is readable, at most for `timeout`; `false`: none was by then. Uses the first
-/// [`MOST_DESCRIPTORS`] only.
+/// Sleeps until one of the descriptors is readable, at most for `timeout`; `false`: none was readable by then. Uses
+/// only the first [`MOST_DESCRIPTORS`].
 pub(crate) fn poll_readable(descriptors: &[RawFd], timeout: Duration) -> bool {
     let unused = libc::pollfd {
         fd: -1,
@@ -136,7 +138,8 @@ pub(crate) fn poll_readable(descriptors: &[RawFd], timeout: Duration) -> bool {
         tv_nsec: i64::from(timeout.subsec_nanos()),
     };
     let entries = descriptors.len().min(MOST_DESCRIPTORS);
-    // SAFETY: this many entries, which live over the call, as does the limit; a descriptor that is closed is reported, not used.
+    // SAFETY: the kernel accesses this many entries and the limit, which are valid for the call; it reports a closed
+    // descriptor, and does not use it.
     let count = unsafe {
         libc::ppoll(
             polled.as_mut_ptr(),
@@ -148,8 +151,8 @@ pub(crate) fn poll_readable(descriptors: &[RawFd], timeout: Duration) -> bool {
     count > 0
 }
 
-/// Duplicates `descriptor`, above the three standard ones; `None`: the process may have no more, or it is not a
-/// descriptor.
+/// Duplicates `descriptor`, above the three standard ones; `None`: the process may have no more descriptors, or
+/// `descriptor` is not open.
 pub(crate) fn duplicate(descriptor: RawFd) -> Option<OwnedFd> {
     // SAFETY: three numbers; the kernel checks them.
     let copy = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 3) };
@@ -180,7 +183,7 @@ fn times_off_core() -> i64 {
     usage.ru_nivcsw
 }
 
-/// A non-zero number of the calling thread that no other live thread has: the address of its control block.
+/// A non-zero number of the calling thread that no other live thread has: an address in its thread-local memory.
 #[inline(always)]
 #[must_use]
 pub fn thread_number() -> usize {
@@ -206,7 +209,7 @@ pub fn thread_number() -> usize {
     }
 }
 
-/// Registers this process for [`fence_own_threads`]; `false` where the system has none.
+/// Registers this process for [`fence_own_threads`]; `false`: the system does not support that.
 pub fn register_own_threads() -> bool {
     // SAFETY: a command number and no memory.
     unsafe { libc::syscall(libc::SYS_membarrier, REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0 }
@@ -218,7 +221,7 @@ pub fn fence_own_threads() {
     unsafe { libc::syscall(libc::SYS_membarrier, PRIVATE_EXPEDITED, 0, 0) };
 }
 
-/// Registers this process for [`heavy_fence`]s of others; `false` where the system has none.
+/// Registers this process for [`heavy_fence`]s of other processes; `false`: the system does not support that.
 pub(crate) fn register_for_fences() -> bool {
     // SAFETY: a command number and no memory.
     unsafe { libc::syscall(libc::SYS_membarrier, REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0 }
@@ -242,7 +245,7 @@ pub fn allowed_cpus() -> [u64; 16] {
 /// Cores that the control group grants, if it limits them: quota divided by period.
 #[must_use]
 pub fn core_quota() -> Option<f64> {
-    look_into("/sys/fs/cgroup/cpu.max", |text| {
+    read_file("/sys/fs/cgroup/cpu.max", |text| {
         let (quota, period) = text.trim().split_once(' ')?;
         Some(quota.parse::<f64>().ok()? / period.parse::<f64>().ok()?)
     })
@@ -260,7 +263,7 @@ pub struct CoreTimes {
 /// Scheduler statistics of this thread.
 #[must_use]
 pub fn core_times() -> Option<CoreTimes> {
-    look_into("/proc/thread-self/schedstat", |text| {
+    read_file("/proc/thread-self/schedstat", |text| {
         let mut numbers = text.split_ascii_whitespace().map(|word| word.parse().ok());
         Some(CoreTimes {
             ran_ns: numbers.next()??,
@@ -269,8 +272,8 @@ pub fn core_times() -> Option<CoreTimes> {
     })
 }
 
-/// Reads a short file of the system. Allocates nothing: a waiting process reads these again and again.
-fn look_into<R>(file: &str, read: impl FnOnce(&str) -> Option<R>) -> Option<R> {
+/// Reads a short file of the system. Allocates nothing: a waiting process reads such files again and again.
+fn read_file<R>(file: &str, read: impl FnOnce(&str) -> Option<R>) -> Option<R> {
     let mut bytes = [0; 128];
     let count = File::open(file).ok()?.read(&mut bytes).ok()?;
     read(str::from_utf8(&bytes[..count]).ok()?)
@@ -308,8 +311,8 @@ pub(crate) const MOST_WORDS: usize = 16;
 pub(crate) const MOST_DESCRIPTORS: usize = 16;
 /// `FUTEX2_SIZE_U32`: words of 32 bits.
 const FUTEX2_SIZE_U32: u32 = 2;
-/// A sleep that ends later than the kernel's next tick needs no timer of its own yet. Ticks come every 1 to 10 ms,
-/// mostly 4.
+/// Shortest sleep whose end is not rounded. A sleep that ends later than the kernel's next tick needs no timer of its
+/// own yet; ticks come every 1 to 10 ms, mostly every 4 ms.
 const TICK_NS: u64 = 4_000_000;
 const REGISTER_GLOBAL_EXPEDITED: i32 = 1 << 2;
 const GLOBAL_EXPEDITED: i32 = 1 << 1;
@@ -321,7 +324,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn some_cpu_is_allowed() {
+    fn allowed_cpus_is_not_empty() {
         assert!(allowed_cpus().iter().any(|word| *word != 0));
     }
 
@@ -337,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn who_yields_learns_whether_another_took_the_core() {
+    fn yield_reports_whether_another_thread_ran() {
         use std::sync::atomic::{AtomicBool, Ordering};
         let end = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -347,22 +350,23 @@ mod tests {
                     yield_core();
                 }
             });
-            // The other is there at the latest when this thread has used up a slice of time.
+            // The other thread runs at the latest when this thread has used up a slice of time.
             while !yield_to_others() {}
             end.store(true, Ordering::Relaxed);
         });
-        // With no competitor the core stays; other programs may take it at some of these calls, not at all of them.
+        // Without a competitor, this thread keeps the core; other programs may take it at some of these calls, but not
+        // at all of them.
         assert!((0..2000).any(|_| !yield_to_others()));
     }
 
     #[test]
-    fn sleeps_of_a_futex_end_together_and_in_time() {
+    fn a_futex_wait_lasts_for_its_timeout() {
         let (word, timeout) = (7u32, Duration::from_millis(3));
         for _ in 0..3 {
             let start = monotonic_ns();
             futex_wait(&raw const word, 7, timeout);
             let slept = monotonic_ns() - start;
-            // It may wake spuriously, but not each time.
+            // A sleep may wake spuriously, but not each time.
             if slept >= 1_500_000 {
                 return;
             }
@@ -371,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_futex_that_holds_another_value_does_not_sleep() {
+    fn a_futex_wait_on_another_value_returns_at_once() {
         let word = 7u32;
         futex_wait(&raw const word, 8, Duration::from_secs(3600));
     }

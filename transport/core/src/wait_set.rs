@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Everything that can end a sleep: doorbells, which peers ring through memory, descriptors that become readable, and
-//! the time at which a provider must be polled. Each provider of a process adds its own before every sleep,
-//! independently of the others.
+//! Holds everything that can end a sleep: doorbells, which peers ring through memory, descriptors that become readable,
+//! and the time at which a provider must be polled. Each provider of a process adds its own events before every sleep,
+//! independently of the other providers.
 //!
-//! The kernel waits for words of memory (`futex`) or for descriptors (`poll`), not for both. Where a set has both, a
+//! The kernel waits for words of memory (`futex`) or for descriptors (`poll`), not for both. If a set has both, a
 //! [`Watcher`] waits for the descriptors and rings the first doorbell.
 
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -52,7 +52,8 @@ impl WaitSet {
         self.longest = longest;
     }
 
-    /// Empties the set but keeps the descriptors of the last sleep, which are still open; none is added for this one.
+    /// Empties the set, except for the descriptors of the last sleep, which must still be open. The caller adds no
+    /// descriptors for this sleep.
     pub(crate) fn begin_as_before(&mut self, longest: Duration) {
         self.doorbells.clear();
         self.longest = longest;
@@ -68,7 +69,7 @@ impl WaitSet {
         if self.doorbells.len() < wait::MOST_WORDS {
             self.doorbells.push(doorbell);
         } else {
-            // It is noticed at the next poll.
+            // A ring of this bell is noticed at the next poll.
             self.poll_after(UNNOTICED);
         }
     }
@@ -97,7 +98,7 @@ impl WaitSet {
         self.doorbells.is_empty() && self.descriptors.is_empty()
     }
 
-    /// Sleeps until an event of the set occurs, at most for its time. May wake spuriously.
+    /// Sleeps until an event of the set occurs, at most for [`longest`](Self::longest). May wake spuriously.
     pub(crate) fn sleep(&mut self) {
         let Some(first) = self.doorbells.first().copied() else {
             return self.sleep_without_doorbell();
@@ -128,7 +129,7 @@ impl WaitSet {
         }
     }
 
-    /// Has the descriptors watched for the process of `doorbell`. `false`: no more threads can be created.
+    /// Lets a watcher watch the descriptors for the process of `doorbell`. `false`: no watcher can be created.
     fn is_watched(&mut self, doorbell: Doorbell) -> bool {
         let watches = |watcher: &Watcher| watcher.watches(&self.descriptors, doorbell);
         if !self.watcher.as_ref().is_some_and(watches) {
@@ -138,7 +139,7 @@ impl WaitSet {
     }
 }
 
-/// Longest sleep of a process that part of its events cannot wake.
+/// Longest sleep of a process if some of its events cannot wake it.
 const UNNOTICED: Duration = Duration::from_millis(1);
 
 #[cfg(test)]
@@ -165,7 +166,7 @@ mod tests {
         }
     }
 
-    /// Sleeps on these for `longest` at most, while `wake` runs beside it after a moment.
+    /// Sleeps on these doorbells and descriptors for at most `longest`; after a moment, another thread runs `wake`.
     fn sleep(
         set: &mut WaitSet,
         doorbells: &[Doorbell],
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sleep_on_nothing_lasts_as_long_as_it_may() {
+    fn an_empty_wait_set_sleeps_until_its_timeout() {
         let mut set = WaitSet::new();
         set.begin(FOR_EVER);
         assert!(set.is_empty());
@@ -214,7 +215,7 @@ mod tests {
         let mut set = WaitSet::new();
         let bells = [bell(), bell(), bell()];
         for rung in 0..3 {
-            // Where the kernel cannot wait for several words, the sleep ends by its timeout.
+            // If the kernel cannot wait for several words, the sleep ends by its timeout.
             let slept = sleep(&mut set, &bells, &[], FOR_EVER, || ring(bells[rung]));
             assert!(slept < FOR_EVER / 2, "{rung}");
         }
@@ -261,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptors_of_the_last_sleep_end_the_next_one_too() {
+    fn descriptors_of_the_last_sleep_also_end_the_next() {
         let mut set = WaitSet::new();
         let (descriptor, mut to_sign) = pipe().unwrap();
         let bell = bell();
@@ -289,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_the_kernel_takes_is_looked_at_again_soon() {
+    fn wait_sets_beyond_the_kernel_limit_poll_soon() {
         let mut set = WaitSet::new();
         let (descriptor, _end) = pipe().unwrap();
         let room = (set.doorbells.capacity(), set.descriptors.capacity());

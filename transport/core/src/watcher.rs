@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Lets a process sleep on a doorbell and on descriptors at once: the kernel waits for words of memory or for
-//! descriptors, so a thread waits for the second and rings the first. The thread starts at the first such sleep, and
-//! only wakes a process that sleeps.
+//! descriptors, so a thread waits for the descriptors and rings the doorbell. The thread starts at the first such
+//! sleep, and only wakes a process that sleeps.
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
@@ -12,17 +12,17 @@ use ring::Wake;
 use crate::wait;
 use crate::wait_set::Doorbell;
 
-/// Handle of the thread, which ends some time after this is dropped.
+/// Handle of the thread, which ends some time after the handle is dropped.
 #[derive(Debug)]
 pub(crate) struct Watcher {
-    /// Holds one entry: the next readable descriptor shall ring.
+    /// Holds at most one request: to ring the doorbell when a descriptor is readable next.
     requests: SyncSender<()>,
     descriptors: Box<[RawFd]>,
     doorbell: Doorbell,
 }
 
 impl Watcher {
-    /// Watches descriptors for the process of a doorbell; `None` where no more threads or descriptors can be created.
+    /// Watches descriptors for the process of a doorbell; `None`: no more threads or descriptors can be created.
     pub(crate) fn new(descriptors: &[RawFd], doorbell: Doorbell) -> Option<Self> {
         let (requests, pending) = sync_channel(1);
         let own: Option<Vec<OwnedFd>> = descriptors
@@ -42,7 +42,7 @@ impl Watcher {
         })
     }
 
-    /// Whether it watches exactly these.
+    /// Whether it watches exactly these descriptors for this doorbell.
     pub(crate) fn watches(&self, descriptors: &[RawFd], doorbell: Doorbell) -> bool {
         self.descriptors[..] == *descriptors && std::ptr::eq(self.doorbell.bell, doorbell.bell)
     }
@@ -72,7 +72,7 @@ fn watch(pending: &Receiver<()>, descriptors: &[OwnedFd], doorbell: Doorbell) {
     }
 }
 
-/// The thread only makes a few system calls.
+/// Stack of the thread, which only makes a few system calls.
 const STACK_BYTES: usize = 64 << 10;
-/// Time after the last use until the thread ends.
+/// How often the thread, while no descriptor is readable, checks whether its handle was dropped.
 const PATIENCE: Duration = Duration::from_millis(500);

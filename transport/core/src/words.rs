@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Converts between bytes and words, for bodies inside a frame: no loop over bytes, and no call.
+//! Converts between bytes and words, for bodies inside a frame, without a loop over bytes and without a call.
 
 use ring::SLOT_BODY_BYTES;
 
-/// Calls `put` for each word of a body, in the order of memory. Bytes of the last word after the end are zero.
+/// Calls `put` for each word of a body, in the order of memory. Bytes of the last word after the end of the body are
+/// zero.
 #[inline(always)]
 pub(crate) fn pack(body: &[u8], mut put: impl FnMut(usize, u64)) {
     let (whole, rest) = body.as_chunks::<8>();
@@ -21,7 +22,7 @@ pub(crate) fn pack(body: &[u8], mut put: impl FnMut(usize, u64)) {
     put(whole.len(), word);
 }
 
-/// From one to seven bytes: two parts that may overlap.
+/// Packs one to seven bytes into a word, as two parts that may overlap.
 #[inline(always)]
 fn pack_short(bytes: &[u8]) -> u64 {
     let join = |first: u64, last: u64, part: usize| first | last << (8 * (bytes.len() - part));
@@ -37,7 +38,7 @@ fn pack_short(bytes: &[u8]) -> u64 {
     word.to_le()
 }
 
-/// Fills `target` with the first bytes of the words; if there are too few words, the rest is unchanged.
+/// Fills `target` with the bytes of the words, at most [`SLOT_BODY_BYTES`]; the rest of `target` is unchanged.
 #[inline(always)]
 pub(crate) fn unpack(word: impl Fn(usize) -> u64, target: &mut [u8]) {
     let bytes = target.len().min(SLOT_BODY_BYTES);
@@ -62,7 +63,7 @@ pub(crate) fn unpack(word: impl Fn(usize) -> u64, target: &mut [u8]) {
     }
 }
 
-/// From one to seven bytes.
+/// Unpacks one to seven bytes of a word.
 #[inline(always)]
 #[allow(
     clippy::cast_possible_truncation,
@@ -90,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bodies_of_all_lengths_go_to_words_and_back() {
+    fn bodies_of_all_lengths_survive_packing() {
         let body: Vec<u8> = (1..).take(SLOT_BODY_BYTES).collect();
         for length in 0..=SLOT_BODY_BYTES {
             let mut words = Vec::new();

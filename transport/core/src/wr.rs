@@ -10,7 +10,8 @@ pub struct WorkId(pub u64);
 pub enum WorkOutcome {
     /// All bytes have been moved.
     Done,
-    /// This queue pair cannot do it (the peer's memory cannot be reached); the local bytes are unspecified. Use sends.
+    /// The operation is impossible over this queue pair (the peer's memory cannot be reached); the local bytes are
+    /// unspecified. Use sends instead.
     Unreachable,
     /// The remote key names memory that the peer did not offer, or that is no longer offered.
     BadKey,
@@ -23,7 +24,7 @@ pub enum WorkOutcome {
 /// machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Atomic {
-    /// Adds to it; the sum wraps.
+    /// Adds to the word; the sum wraps.
     FetchAdd {
         /// The addend.
         add: u64,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory that is lent to a port, to be sent from in place.
+//! Memory that is lent to a port: the device reads payloads there, without a copy.
 //!
 //! # Safety
 //! - **L1**: a [`InPlaceMemory`] is memory that stays mapped until the port has returned it, and whose owner allows a
-//!   device to read it. Its creator guarantees that; it is passed on by value, once.
-//! - **L2**: the plug-in holds the memory in [`Loans`], under the handle there, until `forget` has confirmed that no
-//!   device reads it any more. If it cannot confirm that, the process is aborted: the memory must not be reused.
+//!   device to read it. The creator of the [`InPlaceMemory`] guarantees both; the value is passed to one port only.
+//! - **L2**: the plug-in may use the memory of each entry of [`Loans`] until `forget` has confirmed that no device
+//!   reads it any more. If `forget` fails, the process is aborted: the memory must not be reused.
 #![allow(unsafe_code)]
 
 use core::ffi::c_void;
@@ -24,12 +24,12 @@ pub struct InPlaceMemory {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loan(pub usize);
 
-/// A part of lent memory.
+/// A range of lent memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LentPart {
     /// The memory.
     pub loan: Loan,
-    /// Offset in the memory, in bytes.
+    /// Offset of the range in the memory, in bytes.
     pub offset: usize,
     /// Length in bytes.
     pub bytes: u32,
@@ -50,9 +50,9 @@ struct LentRegion {
 
 impl InPlaceMemory {
     /// # Safety
-    /// The memory stays mapped until [`DpdkPort::take_back`](crate::DpdkPort::take_back) of it has returned or the port
-    /// that it was lent to was dropped, and until then its owner allows it to be read. A port that refuses it keeps no
-    /// reference to it.
+    /// The memory stays mapped, and its owner allows devices to read it, until
+    /// [`DpdkPort::take_back`](crate::DpdkPort::take_back) of the memory has returned or the port that it was lent to
+    /// was dropped. A port that does not accept the memory keeps no reference to it.
     #[must_use]
     pub unsafe fn new(base: NonNull<u8>, bytes: usize) -> Self {
         Self { base, bytes }
@@ -60,7 +60,7 @@ impl InPlaceMemory {
 }
 
 impl Loans {
-    /// Lends memory to a port of the plug-in; `None`: the device cannot send from it.
+    /// Lends memory to a port of the plug-in; `None`: the device cannot send from this memory.
     ///
     /// # Safety
     /// `port` is open.
@@ -70,7 +70,7 @@ impl Loans {
         port: *mut c_void,
         lent: InPlaceMemory,
     ) -> Option<Loan> {
-        // SAFETY: an open port, and memory as of L1, which `take_back` returns.
+        // SAFETY: an open port, and memory that fulfils L1; `take_back` ends the loan.
         let raw = unsafe { (plugin.lend)(port, lent.base.as_ptr().cast(), lent.bytes) };
         if raw.is_null() {
             return None;
@@ -87,7 +87,8 @@ impl Loans {
     /// Takes memory back.
     ///
     /// # Safety
-    /// `port` is the one that has it, and open; `unsent` are all frames with attached memory that were not sent.
+    /// `port` is open, and is the port to which the memory was lent; `unsent` are all frames with attached memory that
+    /// were not sent.
     pub(crate) unsafe fn take_back(
         &mut self,
         plugin: &Plugin,
@@ -99,10 +100,11 @@ impl Loans {
             return;
         };
         let count = u32::try_from(unsent.len()).unwrap_or(0);
-        // SAFETY: an open port, memory that it has (L2) and that is removed here, and as many frames.
+        // SAFETY: an open port, memory that was lent to it (L2) and has just been removed from `all`, and `count`
+        // frames.
         let result = unsafe { (plugin.forget)(port, held.raw, unsent.as_mut_ptr(), count) };
         if result != 0 {
-            // L2.
+            // L2: the memory must not be reused, so the process ends.
             eprintln!(
                 "rmpi: a device of DPDK does not give memory back that it was lent, or does not start again; in-place=no avoids that"
             );
@@ -115,7 +117,8 @@ impl Loans {
         (0..self.all.len()).map(Loan)
     }
 
-    /// The address of a part, and the plug-in's handle of the memory; `None`: it is not inside.
+    /// The plug-in's handle of the memory, and the address of a part; `None`: the memory is not lent, or the part is
+    /// not inside it.
     pub(crate) fn find(&self, part: &LentPart) -> Option<(*mut c_void, *const u8)> {
         let held = self.all.get(part.loan.0)?.as_ref()?;
         let end = part.offset.checked_add(usize::try_from(part.bytes).ok()?)?;

@@ -2,14 +2,14 @@
 //! A port: sends and receives frames in bursts.
 //!
 //! # Safety
-//! - `raw` is a port of the plug-in, open until `drop`; the plug-in gives each port to one owner, and calls for it are
-//!   never concurrent: all take `&mut self`.
-//! - The frames in `leaving` and `received` are buffers that the plug-in gave and has not taken back; each is in one
-//!   of the two. Their memory stays until the port is closed, after all were given back; `room` bytes of a frame from
-//!   `data` on may be read and written.
+//! - `raw` is a port of the plug-in, open until `drop`. The plug-in gives each port to one owner, and calls for a port
+//!   are never concurrent: all take `&mut self`.
+//! - The frames in `leaving` and `received` are buffers that the plug-in gave and has not taken back; each buffer is in
+//!   only one of the two lists. All are given back before the port is closed, and their memory stays mapped until then;
+//!   `room` bytes of a frame from `data` on may be read and written.
 //! - A buffer that a driver has taken (`send`) is not accessed any more.
-//! - Lent memory (`lent.rs`) is taken back while the port is open, at the latest by `drop`; the filled frames in
-//!   `leaving` are all unsent ones that refer to it.
+//! - Lent memory (`lent.rs`) is taken back while the port is open, at the latest by `drop`. Every unsent frame that
+//!   refers to lent memory is among the filled frames in `leaving`.
 #![allow(unsafe_code)]
 
 use core::ffi::{c_int, c_void};
@@ -33,29 +33,30 @@ pub struct DpdkPort {
     loans: Loans,
 }
 
-/// Whether memory can be lent to a port.
+/// When memory can be lent to a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InPlace {
     /// Never: all payloads are copied into frames.
     Never,
-    /// If the device can send from any memory.
+    /// Memory can be lent if the device can send from any memory.
     IfPossible,
-    /// If that is also faster: the device itself reads the memory (DMA).
+    /// As [`IfPossible`](Self::IfPossible), but only if it is also faster than a copy: the device itself reads the
+    /// memory (DMA).
     IfFaster,
 }
 
-// SAFETY: a DPDK port is not bound to a thread, nor are its buffers, nor lent memory.
+// SAFETY: neither a DPDK port nor its buffers nor lent memory are bound to a thread.
 unsafe impl Send for DpdkPort {}
 
 impl DpdkPort {
-    /// Opens a device by DPDK's name, with its arguments after a comma: `net_af_packet0,iface=eth0`, `0000:3b:00.2`.
-    /// DPDK must have been started. Frames are up to `frame_bytes` long, with an MTU of `mtu`, or of the driver's
-    /// default.
+    /// Opens a device by its name in DPDK, with its arguments after a comma: `net_af_packet0,iface=eth0`,
+    /// `0000:3b:00.2`. DPDK must have been started. Frames are up to `frame_bytes` long. The MTU is `mtu`; `None`: the
+    /// driver's default.
     ///
-    /// `in_place`: whether memory can be lent to it.
+    /// `in_place`: when memory can be lent to the port.
     ///
     /// # Errors
-    /// Returns DPDK's message.
+    /// DPDK was not started, or cannot open the device: the error is its message.
     pub fn open(
         device: &str,
         frame_bytes: usize,
@@ -69,7 +70,7 @@ impl DpdkPort {
             DpdkPortAttr::default(),
             ReasonBuffer::default(),
         );
-        // SAFETY: a C string, places for the results, and room for the message.
+        // SAFETY: `name` is a C string; the other pointers are valid for the results and for a message of that length.
         let result = unsafe {
             (plugin.open)(
                 name.as_ptr(),
@@ -100,7 +101,7 @@ impl DpdkPort {
         &self.facts
     }
 
-    /// The buffer for the next frame; `None`: a full burst waits already, or there is no buffer.
+    /// The buffer for the next frame; `None`: a full burst is queued already, or no buffer is free.
     pub fn buffer(&mut self) -> Option<&mut [u8]> {
         if self.filled >= BURST as usize {
             return None;
@@ -127,17 +128,17 @@ impl DpdkPort {
         unsafe { self.loans.lend(self.plugin, self.raw, lent) }
     }
 
-    /// Takes memory back: when this returns, no device reads it any more. It blocks while a device still has frames
-    /// with it.
+    /// Takes memory back: when this returns, no device reads the memory any more. The call blocks while a device still
+    /// has frames that refer to it.
     pub fn take_back(&mut self, loan: Loan) {
         let unsent = &mut self.leaving[..self.filled];
-        // SAFETY: an open port, which has all that is in its `loans`, and its frames.
+        // SAFETY: an open port, to which all memory in `loans` is lent, and its frames.
         unsafe { (self.loans).take_back(self.plugin, self.raw, loan, unsent) };
     }
 
-    /// Queues a frame of the first `bytes` of [`buffer`](Self::buffer), a part of lent memory, `pad` zeros and a
-    /// checksum. The checksum is the CRC-32 of Ethernet, little-endian; `crc` is that of the covered bytes before the
-    /// part. `false`: impossible now, and nothing was changed.
+    /// Queues a frame that consists of the first `bytes` of [`buffer`](Self::buffer), a part of lent memory, `pad` zero
+    /// bytes and a checksum. The checksum is the CRC-32 of Ethernet, little-endian; `crc` is the CRC-32 of the covered
+    /// bytes before the part. `false`: this is impossible now, and nothing was changed.
     pub fn attach(&mut self, bytes: usize, part: &LentPart, pad: u32, crc: u32) -> bool {
         let frame = self.leaving.get_mut(self.filled);
         let (Some(frame), Some((memory, from))) = (frame, self.loans.find(part)) else {
@@ -152,7 +153,7 @@ impl DpdkPort {
         result == 0
     }
 
-    /// Sends queued frames, as far as the device takes them now.
+    /// Sends queued frames, as many as the device accepts now.
     pub fn flush(&mut self) {
         while self.filled != 0 {
             let count = u32::try_from(self.filled).unwrap_or(0);
@@ -172,7 +173,7 @@ impl DpdkPort {
         self.filled != 0
     }
 
-    /// Receives a burst of frames; returns how many. Those of the last burst are given back.
+    /// Receives a burst of frames and returns their number. The frames of the last burst are given back first.
     pub fn receive(&mut self) -> usize {
         give_back(self.plugin, &mut self.received);
         self.received.resize(BURST as usize, RawFrame::NONE);
@@ -186,12 +187,12 @@ impl DpdkPort {
     #[must_use]
     pub fn received(&self, index: usize) -> Option<&[u8]> {
         let frame = self.received.get(index)?;
-        // SAFETY: a buffer of this port whose first bytes a driver has filled; only `receive` gives it back, which
-        // takes `&mut`.
+        // SAFETY: a buffer of this port whose first `bytes` bytes a driver has filled. Only `receive` and `drop` give
+        // it back, and both need `&mut self`.
         Some(unsafe { slice::from_raw_parts(frame.data, frame.bytes as usize) })
     }
 
-    /// Gets empty buffers.
+    /// Gets empty buffers from the plug-in, up to [`TAKEN`].
     fn take(&mut self) {
         let old = self.leaving.len();
         self.leaving.resize(old + TAKEN as usize, RawFrame::NONE);
@@ -228,13 +229,13 @@ impl InPlace {
 fn give_back(plugin: &Plugin, frames: &mut Vec<RawFrame>) {
     if !frames.is_empty() {
         let count = u32::try_from(frames.len()).unwrap_or(0);
-        // SAFETY: as many buffers that the plug-in gave, which are dropped here.
+        // SAFETY: `count` buffers that the plug-in gave; the vector is cleared after the call.
         unsafe { (plugin.give_back)(frames.as_mut_ptr(), count) };
         frames.clear();
     }
 }
 
-/// Frames in one call.
+/// Most frames in one call that sends or receives.
 const BURST: u32 = 64;
-/// Empty buffers taken in one call.
+/// Most empty buffers taken in one call.
 const TAKEN: u32 = 16;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Starting DPDK inside another program.
+//! Starts DPDK inside another program.
 //!
 //! # Safety
-//! Strings and lengths are valid for the function; it is called once.
+//! The plug-in's `start` function gets valid strings and lengths, and is called once.
 #![allow(unsafe_code)]
 
 use core::ffi::{c_char, c_int};
@@ -20,26 +20,28 @@ pub enum FrameMemory {
     Huge,
 }
 
-/// Whether the plug-in is installed and can be loaded.
+/// Checks that the plug-in is installed and can be loaded.
 ///
 /// # Errors
-/// Returns the reason.
+/// Returns the reason why it cannot be loaded.
 pub fn available() -> Result<(), String> {
     Plugin::load("").map(|_| ())
 }
 
 /// Starts DPDK in this process, once: later calls return the result of the first one, whatever their arguments.
 /// `device` is the device of a port to be opened, with its arguments: PCI devices are probed at the start; others are
-/// created when a port is opened. It takes about 150 ms, 100 of which DPDK uses to measure the processor's clock.
+/// created when a port is opened. The start takes about 150 ms, 100 ms of which DPDK uses to measure the processor's
+/// clock.
 ///
 /// # Errors
-/// The plug-in is missing, or DPDK's message.
+/// The plug-in is missing, or DPDK does not start: the error is its message.
 pub fn start(memory: FrameMemory, device: &str) -> Result<(), String> {
     let start = || {
         let plugin = Plugin::load(device)?;
-        let words = words(memory, is_on_bus(device).then_some(device), &allowed_cpus());
-        // DPDK sets the affinity of the calling thread, which threads created by it inherit.
-        let started = std::thread::Builder::new().spawn(move || call(plugin, &words));
+        let arguments = arguments(memory, is_on_bus(device).then_some(device), &allowed_cpus());
+        // DPDK changes the affinity of the thread that starts it, which that thread's children inherit: so a thread of
+        // its own.
+        let started = std::thread::Builder::new().spawn(move || call(plugin, &arguments));
         let started = started.map_err(|error| format!("no thread: {error}"))?;
         started
             .join()
@@ -58,7 +60,7 @@ pub(crate) fn started() -> Result<&'static Plugin, String> {
     STARTED.get().cloned().unwrap_or_else(never)
 }
 
-/// Whether a device is a PCI device, as `0000:3b:00.2`, not a virtual one.
+/// Whether a device is a PCI device, for example `0000:3b:00.2`, and not a virtual device.
 #[must_use]
 pub fn is_on_bus(device: &str) -> bool {
     let name = device.split(',').next().unwrap_or_default();
@@ -68,13 +70,15 @@ pub fn is_on_bus(device: &str) -> bool {
 
 static STARTED: OnceLock<Result<&'static Plugin, String>> = OnceLock::new();
 
-fn call(plugin: &Plugin, words: &[String]) -> Result<(), String> {
-    let words = words.iter().map(|word| CString::new(word.as_str()));
-    let words = words.collect::<Result<Vec<_>, _>>();
-    let words = words.map_err(|error| error.to_string())?;
-    let pointers: Vec<*const c_char> = words.iter().map(|word| word.as_ptr()).collect();
+fn call(plugin: &Plugin, arguments: &[String]) -> Result<(), String> {
+    let arguments = arguments
+        .iter()
+        .map(|argument| CString::new(argument.as_str()));
+    let arguments = arguments.collect::<Result<Vec<_>, _>>();
+    let arguments = arguments.map_err(|error| error.to_string())?;
+    let pointers: Vec<*const c_char> = arguments.iter().map(|argument| argument.as_ptr()).collect();
     let mut why = ReasonBuffer::default();
-    // SAFETY: as many C strings, and room for the message.
+    // SAFETY: pointers to that many C strings, and a buffer of that length for the message.
     let result = unsafe {
         (plugin.start)(
             c_int::try_from(pointers.len()).unwrap_or(0),
@@ -87,9 +91,9 @@ fn call(plugin: &Plugin, words: &[String]) -> Result<(), String> {
 }
 
 /// The command-line arguments of DPDK (EAL).
-fn words(memory: FrameMemory, bus_device: Option<&str>, cpus: &str) -> Vec<String> {
-    let mut words: Vec<String> = match memory {
-        // Only address space is reserved, until it is used.
+fn arguments(memory: FrameMemory, bus_device: Option<&str>, cpus: &str) -> Vec<String> {
+    let mut arguments: Vec<String> = match memory {
+        // This reserves only address space; a page of memory is allocated when it is first used.
         FrameMemory::Ordinary => vec![
             "--no-huge".into(),
             "-m".into(),
@@ -98,18 +102,17 @@ fn words(memory: FrameMemory, bus_device: Option<&str>, cpus: &str) -> Vec<Strin
         ],
         FrameMemory::Huge => vec!["--in-memory".into()],
     };
-    words.extend(["--no-telemetry", "--log-level=*:error"].map(Into::into));
-    // One lcore, which stands for the caller's threads on any allowed CPU: no thread is bound, and no worker is
-    // created.
-    words.push(format!("--lcores=0@({cpus})"));
+    arguments.extend(["--no-telemetry", "--log-level=*:error"].map(Into::into));
+    // One lcore for all allowed CPUs: no thread is bound to one CPU, and no worker is created.
+    arguments.push(format!("--lcores=0@({cpus})"));
     match bus_device {
-        Some(device) => words.extend(["-a".to_owned(), device.to_owned()]),
-        None => words.push("--no-pci".into()),
+        Some(device) => arguments.extend(["-a".to_owned(), device.to_owned()]),
+        None => arguments.push("--no-pci".into()),
     }
-    words
+    arguments
 }
 
-/// CPUs that this process may use, as `0-3,7`.
+/// The CPUs that this process may use, for example `0-3,7`.
 fn allowed_cpus() -> String {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let list = status
@@ -138,8 +141,8 @@ impl ReasonBuffer {
         if result == 0 {
             return Ok(());
         }
-        let words = self.0.split(|byte| *byte == 0).next().unwrap_or_default();
-        Err(String::from_utf8_lossy(words).into_owned())
+        let message = self.0.split(|byte| *byte == 0).next().unwrap_or_default();
+        Err(String::from_utf8_lossy(message).into_owned())
     }
 }
 
@@ -148,23 +151,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_device_on_a_bus_is_looked_for_and_others_need_no_bus() {
-        let ordinary = words(FrameMemory::Ordinary, None, "0-1");
+    fn eal_args_probe_pci_only_for_pci_devices() {
+        let ordinary = arguments(FrameMemory::Ordinary, None, "0-1");
         assert!(
             ordinary.contains(&"--no-pci".to_owned())
                 && ordinary.contains(&"--lcores=0@(0-1)".to_owned())
         );
-        let huge = words(FrameMemory::Huge, Some("0000:3b:00.2"), "4");
+        let huge = arguments(FrameMemory::Huge, Some("0000:3b:00.2"), "4");
         assert!(huge.ends_with(&["-a".to_owned(), "0000:3b:00.2".to_owned()]));
         assert!(
             !huge
                 .iter()
-                .any(|word| word == "--no-huge" || word == "--no-pci")
+                .any(|argument| argument == "--no-huge" || argument == "--no-pci")
         );
     }
 
     #[test]
-    fn the_cpus_of_this_process_are_a_list() {
+    fn allowed_cpus_are_a_cpu_list() {
         let cpus = allowed_cpus();
         assert!(
             !cpus.is_empty()

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The functions of the plug-in, as in `shim/rmpi_dpdk.h`.
+//! The functions and structures of the plug-in, as declared in `shim/rmpi_dpdk.h`.
 //!
 //! # Safety
-//! A function is assumed to have the type declared here. That is right because the plug-in reports the version of its
-//! interface first ([`ABI`]), and belongs to the installation of the program that opens it. It is never unloaded.
+//! A function is assumed to have the type declared here. That is right because the plug-in is of the same installation
+//! as the program that opens it, and the version of its interface is checked first ([`ABI`]). The plug-in is never
+//! unloaded.
 #![allow(unsafe_code)]
 
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -36,18 +37,18 @@ impl RawFrame {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DpdkPortAttr {
-    /// Its MAC address.
+    /// The port's MAC address.
     pub mac: [u8; 6],
     /// MTU of the driver, in bytes.
     pub mtu: u16,
     /// Size of the receive queue, in frames.
     pub receives: u32,
-    /// Not 0: memory can be lent to it.
+    /// Not 0: memory can be lent to the port.
     pub(crate) in_place: u32,
 }
 
 impl DpdkPortAttr {
-    /// Whether it can send from lent memory without a copy.
+    /// Whether the port can send from lent memory without a copy.
     #[must_use]
     pub fn sends_in_place(&self) -> bool {
         self.in_place != 0
@@ -56,7 +57,8 @@ impl DpdkPortAttr {
 
 macro_rules! functions {
     ($($field:ident: fn($($argument:ty),*) $(-> $result:ty)?;)*) => {
-        /// The functions, under their names without `rmpi_dpdk_`. All are as unsafe as they are in C.
+        /// The functions of the plug-in. The symbol of a function is `rmpi_dpdk_` followed by the name of its field.
+        /// All are as unsafe as in C.
         #[derive(Clone, Copy, Debug)]
         pub(crate) struct Plugin {
             $(pub(crate) $field: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
@@ -69,7 +71,8 @@ macro_rules! functions {
                         const SYMBOL: &str = concat!("rmpi_dpdk_", stringify!($field), "\0");
                         let found = library.find(SYMBOL)?;
                         type Function = unsafe extern "C" fn($($argument),*) $(-> $result)?;
-                        // SAFETY: the function of this name in a plug-in of this interface (above).
+                        // SAFETY: the plug-in has this version of the interface, in which the function of this name has
+                        // this type.
                         unsafe { mem::transmute::<*mut c_void, Function>(found) }
                     },)*
                 })
@@ -92,10 +95,10 @@ functions! {
 }
 
 impl Plugin {
-    /// The plug-in of this installation with a device's driver. It is searched for once.
+    /// The plug-in of this installation that has the driver of a device. Each of the two plug-ins is searched for once.
     ///
     /// # Errors
-    /// Returns where it was searched for, or the dynamic linker's message.
+    /// Returns where the plug-in was searched for, or the dynamic linker's message, or that it is of another release.
     pub(crate) fn load(device: &str) -> Result<&'static Self, String> {
         static USUAL: OnceLock<Result<Plugin, String>> = OnceLock::new();
         static WITH_XDP: OnceLock<Result<Plugin, String>> = OnceLock::new();
@@ -131,10 +134,10 @@ impl Plugin {
     }
 }
 
-/// Version of the interface.
+/// Version of the plug-in's interface.
 const ABI: u32 = 2;
 
-/// Where the plug-in may be: relative to the library that contains this code, or to the program.
+/// The paths where the plug-in may be, relative to the library or the program that contains this code.
 fn places(name: &str) -> Vec<PathBuf> {
     let file = own_file();
     let folders = file.iter().filter_map(|file| file.parent());
@@ -144,7 +147,7 @@ fn places(name: &str) -> Vec<PathBuf> {
 }
 
 const FILE: &str = "librmpi_dpdk.so";
-/// The one that needs the library libxdp on each host.
+/// The plug-in with the AF_XDP driver, which needs the library libxdp on each host.
 const FILE_WITH_XDP: &str = "librmpi_dpdk_xdp.so";
 
 /// The file that this code was loaded from.
@@ -160,14 +163,14 @@ fn own_file() -> Option<PathBuf> {
     // SAFETY: a C string of the dynamic linker, which is valid as long as this code is loaded.
     let name = unsafe { CStr::from_ptr(info.dli_fname) };
     let path = Path::new(std::ffi::OsStr::from_bytes(name.to_bytes()));
-    // For the program itself it may be its `argv[0]`.
+    // If this code is in the program itself, the name may be its `argv[0]`, a relative path.
     match path.is_absolute() {
         true => std::fs::canonicalize(path).ok(),
         false => std::env::current_exe().ok(),
     }
 }
 
-/// A library that stays loaded.
+/// A library that is never unloaded.
 struct PluginLibrary(*mut c_void);
 
 impl PluginLibrary {
@@ -181,7 +184,7 @@ impl PluginLibrary {
         }
     }
 
-    /// `name` ends with a zero byte.
+    /// Finds the symbol `name`, which ends with a zero byte.
     fn find(&self, name: &'static str) -> Result<*mut c_void, String> {
         // SAFETY: the handle of a loaded library, and a string that ends with a zero byte.
         let found = unsafe { libc::dlsym(self.0, name.as_ptr().cast()) };
@@ -198,12 +201,12 @@ impl PluginLibrary {
 /// The dynamic linker's last error message.
 fn dl_error() -> String {
     // SAFETY: no arguments; the result is null or a string that is valid until the next call in this thread.
-    let words = unsafe { libc::dlerror() };
-    if words.is_null() {
+    let message = unsafe { libc::dlerror() };
+    if message.is_null() {
         return "no reason given".into();
     }
-    // SAFETY: not null, a C string, and there is no call in between.
-    unsafe { CStr::from_ptr(words) }
+    // SAFETY: not null, so a C string, and no other call of the dynamic linker was made in this thread since.
+    unsafe { CStr::from_ptr(message) }
         .to_string_lossy()
         .into_owned()
 }
@@ -213,27 +216,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plug_in_that_is_not_there_is_said_with_its_place_and_its_package() {
-        let words = Plugin::open_at(&["/nowhere/librmpi_dpdk.so".into()]).unwrap_err();
+    fn missing_plugin_error_names_path_and_package() {
+        let message = Plugin::open_at(&["/nowhere/librmpi_dpdk.so".into()]).unwrap_err();
         assert!(
-            words.starts_with("/nowhere/librmpi_dpdk.so is not there")
-                && words.contains("libdpdk-dev"),
-            "{words}"
+            message.starts_with("/nowhere/librmpi_dpdk.so is not there")
+                && message.contains("libdpdk-dev"),
+            "{message}"
         );
     }
 
     #[test]
-    fn another_library_is_none() {
+    fn library_without_the_abi_symbol_is_rejected() {
         let file = own_file().expect("this code is in a file");
         assert!(file.exists());
-        // The C library, wherever it is.
+        // The C library, at whatever path this system has it.
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let libc = maps.lines().find_map(|line| {
             line.split(' ')
                 .next_back()
                 .filter(|it| it.contains("libc.so"))
         });
-        let words = Plugin::open_at(&[libc.unwrap().into()]).unwrap_err();
-        assert_eq!(words, "the plug-in has no function rmpi_dpdk_abi");
+        let message = Plugin::open_at(&[libc.unwrap().into()]).unwrap_err();
+        assert_eq!(message, "the plug-in has no function rmpi_dpdk_abi");
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Lent memory, on devices that pass frames on by reference: two ports of this process on two software rings. The
-//! plug-in must be beside the program: `cargo xtask test hosts` puts it there.
+//! Tests of lent memory, on devices that pass frames on by reference: two ports of this process, connected by two
+//! software rings. The plug-in must be beside the program: `cargo xtask test hosts` puts it there.
 //!
 //! # Safety
 //! Lent memory is a leaked block, which is never freed and is accessed through its address only.
@@ -17,7 +17,7 @@ use dpdk_sys::{DpdkPort, FrameMemory, InPlace, InPlaceMemory, LentPart, Loan, st
 const HEAD: [u8; 60] = [0x5a; 60];
 const FRAME_BYTES: usize = 4400;
 
-/// Tests share a process, in which DPDK is started once and a device is opened once.
+/// All tests run in one process, in which DPDK can be started only once and a device opened only once: they take turns.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// A block of memory, and its address.
@@ -43,7 +43,7 @@ impl Block {
     }
 
     fn lend(&self, port: &mut DpdkPort) -> Loan {
-        // SAFETY: it stays mapped for ever, and may be read.
+        // SAFETY: the block stays mapped for ever, and may be read.
         let lent = unsafe { InPlaceMemory::new(self.base, self.bytes) };
         port.lend(lent).expect("a software ring takes memory")
     }
@@ -58,7 +58,7 @@ fn begin() {
     start(memory, "net_ring0").expect("DPDK starts");
 }
 
-/// Two ports on the ring of this name.
+/// Two ports that are connected by rings of this name.
 fn ports(name: &str) -> [DpdkPort; 2] {
     begin();
     let open = |end| {
@@ -68,14 +68,14 @@ fn ports(name: &str) -> [DpdkPort; 2] {
     [open(0), open(1)]
 }
 
-/// Queues a frame with that part; returns whether that was possible.
+/// Queues a frame with [`HEAD`] and that part; returns whether that was possible.
 fn push(port: &mut DpdkPort, part: LentPart, pad: u32) -> bool {
     let frame = port.buffer().expect("a buffer");
     frame[..HEAD.len()].copy_from_slice(&HEAD);
     port.attach(HEAD.len(), &part, pad, crc(0, &HEAD))
 }
 
-/// The next frame, without the bytes in front of the part.
+/// The next received frame, without [`HEAD`].
 fn pull(port: &mut DpdkPort) -> Option<Vec<u8>> {
     (port.receive() != 0).then(|| {
         let frame = port.received(0).expect("a frame");
@@ -85,14 +85,14 @@ fn pull(port: &mut DpdkPort) -> Option<Vec<u8>> {
     })
 }
 
-/// The definition of CRC-32.
+/// CRC-32 by its definition, bit by bit, continued from `before`.
 fn crc(before: u32, bytes: &[u8]) -> u32 {
     let with_bit = |crc: u32, _| crc >> 1 ^ if crc & 1 != 0 { 0xedb8_8320 } else { 0 };
     let with_byte = |crc: u32, byte: &u8| (0..8).fold(crc ^ u32::from(*byte), with_bit);
     !bytes.iter().fold(!before, with_byte)
 }
 
-/// The expected rest of a frame with these bytes.
+/// What is expected behind [`HEAD`] in a frame with these bytes: the bytes, the padding and the checksum.
 fn sealed(bytes: &[u8], pad: usize) -> Vec<u8> {
     let mut all = bytes.to_vec();
     all.resize(bytes.len() + pad, 0);
@@ -103,7 +103,7 @@ fn sealed(bytes: &[u8], pad: usize) -> Vec<u8> {
 
 #[test]
 #[ignore = "needs DPDK: cargo xtask test hosts"]
-fn frames_have_the_bytes_and_the_checksum_of_what_is_lent() {
+fn lent_frames_carry_the_bytes_and_their_checksum() {
     let _turn = TURN.lock();
     let [mut one, mut other] = ports("sums");
     assert!(one.facts().sends_in_place());
@@ -141,7 +141,7 @@ fn frames_have_the_bytes_and_the_checksum_of_what_is_lent() {
 
 #[test]
 #[ignore = "needs DPDK: cargo xtask test hosts"]
-fn nothing_outside_of_what_is_lent_is_sent() {
+fn out_of_bounds_parts_of_a_loan_are_rejected() {
     let _turn = TURN.lock();
     let [mut one, mut other] = ports("bounds");
     let block = Block::new(2000);
@@ -172,7 +172,7 @@ fn nothing_outside_of_what_is_lent_is_sent() {
 
 #[test]
 #[ignore = "needs DPDK: cargo xtask test hosts"]
-fn it_is_not_copied_and_a_change_on_the_way_shows_in_the_checksum() {
+fn in_place_send_does_not_copy_lent_memory() {
     let _turn = TURN.lock();
     let [mut one, mut other] = ports("change");
     let block = Block::new(1024);
@@ -197,7 +197,7 @@ fn it_is_not_copied_and_a_change_on_the_way_shows_in_the_checksum() {
 
 #[test]
 #[ignore = "needs DPDK: cargo xtask test hosts"]
-fn what_was_not_sent_is_copied_when_memory_is_taken_back() {
+fn take_back_copies_unsent_frames() {
     let _turn = TURN.lock();
     let [mut one, mut other] = ports("unsent");
     let (block, kept) = (Block::new(1500), Block::new(1024));
@@ -212,7 +212,10 @@ fn what_was_not_sent_is_copied_when_memory_is_taken_back() {
     assert!(push(&mut one, all(theirs_loan, 1024), 0));
     let begun = Instant::now();
     one.take_back(loan);
-    assert!(begun.elapsed() < Duration::from_millis(20), "nobody has it");
+    assert!(
+        begun.elapsed() < Duration::from_millis(20),
+        "no frame is outstanding"
+    );
     block.fill(2);
     one.flush();
     assert!(other.receive() == 2);
@@ -227,7 +230,7 @@ fn what_was_not_sent_is_copied_when_memory_is_taken_back() {
 
 #[test]
 #[ignore = "needs DPDK: cargo xtask test hosts"]
-fn memory_comes_back_when_nobody_has_a_frame_with_it() {
+fn take_back_waits_until_no_frame_refers_to_the_memory() {
     let _turn = TURN.lock();
     let [mut one, mut other] = ports("late");
     let block = Block::new(1024);
@@ -255,10 +258,10 @@ fn memory_comes_back_when_nobody_has_a_frame_with_it() {
     assert!(received == Some(sealed(&bytes, 0)));
 }
 
-/// A device that keeps frames is restarted, and works again.
+/// A device that does not return frames is restarted, and then works again.
 #[test]
 #[ignore = "needs DPDK: cargo xtask test hosts"]
-fn a_device_that_keeps_memory_is_stopped_and_started() {
+fn device_that_keeps_memory_is_restarted() {
     let _turn = TURN.lock();
     let [mut one, mut other] = ports("stuck");
     let block = Block::new(1024);
@@ -278,11 +281,11 @@ fn a_device_that_keeps_memory_is_stopped_and_started() {
     assert!(pull(&mut other) == Some(sealed(&bytes, 0)));
 }
 
-/// The process is aborted if a device would keep its memory.
+/// The process is aborted if a device does not return lent memory even when it is restarted.
 #[test]
 #[ignore = "needs DPDK: cargo xtask test hosts"]
-fn memory_that_does_not_come_back_ends_the_process() {
-    const NAME: &str = "memory_that_does_not_come_back_ends_the_process";
+fn memory_not_returned_after_restart_aborts_the_process() {
+    const NAME: &str = "memory_not_returned_after_restart_aborts_the_process";
     let _turn = TURN.lock();
     if std::env::var_os(NAME).is_none() {
         let mut again = Command::new(std::env::current_exe().expect("a program"));
@@ -298,7 +301,7 @@ fn memory_that_does_not_come_back_ends_the_process() {
         return;
     }
     begin();
-    // This device sends to itself, and stopping does not empty it.
+    // This device sends to itself, and stopping it does not release the frames in its ring.
     let opened = DpdkPort::open("net_ring0", FRAME_BYTES, None, InPlace::IfPossible);
     let mut one = opened.expect("a ring opens");
     let loan = Block::new(1024).lend(&mut one);
@@ -318,7 +321,7 @@ fn memory_that_does_not_come_back_ends_the_process() {
 /// A closed port returns all lent memory.
 #[test]
 #[ignore = "needs DPDK: cargo xtask test hosts"]
-fn a_port_that_is_closed_gives_all_back() {
+fn closing_a_port_returns_all_lent_memory() {
     let _turn = TURN.lock();
     let [mut one, mut other] = ports("closed");
     let block = Block::new(1024);

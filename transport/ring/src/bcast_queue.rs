@@ -1,29 +1,30 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The broadcast queue of a board: entries that one member publishes to all others, in the order of their calls. The
-//! publisher runs ahead of the readers, as far as there is room; no member waits for all to arrive.
+//! The broadcast queue of a board: each entry is published by one member and read by all others, in the order of the
+//! collective calls. A publisher runs ahead of the readers while there is room; no member waits until all have arrived.
 //!
-//! An entry is a cache line. A few bytes are stored in it, more in a ring of bytes that
-//! [`SharedBytes`](crate::SharedBytes) moves. Every member counts the entries that it has published or taken; the
-//! publisher reads those counts to find room (R8).
+//! An entry is a cache line. A few bytes of data are stored in the entry itself; more are stored in a ring of bytes,
+//! which [`SharedBytes`](crate::SharedBytes) copies. Every member counts the entries that it has published or taken;
+//! the publisher reads those counts to find room (R8).
 //!
-//! Numbers that another process can garble only decide when a member continues, and the offset in the ring from which
-//! it copies: a faulty process makes results wrong, or makes members wait, but causes no access to other memory.
+//! Numbers that another process can garble decide only when a member continues, and from which offset in the ring it
+//! copies. So a faulty process makes results wrong, or makes members wait, but causes no access to other memory.
 
 use crate::board::RoundNote;
 use crate::layout::MAX_LOCAL_RANKS;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// The shared words of a broadcast queue. All zeros: an empty one.
+/// The shared words of a broadcast queue. All words 0: an empty queue.
 #[derive(Debug)]
 #[repr(C)]
 pub struct BcastQueue {
     entries: [BcastEntry; ENTRIES as usize],
     /// Number of entries that each member has taken.
     taken: [Taken; MEMBERS],
-    /// The call that each member has [announced](BcastQueue::announce). Not beside the counts: waiting members read it
-    /// at each turn, and would take the line away from the member that counts.
+    /// The call that each member has [announced](BcastQueue::announce). Not in a cache line with the counts: waiting
+    /// members read the calls each time they poll, and would take the line away from the member that counts.
     calls: [AtomicU64; MEMBERS],
-    /// The member that sleeps until all have taken this many entries (high half): its place plus one.
+    /// The member that sleeps until all have taken some number of entries: its place plus one (low half), and that
+    /// number (high half). 0: no member sleeps.
     waiter: Waiter,
 }
 
@@ -32,9 +33,9 @@ pub struct BcastQueue {
 #[repr(C)]
 #[cfg_attr(not(loom), repr(align(64)))]
 struct BcastEntry {
-    /// Its number (low half) and its [`RoundNote`], which is not 0.
+    /// The entry's number (low half) and its [`RoundNote`] (high half), which is not 0.
     published: AtomicU64,
-    /// End of its bytes in the ring, and its publisher (low 16 bits).
+    /// The publisher's place (low 16 bits), and the end of the entry's bytes in the ring (the bits above).
     origin: AtomicU64,
     body: [AtomicU64; BODY_WORDS],
 }
@@ -52,11 +53,11 @@ struct Waiter(AtomicU64);
 /// The head of an entry: its publisher, its note, and the end of its bytes in the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BcastEntryHead {
-    /// The operation.
+    /// The publisher's operation.
     pub note: RoundNote,
     /// The publisher's place.
     pub place: u32,
-    /// End of its bytes in the ring. Any number, if another process garbles it.
+    /// The end of the entry's bytes in the ring. It can be any number, since another process can garble it.
     pub end: u32,
 }
 
@@ -82,8 +83,8 @@ impl BcastQueue {
         })
     }
 
-    /// Publishes entry `number`, whose bytes are in the ring or in the [body](Self::put), to all. Only where all
-    /// members have [taken](Self::least_taken) the one [`ENTRIES`] before.
+    /// Publishes entry `number`, whose bytes are in the ring or in the [body](Self::put), to all members. The caller
+    /// makes sure that all members have [taken](Self::least_taken) entry `number` − [`ENTRIES`].
     #[inline]
     pub fn publish(&self, number: u32, head: BcastEntryHead) {
         let entry = self.at(number);
@@ -94,7 +95,8 @@ impl BcastQueue {
         entry.published.store(word, Ordering::Release);
     }
 
-    /// Puts bytes into the body of the entry that is published next. `false`: they do not fit, and nothing was put.
+    /// Puts bytes into the body of entry `number`, before it is published. `false`: they do not fit, and nothing was
+    /// put.
     #[inline]
     #[must_use]
     pub fn put(&self, number: u32, bytes: &[u8]) -> bool {
@@ -137,20 +139,21 @@ impl BcastQueue {
         self.taken_by(place).load(Ordering::Relaxed)
     }
 
-    /// The least number of entries taken by any of `members` members, where this one has taken `own`.
+    /// The least number of entries taken by any of `members` members; the caller is a member and has taken `own`
+    /// entries.
     #[must_use]
     pub fn least_taken(&self, members: u32, own: u32) -> u32 {
         let behind = (0..members).map(|place| {
             // PAIR(queue-taken): `take` stores it with Release.
             own.wrapping_sub(self.taken_by(place).load(Ordering::Acquire))
         });
-        // A member that is ahead does not limit the result; an impossible count makes others wait.
+        // A member that has taken more does not limit the result. An impossible count only makes others wait.
         let most = behind.filter(|behind| *behind <= u32::MAX / 2).max();
         own.wrapping_sub(most.unwrap_or(0))
     }
 
-    /// Announces that member `place` is about to sleep until all have taken `count` entries: it must check once more,
-    /// and sleep only if they have not.
+    /// Announces that member `place` is about to sleep until all have taken `count` entries. Then the member must check
+    /// once more whether all have, and sleep only if not.
     pub fn doze(&self, place: u32, count: u32) {
         let word = u64::from(count) << 32 | u64::from(place.wrapping_add(1));
         self.waiter.0.store(word, Ordering::Relaxed);
@@ -163,8 +166,8 @@ impl BcastQueue {
         self.waiter.0.store(0, Ordering::Relaxed);
     }
 
-    /// The member that may sleep and whose condition has come true, now that all of `members` members have taken so
-    /// many entries. Called by a member that has taken `own` of them just now.
+    /// The member to wake: it may be sleeping, and all of `members` members have now taken as many entries as it waits
+    /// for. `None`: there is none. Called by a member that has just raised its own count to `own`.
     #[inline]
     #[must_use]
     pub fn waiter(&self, members: u32, own: u32) -> Option<u32> {
@@ -175,8 +178,9 @@ impl BcastQueue {
             0 => return None,
             word => ((word >> 32) as u32, (word as u32).checked_sub(1)?),
         };
-        // Each member checks when it has just taken that many. Of those that do at once, each sees all that fenced
-        // before it, so one sees all; and the waiting member checks once more itself.
+        // Each member checks just after it has taken `count` entries. If several do that at once, each sees the counts
+        // of those that fenced before it, so the last one sees all counts; and the waiting member checks once more
+        // itself.
         if own != count {
             return None;
         }
@@ -184,8 +188,8 @@ impl BcastQueue {
         (least == count).then_some(place)
     }
 
-    /// Member `place` announces its call: a word that is not 0, whose meaning is the members'. A member that reads the
-    /// word sees the stores before it.
+    /// Member `place` announces its call: a word that is not 0, whose meaning the members define. A member that reads
+    /// the word sees all stores that were made before it.
     pub fn announce(&self, place: u32, word: u64) {
         // PAIR(queue-call): `call_of` loads it with Acquire.
         self.call(place).store(word, Ordering::Release);
@@ -198,7 +202,7 @@ impl BcastQueue {
         self.call(place).load(Ordering::Acquire)
     }
 
-    /// Resets the queue to entry 0, while only the caller uses it.
+    /// Resets the queue to entry 0. Only while no other member uses the queue.
     pub fn begin(&self) {
         for entry in &self.entries {
             entry.published.store(0, Ordering::Relaxed);
@@ -245,10 +249,10 @@ impl Default for BcastQueue {
     }
 }
 
-/// Most entries that are published and not taken by all.
+/// Most entries that are published and not yet taken by all members.
 #[cfg(not(loom))]
 pub const ENTRIES: u32 = 64;
-/// In a model: the smallest that wraps.
+/// In a model: the smallest number with which the queue wraps.
 #[cfg(loom)]
 pub const ENTRIES: u32 = 2;
 const MEMBERS: usize = if cfg!(loom) {
@@ -257,7 +261,7 @@ const MEMBERS: usize = if cfg!(loom) {
     MAX_LOCAL_RANKS as usize
 };
 const BODY_WORDS: usize = if cfg!(loom) { 1 } else { 6 };
-/// Most bytes in an entry itself.
+/// Most bytes in the body of an entry.
 pub const QUEUE_BODY_BYTES: usize = 8 * BODY_WORDS;
 
 #[cfg(not(loom))]
@@ -275,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_there_once_it_was_told_and_until_the_next_lap() {
+    fn entry_is_visible_from_publish_to_the_next_lap() {
         let queue = BcastQueue::new();
         assert_eq!(queue.entry(0), None);
         for number in [0, 1, ENTRIES - 1, ENTRIES, u32::MAX] {
@@ -286,11 +290,11 @@ mod tests {
             assert!(queue.get(number, 0, &mut bytes));
             assert_eq!(u32::from_ne_bytes(bytes), number);
         }
-        assert_eq!(queue.entry(0), None, "number {ENTRIES} lies there");
+        assert_eq!(queue.entry(0), None, "number {ENTRIES} is in its place");
     }
 
     #[test]
-    fn a_body_has_room_for_so_many_bytes() {
+    fn entry_body_holds_48_bytes() {
         let queue = BcastQueue::new();
         let bytes: Vec<u8> = (0..=48).collect();
         assert!(!queue.put(3, &bytes));
@@ -304,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slowest_member_tells_how_much_all_have_taken() {
+    fn least_taken_is_the_count_of_the_slowest_member() {
         let queue = BcastQueue::new();
         let start = u32::MAX - 2;
         (0..4).for_each(|place| queue.take(place, start));
@@ -317,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_room_is_named_when_all_have_taken_enough() {
+    fn waiter_is_returned_once_all_have_taken_enough() {
         let queue = BcastQueue::new();
         queue.doze(1, 2);
         for (taken, waiter) in [(1, None), (2, Some(1))] {
@@ -332,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn who_begins_anew_begins_with_nothing() {
+    fn begin_clears_all_state() {
         let queue = BcastQueue::new();
         (0..1000).for_each(|number| queue.publish(number, head(0, 0)));
         queue.take(7, 1000);

@@ -1,30 +1,32 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The bias of a lock: the thread that took it last again and again takes it without an atomic exchange, and another
-//! thread that wants it pays for both. The lock itself, for which threads wait, is the caller's.
+//! The bias of a lock: one thread, the owner of the bias, takes the lock again and again without an atomic exchange.
+//! Another thread that needs the lock revokes the bias first, at a high cost. The lock itself, for which threads wait,
+//! is the caller's.
 //!
-//! A bias has turns. In each of them one thread may be the owner; a turn ends when another thread [revokes
-//! it](Bias::revoke), and never recurs, so that a thread that was stopped in the middle of its entry writes only to
+//! A bias has turns. In each turn one thread may be the owner; the turn ends when another thread [revokes the
+//! bias](Bias::revoke), and never recurs. So an owner that was descheduled in the middle of its entry writes only to
 //! words of its own turn, which no thread reads any more.
 
 use crate::sync::{AtomicU32, AtomicUsize, Ordering, light_fence};
 
-/// A bias without an owner.
+/// The bias of a lock.
 #[derive(Debug)]
 pub struct Bias {
     turn: AtomicU32,
     /// The thread that owns each turn; 0: none yet.
     owners: [AtomicUsize; TURNS],
-    /// The owner is inside.
+    /// For each turn, whether its owner is inside the lock: 1 if so.
     inside: [AtomicU32; TURNS],
 }
 
-/// Proof that the owner is inside the lock, with its turn.
+/// Proof that the owner of the bias is inside the lock: the number of its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "whoever entered leaves"]
 pub struct BiasTurn(pub u32);
 
 impl Bias {
-    /// Enters, if `thread` owns the bias and is not inside. Threads are identified by a number that is not 0.
+    /// Enters the lock, if `thread` owns the bias and is not inside; `None` otherwise. Threads are identified by
+    /// numbers that are not 0.
     #[inline(always)]
     pub fn enter(&self, thread: usize) -> Option<BiasTurn> {
         let turn = self.turn.load(Ordering::Relaxed);
@@ -35,7 +37,8 @@ impl Bias {
             return None;
         }
         inside.store(1, Ordering::Relaxed);
-        // Fence pair "bias": `revoke` ends the turn, makes every thread fence, and then checks whether the owner is inside.
+        // Fence pair "bias": `revoke` ends the turn, makes every thread fence, and then checks whether the owner is
+        // inside.
         light_fence();
         if self.turn.load(Ordering::Relaxed) == turn {
             return Some(BiasTurn(turn));
@@ -44,15 +47,15 @@ impl Bias {
         None
     }
 
-    /// Leaves.
+    /// The owner leaves the lock.
     #[inline(always)]
     pub fn leave(&self, turn: BiasTurn) {
         // PAIR(bias-left): `revoke` loads it with Acquire.
         self.inside[turn.0 as usize % TURNS].store(0, Ordering::Release);
     }
 
-    /// Revokes the bias, and waits, by calling `rest`, until its owner has left. The caller holds the lock.
-    /// `heavy_fence` makes every running thread of the process execute a full memory fence.
+    /// Revokes the bias, and calls `rest` repeatedly until its owner has left the lock. The caller holds the lock that
+    /// the bias is for. `heavy_fence` makes every running thread of the process execute a full memory fence.
     pub fn revoke(&self, heavy_fence: impl FnOnce(), mut rest: impl FnMut()) {
         let turn = self.turn.load(Ordering::Relaxed);
         let at = turn as usize % TURNS;
@@ -67,18 +70,19 @@ impl Bias {
         }
     }
 
-    /// Makes `thread` the owner, if there is none and there are turns left. The caller, which is this thread, holds
+    /// Makes `thread`, the calling thread, the owner of the bias, if there is none and turns are left. The caller holds
     /// the lock.
     pub fn give(&self, thread: usize) {
         let turn = self.turn.load(Ordering::Relaxed) as usize;
-        // The last turn stays without an owner.
+        // The last turn never has an owner.
         if turn + 1 < TURNS {
             let _ =
                 self.owners[turn].compare_exchange(0, thread, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 
-    /// Whether a thread owns it. For the holder of the lock the result stays true; for others it is a hint.
+    /// Whether any thread owns the bias. While the caller holds the lock, the result stays valid; otherwise it is a
+    /// hint.
     #[inline(always)]
     #[must_use]
     pub fn has_owner(&self) -> bool {
@@ -86,7 +90,8 @@ impl Bias {
         self.owners[turn as usize % TURNS].load(Ordering::Relaxed) != 0
     }
 
-    /// Whether `thread` owns it: for that thread the result stays true until another thread revokes the bias.
+    /// Whether `thread` owns the bias. If that is the calling thread, the result stays valid until another thread
+    /// revokes the bias.
     #[must_use]
     pub fn is_owner(&self, thread: usize) -> bool {
         let turn = self.turn.load(Ordering::Relaxed);
@@ -115,7 +120,7 @@ impl Bias {
 
 #[cfg(loom)]
 impl Bias {
-    /// As above: loom's words are not made at compile time.
+    /// A bias without an owner. Not `const`: loom's atomics cannot be made at compile time.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -132,7 +137,7 @@ impl Default for Bias {
     }
 }
 
-/// After this many turns the bias stays without an owner: threads alternate too often.
+/// Number of turns. The last one never has an owner: threads that revoke the bias so often alternate too much for it.
 const TURNS: usize = if cfg!(loom) { 3 } else { 16 };
 
 #[cfg(all(test, not(loom)))]
@@ -140,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_owner_enters_until_its_turn_is_over_and_not_twice() {
+    fn owner_enters_until_revoked_and_not_recursively() {
         let bias = Bias::new();
         assert_eq!(bias.enter(7), None);
         bias.give(7);
@@ -151,7 +156,7 @@ mod tests {
             assert_eq!(bias.enter(7), None, "it is inside");
             bias.leave(turn);
         }
-        bias.revoke(|| {}, || panic!("nobody is inside"));
+        bias.revoke(|| {}, || panic!("no thread is inside"));
         assert_eq!(bias.enter(7), None);
         bias.give(8);
         let turn = bias.enter(8).unwrap();
@@ -167,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_turn_is_nobodys() {
+    fn bias_is_not_given_after_the_last_turn() {
         let bias = Bias::new();
         for thread in 1..100 {
             bias.give(thread);

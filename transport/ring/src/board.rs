@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A board: memory in which ranks of one node run a collective together. Each puts its data on the board, publishes a
-//! note of its operation, and arrives; when all have arrived, the round is over and all may read. A member's note, and
-//! few data, are in its own [lines](crate::MemberLines); more bytes are moved by [`SharedBytes`](crate::SharedBytes).
+//! A board: memory in which ranks of one node run a collective together. In each round, each member puts its data on
+//! the board, publishes a note of its operation, and arrives; when all have arrived, the round is over and all may read
+//! the data. A member's own [lines](crate::MemberLines) hold its note, and its data if they are few; larger data are
+//! copied by [`SharedBytes`](crate::SharedBytes).
 //!
-//! Few members poll each other's lines for arrivals. Many count arrivals at the board, at gates of each round, since a
-//! member may be some rounds ahead of others.
+//! If the members are few, they poll each other's lines for arrivals. If they are many, the board counts the arrivals,
+//! at separate gates for each round, since a member may be some rounds ahead of others.
 //!
-//! Larger data use two halves in turn, so a member may write for the next round while others still read this one. It
-//! must not begin before this one is over; then every reader of the half that it writes has arrived since (R7).
+//! Larger data use the two halves of the board in turn, so a member may write for the next round while others still
+//! read this round's data. It must not begin to write before this round is over: then every member has arrived since it
+//! last read the half that is written next (R7).
 //!
-//! Numbers that another process can garble only decide when a member continues: a faulty process makes results wrong,
-//! or makes members wait, but causes no access to other memory.
+//! Numbers that another process can garble decide only when a member continues. So a faulty process makes results
+//! wrong, or makes members wait, but causes no access to other memory.
 
 use crate::layout::MAX_LOCAL_RANKS;
 use crate::lines::DEPTH;
@@ -21,21 +23,22 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 #[repr(C)]
 #[cfg_attr(not(loom), repr(align(64)))]
 pub struct Board {
-    /// The members' key for it; 0: it is free.
+    /// The key under which its members use the board; 0: the board is free.
     key: AtomicU32,
-    /// Members that have left for good.
+    /// Number of members that have left for good.
     left: AtomicU32,
     pad: [u32; 14],
-    /// Rounds that are over. Waiting members poll this line alone.
+    /// Number of rounds that are over. Waiting members poll only this cache line.
     rounds: AtomicU32,
-    /// Number of members that sleep until an event occurs here.
+    /// Number of members that sleep until an event of this board occurs.
     sleepers: AtomicU32,
     pad2: [u32; 14],
-    /// For each round in turn, whether its members' notes differ: its number and a bit.
+    /// Rounds in which the members' notes differ, at index round modulo [`DEPTH`]: the round's number, and a bit that
+    /// makes it non-zero.
     disputed: [AtomicU64; DEPTH as usize],
-    /// The gates of each round in turn.
+    /// The gates of a round, at index round modulo [`DEPTH`].
     gates: [ArrivalGates; DEPTH as usize],
-    /// The event for which each member sleeps: a number, and a bit for its kind; 0: none was published.
+    /// The event for which each member sleeps: a number, and bits for its kind; 0: the member does not sleep.
     awaited: [AtomicU64; MEMBERS],
 }
 
@@ -43,14 +46,14 @@ pub struct Board {
 #[derive(Debug)]
 #[repr(C)]
 struct ArrivalGates {
-    /// Counts complete groups.
+    /// Counts the groups in which all members have arrived.
     top: ArrivalGate,
-    /// Arrivals of 16 members each, so that not all write to the same line.
+    /// Each counts the arrivals of a group of 16 members, so that not all members write to the same cache line.
     groups: [ArrivalGate; GROUPS],
 }
 
-/// A count of arrivals (low 16 bits), and the sum of their notes, so that a disagreement is found without reading all
-/// notes.
+/// A count of arrivals (low 16 bits), and the sum of the arriving members' notes, so that a disagreement is found
+/// without reading all notes.
 #[derive(Debug)]
 #[repr(C)]
 #[cfg_attr(not(loom), repr(align(64)))]
@@ -59,7 +62,7 @@ struct ArrivalGate(AtomicU64);
 /// A member's operation in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RoundNote {
-    /// Kind of operation, as defined by the members. Not 0.
+    /// Kind of operation. Its values are defined by the members; not 0.
     pub kind: u8,
     /// Size of the operation in bytes: below 2²⁴.
     pub bytes: u32,
@@ -68,31 +71,31 @@ pub struct RoundNote {
 /// The event for which a member sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sleeps {
-    /// Until this round is over.
+    /// It sleeps until this round is over.
     ForRound(u32),
-    /// Until all members below a place, which is not 0, have arrived in a round.
+    /// It sleeps until all members whose place is less than `below` have arrived in `round`.
     ForArrivals {
         /// The round.
         round: u32,
-        /// The place.
+        /// The end of the range of places; not 0.
         below: u32,
     },
-    /// Until this entry of the broadcast queue is published.
+    /// It sleeps until this entry of the broadcast queue is published.
     ForEntry(u32),
 }
 
-/// Outcome of an arrival.
+/// The result of an arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "the last one wakes the others"]
 pub enum RoundArrival {
     /// Other members have not arrived yet.
     Early,
-    /// The last of the round, which is over now. `true`: some member may be sleeping.
+    /// This was the last arrival of the round, which is over now. `true`: some member may be sleeping.
     Last(bool),
 }
 
 impl Board {
-    /// Claims a free board. `false`: it is in use.
+    /// Claims a free board for the members with `key`. `false`: it is in use.
     #[must_use]
     pub fn claim(&self, key: u32) -> bool {
         // PAIR(board-free): the last member's `leave` stores 0 with Release.
@@ -101,7 +104,7 @@ impl Board {
             .is_ok()
     }
 
-    /// Resets the board to round 0, while only the caller uses it.
+    /// Resets the board to round 0. Only while no other member uses the board.
     pub fn begin(&self) {
         self.rounds.store(0, Ordering::Relaxed);
         self.sleepers.store(0, Ordering::Relaxed);
@@ -113,7 +116,7 @@ impl Board {
         words.for_each(|word| word.store(0, Ordering::Relaxed));
     }
 
-    /// The members' key for it; 0 while it is free.
+    /// The key under which its members use the board; 0: the board is free.
     #[must_use]
     pub fn key(&self) -> u32 {
         self.key.load(Ordering::Relaxed)
@@ -121,7 +124,7 @@ impl Board {
 
     /// One of `members` members leaves for good; the last one frees the board.
     pub fn leave(&self, members: u32) {
-        // PAIR(board-left): a member's last look at the board is before the last member frees it.
+        // PAIR(board-left): every member's last access to the board happens before the last member frees it.
         if self.left.fetch_add(1, Ordering::AcqRel).wrapping_add(1) == members {
             self.give_back();
         }
@@ -129,7 +132,7 @@ impl Board {
 
     fn give_back(&self) {
         self.left.store(0, Ordering::Relaxed);
-        // PAIR(board-free): `claim` takes it with Acquire.
+        // PAIR(board-free): `claim` exchanges the key with Acquire.
         self.key.store(0, Ordering::Release);
     }
 
@@ -137,7 +140,8 @@ impl Board {
     #[inline]
     #[must_use]
     pub fn rounds(&self) -> u32 {
-        // PAIR(board-over): the last arrival stores it with Release, after it has seen all others.
+        // PAIR(board-over): the last member to arrive stores the number with Release, after it has seen all other
+        // arrivals.
         self.rounds.load(Ordering::Acquire)
     }
 
@@ -172,8 +176,8 @@ impl Board {
         RoundArrival::Last(self.has_sleepers())
     }
 
-    /// Announces that member `place` is about to sleep: it must check once more for the event, and sleep only if it
-    /// has not occurred.
+    /// Announces that member `place` is about to sleep. Then the member must check once more for the event, and sleep
+    /// only if it has not occurred.
     pub fn doze(&self, place: u32, what: Sleeps) {
         let word = match what {
             Sleeps::ForRound(round) => numbered(round),
@@ -184,20 +188,22 @@ impl Board {
         };
         self.awaited_by(place).store(word, Ordering::Relaxed);
         self.sleepers.fetch_add(1, Ordering::Relaxed);
-        // PAIR(board-sleep): a member that ends a round, or publishes, fences before it looks for sleepers.
+        // PAIR(board-sleep): a member that ends a round, or publishes a note or an entry, fences before it looks for
+        // sleepers.
         fence(Ordering::SeqCst);
     }
 
-    /// Revokes `doze`: the member is awake again, and checks whether its event has occurred, to wake others that sleep
-    /// for the same.
+    /// Revokes [`doze`](Self::doze): the member is awake again. Afterwards it checks whether its event has occurred,
+    /// and if so, wakes other members that sleep for the same event.
     pub fn rise(&self, place: u32) {
         self.awaited_by(place).store(0, Ordering::Relaxed);
         self.sleepers.fetch_sub(1, Ordering::Relaxed);
-        // PAIR(board-sleep): a member that still finds this one asleep has fenced; then this one sees its stores.
+        // PAIR(board-sleep): another member fences before it looks for sleepers. If it still finds this member asleep,
+        // this member sees its stores after the fence here.
         fence(Ordering::SeqCst);
     }
 
-    /// The event for which member `place` may be sleeping.
+    /// The event for which member `place` may be sleeping; `None`: it does not sleep.
     #[must_use]
     pub fn sleeps_for(&self, place: u32) -> Option<Sleeps> {
         let word = self.awaited_by(place).load(Ordering::Relaxed);
@@ -221,10 +227,10 @@ impl Board {
         &self.awaited[place as usize % MEMBERS]
     }
 
-    /// Whether any member may be sleeping for an event that was published before.
+    /// Whether any member may be sleeping. The caller has published its event before.
     #[must_use]
     pub fn has_sleepers(&self) -> bool {
-        // PAIR(board-sleep): `doze` counts itself, fences, and then looks once more.
+        // PAIR(board-sleep): a member counts itself and fences in `doze`, and then checks for its event once more.
         fence(Ordering::SeqCst);
         self.sleepers.load(Ordering::Relaxed) != 0
     }
@@ -257,14 +263,16 @@ impl Default for Board {
 }
 
 impl ArrivalGate {
-    /// Counts one of `expected` arrivals; the last one gets the sum of their notes, and resets the gate.
+    /// Counts one of `expected` arrivals. The last one resets the gate and gets the sum of all their notes; `None` for
+    /// the others.
     fn pass(&self, signature: u64, expected: u32) -> Option<u64> {
-        // PAIR(board-gate): each arrival joins the chain of those before it; the last one has seen all.
+        // PAIR(board-gate): each arrival acquires from the one before it, so the last one sees the stores of all.
         let before = self.0.fetch_add(1 | signature << 16, Ordering::AcqRel);
         if before & 0xffff != u64::from(expected - 1) {
             return None;
         }
-        // No member arrives at it again before the round is over, which the last one publishes later, with Release.
+        // No member arrives at this gate again before the round is over. The last member to arrive publishes that
+        // later, with Release.
         self.0.store(0, Ordering::Relaxed);
         Some((before >> 16).wrapping_add(signature) & SUM)
     }
@@ -283,7 +291,8 @@ impl RoundNote {
         }
     }
 
-    /// 48 bits whose sums differ where notes do.
+    /// 48 bits of a hash of the note: if the members' notes differ, their sum differs from that of equal notes, except
+    /// by chance.
     fn signature(self) -> u64 {
         u64::from(self.word())
             .wrapping_add(1)
@@ -297,9 +306,9 @@ fn numbered(round: u32) -> u64 {
     u64::from(round) | 1 << 32
 }
 
-/// The bit of an awaited entry.
+/// This bit means that the awaited event is an entry of the broadcast queue.
 const FOR_ENTRY: u64 = 1 << 33;
-/// Shift of the place below which members have to arrive.
+/// Shift of `below` of [`Sleeps::ForArrivals`].
 const BELOW_SHIFT: u32 = 34;
 /// Members that share a gate.
 #[cfg(not(loom))]
@@ -312,7 +321,7 @@ const MEMBERS: usize = if cfg!(loom) {
     MAX_LOCAL_RANKS as usize
 };
 const GROUPS: usize = MEMBERS.div_ceil(GROUP as usize);
-/// The part of a gate's word that is a sum, once it is shifted down.
+/// Mask of the sum in a gate's word, after the word is shifted down by 16 bits.
 const SUM: u64 = u64::MAX >> 16;
 
 #[cfg(not(loom))]
@@ -350,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn who_tells_something_else_is_noticed() {
+    fn differing_note_disputes_the_round() {
         for members in [2, 16, 40] {
             let board = Board::new();
             for odd in 0..members {
@@ -365,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn who_sleeps_is_found_with_what_it_sleeps_for() {
+    fn sleeper_is_found_with_its_wait_condition() {
         let board = Board::new();
         assert!(!board.has_sleepers() && board.sleeps_for(1023).is_none());
         for number in [0, 7, u32::MAX] {
@@ -386,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn who_begins_anew_begins_with_nothing() {
+    fn begin_clears_all_state() {
         let board = Board::new();
         (0..15).for_each(|place| assert_eq!(board.arrive(place, 16, 0, SEND), RoundArrival::Early));
         board.doze(3, Sleeps::ForRound(7));
@@ -397,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_to_leave_makes_it_free() {
+    fn last_member_to_leave_frees_the_board() {
         let board = Board::new();
         assert!(board.claim(12));
         assert!(!board.claim(16));

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The bell of a receiver: one pending bit per sender and the word it sleeps on. The system calls (sleep, wake, heavy
-//! fence) belong to the caller; this file is their protocol, and always re-checks before it sleeps.
+//! The bell of a receiver: one pending bit for each sender, and the word that the receiver sleeps on. The caller makes
+//! the system calls (futex sleep and wake, heavy fence). This file has the protocol for them, in which a receiver
+//! always checks once more before it sleeps.
 
 use crate::layout::PENDING_WORDS;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// A receiver's bell, in its own cache lines of the node segment; zero is "awake, nothing pending".
+/// A receiver's bell, in cache lines of its own in the node segment. All words 0: the receiver is awake, and nothing is
+/// pending.
 #[derive(Debug)]
 #[repr(C)]
 #[cfg_attr(not(loom), repr(align(128)))]
@@ -15,18 +17,18 @@ pub struct Bell {
     pending: [AtomicU64; PENDING_WORDS],
 }
 
-/// The ringer's duty.
+/// What the caller that rings or wakes has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Wake {
-    /// Nothing: the receiver is awake, or another process wakes it.
+    /// Nothing: the receiver is awake, or another process has claimed its wake-up.
     Nothing,
     /// Wake the thread that sleeps on [`Bell::sleep_word`] (one `FUTEX_WAKE`).
     Sleeper,
 }
 
 impl Bell {
-    /// Sender: marks its ring as pending and checks whether the receiver sleeps. Call it after the frame was
+    /// Sender: marks its ring as pending, and claims the wake-up if the receiver sleeps. Called after the frame was
     /// published.
     #[inline]
     pub fn ring(&self, sender: u32) -> Wake {
@@ -36,8 +38,8 @@ impl Bell {
         self.wake()
     }
 
-    /// Any process: checks whether the receiver sleeps, and claims the wake-up. Whatever the woken receiver should see
-    /// must have been stored before.
+    /// Any process: checks whether the receiver sleeps, and if so, claims the wake-up. Everything that the woken
+    /// receiver should see must have been stored before this call.
     #[inline]
     pub fn wake(&self) -> Wake {
         // PAIR(sleep-fence): Bell::doze stores the sleep word, fences, and then looks at everything once more.
@@ -55,8 +57,8 @@ impl Bell {
         }
     }
 
-    /// Any process: whether one of these sleeps, so that it should be [woken](Self::wake). Whatever it should see must
-    /// have been stored before.
+    /// Any process: whether at least one of these receivers sleeps, so that the caller should [wake](Self::wake) those
+    /// that do. Everything that they should see must have been stored before this call.
     #[inline]
     #[must_use]
     pub fn does_any_sleep(bells: &[&Self]) -> bool {
@@ -66,7 +68,8 @@ impl Bell {
         words.fold(AWAKE, |all, word| all | word) != AWAKE
     }
 
-    /// Receiver: takes the pending bits of senders `64 * index ..`; zero costs one load.
+    /// Receiver: returns and clears the pending bits of the 64 senders from `64 * index` on. If none is set, that costs
+    /// one load.
     #[inline]
     pub fn take_pending(&self, index: usize) -> u64 {
         let word = &self.pending[index];
@@ -77,21 +80,21 @@ impl Bell {
         word.swap(0, Ordering::AcqRel)
     }
 
-    /// Receiver: whether any of senders `64 * index ..` has rung, without taking the bits.
+    /// Receiver: whether any of the 64 senders from `64 * index` on has rung; the bits are not cleared.
     #[must_use]
     pub fn is_pending(&self, index: usize) -> bool {
         self.pending[index].load(Ordering::Relaxed) != 0
     }
 
     /// Receiver: announces that it is about to sleep. Afterwards it must poll everything once more, and either call
-    /// [`rise`](Self::rise) or sleep while the word still reads [`Bell::ASLEEP`].
+    /// [`rise`](Self::rise) or sleep while the [sleep word](Self::sleep_word) is still [`Bell::ASLEEP`].
     pub fn doze(&self) {
         self.sleep.store(ASLEEP, Ordering::Relaxed);
         // PAIR(sleep-fence): Bell::wake fences between the sender's stores and its look at the sleep word.
         fence(Ordering::SeqCst);
     }
 
-    /// Receiver: is awake again.
+    /// Receiver: revokes [`doze`](Self::doze): it is awake again.
     pub fn rise(&self) {
         self.sleep.store(AWAKE, Ordering::Relaxed);
     }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Identity of a region's owner, published before any communication.
+//! The identity of a region's owner, which the owner publishes before any communication.
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
-/// The cold page of a region, with its owner's identity, for its peers. All values are claims of that process.
+/// The words of a region's cold page in which peers find the owner's identity. All values are claims of the owner:
+/// peers do not trust them.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Ident {
@@ -14,8 +15,9 @@ pub struct Ident {
 }
 
 impl Ident {
-    /// Publishes the owner's identity: its process id and the address, in its private memory, of the table of nonces
-    /// that proves which peers can read it (one word per local rank).
+    /// Publishes the owner's identity: its process id, the CPUs that it may run on, and the address of its table of
+    /// nonces. That table is in its private memory and has one word for each local rank: a peer that can read its word
+    /// proves that it can read the owner's memory.
     pub fn introduce(&self, pid: u32, nonces: u64, cpus: &[u64]) {
         self.pid.store(pid, Ordering::Relaxed);
         self.nonces.store(nonces, Ordering::Relaxed);
@@ -26,14 +28,14 @@ impl Ident {
         self.ready.store(1, Ordering::Release);
     }
 
-    /// Process id of the owner, once it has been published.
+    /// Process id of the owner; `None`: it has not been published yet.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         // PAIR(ident): Ident::introduce stores with Release.
         (self.ready.load(Ordering::Acquire) == 1).then(|| self.pid.load(Ordering::Relaxed))
     }
 
-    /// Address of the owner's nonces, a number to be used only in the owner's address space.
+    /// Address of the owner's nonces. It is valid only in the owner's address space.
     #[must_use]
     pub fn nonces(&self) -> u64 {
         self.nonces.load(Ordering::Relaxed)

@@ -12,9 +12,8 @@
 //!           then   pool side  how often each of r's buffers was released
 //!           then   pool data  64 buffers of 8 KiB that r fills as a sender, four places of each
 //!           then   own[P]     8 KiB each: a buffer that r fills for receiver p alone, when none of the 64 is free
-//! boards    16, each: words of the board, then two halves of data, of P times 64 KiB each and 2 MiB at least, then a page of lines
-//! of each member,
-//!           then words of the broadcast queue and its ring of 128 KiB
+//! boards    16, each: words of the board, then two halves of data (each P times 64 KiB, and at least 2 MiB),
+//!           then a page of lines of each member, then words of the broadcast queue and its ring of 128 KiB
 //! ```
 //! Behind the boards lie the ranks' arenas, if the file is that long ([`file_bytes`]).
 //!
@@ -27,7 +26,7 @@ pub const SLOTS: u32 = 64;
 #[cfg(loom)]
 pub const SLOTS: u32 = 2;
 
-/// Words of a slot's body.
+/// 64-bit words of a slot's body.
 #[cfg(not(loom))]
 pub(crate) const SLOT_WORDS: usize = 6;
 #[cfg(loom)]
@@ -45,45 +44,49 @@ pub(crate) const PENDING_WORDS: usize = MAX_LOCAL_RANKS as usize / 64;
 #[cfg(loom)]
 pub(crate) const PENDING_WORDS: usize = 1;
 
-/// Bounce buffers that each rank has as a sender.
+/// Bounce buffers in the pool of each rank, which it fills as a sender.
 pub const POOL_BUFFERS: u32 = 64;
 
-/// Places in memory of each of them, of which one is in use at a time: together more than a core's own caches hold,
-/// since writing a line that is still in the cache of its last reader runs at a third of the speed.
+/// Places in memory of each bounce buffer, of which one is in use at a time. All places together are larger than a
+/// core's private caches, since writing a line that is still in the cache of its last reader runs at a third of the
+/// speed.
 pub const POOL_PLACES: u32 = 4;
 
-/// In place of a buffer's number: the one that its sender fills for this receiver alone.
+/// Used in place of a buffer's number, this means the buffer that the sender fills for this receiver only.
 pub const OWN_BUFFER: u32 = POOL_BUFFERS * POOL_PLACES;
 
 /// Bytes of one bounce buffer.
 pub const POOL_BUFFER_BYTES: usize = 8 * 1024;
 
-/// Boards of a segment. The first one is that of all ranks of the node.
+/// Boards of a segment. Board 0 is for all ranks of the node together.
 pub const BOARDS: u32 = 16;
 
-/// Most bytes of a round in a board's half, for each rank of the node.
+/// Bytes of a board's half that each rank of the node adds: the most bytes of one round are this times the number of
+/// ranks.
 pub const BOARD_PART_BYTES: usize = 64 * 1024;
 
-/// Least bytes of a board's half: both together are more than a core's own caches hold. Rounds go through all of a
-/// half, since writing a line that is still in the cache of its last reader runs at a third of the speed.
+/// Least bytes of a board's half: both halves together are larger than a core's private caches. Successive rounds use
+/// all parts of a half in turn, since writing a line that is still in the cache of its last reader runs at a third of
+/// the speed.
 pub const BOARD_HALF_LEAST_BYTES: usize = 2 * 1024 * 1024;
 
-/// Bytes of the lines of a member of a board.
+/// Bytes of one member's lines in a board.
 pub(crate) const MEMBER_LINES_BYTES: usize = PAGE;
 
 /// Bytes of the ring of a broadcast queue.
 pub const QUEUE_BYTES: usize = 128 * 1024;
 
-/// Bytes before that ring, for the words of the broadcast queue.
+/// Bytes for the words of a broadcast queue, which are before its ring.
 pub(crate) const QUEUE_WORDS_BYTES: usize = 20 * PAGE;
 
 /// Offset of the data in a board.
 pub const BOARD_DATA_OFFSET: usize = 36 * PAGE;
 
-/// First word of a segment: `rmpiseg1` in memory order.
+/// First word of a segment: the bytes `rmpiseg1` in memory.
 pub const SEGMENT_MAGIC: u64 = u64::from_le_bytes(*b"rmpiseg1");
 
-/// Incremented with every change of this file; both sides must have the same.
+/// Incremented with every change of this layout. The launcher, which makes the segment, and the library must have the
+/// same version.
 pub const LAYOUT_VERSION: u32 = 10;
 
 /// Bytes of a node segment for `local_size` ranks.
@@ -98,7 +101,7 @@ pub const fn boards_offset(local_size: u32) -> usize {
     PAGE + local_size as usize * region_bytes(local_size)
 }
 
-/// Bytes of all boards. A lone rank needs none.
+/// Bytes of all boards: 0 if the node has one rank only.
 const fn boards_bytes(local_size: u32) -> usize {
     match local_size {
         0 | 1 => 0,
@@ -133,7 +136,7 @@ pub const fn board_half_bytes(local_size: u32) -> usize {
     }
 }
 
-/// Most bytes of one round.
+/// Most bytes of data of one round of a board.
 #[must_use]
 pub const fn board_room_bytes(local_size: u32) -> usize {
     local_size as usize * BOARD_PART_BYTES
@@ -154,7 +157,8 @@ pub const fn file_bytes(local_size: u32, arena_bytes: u64) -> u64 {
     segment_bytes(local_size) + local_size as u64 * arena_bytes
 }
 
-/// Byte offsets inside a region, and the region's size, all for `local_size` ranks.
+/// Offsets in bytes inside a region; those that depend on the number of ranks are functions below, as is the region's
+/// size.
 #[cfg(not(loom))]
 pub(crate) const IDENT_OFFSET: usize = 0;
 #[cfg(not(loom))]

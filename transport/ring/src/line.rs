@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The line of a gate: one cache line in the receiver's memory, in which the receiver signals that a buffer may be
-//! written, and the sender that it was. Both numbers only grow, so that nothing is ever reset; their meaning is the
-//! callers'.
+//! The line of a gate: one cache line in the receiver's memory. In it the receiver signals that a buffer may be
+//! written, and the sender signals that the buffer was written. Each signal is the number of a message; the callers
+//! define the numbers, which only grow, so the line is never reset.
 //!
 //! # Safety
-//! The one unsafe function makes a reference to shared memory of which only atomic words are used.
+//! The only unsafe function, [`GateLine::at`], makes a reference to shared memory, in which only atomic words are used.
 #![allow(unsafe_code)]
 
 use crate::sync::{AtomicU64, Ordering};
 
-/// One gate between a receiver and a sender; zero is "never opened, never written".
+/// One gate between a receiver and a sender. All words 0: it was never opened and never written.
 #[derive(Debug)]
 #[repr(C)]
 #[cfg_attr(not(loom), repr(align(64)))]
@@ -19,7 +19,7 @@ pub struct GateLine {
     /// The number of the message to which the note belongs.
     noted: AtomicU64,
     note: AtomicU64,
-    /// The target of the bytes, for a gate that is claimed before it is passed.
+    /// The target of the bytes, for a gate that the sender claims before it writes.
     place: [AtomicU64; 3],
     pad: u64,
 }
@@ -38,15 +38,15 @@ impl GateLine {
         }
     }
 
-    /// Receiver: signals that the buffer may be written for `number`. Afterwards it [wakes](crate::Bell::wake) the
-    /// sender, if that sleeps.
+    /// Receiver: signals that the buffer may be written for message `number`. Afterwards the receiver
+    /// [wakes](crate::Bell::wake) the sender, if the sender sleeps.
     #[inline(always)]
     pub fn open(&self, number: u64) {
         // PAIR(gate-open): GateLine::is_open loads with Acquire, after the receiver's reads of the last message.
         self.opened.store(number, Ordering::Release);
     }
 
-    /// Sender: whether the buffer may be written for `number`.
+    /// Sender: whether the buffer may be written for message `number`.
     #[inline(always)]
     #[must_use]
     pub fn is_open(&self, number: u64) -> bool {
@@ -54,23 +54,24 @@ impl GateLine {
         self.opened.load(Ordering::Acquire) == number
     }
 
-    /// Sender: signals that the bytes of `number` are written. Afterwards it [wakes](crate::Bell::wake) the receiver,
-    /// if that sleeps.
+    /// Sender: signals that the bytes of message `number` are written. Afterwards the sender [wakes](crate::Bell::wake)
+    /// the receiver, if the receiver sleeps.
     #[inline(always)]
     pub fn signal_written(&self, number: u64) {
         // PAIR(gate-written): GateLine::is_written loads with Acquire.
         self.written.store(number, Ordering::Release);
     }
 
-    /// Sender: adds a note to the message of `number`, before it signals that the bytes are written.
+    /// Sender: adds a note to message `number`, before it signals that the bytes are written.
     #[inline(always)]
     pub fn note(&self, number: u64, note: u64) {
-        // Visible to a reader of `written`, which is stored later with Release.
+        // Relaxed: `written` is stored later, with Release.
         self.note.store(note, Ordering::Relaxed);
         self.noted.store(number, Ordering::Relaxed);
     }
 
-    /// Receiver: the sender's note for the message of `number`, whose bytes [are written](Self::is_written).
+    /// Receiver: the sender's note for message `number`, whose bytes [are written](Self::is_written); `None`: it has no
+    /// note.
     #[inline(always)]
     #[must_use]
     pub fn noted(&self, number: u64) -> Option<u64> {
@@ -78,7 +79,7 @@ impl GateLine {
         is_noted.then(|| self.note.load(Ordering::Relaxed))
     }
 
-    /// Receiver: whether the bytes of `number` are written.
+    /// Receiver: whether the bytes of message `number` are written.
     #[inline(always)]
     #[must_use]
     pub fn is_written(&self, number: u64) -> bool {
@@ -86,19 +87,19 @@ impl GateLine {
         self.written.load(Ordering::Acquire) == number
     }
 
-    /// Receiver: [opens](Self::open) a gate that can be [revoked](Self::revoke), with the target of the bytes of
-    /// `number`.
+    /// Receiver: [opens](Self::open) the gate for message `number`, with the target of its bytes. The gate can be
+    /// [revoked](Self::revoke).
     #[inline(always)]
     pub fn offer(&self, number: u64, place: [u64; 3]) {
-        // Visible to a reader of `opened`, which is stored later with Release.
+        // Relaxed: `opened` is stored later, with Release.
         for (word, value) in self.place.iter().zip(place) {
             word.store(value, Ordering::Relaxed);
         }
         self.open(number);
     }
 
-    /// Sender: the target that the receiver has [offered](Self::offer) for `number`, if it is open. It is valid once
-    /// it is claimed.
+    /// Sender: the target that the receiver has [offered](Self::offer) for message `number`, if the gate is open. The
+    /// target is valid only after the sender has [claimed](Self::claim) the gate.
     #[inline(always)]
     #[must_use]
     pub fn offered(&self, number: u64) -> Option<[u64; 3]> {
@@ -107,23 +108,24 @@ impl GateLine {
         self.is_open(number).then(|| [load(a), load(b), load(c)])
     }
 
-    /// Sender: claims the gate of `number`, not 0; the receiver cannot revoke it from then on. `false`: it is not
-    /// open.
+    /// Sender: claims the gate for message `number`, which is not 0. From then on the receiver cannot revoke it.
+    /// `false`: the gate is not open for that message.
     #[inline(always)]
     #[must_use]
     pub fn claim(&self, number: u64) -> bool {
-        // PAIR(gate-claim): one of this and GateLine::revoke changes the word. Acquire as in GateLine::is_open.
+        // PAIR(gate-claim): only one of this exchange and that of GateLine::revoke succeeds. Acquire as in
+        // GateLine::is_open.
         let taken =
             self.opened
                 .compare_exchange(number, TAKEN, Ordering::AcqRel, Ordering::Relaxed);
         taken.is_ok()
     }
 
-    /// Receiver: closes the gate of `number`, not 0, again: the sender will not write. `false`: the sender has claimed
-    /// it, and signals when it is done.
+    /// Receiver: revokes the gate for message `number`, which is not 0: the sender will not write. `false`: the sender
+    /// has claimed the gate, and signals when it has written.
     #[must_use]
     pub fn revoke(&self, number: u64) -> bool {
-        // PAIR(gate-claim): one of this and GateLine::claim changes the word.
+        // PAIR(gate-claim): only one of this exchange and that of GateLine::claim succeeds.
         let taken =
             self.opened
                 .compare_exchange(number, TAKEN, Ordering::AcqRel, Ordering::Relaxed);
@@ -137,8 +139,8 @@ impl GateLine {
     #[cfg(not(loom))]
     #[must_use]
     pub unsafe fn at<'a>(place: core::ptr::NonNull<u8>) -> &'a Self {
-        // SAFETY: aligned and mapped, as promised; both words are atomic, and any bytes are a value of the type. The padding
-        // is never read.
+        // SAFETY: aligned and mapped, as the caller promises. All words except the padding, which is never read, are
+        // atomic, and any bytes are a value of the type.
         unsafe { place.cast::<Self>().as_ref() }
     }
 }
@@ -149,7 +151,7 @@ impl Default for GateLine {
     }
 }
 
-/// Value of a gate that was open, and was claimed or revoked.
+/// Value of `opened` after the gate was claimed or revoked.
 const TAKEN: u64 = 0;
 
 #[cfg(not(loom))]

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A member's lines at a board, which it alone writes: in each round its [`RoundNote`], and its data if they are few.
+//! A member's lines in a board, which only that member writes: for each round its [`RoundNote`], and its data if they
+//! are few.
 //!
-//! A member has lines for [`DEPTH`] rounds in turn. It may write those of a round when all members have arrived in the
-//! round [`DEPTH`] − 1 before: then all have read the content that it overwrites (R7).
+//! A member has lines for [`DEPTH`] rounds in turn. It may write the line of round r when all members have arrived in
+//! round r − ([`DEPTH`] − 1): then all have read the content that it overwrites (R7).
 //!
-//! Numbers that another process can garble only decide when a member continues: a faulty process makes results wrong,
-//! or makes members wait, but causes no access to other memory.
+//! Numbers that another process can garble decide only when a member continues. So a faulty process makes results
+//! wrong, or makes members wait, but causes no access to other memory.
 
 use crate::board::RoundNote;
 use crate::sync::{AtomicU64, Ordering};
 
-/// The lines of one member. Zeros are those of one that has not arrived in any round.
+/// The lines of one member. All words 0: the member has not arrived in any round.
 #[derive(Debug)]
 #[repr(C)]
 pub struct MemberLines {
@@ -22,7 +23,7 @@ pub struct MemberLines {
 #[repr(C)]
 #[cfg_attr(not(loom), repr(align(128)))]
 struct RoundLine {
-    /// The round (low half) and the [`RoundNote`], which is not 0.
+    /// The round (low half) and the [`RoundNote`] (high half), which is not 0.
     published: AtomicU64,
     body: [AtomicU64; BODY_WORDS],
 }
@@ -32,7 +33,7 @@ impl MemberLines {
     #[inline]
     pub fn publish(&self, round: u32, note: RoundNote) {
         let word = u64::from(round) | u64::from(note.word()) << 32;
-        // PAIR(board-note): `note` and `reached` load it with Acquire.
+        // PAIR(board-note): `note` and `has_reached` load it with Acquire.
         self.at(round).published.store(word, Ordering::Release);
     }
 
@@ -47,7 +48,7 @@ impl MemberLines {
         (note != 0 && published_round == u64::from(round)).then(|| RoundNote::of(note))
     }
 
-    /// Whether the member has published its note for `round`, or for a later one in the same line.
+    /// Whether the member has published its note for `round`, or for a later round that uses the same line.
     #[inline]
     #[must_use]
     pub fn has_reached(&self, round: u32) -> bool {
@@ -58,8 +59,8 @@ impl MemberLines {
         word >> 32 != 0 && ahead <= u32::MAX / 2
     }
 
-    /// Puts the member's data of a round that it [publishes](Self::publish) next. `false`: they do not fit, and nothing
-    /// was put.
+    /// Puts the member's data of `round` into its line, before the round is [published](Self::publish). `false`: the
+    /// data do not fit, and nothing was put.
     #[inline]
     #[must_use]
     pub fn put(&self, round: u32, bytes: &[u8]) -> bool {
@@ -74,7 +75,8 @@ impl MemberLines {
         true
     }
 
-    /// Copies data of a round that the member has published, from byte `at` on. `false`: the line has not so many.
+    /// Copies data of a round that the member has published, from byte `at` of the data on. `false`: a line does not
+    /// hold so many bytes, and nothing was copied.
     #[inline]
     #[must_use]
     pub fn get(&self, round: u32, at: usize, bytes: &mut [u8]) -> bool {
@@ -115,7 +117,8 @@ impl MemberLines {
         published.reduce(later).unwrap_or(0)
     }
 
-    /// Resets the lines to those of a member that has not arrived, while only the caller uses the board.
+    /// Resets the lines to those of a member that has not arrived in any round. Only while no other member uses the
+    /// board.
     pub fn begin(&self) {
         for line in &self.lines {
             line.published.store(0, Ordering::Relaxed);
@@ -145,14 +148,14 @@ impl Default for MemberLines {
     }
 }
 
-/// Rounds that a member has lines for.
+/// Number of rounds that a member has lines for.
 #[cfg(not(loom))]
 pub const DEPTH: u32 = 32;
-/// In a model: the smallest in which a member is ahead.
+/// In a model: the smallest number that lets a member run ahead.
 #[cfg(loom)]
 pub const DEPTH: u32 = 3;
 const BODY_WORDS: usize = if cfg!(loom) { 1 } else { 15 };
-/// Bytes that fit the lines of a round.
+/// Most bytes of data in the line of a round.
 pub const LINE_BODY_BYTES: usize = 8 * BODY_WORDS;
 
 #[cfg(not(loom))]
@@ -163,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_note_is_of_one_round() {
+    fn note_belongs_to_one_round() {
         let lines = MemberLines::new();
         assert_eq!(lines.note(0), None);
         assert!(!lines.has_reached(0));
@@ -185,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_have_room_for_so_many_bytes() {
+    fn member_lines_hold_exactly_their_capacity() {
         let lines = MemberLines::new();
         let bytes: Vec<u8> = (0..).take(LINE_BODY_BYTES + 1).collect();
         assert!(!lines.put(3, &bytes));

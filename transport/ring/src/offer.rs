@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sharing one copy between two processes: the reader of a large message takes chunks from the front, the process that
-//! owns the data takes chunks from the back, until they meet.
+//! Shares one copy between two processes: the reader of a large message copies chunks from the front, and the process
+//! that owns the data (the helper) copies chunks from the back, until they meet.
 
 use crate::sync::{AtomicU64, Ordering};
 
@@ -10,18 +10,19 @@ pub const OFFERS: u32 = 64;
 /// Chunks that one transfer can be cut into.
 pub const MAX_CHUNKS: u32 = 0x7fff;
 
-/// One open transfer, on its own cache line in the reader's region; zero is closed.
+/// One transfer that the reader offers to share, in its own cache line in the reader's region. All words 0: no transfer
+/// is open.
 #[derive(Debug)]
 #[repr(C)]
 #[cfg_attr(not(loom), repr(align(64)))]
 pub struct Offer {
-    /// `generation << 32 | front << 16 | back`: chunks claimed from either end.
+    /// `generation << 32 | front << 16 | back`: the numbers of chunks claimed from the front and from the back.
     claim: AtomicU64,
-    /// `generation << 32 | FAILED | count`: chunks from the back that are written.
+    /// `generation << 32 | FAILED | count`: the number of chunks that the helper has finished, and whether one failed.
     helped: AtomicU64,
 }
 
-/// Outcome of a claim.
+/// The result of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChunkClaim {
     /// The caller has claimed this chunk.
@@ -32,17 +33,17 @@ pub enum ChunkClaim {
     Broken,
 }
 
-/// Progress of the helper.
+/// The progress of the helper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Helped {
-    /// Chunks that it has reported as written.
+    /// Chunks that the helper has finished, written or failed.
     pub chunks: u32,
-    /// It could not write one of them.
+    /// Whether the helper could not write one of them.
     pub failed: bool,
 }
 
 impl Offer {
-    /// Reader: opens the offer for a new generation. Send the helper its request afterwards.
+    /// Reader: opens the offer for a new generation. The reader sends its request to the helper afterwards.
     pub fn open(&self, generation: u32) {
         self.helped
             .store(u64::from(generation) << 32, Ordering::Relaxed);
@@ -70,7 +71,7 @@ impl Offer {
         self.helped.fetch_add(1, Ordering::Release);
     }
 
-    /// Reader: the progress of the helper; `None` if the word is not of this generation.
+    /// Reader: the progress of the helper; `None`: the shared word is not of this generation.
     #[must_use]
     pub fn helped(&self, generation: u32) -> Option<Helped> {
         // PAIR(offer-done): Offer::finish_back adds with Release.
@@ -98,7 +99,7 @@ impl Offer {
             if front + back == chunks {
                 return ChunkClaim::Nothing;
             }
-            // No order of its own: the load above, which has seen this generation, synchronizes with its opening.
+            // Relaxed: the load above has seen this generation, and so synchronizes with the opening of the offer.
             let taken = self.claim.compare_exchange(
                 word,
                 word + step,
@@ -147,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_ends_meet_and_every_chunk_is_claimed_once() {
+    fn front_and_back_claim_every_chunk_once() {
         let offer = Offer::new();
         offer.open(9);
         let mut claimed = Vec::new();
@@ -178,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scribbled_offer_is_broken_not_out_of_range() {
+    fn overwritten_offer_is_reported_broken() {
         let offer = Offer::new();
         for word in [
             u64::MAX,

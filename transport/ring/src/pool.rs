@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which of a sender's bounce buffers are in use. The sender takes one, fills it and names it in a frame; the receiver
-//! copies it out and releases it. The bytes themselves are moved by [`PoolBuffer`](crate::PoolBuffer).
+//! Which of a sender's bounce buffers are in use. The sender acquires a buffer, fills it and names it in a frame; the
+//! receiver copies the bytes out and releases the buffer. [`PoolBuffer`](crate::PoolBuffer) copies the bytes in and
+//! out.
 
 use crate::layout::{POOL_BUFFERS, POOL_PLACES};
 use crate::sync::{AtomicU32, Ordering};
 
-/// The shared half: the number of releases of each buffer. Only receivers write it, and for each buffer only its
-/// present holder; the words are adjacent, so that the sender finds many returned buffers with one read of a cache
-/// line.
+/// The shared half of a pool: the number of releases of each buffer. Only receivers write it: the word of a buffer is
+/// written only by the receiver that has the buffer. The words are adjacent, so the sender finds many returned buffers
+/// with one read of a cache line.
 #[derive(Debug)]
 #[repr(C)]
 #[cfg_attr(not(loom), repr(align(64)))]
@@ -16,7 +17,7 @@ pub struct PoolSide {
 }
 
 impl PoolSide {
-    /// Receiver: returns the buffer in place `index` to its sender. An invalid index has no effect.
+    /// Receiver: returns the buffer whose place is `index` to its sender. An invalid index has no effect.
     #[inline]
     pub fn release(&self, index: u32) {
         if index >= POOL_BUFFERS * POOL_PLACES {
@@ -29,7 +30,7 @@ impl PoolSide {
         }
     }
 
-    /// A new side in private memory, for tests and models.
+    /// A new shared half in private memory, for tests and models.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -44,7 +45,7 @@ impl Default for PoolSide {
     }
 }
 
-/// The sender's half: the buffers that it believes to be in use.
+/// The sender's half of a pool: a bit for each buffer that was taken and is not known to be released.
 #[derive(Debug)]
 pub struct Pool<'a> {
     side: &'a PoolSide,
@@ -57,7 +58,7 @@ pub struct Pool<'a> {
 }
 
 impl<'a> Pool<'a> {
-    /// The pool of a new (zero) side. There must be only one per side.
+    /// The pool of a new shared half, whose words are 0. There must be only one pool for each shared half.
     #[must_use]
     pub fn new(side: &'a PoolSide) -> Self {
         Self {
@@ -69,9 +70,9 @@ impl<'a> Pool<'a> {
         }
     }
 
-    /// Takes a buffer: the one used last if it is free again (its bytes are still in the cache), else the next one
-    /// that is free. `None` when all are in use. Returns its place: its number plus a multiple of the number of
-    /// buffers.
+    /// Takes a buffer: the buffer used last if it is free again (its bytes are still in the cache), else the next free
+    /// buffer. Returns the buffer's place: its number plus a multiple of the number of buffers. `None`: all buffers are
+    /// in use.
     pub fn acquire(&mut self) -> Option<u32> {
         let last = self.last;
         if self.busy & 1 << last != 0 && self.came_back(last) {
@@ -80,9 +81,9 @@ impl<'a> Pool<'a> {
         self.next_free().map(|index| self.take(index))
     }
 
-    /// Takes the next free buffer, in its next place, without reading the shared half while any is known to be free:
-    /// for receivers on other cores, where that read costs as much as a message, and the last buffer is still in their
-    /// cache.
+    /// Takes the next free buffer, in its next place. The shared half is read only if no buffer is known to be free.
+    /// This is for receivers on other cores: reading the shared half costs as much as a message there, and the buffer
+    /// used last is still in the receiver's cache.
     pub fn acquire_in_turn(&mut self) -> Option<u32> {
         let index = self.next_free()?;
         let place = &mut self.places[index as usize];
@@ -107,7 +108,7 @@ impl<'a> Pool<'a> {
         self.busy &= !(1 << (index % POOL_BUFFERS));
     }
 
-    /// Number of buffers in use, after a check for returned ones.
+    /// Number of buffers in use, after a check for released ones.
     pub fn in_use(&mut self) -> u32 {
         self.reclaim();
         self.busy.count_ones()
@@ -121,8 +122,8 @@ impl<'a> Pool<'a> {
         }
     }
 
-    /// Whether a buffer was released since it was taken. A receiver that releases a buffer that it does not have
-    /// garbles payloads, its own or another's, and nothing else.
+    /// Whether a buffer was released since it was taken. If a receiver releases a buffer that it does not have, the
+    /// effect is only that payloads are garbled, its own or another receiver's.
     fn came_back(&mut self, index: u32) -> bool {
         let at = index as usize;
         // PAIR(pool-free): PoolSide::release stores the word with Release after the receiver's copy.
@@ -132,7 +133,8 @@ impl<'a> Pool<'a> {
         back
     }
 
-    /// The frame that names the buffer publishes it: PAIR(slot-full).
+    /// Marks the buffer as in use and returns its place. The frame that names the buffer publishes its bytes:
+    /// PAIR(slot-full).
     fn take(&mut self, index: u32) -> u32 {
         self.busy |= 1 << index;
         self.last = index;
@@ -159,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn buffers_take_turns_and_so_do_their_places() {
+    fn buffers_and_their_places_rotate() {
         let side = PoolSide::new();
         let mut pool = Pool::new(&side);
         for lap in 1..=2 * POOL_PLACES {
@@ -180,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn all_in_use_is_none_until_one_returns() {
+    fn acquire_fails_until_a_buffer_is_released() {
         let side = PoolSide::new();
         let mut pool = Pool::new(&side);
         for _ in 0..POOL_BUFFERS {

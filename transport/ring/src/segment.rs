@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The node segment as typed, safe views: raw bytes in, references to atomic words out.
+//! Gives safe, typed access to the node segment: references to atomic words in the mapped bytes.
 //!
 //! # Safety
-//! This is the only file of the crate that turns addresses into references. It relies on one promise, given once to
-//! [`Segment::attach`]: the mapping is readable, writable, as long as it says and never unmapped. Everything that a
-//! reference points to consists of atomic words, so another process that writes there at any time is no data race
-//! with Rust's rules; pool bytes, which are not atomic, are only reached through raw copies.
+//! This is the only file of the crate that turns addresses into references. It relies on one promise, which the caller
+//! of [`Segment::attach`] makes: the mapping is readable, writable, as long as stated, and never unmapped. Everything
+//! that a reference points to consists of atomic words, so it is no data race by Rust's rules if another process writes
+//! there at any time. The bytes of pools, boards and rings of broadcast queues are not atomic: they are only accessed
+//! through raw copies.
 #![allow(unsafe_code)]
 
 use core::ptr::NonNull;
@@ -29,10 +30,10 @@ use crate::spsc::{PairLine, Ring};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::waits::WaitCounts;
 
-/// The head of a segment, written by its maker at offset 0, and checked by every rank.
+/// The head of a segment, which the process that makes the segment writes at offset 0, and every rank checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentHead {
-    /// Number of the job, so that a descriptor of another job is detected.
+    /// Number of the job, so that the segment of another job is detected.
     pub job: u64,
     /// Ranks of the job on this node: 1 to [`MAX_LOCAL_RANKS`].
     pub local_size: u32,
@@ -51,17 +52,17 @@ impl SegmentHead {
     }
 }
 
-/// Why memory is not the expected segment.
+/// The reason why memory is not the expected segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SegmentError {
     /// The number of ranks is out of range.
     LocalSize(u32),
-    /// The memory is shorter than such a segment.
+    /// The memory is shorter than a segment for this number of ranks.
     TooShort {
         /// Bytes of the memory.
         have: u64,
-        /// Bytes of a segment for this many ranks.
+        /// Bytes of a segment for this number of ranks.
         need: u64,
     },
     /// The first word is not the magic number.
@@ -113,17 +114,18 @@ pub struct Segment {
     local_size: u32,
 }
 
-// SAFETY: a segment is an address of memory that is never unmapped (`attach`) and only reached through atomics or raw
-// copies, so it may be used from any thread.
+// SAFETY: a segment is an address of memory that is never unmapped (`attach`) and is accessed only through atomics or
+// raw copies, so any thread may use it.
 unsafe impl Send for Segment {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Segment {}
 
 impl Segment {
-    /// Checks the head of a mapping and takes it as the segment of `head.local_size` ranks.
+    /// Checks that a mapping is the segment of the job `head.job` for `head.local_size` ranks, and makes a [`Segment`]
+    /// of it.
     ///
     /// # Errors
-    /// [`SegmentError`], when the memory is no such segment.
+    /// [`SegmentError`], if the memory is no such segment.
     ///
     /// # Safety
     /// `base` is page-aligned and `bytes` bytes from there are mapped readable and writable, shared or private, and
@@ -160,13 +162,13 @@ impl Segment {
         Ok(segment)
     }
 
-    /// Ranks that the segment was made for.
+    /// Number of ranks that the segment was made for.
     #[must_use]
     pub fn local_size(&self) -> u32 {
         self.local_size
     }
 
-    /// Identity of the owner of region `rank`.
+    /// Identity of the owner of region `rank`, which is local rank `rank`.
     #[must_use]
     pub fn ident(&self, rank: u32) -> &'static Ident {
         self.view(self.region(rank) + IDENT_OFFSET)
@@ -198,20 +200,20 @@ impl Segment {
         self.view(self.region(receiver) + LINES_OFFSET + sender * 64)
     }
 
-    /// Offer `index` of `reader`; `None` for an invalid index.
+    /// Offer `index` of `reader`; `None`: the index is invalid.
     #[must_use]
     pub fn offer(&self, reader: u32, index: u32) -> Option<&'static Offer> {
         let offset = self.region(reader) + OFFERS_OFFSET + index as usize * 64;
         (index < OFFERS).then(|| self.view(offset))
     }
 
-    /// The shared half of `sender`'s pool: which buffers are in use.
+    /// The shared half of `sender`'s pool: the number of releases of each buffer.
     #[must_use]
     pub fn pool_side(&self, sender: u32) -> &'static PoolSide {
         self.view(self.region(sender) + pool_side_offset(self.local_size))
     }
 
-    /// Pool buffer `index` of `sender`; `None` for an invalid index.
+    /// The buffer in place `index` of `sender`'s pool; `None`: the index is invalid.
     #[must_use]
     pub fn pool_buffer(&self, sender: u32, index: u32) -> Option<PoolBuffer> {
         if index >= OWN_BUFFER {
@@ -225,7 +227,7 @@ impl Segment {
         })
     }
 
-    /// The buffer that `sender` fills for `receiver` alone.
+    /// The buffer that `sender` fills only for `receiver`.
     #[must_use]
     pub fn own_buffer(&self, sender: u32, receiver: u32) -> PoolBuffer {
         let receiver = self.checked(receiver);
@@ -236,7 +238,7 @@ impl Segment {
         }
     }
 
-    /// Board `index`; `None` for an invalid index, and where a rank is alone.
+    /// Board `index`; `None`: the index is invalid, or the segment is for one rank only.
     #[must_use]
     pub fn board(&self, index: u32) -> Option<BoardParts> {
         if index >= BOARDS || self.local_size < 2 {
@@ -255,7 +257,7 @@ impl Segment {
         })
     }
 
-    /// `length` bytes from `offset` on, of a block of raw bytes in `layout.rs`.
+    /// `length` raw bytes from `offset` on. The caller takes both numbers from a block of `layout.rs`.
     fn bytes(&self, offset: usize, length: usize) -> SharedBytes {
         let base = self.at(offset);
         SharedBytes { base, length }
@@ -288,7 +290,7 @@ impl Segment {
     fn views<T: SharedWords>(&self, offset: usize, count: u32) -> &'static [T] {
         let first = self.at(offset).cast::<T>();
         debug_assert!(first.is_aligned());
-        // SAFETY: as of `view`, for `count` blocks that `layout.rs` has one after the other.
+        // SAFETY: as in `view`, for `count` blocks that follow each other in `layout.rs`.
         unsafe { core::slice::from_raw_parts(first.as_ptr(), count as usize) }
     }
 
@@ -298,7 +300,8 @@ impl Segment {
     }
 }
 
-/// Types that consist of atomic words only, so that any bytes are a value and any process may write at any time.
+/// Types that consist only of atomic words, so any bytes are a valid value, and any process may write to them at any
+/// time.
 trait SharedWords {}
 impl SharedWords for HeadImage {}
 impl SharedWords for Ident {}
@@ -336,13 +339,15 @@ impl PoolBuffer {
         unsafe { copy(source.as_ptr(), self.base.as_ptr(), length) };
     }
 
-    /// As [`fill`](Self::fill), but bypassing this core's caches: a receiver that shares no cache reads a line that is
-    /// dirty here at several times the cost of memory.
+    /// Copies `source`, as much as fits, into the buffer with stores that bypass this core's caches. For a receiver
+    /// that shares no cache with this core: it reads a line that is dirty in this core's cache at several times the
+    /// cost of a read from memory.
     pub fn fill_past_caches(&self, source: &[u8]) {
         let length = source.len().min(POOL_BUFFER_BYTES);
         let (lines, rest) = source[..length].as_chunks::<64>();
         for (at, line) in lines.iter().enumerate() {
-            // SAFETY: a line of `source` more ends inside the buffer, which lies in the mapping.
+            // SAFETY: `source` is cut to the length of the buffer, so this line of it is inside the buffer, which lies
+            // in the mapping.
             let target = unsafe { self.base.add(at * 64) };
             // SAFETY: the line is inside the buffer, which is page-aligned; no slice of it exists.
             unsafe { stream_line(line, target) };
@@ -365,7 +370,7 @@ impl PoolBuffer {
 /// All parts of a board.
 #[derive(Clone, Copy, Debug)]
 pub struct BoardParts {
-    /// Its words.
+    /// The shared words of the board.
     pub board: &'static Board,
     /// Data of even rounds, and of odd ones.
     pub halves: [SharedBytes; 2],
@@ -373,42 +378,42 @@ pub struct BoardParts {
     pub lines: &'static [MemberLines],
     /// The broadcast queue.
     pub queue: &'static BcastQueue,
-    /// Its bytes that do not fit into entries.
+    /// The ring of the broadcast queue, for bytes that do not fit into entries.
     pub ring: SharedBytes,
 }
 
-/// Bytes in the segment. They can change at any time, so they are copied, never borrowed.
+/// A range of bytes in the segment. They can change at any time, so they are copied, never borrowed.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedBytes {
     base: NonNull<u8>,
     length: usize,
 }
 
-// SAFETY: an address of memory that is never unmapped (`Segment::attach`) and only copied from and to.
+// SAFETY: an address of memory that is never unmapped (`Segment::attach`) and is accessed only by raw copies.
 unsafe impl Send for SharedBytes {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for SharedBytes {}
 
 impl SharedBytes {
-    /// Their number.
+    /// Number of bytes.
     #[must_use]
     pub fn length(&self) -> usize {
         self.length
     }
 
-    /// Copies `source` there, from byte `at` on. `false`: it does not fit, and nothing was copied.
+    /// Copies `source` into these bytes, from byte `at` on. `false`: it does not fit, and nothing was copied.
     #[must_use]
     pub fn fill(&self, at: usize, source: &[u8]) -> bool {
         let Some(target) = self.place(at, source.len()) else {
             return false;
         };
-        // SAFETY: `place` answers memory of this length in the mapping; `source` is readable, and disjoint, since no
-        // slice of the segment is ever made.
+        // SAFETY: `place` returns the start of that many bytes in the mapping; `source` is readable, and disjoint,
+        // since no slice of the segment is ever made.
         unsafe { copy(source.as_ptr(), target.as_ptr(), source.len()) };
         true
     }
 
-    /// Copies bytes from `at` on to `target`. `false`: there are too few, and nothing was copied.
+    /// Copies bytes, from byte `at` on, to `target`. `false`: there are too few, and nothing was copied.
     #[must_use]
     pub fn drain(&self, at: usize, target: &mut [u8]) -> bool {
         let Some(source) = self.place(at, target.len()) else {
@@ -421,7 +426,7 @@ impl SharedBytes {
 
     fn place(&self, at: usize, length: usize) -> Option<NonNull<u8>> {
         let fits = at.checked_add(length).is_some_and(|end| end <= self.length);
-        // SAFETY: not behind the end of these bytes, which lie in the mapping (`Segment::bytes`).
+        // SAFETY: `at` is not behind the end of these bytes, which lie in the mapping (`Segment::bytes`).
         fits.then(|| unsafe { self.base.add(at) })
     }
 }
@@ -432,7 +437,7 @@ pub(crate) fn prefetch<T>(place: &T) {
     #[cfg(target_arch = "x86_64")]
     {
         use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a hint: it reads nothing that the program sees, whatever the address.
+        // SAFETY: a prefetch is a hint, which has no effect that the program can observe, whatever the address.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(core::ptr::from_ref(place).cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
@@ -457,8 +462,8 @@ unsafe fn stream_line(line: &[u8; 64], target: NonNull<u8>) {
     }
 }
 
-/// Waits until streaming stores are visible: nothing else orders them, not even the Release store of the frame that
-/// names the buffer.
+/// Waits until streaming stores are visible. Nothing else orders them: not even the Release store that publishes the
+/// frame that names the buffer.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn fence_streams() {
@@ -466,10 +471,10 @@ fn fence_streams() {
     unsafe { core::arch::x86_64::_mm_sfence() };
 }
 
-/// An ordinary copy, where there are no such stores.
+/// An ordinary copy, on processors without streaming stores.
 ///
 /// # Safety
-/// As above.
+/// `target` is writable for 64 bytes; no slice of it exists.
 #[cfg(not(target_arch = "x86_64"))]
 #[inline(always)]
 unsafe fn stream_line(line: &[u8; 64], target: NonNull<u8>) {
@@ -521,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_right_segment_is_taken() {
+    fn attach_rejects_foreign_and_short_segments() {
         let (base, bytes) = made(7, 2);
         assert!(attach(base, bytes, 7, 2).is_ok());
         assert_eq!(
@@ -552,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn every_view_lies_in_the_segment_and_apart() {
+    fn views_are_in_bounds_and_disjoint() {
         let (base, bytes) = made(1, 5);
         let segment = attach(base, bytes, 1, 5).unwrap();
         let start = base.as_ptr() as usize;
@@ -597,7 +602,7 @@ mod tests {
     }
 
     #[test]
-    fn boards_lie_behind_the_regions_and_apart() {
+    fn boards_follow_the_regions_and_are_disjoint() {
         let (base, bytes) = made(1, 3);
         let segment = attach(base, bytes, 1, 3).unwrap();
         let start = base.as_ptr() as usize;
@@ -631,7 +636,7 @@ mod tests {
     }
 
     #[test]
-    fn a_board_keeps_two_rounds_and_refuses_what_does_not_fit() {
+    fn board_halves_are_separate_and_bounds_checked() {
         let (base, bytes) = made(1, 2);
         let segment = attach(base, bytes, 1, 2).unwrap();
         let [even, odd] = segment.board(3).unwrap().halves;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One producer, one consumer, 64 slots of one cache line: the whole small-message path between two ranks.
+//! The small-message path from one rank to another: a ring of 64 slots, each one cache line, with one producer and one
+//! consumer.
 
 use crate::layout::{SLOT_WORDS, SLOTS};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, Own32, Own64, light_fence};
 
-/// The memory of one ring: one page, zero when new.
+/// The memory of one ring: one page, whose bytes are 0 in a new ring.
 #[derive(Debug)]
 #[repr(C)]
 #[cfg_attr(not(loom), repr(align(4096)))]
@@ -29,29 +30,31 @@ struct RingSlot {
 pub struct PairLine {
     consumed: AtomicU32,
     attention: AtomicU32,
-    /// Number of releases of the buffer that the sender fills for this receiver alone.
+    /// Number of releases of the buffer that the sender fills only for this receiver.
     own_releases: AtomicU32,
 }
 
-/// The part of a frame's head that the ring carries without interpreting it (`len` is bounded by the caller's use).
+/// The part of a frame's head that the ring carries without interpreting it. The ring does not check `len`; its user
+/// does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     /// Kind of frame; opaque to the ring.
     pub kind: u8,
     /// A length in bytes, or a marker; opaque to the ring.
     pub len: u8,
-    /// Sixteen bits for the caller.
+    /// Sixteen bits; opaque to the ring.
     pub flags: u16,
-    /// Sixty-four bits for the caller.
+    /// Sixty-four bits; opaque to the ring.
     pub word: u64,
 }
 
-/// A frame as taken from a ring: a private copy, so nothing in it changes after it was checked.
+/// A frame that was taken from a ring: a private copy, so nothing in it changes after the caller has checked it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// The head as pushed.
+    /// The head that the sender pushed.
     pub head: Head,
-    /// The body as pushed; words after those that the sender wrote hold whatever an earlier lap left.
+    /// The body that the sender pushed. The words behind those that the sender wrote hold values of earlier frames in
+    /// the slot.
     pub body: [u64; SLOT_WORDS],
 }
 
@@ -59,12 +62,12 @@ pub struct Frame {
 #[derive(Clone, Copy, Debug)]
 pub struct Peeked<'a> {
     slot: &'a RingSlot,
-    /// The head as pushed.
+    /// The head that the sender pushed.
     pub head: Head,
 }
 
 impl Peeked<'_> {
-    /// Word `index` of the body.
+    /// Word `index` of the body, read now: the sender can change it.
     #[inline(always)]
     #[must_use]
     pub fn word(&self, index: usize) -> u64 {
@@ -72,7 +75,7 @@ impl Peeked<'_> {
     }
 }
 
-/// A slot being filled.
+/// A free slot that the producer is filling.
 #[derive(Debug)]
 pub struct Filling<'p, 'a> {
     producer: &'p mut Producer<'a>,
@@ -80,26 +83,27 @@ pub struct Filling<'p, 'a> {
 }
 
 impl Filling<'_, '_> {
-    /// Writes word `index` of the body; nothing where a body has none.
+    /// Writes word `index` of the body; no effect if a body has no such word.
     #[inline(always)]
     pub fn put(&self, index: usize, word: u64) {
         if let Some(cell) = self.slot.body.get(index) {
-            // R1: the slot is ours until its head is published.
+            // R1: the slot is the producer's until its head is published.
             cell.store(word, Ordering::Relaxed);
         }
     }
 
-    /// Publishes the frame. Returns the same as [`Producer::push`].
+    /// Publishes the frame. `true`: the receiver polls this ring; `false`: the caller must ring its bell, as after
+    /// [`Producer::push`].
     #[inline(always)]
     #[must_use]
     pub fn publish(self, head: Head) -> bool {
-        // Before the frame counts: a concurrent reader sees too few words, never too many.
+        // Counted before the frame is published, so a concurrent reader sees too few words, never too many.
         self.producer.published.pushed.add(1);
         self.producer.publish(self.slot, head)
     }
 }
 
-/// No slot is free: an ordinary answer, not an error. Try again after the receiver has returned credit.
+/// No slot is free: an ordinary result, not a failure. The caller tries again after the receiver has returned credit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
@@ -109,9 +113,10 @@ pub struct Producer<'a> {
     ring: &'a Ring,
     line: &'a PairLine,
     sent: u32,
-    /// Frames that the receiver is known to have taken, plus the slots of the ring: `sent` stops here.
+    /// Number of frames that the receiver is known to have taken, plus the number of slots of the ring: `sent` cannot
+    /// exceed this.
     limit: u32,
-    /// The receiver's own buffer is in use while its count of releases has this value.
+    /// The buffer that is filled only for this receiver is in use while its count of releases has this value.
     own_taken_at: Option<u32>,
     published: &'a ProducerCounts,
 }
@@ -120,27 +125,29 @@ pub struct Producer<'a> {
 #[derive(Debug)]
 pub struct ProducerCounts {
     sent: Own32,
-    /// A value of `sent` within the last 2^31 frames, in full.
+    /// The full 64-bit count of frames at some moment within the last 2^31 frames.
     passed: Own64,
-    /// Frames of [`Producer::push`] and [`Filling`], that is, all but words.
+    /// Frames published through [`Producer::push`] or [`Filling`], that is, all except those of [`Producer::try_push`]
+    /// (words).
     pushed: Own64,
-    /// Words of fewer than eight bytes.
+    /// Words that were marked as shorter than eight bytes.
     short_words: Own64,
 }
 
-/// Frames that a ring has carried so far: never more than that, and less only while a push is in progress.
+/// The numbers of frames that a ring has carried so far. `frames` and `words` are never too high, and too low only
+/// while a push is in progress; `short_words` may include words that `words` does not contain yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingCounts {
     /// All frames.
     pub frames: u64,
     /// Frames of [`Producer::try_push`].
     pub words: u64,
-    /// Those of them that were marked as short.
+    /// Frames of [`Producer::try_push`] that were marked as short.
     pub short_words: u64,
 }
 
 impl ProducerCounts {
-    /// Nothing was sent yet.
+    /// Counters of a ring through which nothing was sent yet.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -151,10 +158,10 @@ impl ProducerCounts {
         }
     }
 
-    /// Frames sent through the ring so far.
+    /// The numbers of frames sent through the ring so far.
     #[must_use]
     pub fn counts(&self) -> RingCounts {
-        // Read first, so that the counts subtracted below are no older.
+        // Read first, so that `pushed`, which is subtracted below, is at least as recent.
         let sent = self.sent.observe();
         let frames = frames(sent, self.passed.get());
         RingCounts {
@@ -172,7 +179,7 @@ impl Default for ProducerCounts {
 }
 
 impl<'a> Producer<'a> {
-    /// The producer of a new (zero) ring. There must be only one per ring, ever (R1).
+    /// The producer of a new ring, whose words are 0. A ring must never have a second producer (R1).
     #[must_use]
     pub fn new(ring: &'a Ring, line: &'a PairLine) -> Self {
         Self {
@@ -185,13 +192,14 @@ impl<'a> Producer<'a> {
         }
     }
 
-    /// A producer that publishes its counters, from the ring's start, in `published`.
+    /// A producer that publishes its counters in `published`. Called before the first frame is sent.
     #[must_use]
     pub fn with_counts(self, published: &'a ProducerCounts) -> Self {
         Self { published, ..self }
     }
 
-    /// A producer that never has room, with a [closed](PairLine::closed) line: it stands for a peer that has no ring.
+    /// A producer that never has a free slot, if its line is [closed](PairLine::closed). It is used for a peer that has
+    /// no ring.
     #[must_use]
     pub fn blocked(ring: &'a Ring, line: &'a PairLine) -> Self {
         Self {
@@ -200,7 +208,7 @@ impl<'a> Producer<'a> {
         }
     }
 
-    /// Publishes one frame. `true` means that the receiver polls this ring anyway; `false` that its bell must be rung
+    /// Publishes one frame. `true`: the receiver polls this ring; `false`: the caller must ring its bell
     /// ([`Bell::ring`](crate::Bell::ring)).
     ///
     /// # Errors
@@ -214,7 +222,7 @@ impl<'a> Producer<'a> {
         Ok(slot.publish(head))
     }
 
-    /// The next slot, to be filled and [published](Filling::publish); it stays free if it is not.
+    /// The next slot, to be filled and [published](Filling::publish). If it is not published, it stays free.
     ///
     /// # Errors
     /// [`Full`] when all slots are in use.
@@ -230,9 +238,10 @@ impl<'a> Producer<'a> {
         })
     }
 
-    /// As [`push`](Self::push), with a body of one word, but only into a slot that is known to be free: `None` where
-    /// the returned credit would have to be read. Head and word are computed only when there is room: values that need
-    /// not be kept over the checks cost no register. `short`: the word has fewer than eight bytes.
+    /// Publishes a frame with a body of one word, and returns the result of [`push`](Self::push). It uses only a slot
+    /// that is known to be free; `None`: none is known, so the returned credit has to be read. Head and word are
+    /// computed only when a slot is free, so they occupy no registers during the check. `short`: whether the word has
+    /// fewer than eight bytes.
     #[inline(always)]
     pub fn try_push(
         &mut self,
@@ -266,7 +275,7 @@ impl<'a> Producer<'a> {
         &self.ring.slots[(self.sent % SLOTS) as usize]
     }
 
-    /// R1: the slot is ours until its head is published.
+    /// R1: the slot is the producer's until its head is published.
     #[inline(always)]
     fn publish(&mut self, slot: &RingSlot, head: Head) -> bool {
         slot.word.store(head.word, Ordering::Relaxed);
@@ -274,7 +283,8 @@ impl<'a> Producer<'a> {
         self.published.sent.publish(self.sent);
         // PAIR(slot-full): Consumer::pop loads the head with Acquire; no other line moves.
         slot.head.store(pack(self.sent, head), Ordering::Release);
-        // Fence pair "attention": Consumer::end_polling stores, then its owner makes the heavy fence.
+        // Fence pair "attention": Consumer::end_polling stores the attention, and then its caller makes the heavy
+        // fence.
         light_fence();
         self.line.attention.load(Ordering::Relaxed) == POLLING
     }
@@ -291,8 +301,8 @@ impl<'a> Producer<'a> {
         self.sent
     }
 
-    /// Takes the buffer that is filled for this receiver alone ([`OWN_BUFFER`](crate::OWN_BUFFER)); `false` while the
-    /// receiver has it. The frame that names it publishes it: PAIR(slot-full).
+    /// Takes the buffer that is filled only for this receiver ([`OWN_BUFFER`](crate::OWN_BUFFER)); `false`: the
+    /// receiver has not released it yet. The frame that names the buffer publishes its bytes: PAIR(slot-full).
     pub fn acquire_own(&mut self) -> bool {
         // PAIR(own-free): Consumer::release_own stores the count with Release after the receiver's copy.
         let count = self.line.own_releases.load(Ordering::Acquire);
@@ -304,12 +314,12 @@ impl<'a> Producer<'a> {
     #[cold]
     #[inline(never)]
     fn refresh(&mut self) -> bool {
-        // At least once per lap, so 2^31 frames never pass in between.
+        // This function is called at least once per lap, so 2^31 frames never pass between two calls.
         let passed = &self.published.passed;
         passed.set(frames(self.sent, passed.get()));
         // PAIR(slot-free): Consumer::return_credit stores the count with Release.
         let consumed = self.line.consumed.load(Ordering::Acquire);
-        // R4: only a count between the known one and the frames sent is accepted.
+        // R4: only a count from the known one to the number of frames sent is accepted.
         let known = self.limit.wrapping_sub(SLOTS);
         if consumed.wrapping_sub(known) <= self.sent.wrapping_sub(known) {
             self.limit = consumed.wrapping_add(SLOTS);
@@ -318,8 +328,8 @@ impl<'a> Producer<'a> {
     }
 }
 
-/// The full count of all frames, of which `sent` is the low half, where `passed` is an earlier count or, as another
-/// thread may see it, a later one.
+/// The full 64-bit count of frames, of which `sent` is the low half. `passed` is a full count of another moment: an
+/// earlier one, or, for another thread, perhaps a later one.
 #[allow(
     clippy::cast_possible_truncation,
     reason = "the low half is cut out of the count"
@@ -329,7 +339,7 @@ fn frames(sent: u32, passed: u64) -> u64 {
     passed.wrapping_add_signed(more.into())
 }
 
-/// Counters that are not read.
+/// Counters for producers whose counts nothing reads.
 static UNREAD: ProducerCounts = ProducerCounts::new();
 
 /// The receiving end of a ring.
@@ -342,7 +352,7 @@ pub struct Consumer<'a> {
 }
 
 impl<'a> Consumer<'a> {
-    /// The consumer of a new (zero) ring. There must be only one per ring, ever (R1).
+    /// The consumer of a new ring, whose words are 0. A ring must never have a second consumer (R1).
     #[must_use]
     pub fn new(ring: &'a Ring, line: &'a PairLine) -> Self {
         Self {
@@ -363,7 +373,7 @@ impl<'a> Consumer<'a> {
         Some(Frame { head, body })
     }
 
-    /// The next frame, if one is published. It stays until [`take`](Self::take).
+    /// The next frame, if one is published. It stays in its slot until [`take`](Self::take) is called.
     #[inline(always)]
     #[must_use]
     pub fn peek(&self) -> Option<Peeked<'a>> {
@@ -377,7 +387,8 @@ impl<'a> Consumer<'a> {
         Some(Peeked { slot, head })
     }
 
-    /// As [`peek`](Self::peek), but only a frame of this kind and length, without flags: one comparison.
+    /// The next frame, if one is published that has this kind and length and no flags: this costs one comparison.
+    /// Otherwise as [`peek`](Self::peek).
     #[inline(always)]
     #[must_use]
     pub fn peek_plain(&self, kind: u8, len: u8) -> Option<Peeked<'a>> {
@@ -396,11 +407,12 @@ impl<'a> Consumer<'a> {
         Some(Peeked { slot, head })
     }
 
-    /// Takes the frame that [`peek`](Self::peek) returned. `true` once in every 32 frames.
+    /// Takes the frame that [`peek`](Self::peek) returned. `true`: it was the last of a batch of 32 frames, so credit
+    /// was returned.
     #[inline(always)]
     pub fn take(&mut self) -> bool {
         self.next = self.next.wrapping_add(1);
-        // So never more than a batch is held back, whatever was returned in between.
+        // By the frame number, so the credit of at most one batch is held back, whatever was returned in between.
         let ends_a_batch = self.next.is_multiple_of(CREDIT_BATCH);
         if ends_a_batch {
             self.return_credit();
@@ -413,22 +425,22 @@ impl<'a> Consumer<'a> {
         &self.ring.slots[(self.next % SLOTS) as usize]
     }
 
-    /// Whether a frame has arrived, without taking it.
+    /// Whether a frame has arrived. It is not taken.
     #[inline]
     #[must_use]
     pub fn is_ready(&self) -> bool {
         sequence(self.slot().head.load(Ordering::Relaxed)) == self.next.wrapping_add(1)
     }
 
-    /// Prefetches the line of the next frame, which may have been published meanwhile.
+    /// Prefetches the cache line of the next slot, whose frame may be published already.
     #[inline(always)]
     pub fn prefetch(&self) {
         #[cfg(not(loom))]
         crate::segment::prefetch(self.slot());
     }
 
-    /// Returns the credit of everything taken so far. Automatic every 32 frames; call it before sleeping, so that a
-    /// sender that waits for room has all its credit.
+    /// Returns the credit of all frames taken so far. [`take`](Self::take) does this every 32 frames. The receiver also
+    /// does it before it sleeps, so that a sender that waits for room gets all its credit.
     #[inline]
     pub fn return_credit(&mut self) {
         if self.returned != self.next {
@@ -438,7 +450,7 @@ impl<'a> Consumer<'a> {
         }
     }
 
-    /// Returns the buffer that the sender fills for this receiver alone.
+    /// Returns the buffer that the sender fills only for this receiver.
     pub fn release_own(&self) {
         let next = self
             .line
@@ -451,15 +463,16 @@ impl<'a> Consumer<'a> {
 
     /// Signals to the sender that this ring is polled and its bell need not be rung.
     ///
-    /// The caller must, before it sleeps, call [`end_polling`](Self::end_polling), then make a fence that every running
-    /// thread of the node takes part in (`membarrier`), then poll the ring once more.
+    /// Before it sleeps, the caller must call [`end_polling`](Self::end_polling), then make every running thread of the
+    /// node execute a full fence (`membarrier`), then poll the ring once more.
     pub fn begin_polling(&self) {
         self.line.attention.store(POLLING, Ordering::Relaxed);
     }
 
     /// Revokes [`begin_polling`](Self::begin_polling): from now on the sender rings the bell.
     pub fn end_polling(&self) {
-        // Fence pair "attention": Producer::publish makes the light fence between publication and this word.
+        // Fence pair "attention": Producer::publish makes the light fence between its publication and its load of this
+        // word.
         self.line.attention.store(AWAY, Ordering::Relaxed);
     }
 
@@ -497,7 +510,7 @@ impl PairLine {
         }
     }
 
-    /// A line that never returns credit, for a full ring.
+    /// A line that never returns credit: its ring stays full.
     #[must_use]
     pub fn closed() -> Self {
         Self {
@@ -506,7 +519,7 @@ impl PairLine {
         }
     }
 
-    /// Overwrites the line as a hostile process could: any count, any attention.
+    /// Overwrites the line as a hostile process could, with any credit count and any attention.
     #[doc(hidden)]
     pub fn scribble(&self, consumed: u32, attention: u32) {
         self.consumed.store(consumed, Ordering::Relaxed);
@@ -561,10 +574,10 @@ fn unpack(packed: u64, word: u64) -> Head {
     }
 }
 
-/// Zero pages must mean "ring the bell".
+/// 0, since in a new segment, whose bytes are 0, the sender must ring the bell.
 const AWAY: u32 = 0;
 const POLLING: u32 = 1;
-/// Frames per return of credit: one line moves for 32 messages.
+/// Frames per return of credit: the pair line moves between the caches once for 32 frames.
 #[cfg(not(loom))]
 const CREDIT_BATCH: u32 = SLOTS / 2;
 #[cfg(loom)]
@@ -609,7 +622,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_frame_is_one_of_that_kind_and_length_without_flags() {
+    fn peek_plain_requires_kind_length_and_no_flags() {
         let (ring, line) = (Ring::new(), PairLine::new());
         let (mut tx, mut rx) = (Producer::new(&ring, &line), Consumer::new(&ring, &line));
         let plain = Head {
@@ -617,7 +630,7 @@ mod tests {
             ..head(3)
         };
         assert!(rx.peek_plain(3, 8).is_none(), "nothing is there");
-        // Two laps: the last one is in every slot.
+        // Two laps, so that every slot has a frame of the second lap.
         for _ in 0..2 * SLOTS {
             tx.push(plain, &[7]).unwrap();
             assert!(rx.peek_plain(3, 4).is_none() && rx.peek_plain(4, 8).is_none());
@@ -632,7 +645,7 @@ mod tests {
     }
 
     #[test]
-    fn never_more_than_a_batch_of_credit_is_kept_back() {
+    fn at_most_one_credit_batch_is_withheld() {
         let (ring, line) = (Ring::new(), PairLine::new());
         let (mut tx, mut rx) = (Producer::new(&ring, &line), Consumer::new(&ring, &line));
         for turn in 0..1000u32 {
@@ -647,7 +660,7 @@ mod tests {
     }
 
     #[test]
-    fn the_own_buffer_is_free_at_first_and_after_each_release() {
+    fn own_buffer_is_free_initially_and_after_release() {
         let (ring, line) = (Ring::new(), PairLine::new());
         let (mut tx, rx) = (Producer::new(&ring, &line), Consumer::new(&ring, &line));
         for _ in 0..3 {
@@ -658,7 +671,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_ring_says_so_and_takes_nothing() {
+    fn full_ring_rejects_the_push() {
         let (ring, line) = (Ring::new(), PairLine::new());
         let (mut tx, mut rx) = (Producer::new(&ring, &line), Consumer::new(&ring, &line));
         for i in 0..64u64 {
@@ -705,7 +718,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_what_was_not_pushed() {
+    fn producer_counts_frames_words_and_short_words() {
         let (ring, line, published) = (Ring::new(), PairLine::new(), ProducerCounts::new());
         let mut tx = Producer::new(&ring, &line).with_counts(&published);
         let mut rx = Consumer::new(&ring, &line);
@@ -733,7 +746,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_are_counted_beyond_32_bits_and_from_either_side() {
+    fn frame_count_extends_beyond_32_bits() {
         let lap = 1u64 << 32;
         assert_eq!(frames(5, lap - 3), lap + 5);
         assert_eq!(frames(u32::MAX, lap + 2), lap - 1);
@@ -741,7 +754,7 @@ mod tests {
     }
 
     #[test]
-    fn attention_spares_the_bell() {
+    fn polling_receiver_needs_no_doorbell() {
         let (ring, line) = (Ring::new(), PairLine::new());
         let (mut tx, rx) = (Producer::new(&ring, &line), Consumer::new(&ring, &line));
         assert_eq!(tx.push(head(1), &[]), Ok(false));
@@ -752,7 +765,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wild_credit_frees_nothing() {
+    fn invalid_credit_frees_no_slots() {
         let (ring, line) = (Ring::new(), PairLine::new());
         let mut tx = Producer::new(&ring, &line);
         for i in 0..64u64 {

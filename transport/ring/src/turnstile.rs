@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A lock between threads that take it again and again, each time for a moment. The leaving thread may take it again
-//! before those that wait, since the data are in its caches; after some such passes it *offers* the lock, which only
-//! one of the others can take then. So the lock changes hands rarely, and no thread waits for long while others pass.
-//! How a thread waits is the caller's choice.
+//! A lock between threads that take it again and again, each time for a short time. The thread that leaves may take the
+//! lock again before waiting threads do, since the data are in its caches. After some such passes it *offers* the lock:
+//! then only another thread can take it. So the lock changes hands rarely, and no thread waits for long while another
+//! passes. How a thread waits is the caller's choice.
 
 use crate::sync::{AtomicU32, AtomicUsize, Ordering};
 
@@ -12,7 +12,7 @@ pub struct Turnstile {
     word: AtomicU32,
     /// Number of waiting threads.
     waiting: AtomicU32,
-    /// Passes since the lock changed hands; the holder counts.
+    /// Passes since a waiting thread last entered. The holder of the lock counts them while threads wait.
     passes: AtomicU32,
     /// The thread that has offered the lock.
     offerer: AtomicUsize,
@@ -23,7 +23,7 @@ const HELD: u32 = 1;
 const OFFERED: u32 = 2;
 
 impl Turnstile {
-    /// Enters, if the lock is free and not offered.
+    /// Enters, if the lock is free and not offered. `true`: the caller holds the lock.
     #[inline(always)]
     pub fn enter(&self) -> bool {
         // PAIR(turnstile): `leave` stores the word with Release.
@@ -33,14 +33,14 @@ impl Turnstile {
         free.is_ok()
     }
 
-    /// Counts a waiting thread: from now on it is offered the lock. It must try until it [has
-    /// entered](Self::enter_waiting).
+    /// Counts the calling thread as waiting: from now on the holder offers the lock. The thread must try to
+    /// [enter](Self::enter_waiting) until it has succeeded.
     pub fn begin_to_wait(&self) {
         self.waiting.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// For a waiting thread: enters, if the lock is free, unless this thread has offered it. Threads are identified by
-    /// a number that is not 0. Afterwards the thread is not counted as waiting.
+    /// For a waiting thread: enters, if the lock is free, or offered by another thread. `true`: the thread holds the
+    /// lock and is no longer counted as waiting. Threads are identified by numbers that are not 0.
     pub fn enter_waiting(&self, thread: usize) -> bool {
         if !self.enter() && !self.take_offer(thread) {
             return false;
@@ -50,14 +50,14 @@ impl Turnstile {
         true
     }
 
-    /// For a thread that has waited long: the next leaving thread offers the lock. The request may be lost, so the
-    /// waiting thread repeats it.
+    /// For a thread that has waited long: requests that the holder offers the lock when it leaves. The request may be
+    /// lost, so the waiting thread repeats it.
     pub fn insist(&self) {
         self.passes.store(PASSES, Ordering::Relaxed);
     }
 
     fn take_offer(&self, thread: usize) -> bool {
-        // PAIR(turnstile): as in `enter`; it also sees which thread has offered.
+        // PAIR(turnstile): as in `enter`. With Acquire this thread also sees which thread has offered the lock.
         let is_offered = self.word.load(Ordering::Acquire) == OFFERED;
         is_offered
             && self.offerer.load(Ordering::Relaxed) != thread
@@ -67,15 +67,15 @@ impl Turnstile {
                 .is_ok()
     }
 
-    /// Leaves. `true`: the lock is offered, as it is after many passes while some thread waits, and those that
-    /// [sleep](Self::word) are to be woken.
+    /// Leaves the lock. `true`: the lock is offered, because a thread waits and there were many passes or it
+    /// [insists](Self::insist); the caller must wake the threads that [sleep](Self::word).
     #[inline(always)]
     #[must_use = "those that sleep are to be woken"]
     pub fn leave(&self, thread: usize) -> bool {
         if self.waiting.load(Ordering::Relaxed) != 0 {
             return self.leave_to_others(thread);
         }
-        // PAIR(turnstile): who enters loads it with Acquire.
+        // PAIR(turnstile): the thread that enters loads the word with Acquire.
         self.word.store(FREE, Ordering::Release);
         false
     }
@@ -88,20 +88,21 @@ impl Turnstile {
         if offers {
             self.offerer.store(thread, Ordering::Relaxed);
         }
-        // PAIR(turnstile): as in `leave`. A waiting thread stays until it has entered, so an offer is always taken.
+        // PAIR(turnstile): as in `leave`. A waiting thread tries until it has entered, so an offer is always taken.
         self.word
             .store(if offers { OFFERED } else { FREE }, Ordering::Release);
         offers
     }
 
-    /// Whether a thread waits.
+    /// Whether any thread waits.
     #[inline(always)]
     pub fn is_wanted(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) != 0
     }
 
-    /// The word at which a thread may sleep while it has the returned value: not for ever, since a leaving thread
-    /// wakes others only when it offers the lock. `None`: the lock may be free to enter.
+    /// The futex word on which `thread` may sleep, and the value that the word must still have. The sleep needs a
+    /// timeout, since a leaving thread wakes others only when it offers the lock. `None`: the thread should try to
+    /// enter instead of sleeping.
     #[cfg(not(loom))]
     #[must_use]
     pub fn word(&self, thread: usize) -> Option<(*const u32, u32)> {
@@ -127,7 +128,7 @@ impl Turnstile {
 
 #[cfg(loom)]
 impl Turnstile {
-    /// As above, but not `const`: atomics of loom are created at run time.
+    /// A free lock. Not `const`: loom's atomics cannot be made at compile time.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -145,7 +146,7 @@ impl Default for Turnstile {
     }
 }
 
-/// Passes of a thread while others wait.
+/// Passes after which the holder offers the lock while threads wait.
 const PASSES: u32 = if cfg!(loom) { 2 } else { 128 };
 
 #[cfg(all(test, not(loom)))]
@@ -153,14 +154,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_is_inside_at_a_time() {
+    fn turnstile_admits_one_thread() {
         let lock = Turnstile::new();
         assert!(lock.enter() && !lock.enter());
-        assert!(!lock.leave(1), "nobody waits");
+        assert!(!lock.leave(1), "there is no waiter");
         assert!(lock.enter());
     }
 
-    /// Lets thread 1 pass until it offers the lock to those that wait.
+    /// Thread 1 passes until it offers the lock to waiting threads.
     fn pass_until_offered(lock: &Turnstile) {
         for pass in 1.. {
             assert!(lock.enter());
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_offered_the_lock_after_some_passes_and_nobody_else_takes_it() {
+    fn waiter_is_offered_the_lock_after_some_passes() {
         let lock = Turnstile::new();
         lock.begin_to_wait();
         pass_until_offered(&lock);
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_waited_for_long_comes_next() {
+    fn insisting_waiter_gets_the_lock_next() {
         let lock = Turnstile::new();
         assert!(lock.enter());
         lock.begin_to_wait();
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_enter_sleeps_at_the_word() {
+    fn futex_word_is_given_only_to_threads_that_must_wait() {
         let lock = Turnstile::new();
         assert_eq!(lock.word(1), None);
         assert!(lock.enter());

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Wait counters of a process, from which a tool that reads them now and then can conclude that there is no progress.
+//! Wait counters of a process. A tool that reads them from time to time can conclude from them that the process makes
+//! no progress.
 //!
-//! The owner writes only when it is about to sleep, so this costs nothing where latency matters. The tool maps
-//! nothing: it reads the words from the segment's file ([`WaitsSeen::from_bytes`]), and compares two readings. The
-//! same number of waits and more turns: the owner was in one wait all that time. No more turns: it is not waiting, or
-//! was stopped.
+//! The owner writes the counters only when it is about to sleep, so they cost nothing where latency matters. The tool
+//! maps no memory: it reads the words from the segment's file ([`WaitsSeen::from_bytes`]), and compares two readings.
+//! If the number of waits is unchanged and that of sleeps (`turns`) has grown, the owner was in one wait between the
+//! readings. If the number of sleeps is unchanged too, the owner was not waiting, or was stopped.
 
 use crate::sync::{AtomicU32, Ordering};
 
-/// A process's counters of its waits, in the cold page of its region; zero is "has never waited". Other processes do not trust
-/// them.
+/// A process's counters of its waits, in the cold page of its region. All words 0: it has never waited. Other processes
+/// do not trust the counters.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct WaitCounts {
@@ -25,8 +26,8 @@ impl WaitCounts {
         self.patience_s.store(patience_s, Ordering::Relaxed);
     }
 
-    /// Owner: counts a sleep that is about to begin: `begins`, whether it is the first in this wait; `beside_others`,
-    /// whether other threads of the process may be running. One thread at a time calls this.
+    /// Owner: counts a sleep that is about to begin. `begins`: whether it is the first sleep of a wait.
+    /// `beside_others`: whether other threads of the process may be running. Only one thread at a time calls this.
     pub fn count_sleep(&self, begins: bool, beside_others: bool) {
         let add = |word: &AtomicU32, number: u32| {
             let sum = word.load(Ordering::Relaxed).wrapping_add(number);
@@ -39,16 +40,16 @@ impl WaitCounts {
     }
 }
 
-/// The counters of a process at some moment.
+/// The counters of a process, as read at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WaitsSeen {
     /// Seconds without progress after which to report a hang; 0: never.
     pub patience_s: u32,
-    /// Waits that became long.
+    /// Number of waits in which the process has slept.
     pub begun: u32,
-    /// Sleeps begun.
+    /// Number of sleeps begun.
     pub turns: u32,
-    /// Other threads of it may be running.
+    /// Whether other threads of the process may be running.
     pub beside_others: bool,
 }
 
@@ -89,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_goes_on_adds_turns_alone() {
+    fn continued_wait_adds_only_turns() {
         let waits = WaitCounts::default();
         assert_eq!(seen(&waits), WaitsSeen::default());
         waits.announce(60);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every word of a segment is overwritten at random while it is used: nothing panics, and no index, count or claim
-//! leaves its range (R4; "trusts no value that another process can write").
+//! Overwrites all words of a segment at random while it is in use, and checks that nothing panics and no index, count
+//! or claim leaves its range (R4; "never trusts a value that another process can write").
 #![cfg(not(loom))]
 #![allow(
     unsafe_code,
@@ -55,7 +55,7 @@ impl Memory {
         for (at, byte) in (offset..).zip(content) {
             // SAFETY: the place lies in the memory (asserted).
             let place = unsafe { self.base.add(at) };
-            // SAFETY: the memory is writable and used by this thread alone.
+            // SAFETY: the memory is writable, and only this thread uses it.
             unsafe { place.write_volatile(*byte) };
         }
     }
@@ -64,7 +64,7 @@ impl Memory {
     fn clear(&self) {
         // SAFETY: one page in, the rest of the memory follows.
         let rest = unsafe { self.base.add(4096) };
-        // SAFETY: the rest of the memory is that long, writable, and used by this thread alone.
+        // SAFETY: the rest of the memory is that long and writable, and only this thread uses it.
         unsafe { rest.write_bytes(0, self.bytes - 4096) };
     }
 
@@ -108,7 +108,7 @@ impl Random {
 }
 
 #[test]
-fn nothing_that_stands_in_a_segment_leaves_its_range() {
+fn garbage_in_a_segment_causes_no_access_outside_it() {
     let memory = Memory::new();
     let segment = memory.attach();
     for seed in 0..400 {
@@ -125,7 +125,7 @@ fn nothing_that_stands_in_a_segment_leaves_its_range() {
     }
 }
 
-/// Uses all structures between ranks 0 and 1, from both sides.
+/// Uses all structures that ranks 0 and 1 share, from both sides.
 struct User {
     producer: Producer<'static>,
     consumer: Consumer<'static>,
@@ -203,10 +203,10 @@ impl User {
             assert!(segment.pool_buffer(0, index).is_some());
             self.taken.push(index);
         }
-        // Whatever the count is, one check returns free or not.
+        // Whatever the count is, the result is free or not free.
         let _ = self.producer.acquire_own();
         self.consumer.release_own();
-        // Indices come from frames: any number.
+        // Indices come from frames, so they can be any number.
         let wild = random.next() as u32 >> random.below(32);
         segment.pool_side(0).release(wild);
         assert!(wild < OWN_BUFFER || segment.pool_buffer(0, wild).is_none());
@@ -253,10 +253,10 @@ impl User {
     }
 }
 
-/// Whatever count the receiver claims, a sender never accepts more than it has sent: no more than a ring's worth of
-/// slots is granted between two genuine credits.
+/// Whatever credit count the receiver stores, a sender never accepts more than the number of frames that it has sent:
+/// one wrong count never lets it push more than [`SLOTS`] frames.
 #[test]
-fn wild_credits_never_give_more_room_than_was_used() {
+fn invalid_credits_never_exceed_used_slots() {
     let memory = Memory::new();
     let segment = memory.attach();
     let mut random = Random(5);

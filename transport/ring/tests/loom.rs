@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every interleaving that matters, in models of two or three threads (`cargo xtask test model`).
+//! Checks the protocols of this crate in all relevant interleavings of two or three threads, with loom (`cargo xtask
+//! test model`).
 #![cfg(loom)]
 
 use loom::sync::Arc;
@@ -16,7 +17,7 @@ struct Node {
     line: PairLine,
     bell: Bell,
     pool: PoolSide,
-    /// The effect of a futex wake, so that a model can distinguish "slept for ever" from "was woken".
+    /// Stands for the effect of a futex wake, so that a model can distinguish "slept for ever" from "was woken".
     woken: AtomicU32,
 }
 
@@ -45,7 +46,8 @@ fn model(body: impl Fn() + Sync + Send + 'static) {
     builder.check(body);
 }
 
-/// R1, R2: three frames through two slots arrive in order and whole; credit makes room (PAIR slot-full, slot-free).
+/// R1, R2: three frames pass through two slots, and arrive in order and complete; returned credit frees slots (PAIR
+/// slot-full, slot-free).
 #[test]
 fn publish_consume_and_credit_return() {
     model(|| {
@@ -76,13 +78,13 @@ fn publish_consume_and_credit_return() {
     });
 }
 
-/// Plain memory that loom watches: every access must happen before or after every other that changes it.
+/// Non-atomic memory that loom checks: each write must be ordered before or after every other access.
 struct Watched(loom::cell::UnsafeCell<u32>);
 
 // SAFETY: loom panics when two threads touch the cell without an order between them.
 #[allow(unsafe_code)]
 unsafe impl Sync for Watched {}
-// SAFETY: a number may go anywhere.
+// SAFETY: a number may be sent to any thread.
 #[allow(unsafe_code)]
 unsafe impl Send for Watched {}
 
@@ -118,8 +120,9 @@ impl Default for Watched {
     }
 }
 
-/// R1: a slot is the producer's again only after the consumer has read it (PAIR slot-free). Beside each slot stands a
-/// watched cell, because loom lets no atomic load see a later store.
+/// R1: a slot is the producer's again only after the consumer has read it (PAIR slot-free). Each slot has a watched
+/// cell beside it, because in loom an atomic load never sees a later store, so the slot itself would not show the
+/// error.
 #[test]
 fn a_slot_is_not_reused_early() {
     model(|| {
@@ -150,8 +153,8 @@ fn a_slot_is_not_reused_early() {
     });
 }
 
-/// R1: the buffer that is filled for one receiver alone is read only after it was named (PAIR slot-full, here by the look
-/// for a plain frame) and written again only after it was copied out (PAIR own-free).
+/// R1: the buffer that is filled only for one receiver is read only after a frame has named it (PAIR slot-full, here
+/// with `peek_plain`) and written again only after the receiver has copied it out (PAIR own-free).
 #[test]
 fn a_receivers_own_buffer_is_not_reused_early() {
     model(|| {
@@ -182,10 +185,10 @@ fn a_receivers_own_buffer_is_not_reused_early() {
     });
 }
 
-/// A process that finds the bit sees the stores made before the bell was rung (PAIR bell-pending), even without the
-/// fence that a ring's push makes here.
+/// A process that finds the pending bit set sees the stores that were made before the bell was rung (PAIR
+/// bell-pending), even without the fence that pushing to a ring makes in loom.
 #[test]
-fn a_pending_bit_shows_what_was_stored_before_it() {
+fn pending_bit_publishes_earlier_stores() {
     model(|| {
         let (bell, stored) = (Arc::new(Bell::new()), Arc::new(Watched::new()));
         let ringer = {
@@ -202,9 +205,9 @@ fn a_pending_bit_shows_what_was_stored_before_it() {
     });
 }
 
-/// A process that finds an open offer sees the memory that it names (PAIR offer-open).
+/// A process that finds an offer open sees the stores that were made before it was opened (PAIR offer-open).
 #[test]
-fn an_open_offer_shows_what_it_offers() {
+fn open_offer_publishes_the_offered_memory() {
     model(|| {
         let (offer, memory) = (Arc::new(Offer::new()), Arc::new(Watched::new()));
         let helper = {
@@ -224,7 +227,7 @@ fn an_open_offer_shows_what_it_offers() {
 
 /// A process that finds a rank's identity published sees all of it (PAIR ident).
 #[test]
-fn an_introduction_is_whole() {
+fn published_identity_is_complete() {
     model(|| {
         let ident = Arc::new(Ident::new());
         let owner = {
@@ -238,7 +241,7 @@ fn an_introduction_is_whole() {
     });
 }
 
-/// R3, R5: a receiver that announces its sleep, looks once more and then sleeps is always woken.
+/// R3, R5: a receiver that announces its sleep and checks once more either finds the frame or is woken from its sleep.
 #[test]
 fn a_sleeper_is_woken_or_sees_the_frame() {
     model(|| {
@@ -261,7 +264,7 @@ fn a_sleeper_is_woken_or_sees_the_frame() {
             assert_eq!(
                 node.woken.load(Ordering::SeqCst),
                 1,
-                "nobody made the wake-up call"
+                "there was no wake-up call"
             );
             node.bell.rise();
             assert_eq!(node.bell.take_pending(0), 1);
@@ -270,7 +273,8 @@ fn a_sleeper_is_woken_or_sees_the_frame() {
     });
 }
 
-/// R5: two senders, one sleeper, exactly one wake-up call; both frames are found.
+/// R5: if two senders ring one sleeping receiver, exactly one makes the wake-up call, and the receiver finds both
+/// frames.
 #[test]
 fn two_ringers_make_one_wake_up() {
     model(|| {
@@ -288,8 +292,8 @@ fn two_ringers_make_one_wake_up() {
     });
 }
 
-/// R3 with attention (the hot bit): the sender spares the bell only if the receiver is sure to poll again (PAIR
-/// attention; the heavy fence is a system call in reality, a full fence here).
+/// R3 with attention: the sender does not ring the bell only if the receiver will certainly poll again. (PAIR
+/// attention; the heavy fence, a system call in reality, is a full fence here.)
 #[test]
 fn withdrawn_attention_never_hides_a_frame() {
     model(|| {
@@ -325,9 +329,9 @@ fn withdrawn_attention_never_hides_a_frame() {
     });
 }
 
-/// The pending bit: a receiver that swaps it to zero and then finds the ring empty is rung again.
+/// If a receiver clears the pending bit and then finds the ring empty, the sender of the next frame sets the bit again.
 #[test]
-fn a_cleared_pending_bit_comes_back() {
+fn cleared_pending_bit_is_set_again() {
     model(|| {
         let node = node();
         let sender = {
@@ -353,11 +357,12 @@ fn a_cleared_pending_bit_comes_back() {
                 got += 1;
             }
         }
-        assert_eq!(got, 2, "a frame lies in the ring and no bit says so");
+        assert_eq!(got, 2, "a frame is in the ring without a pending bit");
     });
 }
 
-/// Death of a sender at any step: published frames arrive, others do not, and no process waits for them.
+/// A sender may die at any step: its published frames arrive, its unpublished frames do not, and the receiver does not
+/// wait for them.
 #[test]
 fn a_sender_that_dies_leaves_the_ring_usable() {
     for steps in 0..=2u8 {
@@ -367,7 +372,7 @@ fn a_sender_that_dies_leaves_the_ring_usable() {
                 let node = node.clone();
                 thread::spawn(move || {
                     let mut tx = Producer::new(&node.ring, &node.line);
-                    // The last frame is published and its bell not rung.
+                    // The bell is not rung for the last published frame.
                     let rung = steps.saturating_sub(1);
                     (1..=steps).for_each(|i| {
                         let watched = tx.push(head(i), &[0]).unwrap();
@@ -386,15 +391,15 @@ fn a_sender_that_dies_leaves_the_ring_usable() {
     }
 }
 
-/// Pool: a buffer is written again only after the receiver has copied it out (PAIR pool-free), whichever method took
-/// it.
+/// A pool buffer is written again only after the receiver has copied it out (PAIR pool-free), with both methods that
+/// take a buffer.
 #[test]
 fn a_pool_buffer_is_not_reused_early() {
     for in_turn in [false, true] {
         model(move || {
             let (node, buffer) = (node(), Arc::new(Watched::new()));
             let mut pool = Pool::new(&node.pool);
-            // The last one is named to the receiver; the others stay in use for ever.
+            // A frame names the last buffer to the receiver; the others stay in use for ever.
             let all: Vec<_> = (0..POOL_BUFFERS).map_while(|_| pool.acquire()).collect();
             let index = all[63];
             buffer.set(1);
@@ -416,7 +421,7 @@ fn a_pool_buffer_is_not_reused_early() {
                     None => thread::yield_now(),
                 }
             };
-            // In its next place, where it takes turns.
+            // The same buffer; `acquire_in_turn` returns it in its next place.
             assert_eq!(again % POOL_BUFFERS, index);
             buffer.set(2);
             receiver.join().unwrap();
@@ -424,8 +429,8 @@ fn a_pool_buffer_is_not_reused_early() {
     }
 }
 
-/// Offers: reader and helper never copy the same chunk, every chunk is copied, and the reader sees the helper's bytes
-/// (PAIR offer-open, offer-done).
+/// Reader and helper of an offer never copy the same chunk, every chunk is copied, and the reader sees the bytes that
+/// the helper copied (PAIR offer-open, offer-done).
 #[test]
 fn reader_and_helper_share_every_chunk_once() {
     model(|| {
@@ -460,14 +465,14 @@ fn reader_and_helper_share_every_chunk_once() {
     });
 }
 
-const MEET: RoundNote = RoundNote { kind: 1, bytes: 4 };
+const NOTE: RoundNote = RoundNote { kind: 1, bytes: 4 };
 
 /// One member of a board: in each round it writes its part, arrives, waits and reads all parts.
-fn meet(board: &Board, parts: &[[Watched; 3]; 2], place: usize, members: usize, rounds: u32) {
+fn take_part(board: &Board, parts: &[[Watched; 3]; 2], place: usize, members: usize, rounds: u32) {
     for round in 0..rounds {
         let half = &parts[round as usize % 2];
         half[place].set(10 * round + place as u32);
-        let _ = board.arrive(place as u32, members as u32, round, MEET);
+        let _ = board.arrive(place as u32, members as u32, round, NOTE);
         while board.rounds() != round + 1 {
             thread::yield_now();
         }
@@ -478,39 +483,39 @@ fn meet(board: &Board, parts: &[[Watched; 3]; 2], place: usize, members: usize, 
     }
 }
 
-fn met(members: usize, rounds: u32) {
+fn check_rounds(members: usize, rounds: u32) {
     model(move || {
         let board = Arc::new(Board::new());
         let parts: Arc<[[Watched; 3]; 2]> = Arc::new(Default::default());
         let others: Vec<_> = (1..members)
             .map(|place| {
                 let (board, parts) = (board.clone(), parts.clone());
-                thread::spawn(move || meet(&board, &parts, place, members, rounds))
+                thread::spawn(move || take_part(&board, &parts, place, members, rounds))
             })
             .collect();
-        meet(&board, &parts, 0, members, rounds);
+        take_part(&board, &parts, 0, members, rounds);
         for other in others {
             other.join().unwrap();
         }
     });
 }
 
-/// R6, R7: two halves in turn are enough, since no member writes in a round before the one before is over (PAIR
+/// R6, R7: two halves in turn are enough, since no member writes in a round before the previous round is over (PAIR
 /// board-gate, board-over).
 #[test]
-fn members_of_a_board_read_what_all_wrote() {
-    met(2, 3);
+fn board_members_read_all_contributions() {
+    check_rounds(2, 3);
 }
 
-/// R6 over two gates and the top one: a member that sees the round over sees the bytes of all.
+/// R6 with two groups of members: a member that sees that the round is over sees the bytes of all members.
 #[test]
-fn members_at_several_gates_meet() {
+fn round_ends_across_member_groups() {
     model(|| {
         let board = Arc::new(Board::new());
         let parts: Arc<[Watched; 3]> = Arc::new(Default::default());
         let come = |board: &Board, parts: &[Watched; 3], place: usize| {
             parts[place].set(place as u32 + 1);
-            let _ = board.arrive(place as u32, 3, 0, MEET);
+            let _ = board.arrive(place as u32, 3, 0, NOTE);
             if board.rounds() == 1 {
                 let all = parts.iter().map(Watched::get);
                 assert_eq!(all.sum::<u32>(), 6);
@@ -528,35 +533,36 @@ fn members_at_several_gates_meet() {
     });
 }
 
-/// The data of a member are visible with its note (PAIR board-note).
+/// A process that sees a member's note also sees the member's data (PAIR board-note).
 #[test]
-fn a_note_comes_after_the_data_that_it_is_about() {
+fn note_publishes_the_data_of_its_member() {
     model(|| {
         let shared = Arc::new((MemberLines::new(), Watched::default()));
         let root = {
             let shared = shared.clone();
             thread::spawn(move || {
                 shared.1.set(9);
-                shared.0.publish(0, MEET);
+                shared.0.publish(0, NOTE);
             })
         };
         if let Some(note) = shared.0.note(0) {
-            assert_eq!((note, shared.1.get()), (MEET, 9));
+            assert_eq!((note, shared.1.get()), (NOTE, 9));
         }
         root.join().unwrap();
     });
 }
 
-/// R7: one member runs ahead of the other as far as its lines reach, and overwrites nothing that is still to be read.
+/// R7: one member runs ahead of the other by as many rounds as its lines allow, and overwrites nothing that is still to
+/// be read.
 #[test]
-fn lines_are_written_again_when_all_have_read_them() {
+fn lines_are_reused_only_after_all_have_read() {
     model(|| {
         let lines = Arc::new([MemberLines::new(), MemberLines::new()]);
         let reader = {
             let lines = lines.clone();
             thread::spawn(move || {
                 for round in 0..DEPTH + 1 {
-                    lines[1].publish(round, MEET);
+                    lines[1].publish(round, NOTE);
                     while !lines[0].has_reached(round) {
                         thread::yield_now();
                     }
@@ -571,7 +577,7 @@ fn lines_are_written_again_when_all_have_read_them() {
                 thread::yield_now();
             }
             assert!(lines[0].put(round, &[round as u8 + 1]));
-            lines[0].publish(round, MEET);
+            lines[0].publish(round, NOTE);
         }
         reader.join().unwrap();
     });
@@ -579,13 +585,13 @@ fn lines_are_written_again_when_all_have_read_them() {
 
 /// No member sleeps through a note in a member's lines (PAIR board-sleep).
 #[test]
-fn who_tells_in_its_lines_sees_who_sleeps() {
+fn note_publisher_finds_sleepers() {
     model(|| {
         let shared = Arc::new((Board::new(), MemberLines::new()));
         let publisher = {
             let shared = shared.clone();
             thread::spawn(move || {
-                shared.1.publish(0, MEET);
+                shared.1.publish(0, NOTE);
                 shared.0.has_sleepers() && shared.0.sleeps_for(0) == Some(Sleeps::ForRound(0))
             })
         };
@@ -598,14 +604,14 @@ fn who_tells_in_its_lines_sees_who_sleeps() {
 
 /// No member sleeps through the end of a round (PAIR board-sleep).
 #[test]
-fn the_last_to_arrive_sees_who_sleeps() {
+fn last_arrival_finds_sleepers() {
     model(|| {
         let board = Arc::new(Board::new());
         let last = {
             let board = board.clone();
-            thread::spawn(move || board.arrive(1, 2, 0, MEET))
+            thread::spawn(move || board.arrive(1, 2, 0, NOTE))
         };
-        let early = board.arrive(0, 2, 0, MEET);
+        let early = board.arrive(0, 2, 0, NOTE);
         board.doze(0, Sleeps::ForRound(0));
         let goes_to_sleep = board.rounds() == 0;
         let wakes = last.join().unwrap() == RoundArrival::Last(true);
@@ -613,7 +619,8 @@ fn the_last_to_arrive_sees_who_sleeps() {
     });
 }
 
-/// The last access of each member is before the next owner's first (PAIR board-left, board-free).
+/// Each member's last access to a board happens before the first access of the next member that claims the board (PAIR
+/// board-left, board-free).
 #[test]
 fn a_board_is_free_when_all_have_left() {
     model(|| {
@@ -635,10 +642,10 @@ fn a_board_is_free_when_all_have_left() {
     });
 }
 
-/// R8: bytes of an entry are visible when it is published, and are overwritten only after all have taken it (PAIR
-/// queue-entry, queue-taken).
+/// R8: the bytes of an entry are visible to a member that sees the entry, and are overwritten only after all members
+/// have taken it (PAIR queue-entry, queue-taken).
 #[test]
-fn entries_of_a_broadcast_queue_wait_until_all_have_taken_those_that_they_replace() {
+fn broadcast_entry_is_overwritten_only_after_all_took_it() {
     model(|| {
         let shared: Arc<(BcastQueue, [Watched; ENTRIES as usize])> = Arc::new(Default::default());
         let last = ENTRIES;
@@ -668,10 +675,10 @@ fn entries_of_a_broadcast_queue_wait_until_all_have_taken_those_that_they_replac
     });
 }
 
-/// A member that waits for room sleeps only if another will wake it, also where the last two to take an entry do so at
-/// once (PAIR queue-room).
+/// A member that waits for room sleeps only if another member will wake it, even if the last two members take the entry
+/// at the same time (PAIR queue-room).
 #[test]
-fn the_last_to_take_an_entry_sees_who_waits_for_room() {
+fn last_taker_finds_the_member_waiting_for_room() {
     model(|| {
         let queue = Arc::new(BcastQueue::new());
         queue.publish(0, entry_head(0));
@@ -694,15 +701,16 @@ fn the_last_to_take_an_entry_sees_who_waits_for_room() {
 
 fn entry_head(place: u32) -> BcastEntryHead {
     BcastEntryHead {
-        note: MEET,
+        note: NOTE,
         place,
         end: 0,
     }
 }
 
-/// Never two threads inside: the owner, which fences lightly, and one that revoked its turn (PAIR bias, bias-left).
+/// The owner of a bias, which makes only the light fence, and a thread that has revoked the bias are never inside at
+/// the same time (PAIR bias, bias-left).
 #[test]
-fn the_owner_of_a_bias_and_who_takes_it_away_are_not_inside_at_once() {
+fn bias_owner_and_revoker_exclude_each_other() {
     model(|| {
         let shared = Arc::new((Bias::new(), Watched::default()));
         shared.0.give(1);
@@ -729,7 +737,8 @@ fn the_owner_of_a_bias_and_who_takes_it_away_are_not_inside_at_once() {
     });
 }
 
-/// Never two threads inside, and an offer is taken by one of those that wait (PAIR turnstile).
+/// Two threads are never inside a turnstile at the same time, and a waiting thread takes an offered lock (PAIR
+/// turnstile).
 #[test]
 fn one_thread_at_a_time_passes_a_turnstile() {
     model(|| {
@@ -760,10 +769,10 @@ fn one_thread_at_a_time_passes_a_turnstile() {
     });
 }
 
-/// A gate: the bytes are written only after the receiver is done with the last ones, and read only when they are
-/// written (PAIR gate-open, gate-written).
+/// With a gate, bytes are written only after the receiver has read those of the previous message, and read only after
+/// they are written (PAIR gate-open, gate-written).
 #[test]
-fn bytes_go_through_a_gate_when_it_is_open_and_are_read_when_written() {
+fn gate_orders_writes_and_reads() {
     model(|| {
         let both = Arc::new((GateLine::new(), Watched::new()));
         let sender = {
@@ -795,10 +804,10 @@ fn bytes_go_through_a_gate_when_it_is_open_and_are_read_when_written() {
     });
 }
 
-/// A gate that is claimed or revoked: the sender writes only to what it has claimed, and a receiver that has revoked
-/// has the memory for itself (PAIR gate-claim, gate-open, gate-written).
+/// A gate is either claimed or revoked: the sender writes only if it has claimed the gate, and after the receiver has
+/// revoked it, only the receiver uses the memory (PAIR gate-claim, gate-open, gate-written).
 #[test]
-fn a_gate_is_passed_or_revoked_and_the_bytes_have_one_owner() {
+fn claim_or_revoke_gives_the_memory_one_owner() {
     model(|| {
         let both = Arc::new((GateLine::new(), Watched::new()));
         let sender = {
@@ -836,9 +845,9 @@ fn a_gate_is_passed_or_revoked_and_the_bytes_have_one_owner() {
     });
 }
 
-/// R3 for gates: a process that goes to sleep sees the other's store in its last check, or is woken.
+/// R3 for gates: a process that goes to sleep sees the other process's store in its last check, or is woken.
 #[test]
-fn a_sleeper_at_a_gate_is_woken_or_sees_it() {
+fn sleeper_at_a_gate_is_woken_or_sees_it_open() {
     model(|| {
         let both = Arc::new((GateLine::new(), Bell::new()));
         let other = {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The ring, the pool, the bell and the offers between two real processes: this program and a second copy of it.
+//! Tests rings, pools, bells and offers between two real processes: this program and a second copy of it.
 #![cfg(not(loom))]
 #![allow(
     unsafe_code,
@@ -18,7 +18,7 @@ use ring::{
     Wake, segment_bytes,
 };
 
-/// The test's own process is rank 0, the second one is rank 1.
+/// One process's view of the segment: the test's own process is rank 0, the second process is rank 1.
 struct Side {
     segment: Segment,
     me: u32,
@@ -69,7 +69,7 @@ fn limit() -> Instant {
     Instant::now() + Duration::from_secs(160)
 }
 
-/// Runs `here` in this process and the scene `name` in another, on one segment.
+/// Runs `here` in this process and the scene `name` in a second process, on one segment.
 fn with_child(name: &str, here: impl FnOnce(&mut Side, &mut Child)) {
     let file = segment_file();
     let segment = map(&file);
@@ -89,11 +89,11 @@ fn with_child(name: &str, here: impl FnOnce(&mut Side, &mut Child)) {
 
 #[test]
 fn child_side() {
-    let Ok(words) = std::env::var(CHILD) else {
+    let Ok(value) = std::env::var(CHILD) else {
         return;
     };
-    let (name, number) = words.split_once(' ').unwrap();
-    // SAFETY: the parent has left exactly this descriptor open for this process.
+    let (name, number) = value.split_once(' ').unwrap();
+    // SAFETY: the parent has left this descriptor open for this process, and nothing else in this process owns it.
     let file = unsafe { OwnedFd::from_raw_fd(number.parse().unwrap()) };
     let mut side = Side::new(map(&file), 1);
     match name {
@@ -102,13 +102,13 @@ fn child_side() {
         "dies" => die_in_a_flood(&mut side),
         "lends" => lend(&mut side),
         "helps" => help(&mut side),
-        "dozes" => doze(&mut side),
+        "sleeps" => doze(&mut side),
         _ => panic!("no scene is called {name}"),
     }
 }
 
 #[test]
-fn frames_go_there_and_back() {
+fn frames_round_trip_between_processes() {
     with_child("echoes", |side, _| {
         for number in 0..5000u64 {
             side.push(3, number, &[number, !number, number << 7, 4, 5, 6]);
@@ -152,7 +152,7 @@ fn flood(side: &mut Side, frames: u64) {
 }
 
 #[test]
-fn what_a_killed_process_has_published_is_whole() {
+fn frames_published_by_a_killed_process_are_intact() {
     for pause_us in [0, 300, 1000, 3000, 9000] {
         with_child("dies", |side, child| {
             let first = side.pop();
@@ -195,7 +195,7 @@ fn pool_buffers_carry_bodies_and_come_back() {
     });
 }
 
-/// Lends without a pause: the pool runs out and must be refilled.
+/// Fills and sends pool buffers without a pause, so the pool runs out and the sender waits for released buffers.
 fn lend(side: &mut Side) {
     for turn in 0..500u64 {
         let limit = limit();
@@ -219,7 +219,7 @@ fn lent_bytes(turn: u64) -> u64 {
     1 + turn * 7919 % POOL_BUFFER_BYTES as u64
 }
 
-/// Chunks per transfer in the test of offers.
+/// Number of chunks of a transfer in the test of offers.
 const CHUNKS: u32 = 500;
 
 #[test]
@@ -243,7 +243,7 @@ fn two_processes_share_every_chunk_of_an_offer_once() {
                 assert!(Instant::now() < limit, "the helper does not finish");
                 std::thread::yield_now();
             }
-            // The helper reports its chunks.
+            // Waits until the helper has reported all its chunks.
             loop {
                 let frame = side.pop();
                 if frame.head.kind == 5 {
@@ -280,19 +280,20 @@ fn help(side: &mut Side) {
     }
 }
 
-/// R3 and R5: a wake-up is claimed for each process that dozes with a frame in its ring, and each claim ends one doze.
+/// R3 and R5: a process that dozes never stays asleep with a frame in its ring, and each claimed wake-up ends exactly
+/// one doze.
 #[test]
-fn a_dozing_process_is_claimed_once_for_each_doze() {
-    with_child("dozes", |side, _| {
+fn sleeping_process_is_woken_once_per_sleep() {
+    with_child("sleeps", |side, _| {
         let bell = side.segment.bell(1);
         let mut claimed = 0u64;
-        for number in 0..DOZES {
+        for number in 0..SLEEPS {
             side.push(6, number, &[]);
             claimed += u64::from(bell.ring(0) == Wake::Sleeper);
             assert_eq!(side.pop().head.word, number);
         }
         side.push(0, 0, &[]);
-        assert_eq!(side.pop().head.word, claimed, "claims that ended no doze");
+        assert_eq!(side.pop().head.word, claimed, "claims that ended no sleep");
         assert!(claimed > 0);
     });
 }
@@ -300,17 +301,18 @@ fn a_dozing_process_is_claimed_once_for_each_doze() {
 fn doze(side: &mut Side) {
     let bell = side.segment.bell(1);
     let mut woken = 0u64;
-    for number in 0..DOZES {
+    for number in 0..SLEEPS {
         let frame = loop {
             bell.doze();
             let seen = bell.take_pending(0) != 0 || side.consumer.is_ready();
             let limit = limit();
-            // Where a process would sleep, this one waits for the claim.
+            // Instead of sleeping, this process waits until its wake-up is claimed.
             while !seen && !bell.was_woken() {
                 assert!(Instant::now() < limit, "asleep with a frame in the ring");
                 std::thread::yield_now();
             }
-            // Claimed meanwhile by the other side, or now by this one.
+            // If the other process has claimed the wake-up, this exchange fails and is counted; otherwise it ends the
+            // doze.
             woken += u64::from(bell.wake() == Wake::Nothing);
             if let Some(frame) = side.consumer.pop() {
                 break frame;
@@ -323,7 +325,7 @@ fn doze(side: &mut Side) {
     side.push(0, woken, &[]);
 }
 
-const DOZES: u64 = 3000;
+const SLEEPS: u64 = 3000;
 
 fn segment_file() -> OwnedFd {
     // SAFETY: the name ends with a zero byte and is valid during the call.
@@ -355,7 +357,7 @@ fn map(file: &OwnedFd) -> Segment {
         )
     };
     assert_ne!(base, libc::MAP_FAILED);
-    // SAFETY: just mapped so long, readable and writable; never unmapped, and the file is not shortened.
+    // SAFETY: just mapped with this length, readable and writable; it is never unmapped, and the file is not shortened.
     unsafe { Segment::attach(NonNull::new(base.cast()).unwrap(), bytes, HEAD) }.unwrap()
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The engine's cost per packet: messages pass through two queue pairs without loss, and their payload is not copied.
+//! Measures the engine's cost per packet: messages pass through two queue pairs without loss, and their payload is not
+//! copied.
 //!
-//! `cargo bench -p roce` prints packets per second, acknowledgements included. It measures requester, both parsers,
-//! responder and completer, but neither the ICRC nor the carrier's copies and system calls.
+//! `cargo bench -p roce` prints packets per second, acknowledgements included. The time includes requester, responder,
+//! completer and the parsing on both sides, but neither the ICRC nor the carrier's copies and system calls.
 
 #![allow(
     missing_docs,
@@ -19,7 +20,7 @@ use roce::{
     RegisteredMemory, RequestBody, RequestOpcode, RoceRequest, RoceSge,
 };
 
-/// Memory that allows every access, and performs none.
+/// Registered memory that allows every access and performs none.
 struct Nowhere;
 
 impl RegisteredMemory for Nowhere {
@@ -105,7 +106,7 @@ impl Both {
         packets
     }
 
-    /// Delivers all packets of one side to the other.
+    /// Delivers all packets that side `from` has to send to the other side; returns their number.
     fn carry(&mut self, from: usize) -> u64 {
         let [one, other] = &mut self.pairs;
         let (from_pair, to_pair) = if from == 0 {

@@ -2,8 +2,9 @@
 //! Unreliable-datagram (UD) queue pairs. IBTA vol. 1 section 9.8.
 //!
 //! A datagram is one packet; its loss is not reported. Its work request completes when [`DatagramPair::next_outgoing`]
-//! returns it. A datagram without a receive buffer, or with the wrong Q_Key, is dropped. Between two of these engines a
-//! datagram may exceed an adapter's maximum by [`DATAGRAM_BYTES_MORE`](crate::format::DATAGRAM_BYTES_MORE).
+//! returns the packet. A received datagram is dropped if there is no receive buffer, or if its Q_Key is wrong. A
+//! datagram may exceed an adapter's maximum by [`DATAGRAM_BYTES_MORE`](crate::format::DATAGRAM_BYTES_MORE) bytes, if
+//! the peer is this engine too.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -25,9 +26,9 @@ pub struct DatagramPair {
     config: DatagramConfig,
     next: Psn,
     waiting: VecDeque<QueuedDatagram>,
-    /// The datagram that was returned last: its inline bytes are borrowed by the carrier.
+    /// The datagram that `next_outgoing` returned last: the carrier borrows its inline bytes.
     leaving: Option<QueuedDatagram>,
-    /// Its headers.
+    /// The headers of `leaving`.
     headers: Headers,
     done: VecDeque<WorkCompletion>,
     received: VecDeque<ReceivedDatagram>,
@@ -37,7 +38,7 @@ pub struct DatagramPair {
 /// Attributes of a UD queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DatagramConfig {
-    /// Its QPN, 24 bits.
+    /// QPN of the queue pair, 24 bits.
     pub number: u32,
     /// The Q_Key that a datagram must carry to be accepted.
     pub key: u32,
@@ -45,14 +46,14 @@ pub struct DatagramConfig {
     pub partition: u16,
     /// Path MTU: the longest datagram that an adapter accepts.
     pub path_mtu: PathMtu,
-    /// Datagrams that are queued, or whose completions were not polled.
+    /// Most datagrams that are queued, or whose completions were not polled.
     pub send_depth: usize,
 }
 
 /// A datagram to send.
 #[derive(Clone, Copy, Debug)]
 pub struct Datagram<'a> {
-    /// Returned in its completion.
+    /// Id that its completion returns (`wr_id` in verbs).
     pub work: u64,
     /// Address and port of the destination.
     pub to: SocketAddr,
@@ -62,23 +63,23 @@ pub struct Datagram<'a> {
     pub key: u32,
     /// The payload.
     pub body: RequestBody<'a>,
-    /// Immediate data, for the receiver's completion.
+    /// Immediate data, which the receiver's completion returns.
     pub immediate: Option<[u8; 4]>,
-    /// Whether success generates a completion.
+    /// Whether success generates a completion. Failure always does.
     pub signaled: bool,
 }
 
-/// Why a datagram was not posted.
+/// The reason why a datagram was not posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DatagramError {
-    /// The queue is full until an earlier one was sent and its completion polled.
+    /// The queue is full until an earlier datagram was sent and its completion, if it has one, was polled.
     Full,
-    /// It is longer than a packet.
+    /// The datagram is longer than the largest payload of a packet.
     TooLong {
-        /// Its length.
+        /// Length of the datagram in bytes.
         bytes: usize,
-        /// The longest possible.
+        /// The largest length in bytes.
         most: u32,
     },
 }
@@ -86,8 +87,8 @@ pub enum DatagramError {
 /// A received datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceivedDatagram {
-    /// The completion of the receive buffer; its length includes the [`GRH_BYTES`] in front, as in verbs. A datagram
-    /// that is too long for the buffer, or a buffer that is not registered, fails this completion only: the queue pair
+    /// The completion of the receive buffer. As in verbs, its `bytes` include the [`GRH_BYTES`] in front. If the
+    /// datagram is too long for the buffer, or the buffer is not registered, only this completion fails: the queue pair
     /// stays ready.
     pub completion: WorkCompletion,
     /// QPN of the sender.
@@ -96,8 +97,8 @@ pub struct ReceivedDatagram {
     pub from: IpAddr,
 }
 
-/// Bytes reserved for the GRH in front of every datagram in its receive buffer. The engine does not write them:
-/// [`ReceivedDatagram::from`] has the sender's address.
+/// Bytes reserved for the GRH in front of every datagram in its receive buffer. The engine does not write these bytes:
+/// the sender's address is in [`ReceivedDatagram::from`].
 pub const GRH_BYTES: u32 = 40;
 
 #[derive(Debug)]
@@ -118,7 +119,7 @@ enum DatagramBody {
 }
 
 impl DatagramConfig {
-    /// Path MTU 1,024, the default partition, 256 datagrams.
+    /// Attributes with a path MTU of 1,024 bytes, the default partition, and a send queue of 256 datagrams.
     pub fn new(number: u32, key: u32) -> Self {
         Self {
             number,
@@ -152,12 +153,13 @@ impl DatagramPair {
         }
     }
 
-    /// Its attributes.
+    /// The attributes of the queue pair.
     pub fn config(&self) -> &DatagramConfig {
         &self.config
     }
 
-    /// Datagrams that were not for this queue pair, or had no receive buffer.
+    /// Number of received datagrams that were dropped, because they were not for this queue pair or no receive buffer
+    /// was posted.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
@@ -193,7 +195,8 @@ impl DatagramPair {
         Ok(())
     }
 
-    /// The next datagram to send. Its registered memory must be gathered before the completion is polled.
+    /// The next datagram to send. If its payload is in registered memory, the carrier must gather it before the
+    /// completion is polled.
     pub fn next_outgoing<M: RegisteredMemory>(&mut self, memory: &M) -> Option<OutgoingPacket<'_>> {
         loop {
             let waiting = self.waiting.pop_front()?;
@@ -270,7 +273,7 @@ impl DatagramPair {
         self.received.pop_front()
     }
 
-    /// The sender's QPN, if the packet is for this queue pair.
+    /// The sender's QPN; `None`: the packet is not a valid datagram for this queue pair.
     fn source_of(&self, packet: &Packet<'_>) -> Option<u32> {
         let bth = &packet.bth;
         let deth = packet.deth()?;
@@ -331,7 +334,7 @@ fn headers(config: &DatagramConfig, leaving: &QueuedDatagram, psn: Psn) -> Heade
     immediate.map_or(headers, |data| headers.immediate(&ImmDt { data }))
 }
 
-/// Whether the local memory is registered and may be read.
+/// Whether the payload is inline, or its memory is registered and may be read.
 fn may_leave<M: RegisteredMemory>(body: &DatagramBody, memory: &M) -> bool {
     match body {
         DatagramBody::Sge(sge) if sge.bytes != 0 => {
@@ -343,7 +346,7 @@ fn may_leave<M: RegisteredMemory>(body: &DatagramBody, memory: &M) -> bool {
     }
 }
 
-/// Writes the payload to its receive buffer.
+/// Writes the payload to the receive buffer.
 fn place<M: RegisteredMemory>(part: RoceSge, payload: &[u8], memory: &mut M) -> CompletionStatus {
     if payload.is_empty() {
         return CompletionStatus::Success;

@@ -3,14 +3,14 @@
 //! annex A17.3.3.
 //!
 //! It is Ethernet's CRC-32 over 8 bytes 0xff (in place of InfiniBand's local route header), the IP and UDP headers with
-//! the variant fields set to ones (`format/network.rs`), the BTH with its byte 4 set to ones, and all that follows, pad
-//! included. It follows the packet, least significant byte first.
+//! the variant fields set to ones (`format/network.rs`), the BTH with its byte 4 set to ones, and all bytes that
+//! follow, pad included. The ICRC follows the packet, least significant byte first.
 
 use crc32fast::Hasher;
 
 use crate::format::{Bth, ICRC_BYTES, NetworkHeaders};
 
-/// An ICRC being computed: headers first, then the payload part by part, then the pad.
+/// An ICRC that is being computed: of the headers first, then of the payload part by part, then of the pad.
 #[derive(Clone, Debug)]
 pub struct Icrc(Hasher);
 
@@ -30,34 +30,34 @@ impl Icrc {
         icrc
     }
 
-    /// Adds `bytes`.
+    /// Continues the ICRC over `bytes`.
     pub fn add(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
-    /// The CRC-32 of all that was added so far, for a caller that continues it elsewhere.
+    /// The CRC-32 of all bytes so far, for a caller that continues the computation by other means.
     pub fn so_far(&self) -> u32 {
         self.0.clone().finalize()
     }
 
-    /// The checksum as it is on the wire.
+    /// The ICRC as it is on the wire.
     pub fn finish(self) -> [u8; ICRC_BYTES] {
         self.0.finalize().to_le_bytes()
     }
 }
 
-/// The packet without its ICRC, if the ICRC is correct.
+/// The packet without its ICRC; `None`: the ICRC is wrong.
 pub fn verify<'a>(network: &NetworkHeaders, carried: &'a [u8]) -> Option<&'a [u8]> {
     let (packet, icrc) = carried.split_last_chunk()?;
     (Icrc::new(network, packet).finish() == *icrc).then_some(packet)
 }
 
-/// Like [`verify`], for a receiver that has not seen the identification field of the IPv4 header, which each system
-/// chooses freely: `network` has 0 there, and the ICRC is accepted if it is correct for any id. One corrupt packet in
-/// 65,536 passes, instead of one in 2^32.
+/// The packet without its ICRC; `None`: the ICRC is wrong for every possible IPv4 id. This is for a receiver that does
+/// not see the identification field of the IPv4 header, which each system chooses freely: `network` has 0 in that
+/// field. Of corrupt packets, one in 65,536 is accepted; with [`verify`] it is one in 2^32.
 ///
 /// A CRC is linear: an id contributes the CRC of its own 16 bits, advanced over the bytes that follow it. So the
-/// difference between computed and received ICRC, moved back over that many bytes, must fit 16 bits.
+/// difference between the computed and the received ICRC, moved back over as many bytes, must fit in 16 bits.
 pub fn verify_but_id<'a>(network: &NetworkHeaders, carried: &'a [u8]) -> Option<&'a [u8]> {
     let (packet, icrc) = carried.split_last_chunk()?;
     let assumed = Icrc::new(network, packet).finish();
@@ -78,7 +78,7 @@ fn back_over(bytes: usize) -> u32 {
         .fold(ONE, |factor, (_, back)| multiplied(factor, *back))
 }
 
-/// The product of two polynomials modulo the CRC's; the lowest power is in the highest bit.
+/// The product of two polynomials modulo the polynomial of the CRC; the lowest power is in the highest bit.
 const fn multiplied(one: u32, mut other: u32) -> u32 {
     let mut product = 0;
     let mut bit = ONE;
@@ -92,12 +92,12 @@ const fn multiplied(one: u32, mut other: u32) -> u32 {
     product
 }
 
-/// The factors for 1, 2, 4, … bytes: together more than a datagram has.
+/// The factors that move back over 1, 2, 4, … bytes: together over more bytes than a datagram has.
 const BACK: [u32; 16] = {
     let mut one_byte = ONE;
     let mut bits = 0;
     while bits < 8 {
-        // The highest bit is set if the forward step added the polynomial.
+        // The highest bit is set if the forward step, which is undone here, added the polynomial.
         let was_added = one_byte >> 31;
         one_byte = ((one_byte ^ (was_added * POLYNOMIAL)) << 1) | was_added;
         bits += 1;
@@ -140,7 +140,7 @@ mod tests {
     ];
 
     #[test]
-    fn the_register_begins_behind_8_ones() {
+    fn crc_starts_after_8_bytes_of_ones() {
         assert_eq!(crc32(&[0xff; 8]), CRC_OF_8_ONES);
     }
 
@@ -163,8 +163,8 @@ mod tests {
         assert_eq!(Icrc::new(&network, &carried[..20]).finish(), wanted);
     }
 
-    /// A packet with `bytes` more bytes whose IPv4 header has this id: the headers that a socket assumes, and the bytes
-    /// it receives.
+    /// A packet with `bytes` bytes added, whose IPv4 header has this id: the headers that a receiver with a socket
+    /// assumes (id 0), and the bytes that it receives.
     fn with_id(id: u16, bytes: u8) -> (NetworkHeaders, Vec<u8>) {
         let mut packet = PACKET.to_vec();
         packet.extend(0..bytes);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_is_right_whatever_its_id_is() {
+    fn packet_verifies_with_any_ip_id() {
         for bytes in [0, 1, 4, 77, 255] {
             for id in [0, 1, 2, 0x8000, 0x1234, 0xffff]
                 .into_iter()
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn one_changed_bit_anywhere_is_no_other_id() {
+    fn bit_flip_is_not_mistaken_for_another_ip_id() {
         let (assumed, carried) = with_id(0x2b67, 200);
         for bit in 0..carried.len() * 8 {
             // Byte 4 of a BTH is not covered.
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn of_random_packets_hardly_any_passes_for_another_id() {
+    fn random_packets_rarely_pass_as_another_ip_id() {
         let (assumed, mut carried) = with_id(7, 40);
         let mut state = 1_u32;
         let mut passed = 0;
@@ -225,12 +225,12 @@ mod tests {
             }
             passed += usize::from(verify_but_id(&assumed, &carried).is_some());
         }
-        // Three are expected.
+        // About three are expected to pass.
         assert!(passed < 20, "{passed}");
     }
 
     #[test]
-    fn over_ipv6_there_is_no_id_and_the_whole_counts() {
+    fn ipv6_packets_verify_without_an_id() {
         let from: SocketAddr = "[fe80::1]:49153".parse().unwrap();
         let to: SocketAddr = "[fe80::2]:4791".parse().unwrap();
         let network = NetworkHeaders::assumed(from, to, 20).unwrap();
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_give_what_the_whole_gives() {
+    fn icrc_of_pieces_equals_icrc_of_the_whole() {
         let from: SocketAddr = "[fe80::1]:49153".parse().unwrap();
         let to: SocketAddr = "[fe80::2]:4791".parse().unwrap();
         let network = NetworkHeaders::assumed(from, to, 20).unwrap();

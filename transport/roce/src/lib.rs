@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! RoCEv2 reliable connections in user space, with the wire format of Linux Soft-RoCE (`rdma_rxe`) and of adapters.
-//! Sans-IO: packets and time are arguments, and packets to send are returned, so a seed reproduces any run.
+//! Sans-IO: received packets and the time are arguments, and packets to send are returned, so a test with random
+//! numbers is reproduced by its seed.
 //!
-//! **Knows** packets, queue pairs and memory keys.
-//! **Never** knows a socket, a device or a clock, and never accesses memory itself: that is behind
-//! [`RegisteredMemory`].
+//! **Knows** packets, queue pairs and memory keys. **Never** uses a socket, a device or a clock, and never accesses
+//! registered memory itself: its user implements [`RegisteredMemory`] for that.
 //!
 //! # Parts
 //! - [`mod@format`] parses and writes packets; [`icrc`] computes their checksum.
 //! - [`QueuePair`] is a reliable queue pair: requester, responder, retransmission, completions. [`ReceiveQueue`] is the
-//!   shared receive queue. [`DatagramPair`] is an unreliable-datagram queue pair. Each is owned by its creator; no call
-//!   blocks or takes a lock.
+//!   shared receive queue. [`DatagramPair`] is an unreliable-datagram queue pair. Each of these objects is owned by its
+//!   creator; no call blocks or takes a lock.
 //! - [`RegisteredMemory`] is the engine's access to registered memory.
 //! - [`link`] parses and writes the layers below RoCE (Ethernet, IP, UDP) for carriers without a kernel.
 //!
@@ -20,20 +20,21 @@
 //!   burst is acknowledged once.
 //! - It passes an ECN mark of the IP header on with [`Packet::marked`](format::Packet::marked), and sends packets as
 //!   ECN-capable.
-//! - It sends headers, payload, pad and ICRC of an [`OutgoingPacket`] contiguously. Payload in registered memory can be
-//!   gathered, and must be before that memory is written or deregistered.
-//! - It calls `next_outgoing` again when [`QueuePair::deadline`] has passed.
-//! - It reports with [`QueuePair::note_peer_alive`] that an unresponsive peer is alive.
+//! - It sends headers, payload, pad and ICRC of an [`OutgoingPacket`] contiguously. The carrier may gather payload from
+//!   registered memory without a copy, but must have done so before that memory is written or deregistered.
+//! - It calls [`QueuePair::next_outgoing`] again when [`QueuePair::deadline`] has passed.
+//! - If it finds out that an unresponsive peer is alive, it reports that with [`QueuePair::note_peer_alive`].
 //!
 //! # Promises
-//! - Q1: the responder executes each request once, in the order of posting. Completions are returned in this order, one
-//!   for each request that is signaled or fails.
+//! - Q1: the responder executes each request once, in the order of posting; only a read that is requested again is
+//!   executed again. Completions are returned in the order of posting too, one for each request that is signaled or
+//!   fails.
 //! - Q2: no packet causes a panic, an endless loop or unbounded growth: memory is bounded by the depths in [`Config`]
 //!   and, with selective repeat, by 256 packets received out of order.
 //! - Q3: memory is accessed only after [`RegisteredMemory::check`] has allowed it.
 //!
 //! Times are in nanoseconds since an arbitrary moment and never decrease. `now_ns` of [`QueuePair::receive`] should be
-//! the packet's arrival time: round trips are measured with it, and congestion is inferred from them.
+//! the packet's arrival time: round trips are measured with it, and congestion is inferred from the round trips.
 //!
 //! # Example
 //! ```

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The engine's access to registered memory: by key, address and length, through the owner of the regions.
+//! The engine's access to registered memory: by key, address and length, through an implementation by the owner of the
+//! regions.
 
 use std::fmt;
 
@@ -12,7 +13,7 @@ pub trait RegisteredMemory {
     /// Checks that all `bytes` from `address` on lie in the region of `key`, and that the region allows `access`.
     ///
     /// # Errors
-    /// The first rule that is violated.
+    /// The first of these rules that is violated.
     fn check(
         &self,
         key: u32,
@@ -24,19 +25,19 @@ pub trait RegisteredMemory {
     /// Writes `bytes` at `address`.
     ///
     /// # Errors
-    /// The region is gone, or ends too early; then nothing was written.
+    /// The region was deregistered, or ends too early; then nothing was written.
     fn place(&mut self, key: u32, address: u64, bytes: &[u8]) -> Result<(), AccessError>;
 
     /// Adds `add` to the 8 bytes at `address`, a multiple of 8, in host byte order, and returns the original value.
     ///
     /// # Errors
-    /// The region is gone, or ends too early; then nothing was changed.
+    /// The region was deregistered, or ends too early; then nothing was changed.
     fn fetch_add(&mut self, key: u32, address: u64, add: u64) -> Result<u64, AccessError>;
 
     /// Stores `swap` at `address`, a multiple of 8, if the value there equals `compare`; returns the original value.
     ///
     /// # Errors
-    /// The region is gone, or ends too early; then nothing was changed.
+    /// The region was deregistered, or ends too early; then nothing was changed.
     fn compare_swap(
         &mut self,
         key: u32,
@@ -46,22 +47,22 @@ pub trait RegisteredMemory {
     ) -> Result<u64, AccessError>;
 }
 
-/// Who accesses memory, and how.
+/// Which side accesses memory, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryAccess {
-    /// Source of a send or write of this process.
+    /// This process reads the source of its send or write.
     LocalRead,
-    /// Destination of a received message or of the response to a request of this process.
+    /// This process writes a received message, or the response to its own request, to its destination.
     LocalWrite,
-    /// Read by a peer.
+    /// A peer reads.
     RemoteRead,
-    /// Written by a peer.
+    /// A peer writes.
     RemoteWrite,
-    /// Target of a peer's atomic operation.
+    /// A peer executes an atomic operation.
     RemoteAtomic,
 }
 
-/// Why memory cannot be accessed.
+/// The reason why memory cannot be accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AccessError {
@@ -76,10 +77,10 @@ pub enum AccessError {
         key: u32,
         /// Address of the first byte.
         address: u64,
-        /// Their number.
+        /// Number of bytes.
         bytes: u64,
     },
-    /// The access rights of the region do not include it.
+    /// The access rights of the region do not include this access.
     Denied {
         /// Key of the region.
         key: u32,
@@ -112,16 +113,17 @@ impl std::error::Error for AccessError {}
 /// A scatter-gather entry: a range of a memory region of this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RoceSge {
-    /// Key of its region.
+    /// Key of the region.
     pub key: u32,
-    /// Address of its first byte.
+    /// Address of the first byte of the range.
     pub address: u64,
-    /// Its length in bytes.
+    /// Length of the range in bytes.
     pub bytes: u32,
 }
 
 impl RoceSge {
-    /// The part `bytes` long from `offset` on. The caller keeps both within the entry.
+    /// The part of the entry from `offset` on that is `bytes` long. The caller makes sure that it lies within the
+    /// entry.
     pub(crate) fn part(&self, offset: u32, bytes: u32) -> Self {
         Self {
             key: self.key,

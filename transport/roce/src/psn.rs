@@ -6,7 +6,7 @@
 pub struct Psn(u32);
 
 impl Psn {
-    /// The 24 bits of a number.
+    /// Mask of the 24 bits of a PSN.
     pub const MASK: u32 = 0x00ff_ffff;
 
     /// The low 24 bits of `number`.
@@ -14,34 +14,34 @@ impl Psn {
         Self(number & Self::MASK)
     }
 
-    /// The number, below 2^24.
+    /// The PSN as a number below 2^24.
     pub const fn get(self) -> u32 {
         self.0
     }
 
-    /// The number `packets` later.
+    /// The PSN that is `packets` later.
     #[must_use]
     pub const fn plus(self, packets: u32) -> Self {
         Self::new(self.0.wrapping_add(packets))
     }
 
-    /// The number before this one.
+    /// The PSN before this one.
     #[must_use]
     pub const fn previous(self) -> Self {
         Self::new(self.0.wrapping_sub(1))
     }
 
-    /// The signed distance from `other` to this number, -2^23 to 2^23 - 1; negative if this number is before `other`.
+    /// The signed distance from `other` to this PSN, -2^23 to 2^23 - 1; negative if this PSN is before `other`.
     pub const fn since(self, other: Self) -> i32 {
         (self.0.wrapping_sub(other.0) << 8).cast_signed() >> 8
     }
 
-    /// Whether this number is before `other`, by the sign of the difference.
+    /// Whether this PSN is before `other`, by the sign of [`since`](Self::since).
     pub const fn is_before(self, other: Self) -> bool {
         self.since(other) < 0
     }
 
-    /// The distance from `other`, forwards only: 0 to 2^24 - 1.
+    /// The distance from `other` forwards to this PSN, 0 to 2^24 - 1.
     pub const fn packets_since(self, other: Self) -> u32 {
         self.0.wrapping_sub(other.0) & Self::MASK
     }
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_wrap_after_24_bits() {
+    fn psns_wrap_after_24_bits() {
         let last = Psn::new(0xffff_ffff);
         assert_eq!(last.get(), 0x00ff_ffff);
         assert_eq!(last.plus(1), Psn::new(0));
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sign_of_the_difference_says_which_is_before() {
+    fn psn_order_is_the_sign_of_the_difference() {
         let cases = [
             (0, 0, 0),
             (1, 0, 1),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The packets of `rdma_rxe`: their ICRCs are correct, and parsing and writing them again gives the same bytes.
+//! Checks captured packets of `rdma_rxe`: their ICRCs are correct, and parsing and writing them again gives the same
+//! bytes.
 
 #[path = "common/capture.rs"]
 mod capture;
@@ -11,7 +12,7 @@ use roce::format::{Headers, NetworkHeaders, PORT, Packet};
 use roce::icrc::{self, Icrc};
 
 #[test]
-fn all_188_checksums_are_right() {
+fn all_188_captured_checksums_verify() {
     let datagrams = capture::datagrams();
     assert_eq!(datagrams.len(), 188);
     for datagram in datagrams {
@@ -21,7 +22,7 @@ fn all_188_checksums_are_right() {
 }
 
 #[test]
-fn every_packet_is_read_and_its_headers_written_again() {
+fn captured_packets_parse_and_headers_round_trip() {
     let mut seen = BTreeMap::new();
     for datagram in capture::datagrams() {
         let (network, carried) = NetworkHeaders::parse(datagram).unwrap();
@@ -42,7 +43,7 @@ fn every_packet_is_read_and_its_headers_written_again() {
 }
 
 #[test]
-fn one_flipped_bit_is_found_except_where_routers_may_change_it() {
+fn bit_flip_is_detected_except_in_mutable_fields() {
     let datagram = capture::datagrams()[0];
     let masked = [1, 8, 10, 11, 26, 27, 32];
     for bit in 0..datagram.len() * 8 {
@@ -55,7 +56,7 @@ fn one_flipped_bit_is_found_except_where_routers_may_change_it() {
 }
 
 #[test]
-fn assumed_headers_are_those_of_the_system_with_id_0() {
+fn assumed_headers_equal_captured_headers_with_id_0() {
     let mut datagram = capture::datagrams()[0].to_vec();
     datagram[4..6].fill(0);
     let (network, carried) = NetworkHeaders::parse(&datagram).unwrap();
@@ -75,7 +76,7 @@ fn assumed_headers_are_those_of_the_system_with_id_0() {
     );
 }
 
-/// The headers of a packet, rebuilt from the parsed ones.
+/// The headers of a packet, written again from the parsed fields.
 fn headers(packet: &Packet<'_>) -> Headers {
     let mut headers = Headers::new(&packet.bth);
     if let Some(deth) = packet.deth() {

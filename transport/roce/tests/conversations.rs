@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Replays one side of the captured conversations of two `rdma_rxe` devices with this engine: as responder it sends the
-//! responses that `rdma_rxe` sent, as requester it sends the packets that `rdma_rxe` sent, and the captured responses
-//! complete its requests.
+//! Replays one side of the captured conversations of two `rdma_rxe` devices with this engine. As responder the engine
+//! must send the responses that `rdma_rxe` sent. As requester it must send the packets that `rdma_rxe` sent, and the
+//! captured responses must complete its requests.
 
 mod common;
 
@@ -11,7 +11,7 @@ use common::end::{End, address};
 use roce::format::{MessagePosition, NetworkHeaders, OpcodeClass, Packet};
 use roce::{CompletionStatus, Config, QueuePairState, RequestOpcode, RoceSge};
 
-/// QPNs of host 1 and host 2 that are connected to each other.
+/// Pairs of connected QPNs, of host 1 and of host 2.
 const CONVERSATIONS: [(u32, u32); 8] = [
     (17, 17),
     (18, 19),
@@ -24,7 +24,7 @@ const CONVERSATIONS: [(u32, u32); 8] = [
 ];
 
 #[test]
-fn as_responder_it_answers_what_rxe_answered() {
+fn responder_sends_the_responses_of_rxe() {
     let mut flows = 0;
     for flow in flows_with_requests() {
         let mut end = responder(&flow);
@@ -35,7 +35,7 @@ fn as_responder_it_answers_what_rxe_answered() {
                 answers.push(plain(&wire[..wire.len() - 4]));
             }
         }
-        // The number of repetitions depends on timing.
+        // The number of repetitions of a response depends on timing, so they are removed.
         answers.dedup();
         let mut wanted: Vec<_> = flow.answer_bytes.iter().map(|bytes| plain(bytes)).collect();
         wanted.dedup();
@@ -53,7 +53,7 @@ fn as_responder_it_answers_what_rxe_answered() {
 }
 
 #[test]
-fn as_requester_it_sends_what_rxe_sent_and_takes_its_answers() {
+fn requester_sends_the_packets_of_rxe() {
     for flow in flows_with_requests() {
         let mut end = End::new(flow.requester_config(), address(flow.to_host));
         let posted = flow.requests_posted();
@@ -88,9 +88,9 @@ fn as_requester_it_sends_what_rxe_sent_and_takes_its_answers() {
     }
 }
 
-/// The requests to one queue pair, and its responses.
+/// The captured requests to one queue pair, and its responses.
 struct Flow {
-    /// Of the responder.
+    /// The attributes of the responder.
     config: Config,
     to_host: u8,
     requests: Vec<Packet<'static>>,
@@ -99,7 +99,7 @@ struct Flow {
     answer_bytes: Vec<&'static [u8]>,
 }
 
-/// A request as it was posted; the bytes are zeros if its response carries data.
+/// A request as it was posted. `bytes` are zeros if its response carries data.
 struct Posted {
     operation: RequestOpcode,
     bytes: Vec<u8>,
@@ -116,7 +116,7 @@ impl Flow {
         }
     }
 
-    /// Reassembles the messages; retransmissions are ignored.
+    /// Reassembles the posted requests from the captured packets; retransmissions are ignored.
     fn requests_posted(&self) -> Vec<Posted> {
         let mut posted: Vec<Posted> = Vec::new();
         let mut next = self.config.rq_psn;
@@ -177,7 +177,7 @@ fn flows_with_requests() -> Vec<Flow> {
         .collect()
 }
 
-/// The requests that a queue pair of a host received, and its responses; `None` if it received none.
+/// The requests that a queue pair of a host received, and its responses; `None`: it received no requests.
 fn flow(host: u8, number: u32, remote_number: u32) -> Option<Flow> {
     let mut flow = Flow {
         config: Config::new(number, remote_number, address(3 - host)),
@@ -205,7 +205,7 @@ fn flow(host: u8, number: u32, remote_number: u32) -> Option<Flow> {
     Some(flow)
 }
 
-/// An end with the memory that the requests access, as `rdma_rxe` found it.
+/// An end with the memory that the requests access, with the content that it had for `rdma_rxe`.
 fn responder(flow: &Flow) -> End {
     let mut end = End::new(flow.config, address(3 - flow.to_host));
     add_memory(&mut end.arena, flow);
@@ -237,7 +237,7 @@ fn add_memory(arena: &mut Arena, flow: &Flow) {
     }
 }
 
-/// A packet without MigReq, which adapters set and `rdma_rxe` does not.
+/// A packet with the bit MigReq cleared: this engine sets it, as adapters do, and `rdma_rxe` does not.
 fn plain(bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     bytes[1] &= !0x40;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Unreliable-datagram queue pairs. IBTA vol. 1 section 9.8.
+//! Tests of unreliable-datagram queue pairs. IBTA vol. 1 section 9.8.
 
 mod common;
 
@@ -43,7 +43,7 @@ fn arena() -> Arena {
     arena
 }
 
-/// All packets to send, without ICRCs.
+/// All packets that the queue pair sends now, without ICRCs.
 fn leaving(pair: &mut DatagramPair, arena: &Arena) -> Vec<Vec<u8>> {
     let mut packets = Vec::new();
     while let Some(outgoing) = pair.next_outgoing(arena) {
@@ -60,7 +60,7 @@ fn leaving(pair: &mut DatagramPair, arena: &Arena) -> Vec<Vec<u8>> {
     packets
 }
 
-/// A receiver with one buffer of this length.
+/// A receiving queue pair with one receive buffer of this length.
 fn receiver(bytes: u32) -> (DatagramPair, Arena, ReceiveQueue) {
     let mut receives = ReceiveQueue::new(4);
     receives.post(5, sge(8, 0, bytes));
@@ -68,7 +68,7 @@ fn receiver(bytes: u32) -> (DatagramPair, Arena, ReceiveQueue) {
 }
 
 #[test]
-fn a_datagram_arrives_behind_the_header_of_its_sender() {
+fn datagram_payload_follows_the_40_byte_header() {
     let mut sender = DatagramPair::new(SENDER);
     let immediate = Some(*b"data");
     let inline = Datagram {
@@ -96,7 +96,7 @@ fn a_datagram_arrives_behind_the_header_of_its_sender() {
 }
 
 #[test]
-fn each_has_the_next_packet_number_and_ends_when_it_leaves() {
+fn datagrams_take_successive_psns_and_complete_on_send() {
     let mut sender = DatagramPair::new(SENDER);
     for work in 0..3 {
         let one = Datagram {
@@ -117,7 +117,7 @@ fn each_has_the_next_packet_number_and_ends_when_it_leaves() {
 }
 
 #[test]
-fn what_is_for_others_or_has_no_buffer_is_dropped() {
+fn datagrams_for_others_or_without_a_buffer_are_dropped() {
     let mut sender = DatagramPair::new(SENDER);
     let good = datagram(RequestBody::Inline(&[1]));
     let wrong = [
@@ -144,7 +144,7 @@ fn what_is_for_others_or_has_no_buffer_is_dropped() {
 }
 
 #[test]
-fn one_that_is_longer_than_its_buffer_spoils_that_alone() {
+fn too_long_datagram_fails_only_its_receive() {
     let mut sender = DatagramPair::new(SENDER);
     sender
         .post(&datagram(RequestBody::Inline(&[1; 6])))
@@ -170,7 +170,7 @@ fn one_that_is_longer_than_its_buffer_spoils_that_alone() {
 }
 
 #[test]
-fn the_longest_is_as_long_as_any_packet_of_a_reliable_queue_pair() {
+fn longest_datagram_equals_the_longest_reliable_packet() {
     let opcodes = (0..=u8::MAX).filter_map(Opcode::parse);
     let with_payload = opcodes.filter(|opcode| opcode.has_payload());
     let headers = with_payload.map(Opcode::extension_bytes).max().unwrap();
@@ -203,7 +203,7 @@ fn the_longest_is_as_long_as_any_packet_of_a_reliable_queue_pair() {
 }
 
 #[test]
-fn what_cannot_leave_is_refused_or_told() {
+fn unsendable_datagrams_are_refused_or_fail() {
     let mut sender = DatagramPair::new(SENDER);
     let long = sender.post(&datagram(RequestBody::Inline(&[0; 269])));
     assert_eq!(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Delayed acknowledgements between two rmpi peers: they are sent after the next request, or when their time has
-//! passed.
+//! Tests of delayed acknowledgements between two rmpi peers: they are sent after the next request, or when their time
+//! has passed.
 
 mod common;
 
@@ -32,7 +32,7 @@ fn ready() -> End {
     end
 }
 
-/// The peer sends a message.
+/// Delivers a message of the peer, in one packet.
 fn send_to(end: &mut End, now_ns: u64, number: u32, ack_request: bool) {
     let packet = ByHand::new(SEND, THEIRS + number, b"hello");
     let packet = packet.with(|bth| bth.ack_request = ack_request);
@@ -51,7 +51,7 @@ fn post(end: &mut End, work: u64, signaled: bool) {
 }
 
 #[test]
-fn it_is_only_for_peers_of_ours() {
+fn option_is_refused_for_foreign_peers() {
     let foreign = Config {
         peer_is_rmpi: false,
         ..delayed()
@@ -60,7 +60,7 @@ fn it_is_only_for_peers_of_ours() {
 }
 
 #[test]
-fn what_nobody_asks_for_leaves_once_and_after_a_while() {
+fn unrequested_ack_is_delayed_and_sent_once() {
     let mut end = ready();
     send_to(&mut end, 5, 0, false);
     send_to(&mut end, 500, 1, false);
@@ -73,7 +73,7 @@ fn what_nobody_asks_for_leaves_once_and_after_a_while() {
 }
 
 #[test]
-fn it_goes_behind_a_request() {
+fn delayed_ack_follows_queued_requests() {
     let mut end = ready();
     send_to(&mut end, 0, 0, false);
     post(&mut end, 1, false);
@@ -84,7 +84,7 @@ fn it_goes_behind_a_request() {
         [(SEND, OURS), (SEND, OURS + 1), (ACKNOWLEDGE, THEIRS)]
     );
     assert_eq!(brief(&end.leaving(2)), []);
-    // Too early for another one.
+    // It is too early for a second delayed acknowledgement.
     send_to(&mut end, 3, 1, false);
     post(&mut end, 3, false);
     assert_eq!(brief(&end.leaving(4)), [(SEND, 0)]);
@@ -93,7 +93,7 @@ fn it_goes_behind_a_request() {
 }
 
 #[test]
-fn what_is_asked_for_leaves_at_once_and_is_of_all_before() {
+fn requested_ack_is_immediate_and_cumulative() {
     let mut end = ready();
     send_to(&mut end, 0, 0, false);
     send_to(&mut end, 1, 1, true);
@@ -102,7 +102,7 @@ fn what_is_asked_for_leaves_at_once_and_is_of_all_before() {
 }
 
 #[test]
-fn a_request_asks_if_its_completion_is_awaited_or_many_have_not_asked() {
+fn ack_is_requested_when_signaled_or_after_many() {
     let mut end = ready();
     post(&mut end, 0, false);
     post(&mut end, 1, true);

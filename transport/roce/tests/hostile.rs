@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Invalid packets: nothing panics, responses are bounded, and memory that the peer may not access is unchanged.
+//! Sends invalid packets to queue pairs: nothing panics, the number of responses is bounded, and memory that the peer
+//! may not access is unchanged.
 
 mod common;
 
@@ -35,17 +36,17 @@ fn any_bytes_are_parsed_without_a_panic() {
 }
 
 #[test]
-fn changed_packets_do_no_harm() {
+fn altered_packets_are_harmless() {
     for seed in 0..100 {
         let run = std::panic::catch_unwind(|| HostileRun::new(seed).run());
         assert!(run.is_ok(), "seed {seed} failed");
     }
 }
 
-/// `RMPI_TEST_PACKETS` is their number.
+/// The long test. `RMPI_TEST_PACKETS` is the number of packets.
 #[test]
 #[ignore = "takes long: cargo xtask test soak"]
-fn many_changed_packets_do_no_harm() {
+fn many_altered_packets_are_harmless() {
     let wanted = std::env::var("RMPI_TEST_PACKETS").ok();
     let wanted = wanted.map_or(100_000_000, |it| it.parse().expect("a number of packets"));
     let (mut seed, mut received) = (1_000_000, 0);
@@ -57,7 +58,7 @@ fn many_changed_packets_do_no_harm() {
 }
 
 #[test]
-fn answers_to_requests_that_never_left_do_nothing() {
+fn responses_to_unsent_requests_are_ignored() {
     for code in [0x0d, 0x0e, 0x0f, 0x10, 0x11, 0x12] {
         let mut end = end(config());
         end.post(0, RequestOpcode::Send, sge(7, 0, 1));
@@ -80,7 +81,7 @@ fn answers_to_requests_that_never_left_do_nothing() {
 }
 
 #[test]
-fn naks_without_end_do_not_make_it_send_without_end() {
+fn repeated_naks_do_not_cause_endless_resends() {
     let mut end = end(config());
     end.post(0, RequestOpcode::Send, sge(7, 0, 8000));
     let once = end.leaving(0).len();
@@ -93,7 +94,7 @@ fn naks_without_end_do_not_make_it_send_without_end() {
     assert!(sent <= once, "{sent} packets");
 }
 
-/// Two ends, each of which receives the packets of the other, some of them modified.
+/// Two ends, each of which receives the packets of the other end, some of them modified.
 struct HostileRun {
     dice: Dice,
     ends: [End; 2],
@@ -103,7 +104,7 @@ struct HostileRun {
 }
 
 const DEPTH: u32 = 16;
-/// Memory that a peer may access, and local memory that it may not.
+/// Key of the memory that a peer may access.
 const OPEN: u32 = 4;
 const OWN: u32 = 5;
 
@@ -120,7 +121,7 @@ impl HostileRun {
         }
     }
 
-    /// Returns the number of packets received.
+    /// Runs the test; returns the number of packets received.
     fn run(mut self) -> u64 {
         let untouched = self.ends[0].arena.bytes(OWN)[2048..].to_vec();
         for _ in 0..150 {
@@ -181,7 +182,7 @@ impl HostileRun {
         self.work += 1;
     }
 
-    /// Delivers outgoing packets to the other end, modified or made up.
+    /// Delivers outgoing packets to the other end, some of them twice or modified.
     fn deliver(&mut self, side: usize) {
         let mut left = 0;
         while let Some(wire) = self.ends[side].next_on_wire(self.now) {
@@ -273,7 +274,7 @@ fn change(dice: &mut Dice, packet: &mut Vec<u8>) {
             packet[12] = [0x1f, 0x20, 0x21, 0x60, 0x61, 0x62, 0x63, 0xe0][dice.index(8)];
         }
         7 => packet[8] ^= 0x80,
-        // A selective acknowledgement of packets that may not exist.
+        // A selective acknowledgement, also of packets that do not exist.
         8 if packet.len() >= 16 => {
             packet[0] = 0x11;
             packet.truncate(16);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Data over a link that loses a tenth of all packets, and reorders, duplicates and damages others: every delivered
-//! byte is correct. `RMPI_TEST_MIB` is the amount of data in the long test.
+//! Transfers data over a link that loses a tenth of all packets, and reorders, duplicates and damages others: every
+//! delivered byte is correct. `RMPI_TEST_MIB` is the amount of data in the long test, in MiB.
 
 mod common;
 
@@ -12,7 +12,7 @@ use common::end::{self, End};
 use roce::{CompletionStatus, Config, PathMtu, RegisteredMemory, RequestOpcode, WorkCompletion};
 
 #[test]
-fn some_data_of_each_kind_come_right() {
+fn all_operations_are_correct_on_a_lossy_link() {
     for seed in 0..6 {
         let repaired = Link::new(seed, seed % 2 == 0).carry(8 << 20);
         assert!(repaired > 100, "seed {seed} sends {repaired} packets again");
@@ -21,7 +21,7 @@ fn some_data_of_each_kind_come_right() {
 
 #[test]
 #[ignore = "takes minutes: cargo xtask test soak"]
-fn much_data_come_right() {
+fn large_transfers_are_correct_on_a_lossy_link() {
     let mib = std::env::var("RMPI_TEST_MIB").ok();
     let mib = mib.map_or(10_240, |mib| {
         mib.parse().expect("RMPI_TEST_MIB is a number")
@@ -31,23 +31,23 @@ fn much_data_come_right() {
 }
 
 const MESSAGE_BYTES: u32 = 64 << 10;
-/// Outstanding messages.
+/// Largest number of outstanding messages.
 const SLOTS: u32 = 16;
 const SOURCE: u32 = 3;
 const TARGET: u32 = 4;
 const TICK_NS: u64 = 1000;
 const DELAY_TICKS: u64 = 20;
-/// Per thousand packets.
+/// Number of lost packets per thousand; the next numbers are per thousand too.
 const LOST: u64 = 100;
 const LATE: u64 = 50;
 const TWICE: u64 = 10;
 const DAMAGED: u64 = 10;
 
-/// Two ends. The first one sends, writes to the other and reads from it, in turn.
+/// Two ends. The first end sends to the second, writes to it and reads from it, in turn.
 struct Link {
     ends: [End; 2],
     dice: Dice,
-    /// By arrival time, then by order of departure.
+    /// Packets on the way to each end, by arrival time, then by order of departure.
     flying: [BTreeMap<(u64, u64), Vec<u8>>; 2],
     departed: u64,
     tick: u64,
@@ -89,8 +89,8 @@ impl Link {
         }
     }
 
-    /// Transfers this many bytes, a multiple of the message length; returns the number of packets beyond the necessary
-    /// ones.
+    /// Transfers this number of bytes, a multiple of the message length; returns the number of packets beyond the
+    /// minimum for these bytes.
     fn carry(mut self, bytes: u64) -> u64 {
         let messages = bytes / u64::from(MESSAGE_BYTES);
         let (mut posted, mut ended, mut received) = (0, 0, 0);
@@ -209,7 +209,7 @@ fn slot(message: u64) -> u32 {
     u32::try_from(message % u64::from(SLOTS)).expect("it is small") * MESSAGE_BYTES
 }
 
-/// The content of a message, different for each.
+/// The content of a message, which is different for each message.
 fn content(message: u64) -> Vec<u8> {
     Dice::new(message << 32).bytes(MESSAGE_BYTES as usize)
 }

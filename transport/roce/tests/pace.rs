@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Timeouts and pacing of a requester: how long it waits for responses, what it sends after a timeout, and its window.
-//! IBTA vol. 1 section 9.7.6.1.3.
+//! Tests of the timeouts and the pacing of a requester: how long it waits for responses, what it sends after a timeout,
+//! and its window. IBTA vol. 1 section 9.7.6.1.3.
 
 mod common;
 
@@ -22,7 +22,7 @@ fn post_sends(end: &mut End, count: u64) {
     }
 }
 
-/// A response timeout of 8,192 ns.
+/// Attributes with a response timeout of 8,192 ns.
 fn impatient() -> Config {
     Config {
         timeout: 1,
@@ -41,7 +41,7 @@ fn read_answer(code: u8, psn: u32, payload: &[u8]) -> ByHand {
 }
 
 #[test]
-fn s9_7_6_1_3_what_has_no_answer_is_asked_for_again_until_the_count_is_over() {
+fn s9_7_6_1_3_unanswered_packet_is_probed_up_to_the_retry_count() {
     let mut end = end(Config {
         retry_count: 2,
         ..impatient()
@@ -68,7 +68,7 @@ fn s9_7_6_1_3_what_has_no_answer_is_asked_for_again_until_the_count_is_over() {
 }
 
 #[test]
-fn a_packet_that_may_have_left_before_says_so() {
+fn retransmissions_are_marked_repeated() {
     let mut end = end(impatient());
     post_sends(&mut end, 2);
     let leaves = |end: &mut End, now_ns| {
@@ -92,7 +92,7 @@ fn a_packet_that_may_have_left_before_says_so() {
 }
 
 #[test]
-fn the_rest_leaves_again_when_the_peer_has_the_probe_and_no_more() {
+fn rest_is_resent_when_only_the_probe_is_acknowledged() {
     let mut end = end(impatient());
     post_sends(&mut end, 4);
     end.leaving(0);
@@ -103,20 +103,24 @@ fn the_rest_leaves_again_when_the_peer_has_the_probe_and_no_more() {
 }
 
 #[test]
-fn what_the_peer_has_does_not_leave_again_after_a_time_out() {
+fn acknowledged_packets_are_not_resent_after_a_timeout() {
     let mut end = end(impatient());
     post_sends(&mut end, 4);
     end.leaving(0);
     end.leaving(8192);
     answer(&mut end, 8200, FIRST + 1, ACK);
-    assert_eq!(brief(&end.leaving(8200)), [(4, 0)], "it is asked once more");
+    assert_eq!(
+        brief(&end.leaving(8200)),
+        [(4, 0)],
+        "it is probed once more"
+    );
     answer(&mut end, 8300, 1, ACK);
     assert_eq!(end.leaving(8300), []);
     assert_eq!(statuses(&mut end).len(), 4);
 }
 
 #[test]
-fn a_probe_of_a_read_asks_for_the_rest_of_it_once() {
+fn read_probe_requests_the_rest_once() {
     let mut end = end(impatient());
     end.post(0, READ, sge(8, 0, 512));
     post_sends(&mut end, 1);
@@ -129,7 +133,7 @@ fn a_probe_of_a_read_asks_for_the_rest_of_it_once() {
 }
 
 #[test]
-fn the_wait_follows_the_measured_round_trip() {
+fn timeout_follows_the_measured_round_trip() {
     let mut end = end(Config {
         floor_ns: 1000,
         ..impatient()
@@ -149,7 +153,7 @@ fn the_wait_follows_the_measured_round_trip() {
 }
 
 #[test]
-fn a_peer_of_ours_is_given_up_when_nothing_says_that_it_lives() {
+fn rmpi_peer_is_given_up_without_signs_of_life() {
     let mut end = end(Config {
         peer_is_rmpi: true,
         retry_count: 0,
@@ -173,7 +177,7 @@ fn a_peer_of_ours_is_given_up_when_nothing_says_that_it_lives() {
 }
 
 #[test]
-fn a_notification_or_a_mark_halves_the_window_and_good_times_open_it() {
+fn cnp_or_ecn_mark_halves_the_window() {
     let mut end = end(Config {
         window_packets: 8,
         ..config()
@@ -198,7 +202,7 @@ fn a_notification_or_a_mark_halves_the_window_and_good_times_open_it() {
 }
 
 #[test]
-fn long_round_trips_cut_the_window_and_the_last_packet_under_way_asks() {
+fn long_round_trips_cut_the_window_without_timeouts() {
     let mut end = end(Config {
         window_packets: 64,
         target_delay_ns: 1000,
@@ -211,12 +215,12 @@ fn long_round_trips_cut_the_window_and_the_last_packet_under_way_asks() {
     let mut left = end.leaving(now);
     for _ in 0..400 {
         now += 100_000;
-        let asked: Vec<u32> = left
+        let requested: Vec<u32> = left
             .iter()
             .filter(|seen| seen.ack_request)
             .map(|seen| seen.psn)
             .collect();
-        for psn in asked {
+        for psn in requested {
             answer(&mut end, now, psn, ACK);
         }
         left = end.leaving(now);
@@ -227,7 +231,7 @@ fn long_round_trips_cut_the_window_and_the_last_packet_under_way_asks() {
 }
 
 #[test]
-fn what_left_behind_a_probe_is_not_missing() {
+fn packets_sent_after_a_probe_are_not_lost() {
     let mut end = end(impatient());
     post_sends(&mut end, 1);
     end.leaving(0);
@@ -241,7 +245,7 @@ fn what_left_behind_a_probe_is_not_missing() {
 }
 
 #[test]
-fn a_pause_in_which_all_was_answered_leaves_no_deadline() {
+fn rnr_pause_with_all_acknowledged_leaves_no_deadline() {
     let mut end = end(impatient());
     post_sends(&mut end, 1);
     end.leaving(0);
@@ -252,7 +256,7 @@ fn a_pause_in_which_all_was_answered_leaves_no_deadline() {
 }
 
 #[test]
-fn an_absence_is_no_round_trip() {
+fn ack_of_a_retransmission_is_no_rtt_sample() {
     let mut end = end(impatient());
     post_sends(&mut end, 1);
     end.leaving(0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The packets that a requester sends, and its reaction to responses. IBTA vol. 1 sections 9.7 and 9.7.5.
+//! Tests of the packets that a requester sends, and of its reaction to responses. IBTA vol. 1 sections 9.7 and 9.7.5.
 
 mod common;
 
@@ -33,7 +33,7 @@ fn post_sends(end: &mut End, count: u64) {
     }
 }
 
-/// A response timeout of 8,192 ns.
+/// Attributes with a response timeout of 8,192 ns.
 fn impatient() -> Config {
     Config {
         timeout: 1,
@@ -78,7 +78,7 @@ fn a_message_is_cut_into_packets_of_the_path_mtu() {
 }
 
 #[test]
-fn immediate_data_stands_in_the_last_packet() {
+fn immediate_data_is_in_the_last_packet() {
     let mut end = end(config());
     for (work, operation) in [(0, RequestOpcode::Send), (1, WRITE)] {
         for bytes in [1, 300] {
@@ -101,7 +101,7 @@ fn immediate_data_stands_in_the_last_packet() {
 }
 
 #[test]
-fn no_more_leave_than_the_window_and_the_last_asks() {
+fn window_limits_packets_and_last_requests_an_ack() {
     let mut end = end(Config {
         window_packets: 4,
         ..config()
@@ -115,7 +115,7 @@ fn no_more_leave_than_the_window_and_the_last_asks() {
 }
 
 #[test]
-fn an_acknowledgement_is_for_all_before_it() {
+fn acknowledgements_are_cumulative() {
     let mut end = end(config());
     post_sends(&mut end, 3);
     end.leaving(0);
@@ -137,7 +137,7 @@ fn an_acknowledgement_is_for_all_before_it() {
 }
 
 #[test]
-fn requests_that_are_not_signaled_end_in_silence_unless_they_fail() {
+fn unsignaled_requests_complete_only_on_failure() {
     let mut end = end(config());
     for work in 0..3 {
         let request = RoceRequest {
@@ -157,7 +157,7 @@ fn requests_that_are_not_signaled_end_in_silence_unless_they_fail() {
 }
 
 #[test]
-fn s9_7_5_2_a_sequence_error_acknowledges_what_is_before_and_brings_the_rest_again() {
+fn s9_7_5_2_sequence_nak_acknowledges_earlier_and_resends_the_rest() {
     let mut end = end(config());
     post_sends(&mut end, 4);
     end.leaving(0);
@@ -166,11 +166,11 @@ fn s9_7_5_2_a_sequence_error_acknowledges_what_is_before_and_brings_the_rest_aga
     let again = [(4, FIRST + 1), (4, 0), (4, 1)];
     assert_eq!(brief(&end.leaving(0)), again);
     answer(&mut end, 0, FIRST + 1, SEQUENCE);
-    assert_eq!(end.leaving(0), [], "it says nothing new");
+    assert_eq!(end.leaving(0), [], "it contains nothing new");
 }
 
 #[test]
-fn s9_7_5_2_8_a_peer_without_a_buffer_is_asked_again_when_the_timer_is_over() {
+fn s9_7_5_2_8_rnr_nak_resends_after_the_timer() {
     let mut end = end(config());
     post_sends(&mut end, 3);
     end.leaving(0);
@@ -183,7 +183,7 @@ fn s9_7_5_2_8_a_peer_without_a_buffer_is_asked_again_when_the_timer_is_over() {
 }
 
 #[test]
-fn a_peer_without_a_buffer_is_given_up_after_the_count() {
+fn rnr_retries_are_limited() {
     let mut end = end(Config {
         rnr_retry: 1,
         ..config()
@@ -201,7 +201,7 @@ fn a_peer_without_a_buffer_is_given_up_after_the_count() {
 }
 
 #[test]
-fn a_refused_request_breaks_the_queue_pair_and_what_was_before_it_ends_well() {
+fn refused_request_breaks_the_queue_pair_after_earlier_ones_complete() {
     let mut end = end(config());
     end.post(0, RequestOpcode::Send, sge(7, 0, 1));
     end.post(1, WRITE, sge(7, 0, 600));
@@ -220,7 +220,7 @@ fn a_refused_request_breaks_the_queue_pair_and_what_was_before_it_ends_well() {
 }
 
 #[test]
-fn a_long_read_leaves_as_several_and_their_count_is_limited() {
+fn long_read_is_split_within_the_initiator_depth() {
     let mut end = end(Config {
         read_packets: 2,
         initiator_depth: 2,
@@ -253,7 +253,7 @@ fn a_long_read_leaves_as_several_and_their_count_is_limited() {
 }
 
 #[test]
-fn s9_7_5_1_2_the_answer_to_a_read_acknowledges_what_was_sent_before() {
+fn s9_7_5_1_2_read_response_acknowledges_earlier_requests() {
     let mut end = end(config());
     post_sends(&mut end, 2);
     end.post(2, READ, sge(8, 0, 3));
@@ -265,7 +265,7 @@ fn s9_7_5_1_2_the_answer_to_a_read_acknowledges_what_was_sent_before() {
 }
 
 #[test]
-fn an_acknowledgement_that_passes_over_a_read_says_that_its_answer_was_lost() {
+fn ack_past_a_read_means_its_response_was_lost() {
     let mut end = end(config());
     post_sends(&mut end, 1);
     end.post(1, READ, sge(8, 0, 600));
@@ -281,8 +281,9 @@ fn an_acknowledgement_that_passes_over_a_read_says_that_its_answer_was_lost() {
 }
 
 #[test]
-fn the_rest_of_a_read_is_taken_as_a_new_answer_or_as_the_end_of_the_old() {
-    // Adapters and this engine begin a new response; `rdma_rxe` continues the old one.
+fn repeated_read_accepts_new_or_continued_responses() {
+    // When the rest of a read is requested again, adapters and this engine begin a new response; `rdma_rxe` continues
+    // the old one.
     for codes in [[0x0d, 0x0f], [0x0e, 0x0f]] {
         let mut end = end(impatient());
         end.post(0, READ, sge(8, 0, 600));
@@ -301,7 +302,7 @@ fn the_rest_of_a_read_is_taken_as_a_new_answer_or_as_the_end_of_the_old() {
 }
 
 #[test]
-fn an_answer_of_the_wrong_length_is_dropped() {
+fn read_response_of_wrong_length_is_dropped() {
     let mut end = end(config());
     end.post(0, READ, sge(8, 0, 300));
     end.leaving(0);
@@ -314,7 +315,7 @@ fn an_answer_of_the_wrong_length_is_dropped() {
 }
 
 #[test]
-fn an_atomic_operation_brings_what_was_there() {
+fn atomic_operation_returns_the_old_value() {
     let mut end = end(config());
     end.post(0, ADD, sge(8, 16, 8));
     end.leaving(0);
@@ -329,7 +330,7 @@ fn an_atomic_operation_brings_what_was_there() {
 }
 
 #[test]
-fn one_after_the_other_there_is_no_end_of_atomic_operations_and_reads() {
+fn sequential_atomics_and_reads_never_exhaust_the_depth() {
     for is_selective in [false, true] {
         let mut end = end(Config {
             initiator_depth: 2,
@@ -360,7 +361,7 @@ fn one_after_the_other_there_is_no_end_of_atomic_operations_and_reads() {
 }
 
 #[test]
-fn memory_of_this_side_that_is_not_registered_is_told_in_its_turn() {
+fn local_protection_error_completes_in_order() {
     let mut end = end(config());
     end.arena.deny(8, MemoryAccess::LocalWrite);
     post_sends(&mut end, 1);
@@ -378,7 +379,7 @@ fn memory_of_this_side_that_is_not_registered_is_told_in_its_turn() {
 }
 
 #[test]
-fn completions_that_were_not_polled_take_room() {
+fn unpolled_completions_occupy_the_send_queue() {
     let mut end = end(Config {
         send_depth: 2,
         ..config()
@@ -399,7 +400,7 @@ fn completions_that_were_not_polled_take_room() {
 }
 
 #[test]
-fn acknowledgements_after_going_back_move_what_leaves_next() {
+fn acks_after_going_back_advance_the_next_packet() {
     let mut end = end(config());
     post_sends(&mut end, 4);
     end.leaving(0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A responder's reaction to requests, and its responses. IBTA vol. 1 sections 9.7.4 and 9.7.5.
+//! Tests of a responder's reaction to requests, and of its responses. IBTA vol. 1 sections 9.7.4 and 9.7.5.
 
 mod common;
 
@@ -27,7 +27,7 @@ fn statuses(end: &mut End) -> Vec<(u64, CompletionStatus, u32)> {
         .collect()
 }
 
-/// PSNs and syndromes of the responses to send.
+/// PSN and syndrome of each response that the end sends now.
 fn answers(end: &mut End) -> Vec<(u32, u8)> {
     let seen = end.leaving(0);
     seen.iter()
@@ -61,7 +61,7 @@ fn a_message_of_several_packets_goes_into_one_buffer() {
 }
 
 #[test]
-fn a_burst_has_one_acknowledgement_with_the_count_of_messages() {
+fn burst_gets_one_ack_with_the_message_count() {
     let mut end = listening();
     for psn in 100..103 {
         ByHand::new(4, psn, &[1]).to(&mut end, 0);
@@ -77,14 +77,14 @@ fn a_burst_has_one_acknowledgement_with_the_count_of_messages() {
 }
 
 #[test]
-fn a_message_of_no_bytes_takes_a_buffer() {
+fn empty_message_consumes_a_receive() {
     let mut end = listening();
     ByHand::new(4, 100, &[]).to(&mut end, 0);
     assert_eq!(statuses(&mut end), [(0, CompletionStatus::Success, 0)]);
 }
 
 #[test]
-fn s9_7_a_request_that_comes_again_is_acknowledged_and_not_carried_out() {
+fn s9_7_duplicate_request_is_acknowledged_and_not_executed() {
     let mut end = listening();
     write(100, &[1], 8).to(&mut end, 0);
     ByHand::new(4, 101, &[9]).to(&mut end, 0);
@@ -113,7 +113,7 @@ fn s9_7_5_2_a_gap_has_one_nak() {
 }
 
 #[test]
-fn s9_7_5_2_8_without_a_buffer_it_says_so_and_drops_what_follows() {
+fn s9_7_5_2_8_send_without_a_receive_gets_an_rnr_nak() {
     let mut end = listening();
     while !end.receives.is_empty() {
         let psn = 104 - u32::try_from(end.receives.len()).unwrap();
@@ -133,7 +133,7 @@ fn s9_7_5_2_8_without_a_buffer_it_says_so_and_drops_what_follows() {
 }
 
 #[test]
-fn a_write_with_immediate_data_takes_a_buffer_and_waits_for_one() {
+fn write_with_immediate_needs_a_receive() {
     let mut end = end(config());
     let packet = ByHand::new(0x0b, 100, &[1, 2, 3]).reth(address(8), 8, 3);
     let packet = packet.immediate(*b"data");
@@ -149,7 +149,7 @@ fn a_write_with_immediate_data_takes_a_buffer_and_waits_for_one() {
 }
 
 #[test]
-fn s9_7_4_packets_of_a_message_come_in_order_and_alone() {
+fn s9_7_4_invalid_packet_order_in_a_message_is_refused() {
     let first = |code: u8, end: &mut End| {
         let packet = ByHand::new(code, 100, &[0; 256]);
         let packet = match code {
@@ -190,7 +190,7 @@ fn s9_7_4_packets_of_a_message_come_in_order_and_alone() {
 }
 
 #[test]
-fn s9_7_4_lengths_are_those_of_the_path_mtu() {
+fn s9_7_4_lengths_that_violate_the_path_mtu_are_refused() {
     let wrong = [
         ByHand::new(0, 100, &[0; 255]),
         ByHand::new(0, 100, &[0; 257]),
@@ -220,7 +220,7 @@ fn a_message_longer_than_its_buffer_breaks_both_sides() {
 }
 
 #[test]
-fn a_buffer_that_is_not_registered_is_told_here_and_there() {
+fn unregistered_receive_buffer_fails_both_sides() {
     let mut end = listening();
     end.arena.remove(8);
     ByHand::new(4, 100, &[1]).to(&mut end, 0);
@@ -258,14 +258,14 @@ fn s9_7_5_2_4_keys_bounds_and_rights_are_checked() {
 }
 
 #[test]
-fn a_write_of_nothing_needs_no_key() {
+fn empty_write_needs_no_key() {
     let mut end = listening();
     ByHand::new(0x0a, 100, &[]).reth(0, 0, 0).to(&mut end, 0);
     assert_eq!(answers(&mut end), [(100, ACK)]);
 }
 
 #[test]
-fn a_read_is_answered_in_packets_that_have_its_numbers() {
+fn read_responses_take_the_psns_of_the_read() {
     let mut end = listening();
     read(100, 3, 600).to(&mut end, 0);
     read(103, 0, 0).to(&mut end, 0);
@@ -279,7 +279,7 @@ fn a_read_is_answered_in_packets_that_have_its_numbers() {
 }
 
 #[test]
-fn what_comes_again_before_a_read_does_not_acknowledge_the_read() {
+fn duplicate_before_a_read_does_not_acknowledge_it() {
     let mut end = listening();
     let write = |psn| ByHand::new(0x0a, psn, &[]).reth(0, 0, 0);
     write(100).to(&mut end, 0);
@@ -294,7 +294,7 @@ fn what_comes_again_before_a_read_does_not_acknowledge_the_read() {
 }
 
 #[test]
-fn answers_to_a_read_that_came_before_say_so() {
+fn responses_to_a_repeated_read_are_marked() {
     let mut end = listening();
     let leaves = |end: &mut End| {
         let outgoing = end.pair.next_outgoing(0, &end.arena);
@@ -309,7 +309,7 @@ fn answers_to_a_read_that_came_before_say_so() {
 }
 
 #[test]
-fn s9_7_5_1_a_read_that_comes_again_is_answered_from_where_it_asks() {
+fn s9_7_5_1_repeated_read_is_answered_from_its_offset() {
     let mut end = listening();
     read(100, 0, 600).to(&mut end, 0);
     assert_eq!(
@@ -327,7 +327,7 @@ fn s9_7_5_1_a_read_that_comes_again_is_answered_from_where_it_asks() {
 }
 
 #[test]
-fn s9_7_5_1_an_atomic_operation_that_comes_again_has_its_first_answer() {
+fn s9_7_5_1_repeated_atomic_returns_its_first_result() {
     let mut end = listening();
     let add = ByHand::new(0x14, 100, &[]).atomic(address(8), 8, 5, 0);
     let swap = ByHand::new(0x13, 101, &[]).atomic(address(8), 8, 70, 5);
@@ -342,7 +342,7 @@ fn s9_7_5_1_an_atomic_operation_that_comes_again_has_its_first_answer() {
 }
 
 #[test]
-fn only_so_many_reads_can_come_again() {
+fn queued_read_responses_are_limited_by_the_responder_depth() {
     let mut end = end(Config {
         responder_depth: 2,
         ..config()
@@ -357,7 +357,7 @@ fn only_so_many_reads_can_come_again() {
 }
 
 #[test]
-fn memory_that_is_gone_before_a_read_is_answered_breaks_the_queue_pair() {
+fn memory_deregistered_during_a_read_breaks_the_queue_pair() {
     let mut end = listening();
     read(100, 0, 600).to(&mut end, 0);
     assert!(end.next_on_wire(0).is_some());
@@ -367,7 +367,7 @@ fn memory_that_is_gone_before_a_read_is_answered_breaks_the_queue_pair() {
 }
 
 #[test]
-fn s9_6_1_packets_for_others_are_dropped_in_silence() {
+fn s9_6_1_packets_for_others_are_dropped_silently() {
     let good = ByHand::new(4, 100, &[1]);
     let others = [
         good.clone().with(|bth| bth.destination = 3),
@@ -381,9 +381,9 @@ fn s9_6_1_packets_for_others_are_dropped_in_silence() {
     }
     let bytes = good.bytes();
     let packet = roce::format::Packet::parse(&bytes).unwrap();
-    let stranger = [10, 0, 0, 3].into();
+    let foreign = [10, 0, 0, 3].into();
     end.pair
-        .receive(0, stranger, &packet, &mut end.arena, &mut end.receives);
+        .receive(0, foreign, &packet, &mut end.arena, &mut end.receives);
     assert_eq!(end.pair.counts().dropped, 5);
     assert_eq!(end.leaving(0), []);
     good.with(|bth| bth.partition = 0x7fff).to(&mut end, 0);
@@ -391,7 +391,7 @@ fn s9_6_1_packets_for_others_are_dropped_in_silence() {
 }
 
 #[test]
-fn a17_9_3_a_marked_request_is_told_to_the_peer_once_in_50_microseconds() {
+fn a17_9_3_marked_requests_send_one_cnp_per_50_microseconds() {
     let mut end = listening();
     let mut sent = Vec::new();
     for (psn, now) in [(100, 0), (101, 49_999), (102, 50_000)] {
@@ -400,12 +400,12 @@ fn a17_9_3_a_marked_request_is_told_to_the_peer_once_in_50_microseconds() {
         end.receive_packet(now, &packet);
         sent.push(brief(&end.leaving(now)));
     }
-    let told_of = |psn| vec![(0x81, 0), (0x11, psn)];
-    assert_eq!(sent, [told_of(100), vec![(0x11, 101)], told_of(102)]);
+    let notified = |psn| vec![(0x81, 0), (0x11, psn)];
+    assert_eq!(sent, [notified(100), vec![(0x11, 101)], notified(102)]);
 }
 
 #[test]
-fn answers_and_requests_leave_in_turn() {
+fn responses_and_requests_alternate() {
     let mut end = listening();
     end.post(0, roce::RequestOpcode::Send, sge(7, 0, 700));
     read(100, 0, 700).to(&mut end, 0);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Selective repeat between two ends that have agreed on it: which packets are kept, acknowledged and sent again.
+//! Tests of selective repeat between two ends that have agreed on it: which packets are kept, acknowledged and sent
+//! again.
 
 mod common;
 
@@ -52,7 +53,7 @@ fn acknowledge(end: &mut End, psn: u32, ahead: &[u32]) {
 }
 
 #[test]
-fn it_is_only_for_peers_of_ours() {
+fn option_is_refused_for_foreign_peers() {
     let foreign = Config {
         peer_is_rmpi: false,
         ..selective()
@@ -62,7 +63,7 @@ fn it_is_only_for_peers_of_ours() {
 }
 
 #[test]
-fn what_comes_ahead_is_kept_and_named_and_carried_out_in_its_turn() {
+fn packets_ahead_are_kept_and_reported_in_the_ack() {
     let mut end = end(selective());
     for work in 0..4 {
         end.receives.post(work, sge(8, 0, 100));
@@ -88,7 +89,7 @@ fn what_comes_ahead_is_kept_and_named_and_carried_out_in_its_turn() {
 }
 
 #[test]
-fn a_write_under_way_is_placed_at_once_and_told_when_it_is_whole() {
+fn write_packets_ahead_are_placed_but_complete_in_order() {
     let mut end = end(selective());
     end.receives.post(5, sge(8, 0, 0));
     let bytes = numbers(700);
@@ -106,7 +107,7 @@ fn a_write_under_way_is_placed_at_once_and_told_when_it_is_whole() {
 }
 
 #[test]
-fn a_packet_ahead_that_is_wrong_is_refused_in_its_turn() {
+fn invalid_packet_ahead_is_refused_in_order() {
     let mut end = end(selective());
     let write = |psn, key| ByHand::new(0x0a, psn, &[1]).reth(address(8), key, 1);
     write(101, 99).to(&mut end, 0);
@@ -119,7 +120,7 @@ fn a_packet_ahead_that_is_wrong_is_refused_in_its_turn() {
 }
 
 #[test]
-fn without_a_buffer_what_came_ahead_comes_again() {
+fn packet_ahead_without_a_receive_gets_an_rnr_nak() {
     let mut end = end(selective());
     end.receives.post(0, sge(8, 0, 100));
     ByHand::new(4, 101, &[1]).to(&mut end, 0);
@@ -135,7 +136,7 @@ fn without_a_buffer_what_came_ahead_comes_again() {
 }
 
 #[test]
-fn only_what_is_missing_leaves_again() {
+fn only_missing_packets_are_resent() {
     let mut end = end(selective());
     post_sends(&mut end, 6);
     end.leaving(0);
@@ -149,7 +150,7 @@ fn only_what_is_missing_leaves_again() {
 }
 
 #[test]
-fn what_came_ahead_does_not_end_before_it_was_carried_out() {
+fn selectively_acknowledged_packet_is_not_completed() {
     let mut end = end(selective());
     end.post(0, READ, sge(8, 0, 1));
     post_sends(&mut end, 2);
@@ -162,7 +163,7 @@ fn what_came_ahead_does_not_end_before_it_was_carried_out() {
 }
 
 #[test]
-fn answers_of_a_read_go_to_their_place_and_only_missing_ones_are_asked_for() {
+fn only_missing_read_responses_are_requested_again() {
     let mut end = end(selective());
     end.post(0, READ, sge(8, 0, 1200));
     post_sends(&mut end, 1);
@@ -200,7 +201,7 @@ fn answers_of_a_read_go_to_their_place_and_only_missing_ones_are_asked_for() {
 }
 
 #[test]
-fn parts_of_a_read_are_answered_beside_the_whole() {
+fn repeated_parts_of_a_read_are_answered_besides_the_read() {
     let mut end = end(selective());
     let read = |psn, offset, bytes| ByHand::new(0x0c, psn, &[]).reth(address(7) + offset, 7, bytes);
     read(100, 0, 1024).to(&mut end, 0);
@@ -214,7 +215,7 @@ fn parts_of_a_read_are_answered_beside_the_whole() {
 }
 
 #[test]
-fn whole_answers_to_a_read_are_of_one_length() {
+fn read_response_packets_but_the_last_have_one_length() {
     let mut end = end(selective());
     ByHand::new(0x0c, 100, &[])
         .reth(address(7), 7, 900)
@@ -251,7 +252,7 @@ fn one_percent_of_loss_costs_at_most_a_fifth_of_the_goodput() {
     }
 }
 
-/// A link that takes one packet per tick in each direction, and delivers it 50 ticks later: so 100 packets are
+/// A link that takes one packet per tick in each direction, and delivers it 50 ticks later. So up to 100 packets are
 /// outstanding.
 struct Link {
     ends: [End; 2],
@@ -269,7 +270,7 @@ const PACKETS: u32 = MESSAGES * MESSAGE_PACKETS;
 const MESSAGE_BYTES: u32 = 256 * MESSAGE_PACKETS;
 
 impl Link {
-    /// Seed 0 loses nothing.
+    /// The link loses 1 % of all packets; with seed 0 it loses none.
     fn new(seed: u64, selective_repeat: bool, operation: RequestOpcode) -> Self {
         let config = Config {
             path_mtu: PathMtu::Bytes256,
@@ -304,7 +305,7 @@ impl Link {
         }
     }
 
-    /// The number of ticks until all messages have arrived.
+    /// Runs until all messages have completed; returns the number of ticks.
     fn run(mut self) -> u64 {
         for work in 0..MESSAGES {
             let body = sge(3, 0, MESSAGE_BYTES);
@@ -338,7 +339,7 @@ impl Link {
 }
 
 #[test]
-fn numbers_under_way_stay_within_what_a_peer_keeps() {
+fn outstanding_psns_stay_within_what_a_peer_keeps() {
     let mut end = end(Config {
         window_packets: 1 << 16,
         send_depth: 1000,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two ends over a link that loses, delays, reorders, duplicates and damages packets and stalls at times. Each seed is
-//! one reproducible run.
+//! Simulates two ends over a link that loses, delays, reorders, duplicates and damages packets and stalls at times.
+//! Each seed is one reproducible run.
 
 mod common;
 
@@ -40,20 +40,20 @@ fn all_bytes_arrive_once_and_in_order_whatever_the_link_does() {
     assert!(often.iter().all(|times| *times > 150), "{all:?}");
 }
 
-/// Memory regions of an end: source of sends and writes, destination of reads, receive buffers, and memory that the
-/// peer may access.
+/// Keys of the memory regions of an end: the source of sends and writes, the destination of reads, the receive buffers,
+/// and the memory that the peer may access.
 const OUT: u32 = 1;
 const BACK: u32 = 2;
 const IN: u32 = 3;
 const OPEN: u32 = 4;
-/// The word for the peer's atomic additions.
+/// Key of the region with the word for the peer's atomic additions.
 const WORD: u32 = 5;
 
-/// Bytes of a slot: one request has one slot in each region.
+/// Bytes of a slot: each request has one slot in each of these regions.
 const SLOT: u32 = 6000;
 const REQUESTS: u32 = 40;
 
-/// The faults of a link.
+/// How often each fault of the link occurs, per thousand.
 #[derive(Clone, Copy, Debug)]
 struct LinkFaults {
     loss_permille: u64,
@@ -68,7 +68,7 @@ struct Run {
     dice: Dice,
     ends: [End; 2],
     plans: [Vec<Planned>; 2],
-    /// The next request of each end's plan.
+    /// Index of the next request of each end's plan.
     posted: [usize; 2],
     faults: LinkFaults,
     link: BinaryHeap<Reverse<OnLink>>,
@@ -80,7 +80,8 @@ struct Run {
     buffers: [u32; 2],
 }
 
-/// A packet on the link: arrival time, a number that keeps the order, the destination, and the bytes.
+/// A packet on the link: arrival time, a number that keeps the order of departure, the index of the destination, and
+/// the bytes.
 type OnLink = (u64, u64, usize, Vec<u8>);
 
 /// A request of the plan.
@@ -151,7 +152,7 @@ impl Run {
         self.ends.each_ref().map(|end| end.pair.counts())
     }
 
-    /// One turn of an end.
+    /// One turn of an end: it posts requests, and sends packets.
     fn turn(&mut self, side: usize) {
         if self.dice.permille(self.faults.stall_permille) {
             self.stalled_until[side] = self.now + self.dice.below(400_000);
@@ -226,7 +227,8 @@ impl Run {
             self.put_on_link(to, wire.clone());
         }
         if self.dice.permille(faults.mark_permille) {
-            // The network marks the IP header; the bit in the BTH, which the ICRC does not cover, stands for it here.
+            // A real network marks the IP header. Here the bit in the BTH, which the ICRC does not cover, is set
+            // instead.
             wire[4] |= 0x80;
         }
         if self.dice.permille(faults.damage_permille) {
@@ -328,7 +330,7 @@ impl Planned {
         self.operation == RequestOpcode::Send || self.immediate.is_some()
     }
 
-    /// Its local memory.
+    /// The local memory of the request in this slot.
     fn sge(&self, slot: u32) -> RoceSge {
         let fetches = !matches!(
             self.operation,
@@ -338,7 +340,7 @@ impl Planned {
     }
 }
 
-/// Attributes of two ends that match.
+/// Random attributes of two ends that match each other.
 fn configs(dice: &mut Dice) -> (Config, Config) {
     let mtus = [PathMtu::Bytes256, PathMtu::Bytes512, PathMtu::Bytes1024];
     let firsts = [0, Psn::MASK, Psn::MASK - 20, 77].map(Psn::new);
@@ -374,7 +376,7 @@ fn configs(dice: &mut Dice) -> (Config, Config) {
     (a, b)
 }
 
-/// The request of a slot; the last one is signaled, so that its end is observed.
+/// A random request for a slot. The last request of a plan is always signaled, so that the test observes its end.
 fn planned(dice: &mut Dice, slot: u32) -> Planned {
     let (remote, key) = (address(OPEN) + u64::from(slot * SLOT), OPEN);
     let operation = match dice.below(8) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Wireshark dissects the packets of every opcode that the engine sends, with the same result. It must be installed:
-//! the stage `soak` of `cargo xtask test` runs this.
+//! Compares Wireshark's dissection of packets of every opcode that the engine sends with the engine's own parser.
+//! Wireshark must be installed: the stage `soak` of `cargo xtask test` runs this test.
 
 mod common;
 
@@ -41,7 +41,7 @@ impl Capture {
         }
     }
 
-    /// As a pcap file of IP packets.
+    /// The contents of a pcap file with these packets as IP packets.
     fn pcap(&self) -> Vec<u8> {
         let mut file = Vec::new();
         for word in [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, RAW_IP] {
@@ -59,7 +59,7 @@ impl Capture {
     }
 }
 
-/// A packet with the headers that the ICRC covers.
+/// A packet with the IP and UDP headers that its ICRC covers.
 fn datagram(from: u8, to: u8, wire: &[u8]) -> Vec<u8> {
     let total = u16::try_from(28 + wire.len()).expect("it is short");
     let mut bytes = vec![0x45, 0];
@@ -90,7 +90,8 @@ fn ends() -> (End, End) {
     (one, two)
 }
 
-/// One packet, one full packet of 256 bytes, two, and three with a pad.
+/// Message lengths in bytes, of one packet, one full packet of 256 bytes, two full packets, and three packets with a
+/// pad.
 const LENGTHS: [u32; 4] = [5, 256, 512, 700];
 
 fn requests(capture: &mut Capture) {
@@ -140,7 +141,8 @@ fn requests(capture: &mut Capture) {
     );
 }
 
-/// A peer without a receive buffer, a lost request, a refused one, and an ECN-marked packet.
+/// Records the conversations with a peer without a receive buffer, of a lost request, of a refused request, and of an
+/// ECN-marked packet.
 fn refusals(capture: &mut Capture) {
     let (mut one, mut two) = ends();
     let body = sge(7, 0, 600);
@@ -224,7 +226,7 @@ fn datagrams(capture: &mut Capture) {
 fn dissect(capture: &Capture) -> Vec<Vec<String>> {
     let mut tshark = Command::new("tshark");
     tshark.args(["-r", "-", "-T", "fields", "-E", "separator=;"]);
-    // These heuristics dissect payload.
+    // Heuristics of Wireshark that would dissect payload; they are switched off.
     let guesses = [
         "rpcordma",
         "iser",
@@ -271,7 +273,7 @@ const FIELDS: [&str; 12] = [
     "_ws.expert.message",
 ];
 
-/// Compares the fields with those that the engine parses.
+/// Compares Wireshark's fields with those that the engine parses.
 fn compare(wire: &[u8], fields: &[String]) {
     let (bytes, icrc) = wire.split_last_chunk::<4>().expect("it has a checksum");
     let packet = Packet::parse(bytes).expect("it is whole");
@@ -279,7 +281,7 @@ fn compare(wire: &[u8], fields: &[String]) {
         let place = FIELDS
             .iter()
             .position(|name| *name == field)
-            .expect("it was asked for");
+            .expect("it was requested");
         let text = &fields[place];
         match text.strip_prefix("0x") {
             Some(hex) => u64::from_str_radix(hex, 16).ok(),
@@ -288,7 +290,7 @@ fn compare(wire: &[u8], fields: &[String]) {
     };
     let bth = &packet.bth;
     let reth = packet.reth();
-    // Wireshark has one field name for the address of an atomic operation and of a RETH.
+    // Wireshark has the same field name for the address of an AtomicETH and of a RETH.
     let atomic = packet.atomic().map(|it| it.address);
     let wanted = [
         ("infiniband.bth.opcode", Some(bytes[0].into())),
@@ -306,7 +308,7 @@ fn compare(wire: &[u8], fields: &[String]) {
     for (field, wanted) in wanted {
         assert_eq!(number(field), wanted, "{field}: {fields:?}");
     }
-    // It prints these bytes twice.
+    // Wireshark prints these bytes twice.
     let hex = |data: [u8; 4]| format!("{:08x}", u32::from_be_bytes(data));
     let immediate = packet.immediate().map(|it| hex(it.data));
     let shown = fields[8]
@@ -315,7 +317,8 @@ fn compare(wire: &[u8], fields: &[String]) {
         .filter(|shown| !shown.is_empty());
     assert_eq!(shown, immediate.as_deref(), "{fields:?}");
     let crc = u32::from_be_bytes(*icrc);
-    // It prints no ICRC for some packets, and verifies none: `capture.rs` verifies those of another implementation.
+    // Wireshark prints no ICRC for some packets, and never verifies it. `capture.rs` verifies ICRCs of another
+    // implementation.
     let shown = number("infiniband.invariant.crc");
     let may_lack = matches!(bytes[0], 0x0d..=0x10 | 0x81);
     assert!(
@@ -327,7 +330,7 @@ fn compare(wire: &[u8], fields: &[String]) {
 
 #[test]
 #[ignore = "it needs Wireshark; the stage soak runs it"]
-fn every_opcode_is_what_wireshark_takes_it_for() {
+fn wireshark_dissects_every_opcode_alike() {
     let mut capture = Capture::default();
     requests(&mut capture);
     refusals(&mut capture);
@@ -339,7 +342,7 @@ fn every_opcode_is_what_wireshark_takes_it_for() {
         opcodes.insert(wire[0]);
         compare(wire, fields);
     }
-    // All of a reliable connection except SEND with invalidation, both of datagrams, and the CNP.
+    // All opcodes of a reliable connection except SEND with invalidation, both opcodes of datagrams, and the CNP.
     let wanted: BTreeSet<u8> = (0..=0x14).chain([0x64, 0x65, 0x81]).collect();
     assert_eq!(opcodes, wanted);
 }

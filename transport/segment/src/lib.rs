@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Makes the memory that the ranks of a node share: for the node daemon of `rmpiexec`, for a rank of another launcher's job, which
-//! makes it for its neighbours, and for tests.
+//! Makes the memory that the ranks of a node share, the node segment. It is made by the node daemon of `rmpiexec`; in a
+//! job of another launcher, by one rank for all ranks of its node; and by tests.
 //!
-//! It is an anonymous memory file (`memfd_create`), which the kernel frees when the last process that has it ends. Its size is
-//! sealed, since truncation by one rank would kill the others (`SIGBUS`). Its layout is defined by crate `ring`, its mapping by
-//! the transport. Where a filter of system calls refuses memory files, a file of `/dev/shm` is used (`named.rs`), without some of
-//! these properties.
+//! The segment is an anonymous memory file (`memfd_create`), which the kernel frees when the last process that uses it
+//! ends. Its size is sealed, since truncation by one rank would kill the others (`SIGBUS`). Crate `ring` defines its
+//! layout, and the transport maps it. If a filter of system calls forbids memory files, a file of `/dev/shm` is used
+//! (`named.rs`), which lacks some of these properties.
 //!
-//! **Knows** the head of the segment, and the limit of file size, which counts for memory files too.
-//! **Never** maps it.
+//! **Knows** the head of the segment, and the limit of file size, which applies to memory files too. **Never** maps the
+//! segment.
 #![forbid(unsafe_code)]
 
 mod named;
@@ -19,12 +19,13 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Makes an empty node segment for `local_size` ranks of a job, with an arena for each rank behind it. Each arena is as large as
-/// the machine's memory, since the needs of ranks are not known before: untouched pages cost nothing. Without arenas where the
-/// limit of file size forbids them. Meanwhile the process's soft limit may be higher.
+/// Makes an empty node segment for `local_size` ranks of a job, with an arena for each rank behind it. Each arena is at
+/// least as large as the machine's memory, since it is not known how much the ranks need; untouched pages cost nothing.
+/// If the hard limit of file size is too small for the arenas, the file has none. During the call the process's soft
+/// limit of file size may be raised.
 ///
 /// # Errors
-/// In words, when the system gives none, or the hard limit of file size is too small.
+/// A message, if the system provides no such memory, or the hard limit of file size is too small even without arenas.
 pub fn make(job: u64, local_size: u32) -> Result<OwnedFd, String> {
     let least = ring::layout::segment_bytes(local_size);
     let memory = rustix::system::sysinfo();
@@ -46,17 +47,18 @@ pub fn make(job: u64, local_size: u32) -> Result<OwnedFd, String> {
              {most} bytes: raise it (ulimit -Hf) or start fewer ranks"
         ));
     }
-    // Beyond the soft limit a signal kills.
+    // A write beyond the soft limit would kill the process with a signal.
     set_limit(Some(bytes), limit.maximum)?;
     let made = fill(job, local_size, bytes);
     set_limit(limit.current, limit.maximum)?;
     made
 }
 
-/// The same with an arena of this many bytes for each rank, whatever the limits are.
+/// Makes an empty node segment for `local_size` ranks of a job, with an arena of `arena_bytes` bytes for each rank
+/// behind it. The limits of file size are not considered.
 ///
 /// # Errors
-/// In words, when the system gives none.
+/// A message, if the system provides no such memory.
 pub fn make_with(job: u64, local_size: u32, arena_bytes: u64) -> Result<OwnedFd, String> {
     let bytes = ring::layout::file_bytes(local_size, arena_bytes);
     fill(job, local_size, bytes)
@@ -68,23 +70,23 @@ fn fill(job: u64, local_size: u32, bytes: u64) -> Result<OwnedFd, String> {
             let least = ring::layout::segment_bytes(local_size);
             (least, named::make(least))
         }
-        made => (bytes, made.map_err(in_words)),
+        made => (bytes, made.map_err(describe_errno)),
     };
     let filled = file.and_then(|file| {
         let head = ring::SegmentHead { job, local_size }.to_bytes();
         match rustix::io::pwrite(&file, &head, 0) {
             Ok(written) if written == head.len() => Ok(file),
-            Ok(_) => Err(in_words(Errno::NOSPC)),
-            Err(error) => Err(in_words(error)),
+            Ok(_) => Err(describe_errno(Errno::NOSPC)),
+            Err(error) => Err(describe_errno(error)),
         }
     });
-    filled.map_err(|words| format!("cannot make the node segment of {bytes} bytes: {words}"))
+    filled.map_err(|message| format!("cannot make the node segment of {bytes} bytes: {message}"))
 }
 
 /// A memory file whose length cannot be changed.
 fn memory_file(bytes: u64) -> Result<OwnedFd, Errno> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    // Some systems refuse those that could be executed; old ones do not know the flag.
+    // Some systems forbid memory files that can be executed; old kernels do not have the flag.
     let file = match memfd_create(NAME, flags | MemfdFlags::NOEXEC_SEAL) {
         Err(Errno::INVAL) => memfd_create(NAME, flags)?,
         made => made?,
@@ -94,14 +96,15 @@ fn memory_file(bytes: u64) -> Result<OwnedFd, Errno> {
     Ok(file)
 }
 
-/// Why this system gives no memory files, so that the ranks of a node share a file of `/dev/shm`. `None`: it gives them.
+/// The reason why this system provides no memory files, so that the ranks of a node share a file of `/dev/shm`. `None`:
+/// it provides them.
 #[must_use]
 pub fn why_named() -> Option<String> {
     let error = memory_file(1).err().filter(|error| is_refusal(*error))?;
-    Some(in_words(error))
+    Some(describe_errno(error))
 }
 
-/// Whether memory files as such are refused, as by a filter of system calls, and not this one.
+/// Whether an error means that all memory files are forbidden, for example by a filter of system calls.
 fn is_refusal(error: Errno) -> bool {
     matches!(error, Errno::PERM | Errno::ACCESS | Errno::NOSYS)
 }
@@ -110,14 +113,19 @@ const NAME: &str = "rmpi-segment";
 
 fn set_limit(current: Option<u64>, maximum: Option<u64>) -> Result<(), String> {
     let set = setrlimit(Resource::Fsize, Rlimit { current, maximum });
-    set.map_err(|error| format!("cannot change the limit of file size: {}", in_words(error)))
+    set.map_err(|error| {
+        format!(
+            "cannot change the limit of file size: {}",
+            describe_errno(error)
+        )
+    })
 }
 
-/// The system's message for an error, without its number.
-fn in_words(error: Errno) -> String {
+/// The system's message for an error, in lower case and without the error number.
+fn describe_errno(error: Errno) -> String {
     let text = std::io::Error::from(error).to_string();
-    let words = text.split(" (os error").next().unwrap_or(&text);
-    words.to_lowercase()
+    let message = text.split(" (os error").next().unwrap_or(&text);
+    message.to_lowercase()
 }
 
 #[cfg(test)]
@@ -126,7 +134,7 @@ mod tests {
     use rustix::fs::{fcntl_get_seals, fstat};
 
     #[test]
-    fn a_segment_has_its_head_and_a_size_that_nobody_changes() {
+    fn segment_has_its_header_and_a_sealed_size() {
         let file = make(9, 3).unwrap();
         let mut head = [0; 24];
         assert_eq!(rustix::io::pread(&file, &mut head, 0), Ok(24));
@@ -142,12 +150,12 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_made_is_said_in_words() {
-        let words = make_with(9, 3, 1 << 62).unwrap_err();
+    fn segment_creation_error_is_readable() {
+        let message = make_with(9, 3, 1 << 62).unwrap_err();
         assert!(
-            words.starts_with("cannot make the node segment of "),
-            "{words}"
+            message.starts_with("cannot make the node segment of "),
+            "{message}"
         );
-        assert!(!words.contains("os error"), "{words}");
+        assert!(!message.contains("os error"), "{message}");
     }
 }

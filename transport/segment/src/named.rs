@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Makes a node segment where the system refuses memory files: a file of `/dev/shm` (POSIX shared memory), which has a name for the
-//! moment between its creation and the descriptor that is passed to the ranks.
+//! Makes a node segment on a system that forbids memory files: a file of `/dev/shm` (POSIX shared memory). It has a
+//! name for a short time, until it is created and opened; then only the descriptor is used, which is passed to the
+//! ranks.
 //!
-//! What a memory file does not have:
-//! - Killed in that moment, the maker leaves the file `rmpi-segment-…` behind, of the whole size.
-//! - It cannot be sealed: a process of the same user that has the descriptor and cuts the file ends those that use it (`SIGBUS`).
-//! - The file system may be small (64 MiB in many containers). Its pages are therefore taken at once, and there are no arenas: who
-//!   cannot have them gets an error here, not a signal at the first touch.
+//! Disadvantages, compared with a memory file:
+//! - If the process is killed in that short time, the file `rmpi-segment-…` is left behind.
+//! - It cannot be sealed: if a process of the same user that has the descriptor truncates the file, processes that use
+//!   it are killed (`SIGBUS`).
+//! - The file system may be small (64 MiB in many containers). So all pages are allocated at once, and there are no
+//!   arenas: if the file system is too small, the result is an error here, not a signal at the first access.
 
 use std::os::fd::OwnedFd;
 
@@ -14,15 +16,15 @@ use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, open, unlink};
 use rustix::io::{Errno, retry_on_intr};
 use shared_memory::{ShmemConf, ShmemError};
 
-/// A file of this many bytes, all of them zero, without a name.
+/// Makes a file of `bytes` zero bytes, which has no name any more.
 pub(crate) fn make(bytes: u64) -> Result<OwnedFd, String> {
-    let size = usize::try_from(bytes).map_err(|_| crate::in_words(Errno::NOMEM))?;
+    let size = usize::try_from(bytes).map_err(|_| crate::describe_errno(Errno::NOMEM))?;
     let shared = loop {
         let name = format!("rmpi-segment-{:016x}", random()?);
         match ShmemConf::new().size(size).os_id(&name).create() {
             Ok(shared) => break shared,
             Err(ShmemError::MappingIdExists) => {}
-            Err(error) => return Err(words_of(&error)),
+            Err(error) => return Err(describe_shmem_error(&error)),
         }
     };
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -31,23 +33,24 @@ pub(crate) fn make(bytes: u64) -> Result<OwnedFd, String> {
         flags,
         Mode::empty(),
     );
-    // Its name is gone then, whatever came of it. The crate leaves it where the descriptor is 0.
+    // The name is removed, whether opening the file has succeeded or not. `drop` removes it, except if the descriptor
+    // is 0; hence `unlink`.
     let path = format!("/dev/shm/{}", shared.get_os_id());
     drop(shared);
     _ = unlink(path);
-    let file = file.map_err(crate::in_words)?;
+    let file = file.map_err(crate::describe_errno)?;
     let taken = retry_on_intr(|| fallocate(&file, FallocateFlags::empty(), 0, bytes));
     taken.map_err(|error| match error {
         Errno::NOSPC => format!(
             "/dev/shm is full or too small for {bytes} bytes: enlarge it (--shm-size of a container), allow memfd_create, or start fewer ranks"
         ),
-        error => crate::in_words(error),
+        error => crate::describe_errno(error),
     })?;
     Ok(file)
 }
 
-/// The system's message for an error.
-fn words_of(error: &ShmemError) -> String {
+/// The system's message for an error of crate `shared_memory`.
+fn describe_shmem_error(error: &ShmemError) -> String {
     let number = match error {
         ShmemError::MapCreateFailed(number)
         | ShmemError::MapOpenFailed(number)
@@ -56,15 +59,15 @@ fn words_of(error: &ShmemError) -> String {
     };
     number.map_or_else(
         || error.to_string(),
-        |number| crate::in_words(Errno::from_raw_os_error(number)),
+        |number| crate::describe_errno(Errno::from_raw_os_error(number)),
     )
 }
 
 fn random() -> Result<u64, String> {
     let mut bytes = [0; 8];
     let flags = rustix::rand::GetRandomFlags::empty();
-    // So few bytes come whole.
-    rustix::rand::getrandom(&mut bytes, flags).map_err(crate::in_words)?;
+    // A request for so few bytes is never answered in part.
+    rustix::rand::getrandom(&mut bytes, flags).map_err(crate::describe_errno)?;
     Ok(u64::from_ne_bytes(bytes))
 }
 
@@ -74,7 +77,7 @@ mod tests {
     use rustix::fs::fstat;
 
     #[test]
-    fn a_named_segment_has_no_name_any_more_and_all_of_its_pages() {
+    fn named_segment_is_unlinked_and_fully_allocated() {
         let file = make(1 << 20).unwrap();
         let status = fstat(&file).unwrap();
         assert_eq!((status.st_nlink, status.st_size), (0, 1 << 20));
@@ -82,11 +85,11 @@ mod tests {
     }
 
     #[test]
-    fn one_that_does_not_fit_is_refused_and_leaves_nothing() {
-        let words = make(1 << 45).unwrap_err();
+    fn segment_larger_than_dev_shm_is_refused() {
+        let message = make(1 << 45).unwrap_err();
         assert!(
-            words.starts_with("/dev/shm is full or too small"),
-            "{words}"
+            message.starts_with("/dev/shm is full or too small"),
+            "{message}"
         );
     }
 }

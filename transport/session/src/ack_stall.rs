@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Detection of peers that do not acknowledge. Packets that a reliable carrier has delivered are in the peer's device
-//! or kernel; usually its process computes, or has nothing to send. But if the device loses them, or its end of the
-//! carrier has broken, nothing outstanding on this side would report that. So a peer whose acknowledgement is missing
-//! for some time is sent one acknowledgement request, and from then on the carrier is probed; if it is dead it breaks,
-//! and everything is sent again.
+//! Detects peers that do not acknowledge packets which a reliable carrier has delivered. Such packets are in the peer's
+//! device or kernel. Usually they are not acknowledged because the peer's process computes, or has nothing to send. But
+//! if the peer's device has lost them, or the peer's end of the carrier has broken, no work request is outstanding here
+//! whose failure would show that. So if an acknowledgement is missing for some time, one acknowledgement request is
+//! sent over the carrier, and from then on the carrier is probed. If the carrier is dead, that breaks it, and all its
+//! unacknowledged packets are sent again.
 
 /// Detects that a peer no longer acknowledges packets of one carrier.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AckStall {
-    /// The oldest unacknowledged packet, and how many observations in a row have found it.
+    /// Sequence number of the oldest unacknowledged packet at the last observation; `None`: there was none.
     oldest: Option<u32>,
     times: u8,
 }
 
 impl AckStall {
-    /// Observes the oldest unacknowledged packet; returns how many observations before have found the same one.
+    /// Observes the oldest unacknowledged packet. Returns how many consecutive observations before this one have found
+    /// the same packet.
     pub fn observe(&mut self, oldest: Option<u32>) -> u8 {
         let is_same = oldest.is_some() && oldest == self.oldest;
         self.times = if is_same {
@@ -32,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_stays_the_oldest_is_counted() {
+    fn ack_stall_counts_only_an_unchanged_oldest_packet() {
         let mut it = AckStall::default();
         assert_eq!((it.observe(None), it.observe(None)), (0, 0));
         assert_eq!((it.observe(Some(7)), it.observe(Some(7))), (0, 1));

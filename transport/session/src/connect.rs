@@ -1,26 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Connection establishment: how two processes agree on a reliable carrier, with messages that may be lost, duplicated
-//! or reordered, and when they try again. This module decides; the caller owns the carriers and executes the
-//! [`ConnectAction`]s.
+//! Connection establishment: two processes agree on a reliable carrier, with messages that may be lost, duplicated or
+//! reordered, and try again if that fails. This module decides what to do; the caller owns the carriers and executes
+//! the [`ConnectAction`]s.
 //!
-//! The initiator creates its end and sends [`LinkMessage::Connect`]; the other side creates its end, connects it and
-//! sends [`LinkMessage::Accept`]; the initiator connects its own and sends [`LinkMessage::Ready`] (REQ, REP and RTU of
-//! InfiniBand's connection manager). Each attempt has a number, larger than all earlier ones of the two processes. If
-//! both initiate at once, the larger number wins, and of equal ones that of the process that `is_first`.
+//! The initiator creates its end and sends [`LinkMessage::Connect`]. The other side creates its end, connects it and
+//! sends [`LinkMessage::Accept`]. Then the initiator connects its end and sends [`LinkMessage::Ready`]. (These are REQ,
+//! REP and RTU of InfiniBand's connection manager.) Each attempt has a number, which is larger than those of all
+//! earlier attempts of the two processes. If both initiate at once, the attempt with the larger number is continued; if
+//! the numbers are equal, that of the process with `is_first`.
 //!
-//! Where a carrier is connected as soon as it exists, as a byte stream is, the messages go over it, and Ready is not
-//! needed.
+//! A byte stream is connected as soon as it exists. With such a carrier the messages are sent over the carrier itself,
+//! and Ready is not needed.
 //!
-//! - C1: at most one attempt is alive. An older one's end is broken before a newer one begins.
+//! - C1: at most one attempt is in progress or connected. The end of an older attempt is broken before a newer attempt
+//!   begins.
 //! - C2: an end is used for sends only when the other end is known to be connected.
 //! - C3: a repeated message gets the same reply again.
 
-/// A message between the two ends of a link. `E` describes an end to the peer, which connects its own end to it.
+/// A message between the two ends of a link. `E` describes an end of a carrier to the peer, which connects its own end
+/// to that end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkMessage<E> {
     /// Acknowledges packets.
     Ack {
-        /// An acknowledgement is requested.
+        /// Whether an acknowledgement is requested.
         ack_request: bool,
     },
     /// Requests a connection to `end` (REQ).
@@ -29,10 +32,10 @@ pub enum LinkMessage<E> {
         attempt: u32,
         /// The sender's end.
         end: E,
-        /// It replaces a connection that broke.
+        /// Whether the connection replaces one that broke.
         again: bool,
     },
-    /// Accepts it: the sender's end is connected (REP).
+    /// Accepts a connection: the sender's end is connected to the peer's (REP).
     Accept {
         /// Number of the attempt.
         attempt: u32,
@@ -44,21 +47,21 @@ pub enum LinkMessage<E> {
         /// Number of the attempt.
         attempt: u32,
     },
-    /// Rejects it: the sender has too many connections (REJ).
+    /// Rejects a connection: the sender has too many (REJ).
     Refuse {
         /// Number of the attempt.
         attempt: u32,
     },
-    /// Disconnects: the sender posts nothing to it any more (DREQ).
+    /// Disconnects: the sender posts nothing to its end any more (DREQ).
     Disconnect {
         /// Number of the attempt.
         attempt: u32,
-        /// Both sides have disconnected (DREP).
+        /// Whether both sides have disconnected (DREP).
         done: bool,
     },
 }
 
-/// State of the carrier to a peer. `Q` is the local end.
+/// State of the carrier to a peer. `Q` identifies the local end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CarrierState<Q> {
     /// There is no connection.
@@ -77,17 +80,18 @@ pub enum CarrierState<Q> {
     Connected {
         /// The local end.
         end: Q,
-        /// This process sent Connect, and would send [`LinkMessage::Ready`] again.
+        /// Whether this process sent Connect. If so, it sends [`LinkMessage::Ready`] again when Accept is received
+        /// again.
         is_initiator: bool,
     },
-    /// The local end is no longer used for sends. When all posted work has completed, Disconnect is sent; when the peer
-    /// has sent it too, the carrier is destroyed.
+    /// The local end is no longer used for sends. When all posted work has completed, Disconnect is sent. When the peer
+    /// has sent Disconnect too, the carrier is destroyed.
     Disconnecting {
         /// The local end.
         end: Q,
-        /// Disconnect was sent.
+        /// Whether Disconnect was sent.
         is_sent: bool,
-        /// The peer's Disconnect was received.
+        /// Whether the peer's Disconnect was received.
         peer_disconnected: bool,
     },
 }
@@ -98,49 +102,49 @@ pub struct Connection<Q> {
     state: CarrierState<Q>,
     /// Number of the latest known attempt.
     attempt: u32,
-    /// When the last message is sent again, and how often it was.
+    /// When the last message is sent again, if no reply arrives before; [`NEVER`]: it is not.
     deadline_ns: u64,
     tries: u8,
-    /// No Connect is sent before this time: the peer rejected one.
+    /// No Connect is sent before this time, because an attempt has failed.
     retry_at_ns: u64,
-    /// The last messages had no reply, and nothing was received from the peer since.
+    /// Whether the peer is considered unreachable: it did not reply, and nothing was received from it since.
     is_unreachable: bool,
 }
 
-/// Action that a received message requires.
+/// The action that a received message requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectAction<E> {
-    /// Nothing.
+    /// No action.
     Nothing,
-    /// Break the existing end, if any; create one, connect it to the peer's and send Accept; then call
+    /// Break the existing local end, if any; create a new one, connect it to the peer's end and send Accept; then call
     /// [`Connection::accepted`].
     Accept {
         /// The peer's end.
         end: E,
-        /// It replaces a connection that broke.
+        /// Whether the connection replaces one that broke.
         again: bool,
     },
     /// Send Accept again.
     RepeatAccept,
-    /// Connect the local end to the peer's and send Ready; then call [`Connection::connected`].
+    /// Connect the local end to the peer's end and send Ready; then call [`Connection::connected`].
     Connect {
         /// The peer's end.
         end: E,
     },
     /// Send Ready again.
     RepeatReady,
-    /// The end can be used for sends now.
+    /// The local end can be used for sends now: call [`Connection::connected`].
     Use,
-    /// Destroy the local end; continue without a connection.
+    /// Destroy the local end, and continue without a connection.
     Abandon,
-    /// Stop sending over it: [`Connection::disconnect`].
+    /// Stop sending over the local end: call [`Connection::disconnect`].
     Disconnect,
-    /// Neither side uses it: destroy it.
+    /// Destroy the local end: neither side uses the carrier any more.
     Destroy {
         /// Whether to send Disconnect with `done`.
         send_done: bool,
     },
-    /// It was destroyed before: send Disconnect with `done` again.
+    /// The local end was destroyed before: send Disconnect with `done` again.
     RepeatDisconnect,
 }
 
@@ -158,13 +162,13 @@ impl<Q> Default for Connection<Q> {
 }
 
 impl<Q: Copy + PartialEq> Connection<Q> {
-    /// Not connected.
+    /// A connection in the state [`CarrierState::Disconnected`].
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Its state.
+    /// The state of the carrier.
     #[inline(always)]
     #[must_use]
     pub fn state(&self) -> CarrierState<Q> {
@@ -177,14 +181,14 @@ impl<Q: Copy + PartialEq> Connection<Q> {
         self.attempt
     }
 
-    /// No Connect is sent before this time.
+    /// The time before which no Connect is sent.
     #[inline]
     #[must_use]
     pub fn retry_at_ns(&self) -> u64 {
         self.retry_at_ns
     }
 
-    /// The local end, in any state.
+    /// The local end, in any state; `None`: there is none.
     #[must_use]
     pub fn end(&self) -> Option<Q> {
         match self.state {
@@ -206,7 +210,7 @@ impl<Q: Copy + PartialEq> Connection<Q> {
         }
     }
 
-    /// Whether it is connected, or being connected.
+    /// Whether the carrier is connected or being connected.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         !matches!(
@@ -221,13 +225,14 @@ impl<Q: Copy + PartialEq> Connection<Q> {
         self.state == CarrierState::Disconnected && now_ns >= self.retry_at_ns
     }
 
-    /// Whether the peer is considered unreachable: it is sent requests for an acknowledgement, but no Connect.
+    /// Whether the peer is considered unreachable. If so, it is sent requests for an acknowledgement, but no Connect.
     #[must_use]
     pub fn is_unreachable(&self) -> bool {
         self.is_unreachable
     }
 
-    /// This process initiates with an end that it has created; returns the number of the attempt.
+    /// Begins an attempt of this process, with a local end that the caller has created. Returns the number of the
+    /// attempt, for Connect.
     pub fn connect(&mut self, end: Q, now_ns: u64) -> u32 {
         self.attempt = self.attempt.wrapping_add(1);
         self.state = CarrierState::Connecting { end };
@@ -235,7 +240,8 @@ impl<Q: Copy + PartialEq> Connection<Q> {
         self.attempt
     }
 
-    /// Handles a message of the peer. `is_first`: this process is the first of the two; the peer passes the opposite.
+    /// Handles a message of the peer. `is_first`: whether the attempt of this process is continued if both initiate
+    /// with equal numbers; the peer passes the opposite value.
     #[must_use]
     pub fn receive<E>(&self, message: LinkMessage<E>, is_first: bool) -> ConnectAction<E> {
         match message {
@@ -288,7 +294,7 @@ impl<Q: Copy + PartialEq> Connection<Q> {
         let newer = attempt.wrapping_sub(self.attempt).cast_signed();
         match self.state {
             _ if newer > 0 => ConnectAction::Accept { end, again },
-            // The local attempt of the same number has failed.
+            // A local attempt with the same number has failed before.
             CarrierState::Disconnected if newer == 0 => ConnectAction::Accept { end, again },
             CarrierState::Connecting { .. } if newer == 0 && yields => {
                 ConnectAction::Accept { end, again }
@@ -302,25 +308,25 @@ impl<Q: Copy + PartialEq> Connection<Q> {
         }
     }
 
-    /// Rejects the peer's attempt: [`LinkMessage::Refuse`].
+    /// Records that the peer's attempt was rejected with [`LinkMessage::Refuse`].
     pub fn refuse(&mut self, attempt: u32) {
         self.attempt = attempt;
     }
 
-    /// Accept was sent for the peer's attempt, with a local end.
+    /// Records that Accept was sent for the peer's attempt, with the local end `end`.
     pub fn accepted(&mut self, attempt: u32, end: Q, now_ns: u64) {
         self.attempt = attempt;
         self.state = CarrierState::Accepted { end };
         self.wait(now_ns);
     }
 
-    /// Both ends are connected. `is_initiator`: this process sent Connect.
+    /// Records that both ends are connected. `is_initiator`: whether this process sent Connect.
     pub fn connected(&mut self, end: Q, is_initiator: bool) {
         self.state = CarrierState::Connected { end, is_initiator };
         self.deadline_ns = NEVER;
     }
 
-    /// A packet arrived over an accepted end: the other end is connected.
+    /// Records that a packet arrived over the local end. If Accept was sent for it, the other end is connected too.
     #[inline(always)]
     pub fn note_arrival(&mut self) {
         if let CarrierState::Accepted { end } = self.state {
@@ -328,7 +334,8 @@ impl<Q: Copy + PartialEq> Connection<Q> {
         }
     }
 
-    /// The local end is no longer used for sends. `peer_disconnected`: the peer's Disconnect was received.
+    /// Records that the local end is no longer used for sends. `peer_disconnected`: whether the peer's Disconnect was
+    /// received.
     pub fn disconnect(&mut self, end: Q, peer_disconnected: bool) {
         self.state = CarrierState::Disconnecting {
             end,
@@ -338,7 +345,7 @@ impl<Q: Copy + PartialEq> Connection<Q> {
         self.deadline_ns = NEVER;
     }
 
-    /// Disconnect was sent.
+    /// Records that Disconnect was sent.
     pub fn sent_disconnect(&mut self, end: Q, now_ns: u64) {
         self.state = CarrierState::Disconnecting {
             end,
@@ -348,26 +355,26 @@ impl<Q: Copy + PartialEq> Connection<Q> {
         self.wait(now_ns);
     }
 
-    /// The local end is gone.
+    /// Records that the local end was destroyed.
     pub fn disconnected(&mut self) {
         self.state = CarrierState::Disconnected;
         self.deadline_ns = NEVER;
     }
 
-    /// The attempt failed: none before this time.
+    /// Records that the attempt failed, or was rejected: no new one begins before this time.
     pub fn retry_after(&mut self, retry_at_ns: u64) {
         self.disconnected();
         self.retry_at_ns = retry_at_ns;
     }
 
-    /// The peer does not reply on this link: until something is received from it, no Connect is sent, only an
-    /// occasional request for an acknowledgement.
+    /// Records that the peer does not reply on this link. Until something is received from it, no Connect is sent, only
+    /// an occasional request for an acknowledgement.
     pub fn set_unreachable(&mut self, now_ns: u64) {
         self.retry_after(now_ns + UNREACHABLE_PROBE_NS);
         self.is_unreachable = true;
     }
 
-    /// Something was received from the peer on this link, or must be.
+    /// Records that something was received from the peer on this link, or that the peer must be treated as reachable.
     #[inline(always)]
     pub fn note_reachable(&mut self) {
         if self.is_unreachable {
@@ -375,15 +382,16 @@ impl<Q: Copy + PartialEq> Connection<Q> {
         }
     }
 
-    /// The peer is active but has not received the last message, or its reply was lost: the message is sent again at
-    /// this time, and the intervals start over.
+    /// Requires that the last message is sent again at this time, and restarts the intervals. Used when the peer is
+    /// active: it has not received the message, or its reply was lost.
     pub fn resend_at(&mut self, at_ns: u64) {
         if self.deadline_ns != NEVER {
             (self.tries, self.deadline_ns) = (0, at_ns);
         }
     }
 
-    /// Whether the last message must be sent again at `now_ns`, since no reply arrived.
+    /// If no reply has arrived by the deadline, returns that the last message must be sent again, and sets the next
+    /// deadline.
     pub fn timeout(&mut self, now_ns: u64) -> Option<ConnectTimeout> {
         if now_ns < self.deadline_ns {
             return None;
@@ -394,7 +402,7 @@ impl<Q: Copy + PartialEq> Connection<Q> {
         Some(ConnectTimeout { tries: self.tries })
     }
 
-    /// The next time for [`timeout`](Self::timeout).
+    /// When [`timeout`](Self::timeout) must be called next; `None`: it need not be called.
     #[must_use]
     pub fn deadline_ns(&self) -> Option<u64> {
         Some(self.deadline_ns).filter(|deadline| *deadline != NEVER)
@@ -406,14 +414,14 @@ impl<Q: Copy + PartialEq> Connection<Q> {
     }
 }
 
-/// A message without a reply.
+/// The last message had no reply in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectTimeout {
-    /// How often it was sent without a reply.
+    /// How often it was sent without a reply, including the first time.
     pub tries: u8,
 }
 
-/// No deadline.
+/// Value of `deadline_ns` if there is no deadline.
 const NEVER: u64 = u64::MAX;
 const FIRST_INTERVAL_NS: u64 = 20_000_000;
 const BACKOFF_MAX: u8 = 5;
@@ -439,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ordinary_way() {
+    fn connect_accept_ready_handshake() {
         let (mut a, mut b) = (Connection::new(), Connection::new());
         let attempt = a.connect('a', 0);
         let answer = ConnectAction::Accept {
@@ -465,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_who_ask_at_once_the_first_wins() {
+    fn simultaneous_connects_keep_the_attempt_of_the_first_side() {
         let (mut first, mut second) = (Connection::new(), Connection::new());
         let attempt = first.connect('f', 0);
         assert_eq!(second.connect('s', 0), attempt);
@@ -480,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_attempt_replaces_whatever_there_is_and_an_older_one_nothing() {
+    fn newer_attempt_replaces_and_older_is_ignored() {
         let mut it = Connection::new();
         it.accepted(5, 'x', 0);
         it.note_arrival();
@@ -499,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn both_leave_before_anything_is_taken_apart() {
+    fn both_sides_disconnect_before_the_end_is_destroyed() {
         let mut it = Connection::new();
         it.accepted(1, 'x', 0);
         it.note_arrival();
@@ -529,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_answers_is_said_again_ever_more_slowly() {
+    fn unanswered_connect_is_resent_with_backoff() {
         let mut it = Connection::new();
         it.connect('x', 0);
         assert_eq!(it.timeout(FIRST_INTERVAL_NS - 1), None);
@@ -549,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_heard_is_asked_again_as_soon_as_the_peer_is_heard() {
+    fn unreachable_peer_is_retried_when_reachable_again() {
         let mut it = Connection::new();
         it.connect('x', 0);
         it.set_unreachable(5);

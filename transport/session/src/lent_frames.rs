@@ -1,69 +1,72 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Flow control of large frames, whose buffers a receiver lends to its caller: counts those of one sender that are
-//! lent. Both sides count from the first one; the counters have 16 bits and wrap.
+//! Flow control of large frames. A receiver lends the buffer of a large frame to its caller, which returns it later;
+//! here the frames of one sender that are lent are counted. Both sides count from the first frame on; the counters have
+//! 16 bits and wrap.
 
-/// The large frames of a peer, in both directions.
+/// The counters of large frames to a peer and from it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LentFrames {
-    /// Large frames posted, and those of them that the peer has returned.
+    /// Number of large frames that were posted to the peer.
     posted: u16,
     peer_returned: u16,
-    /// Large frames of the peer that were returned, and the part of them that was reported to it.
+    /// Number of large frames of the peer that were returned here.
     returned: u16,
     reported: u16,
 }
 
 impl LentFrames {
-    /// Whether another one may be posted.
+    /// Whether another large frame may be posted.
     #[inline(always)]
     pub(crate) fn has_room(&self) -> bool {
         self.posted.wrapping_sub(self.peer_returned) < LENT_FRAMES_MAX
     }
 
-    /// Counts a posted one.
+    /// Counts a posted large frame.
     #[inline(always)]
     pub(crate) fn post(&mut self) {
         self.posted = self.posted.wrapping_add(1);
     }
 
-    /// Takes the peer's count of returned frames.
+    /// Handles the count of returned frames that the peer has reported.
     #[inline(always)]
     pub(crate) fn take_back(&mut self, returned: u16) {
-        // Usually nothing has changed.
+        // In most cases the count is unchanged.
         if returned != self.peer_returned {
             self.advance(returned);
         }
     }
 
     fn advance(&mut self, returned: u16) {
-        // A smaller count was reordered, one beyond the posted frames is invalid.
+        // A smaller count is from an older packet that was reordered. A count beyond the posted frames is invalid.
         if returned.wrapping_sub(self.peer_returned) <= self.posted.wrapping_sub(self.peer_returned)
         {
             self.peer_returned = returned;
         }
     }
 
-    /// Returns a frame of the peer. `true`: enough for an acknowledgement, since the peer may wait for it.
+    /// Counts a returned frame of the peer. `true`: so many returned frames are not reported that an acknowledgement
+    /// must be sent, because the peer may be waiting for it.
     #[inline(always)]
     pub(crate) fn give_back(&mut self) -> bool {
         self.returned = self.returned.wrapping_add(1);
         self.returned.wrapping_sub(self.reported) >= LENT_FRAMES_MAX / 4
     }
 
-    /// Frames returned.
+    /// The count of returned frames, to be reported to the peer.
     #[inline(always)]
     pub(crate) fn returned(&self) -> u16 {
         self.returned
     }
 
-    /// The count is reported now.
+    /// Records that the count is reported now.
     #[inline(always)]
     pub(crate) fn mark_reported(&mut self) {
         self.reported = self.returned;
     }
 }
 
-/// Large frames of one sender that a receiver holds at most, so that no peer can use up the buffers for small ones.
+/// Largest number of large frames of one sender that are lent at a time, so that no peer can occupy all receive
+/// buffers.
 pub(crate) const LENT_FRAMES_MAX: u16 = 32;
 
 #[cfg(test)]
@@ -71,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn more_than_was_lent_never_comes_back() {
+    fn excess_returns_do_not_raise_the_lent_frame_limit() {
         let mut lent = LentFrames::default();
         while lent.has_room() {
             lent.post();

@@ -1,32 +1,32 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sessions: reliable, ordered streams of packets between two processes. Every packet is delivered once and in order,
-//! whatever carries it and however often that breaks. Sans-IO: a session returns the packets to send, and time is an
-//! argument.
+//! whatever carries it, and however often the carrier breaks. Sans-IO: a session returns the packets to send, and the
+//! time is an argument.
 //!
-//! **Knows** packets by their sequence numbers, the slots and buffers that contain them, and *carriers*: queue pairs,
-//! sockets or datagrams that transport them. A reliable carrier has a number and loses nothing until it breaks; other
-//! carriers may lose any packet.
-//! **Never** knows what a carrier is: no device, socket or address; never reads a clock, and never touches a packet's
-//! body.
+//! **Knows** the sequence numbers of packets, the slots and buffers that contain them, and the numbers of *carriers*:
+//! queue pairs, sockets or datagrams that transport packets. A reliable carrier has a number and loses nothing until it
+//! breaks; lossy carriers may lose any packet. **Never** uses a device, a socket or an address, reads a clock, or
+//! accesses a packet's body.
 //!
 //! # Promises
-//! - S1: a packet and its bytes are kept until the peer acknowledges it. A completion of the carrier is not enough:
-//!   then the packet is in the peer's kernel or device, and is lost if that fails before the process has read it.
+//! - S1: a packet and its bytes are kept until the peer acknowledges it. A completion of the carrier is not enough: it
+//!   means that the packet is in the peer's kernel or device, where it is lost if the kernel or device fails before the
+//!   process has read it.
 //! - S2: at most [`WINDOW`] packets are outstanding, so that a slow receiver is not overrun.
-//! - S3: when a reliable carrier breaks, all its unacknowledged packets are sent again; a packet sent over a lossy
-//!   carrier is sent again after a timeout, or when later ones were acknowledged.
-//! - S4: packets are delivered in the order of their sequence numbers, once each. One that arrives out of order waits
-//!   in its buffer; a duplicate, or one beyond the window, is dropped.
+//! - S3: when a reliable carrier breaks, all its unacknowledged packets are sent again. A packet that was sent over a
+//!   lossy carrier is sent again after a timeout, or when it is late and later packets were acknowledged.
+//! - S4: packets are delivered in the order of their sequence numbers, once each. A packet that arrives out of order
+//!   waits in its buffer; a duplicate, or a packet beyond the window, is dropped.
 //!
-//! Sequence numbers have 32 bits and wrap; the window is small against that.
+//! Sequence numbers have 32 bits and wrap; the window is small compared with their range.
 //!
 //! # Parts
 //! - [`Session`] numbers, keeps and retransmits packets: the stream to the peer (`window.rs`, `resend_timer.rs`), the
-//!   stream from it (`order.rs`), and large frames (`lent_frames.rs`).
-//! - [`Connection`] establishes a reliable carrier between two processes, and another one when it broke; it decides who
-//!   initiates, when to retry, and when to pause.
+//!   stream from the peer (`order.rs`), and large frames (`lent_frames.rs`).
+//! - [`Connection`] establishes a reliable carrier between two processes, and a new one when the carrier broke; it
+//!   decides which process initiates, when to retry, and when to pause.
 //! - [`WindowProbe`], [`AckStall`], [`RecentFailures`] and [`Silence`] decide when an unresponsive peer is sent a
-//!   request, distrusted and given up.
+//!   request, when its carrier is probed, and when it is given up.
 //!
 //! # Example: two ends, and a carrier that breaks
 //! ```
@@ -71,40 +71,41 @@ pub use window_probe::WindowProbe;
 
 /// Largest number of outstanding packets to one peer.
 pub const WINDOW: u32 = 64;
-/// Number of unacknowledged packets after which an acknowledgement is sent on its own.
+/// Number of received, unacknowledged packets after which an acknowledgement is sent on its own, not with a packet.
 pub const ACK_EVERY: u32 = WINDOW / 4;
-/// Index of a packet's memory.
+/// Index of a packet's memory: a send slot or a receive buffer.
 pub type Slot = u32;
 
-/// What a process acknowledges of its peer's stream.
+/// An acknowledgement: what a process has received of its peer's stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ack {
-    /// Sequence number of the next expected packet: all before have arrived.
+    /// Sequence number of the next expected packet: all packets before it have arrived.
     pub next: u32,
     /// Bit `i`: packet `next + 1 + i` has arrived out of order.
     pub beyond: u64,
-    /// Buffers of large frames returned, counted from the first.
+    /// Count of large frames whose buffers were returned, from the first frame on; it wraps.
     pub returned: u16,
 }
 
 /// How a packet was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Via {
-    /// Not yet, or over a carrier that broke.
+    /// Not sent yet, or to be sent again because it was lost.
     Unsent,
-    /// Over a lossy carrier.
+    /// Sent over a lossy carrier.
     Lossy {
         /// When it was sent.
         at: Moment,
     },
-    /// Over the reliable carrier of this number.
+    /// Sent over the reliable carrier with this number.
     Reliable {
-        /// Its number, from [`CarrierNumbers`].
+        /// Number of the carrier, from [`CarrierNumbers`].
         carrier: u32,
     },
-    /// The same, and the carrier has reported its arrival there.
+    /// Sent over the reliable carrier with this number, which has completed the packet: it has arrived at the peer's
+    /// kernel or device.
     Arrived {
-        /// Its number.
+        /// Number of the carrier.
         carrier: u32,
     },
 }
@@ -112,20 +113,20 @@ pub enum Via {
 /// A packet to send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UnsentPacket {
-    /// Its sequence number.
+    /// Sequence number of the packet.
     pub number: u32,
-    /// Its memory.
+    /// The slot with the packet.
     pub slot: Slot,
-    /// Its length.
+    /// Length in bytes.
     pub bytes: u32,
 }
 
-/// What to do with a packet that has arrived.
+/// The action that a received packet requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacketVerdict {
     /// Deliver it; then call [`Session::next_held`].
     Deliver,
-    /// It is out of order; the session keeps its buffer.
+    /// Keep its buffer: it is out of order, and [`Session::next_held`] returns the buffer later.
     Held,
     /// Drop it: it is out of order and cannot be kept; the peer sends it again.
     Early,
@@ -140,13 +141,13 @@ pub enum PacketVerdict {
 pub struct CarrierNumbers(u32);
 
 impl CarrierNumbers {
-    /// The number of a new one.
+    /// The number of a new carrier.
     #[allow(
         clippy::should_implement_trait,
-        reason = "there is no end of them, and nobody iterates"
+        reason = "there is no end of them, and they are not iterated"
     )]
     pub fn next(&mut self) -> u32 {
-        // The last number is `NO_CARRIER`.
+        // The numbers end before `NO_CARRIER`.
         self.0 = self.0.wrapping_add(1) % NO_CARRIER;
         self.0
     }
@@ -155,7 +156,7 @@ impl CarrierNumbers {
 /// A number that no carrier has.
 const NO_CARRIER: u32 = u32::MAX;
 
-/// Both streams of a peer.
+/// The streams to and from a peer.
 #[derive(Debug)]
 pub struct Session {
     window: Window,
@@ -165,10 +166,10 @@ pub struct Session {
 
 /// The stream to the peer.
 impl Session {
-    /// Memory used for a peer that has a few packets outstanding.
+    /// Bytes of memory for a peer that has a few packets outstanding.
     pub const IDLE_BYTES: usize = Window::IDLE_BYTES;
 
-    /// Streams whose first packet has this sequence number.
+    /// A session in which the first packet of each stream has sequence number `first`.
     #[must_use]
     pub fn new(first: u32) -> Self {
         Self {
@@ -178,7 +179,7 @@ impl Session {
         }
     }
 
-    /// Packets that may be added now (S2).
+    /// Number of packets that may be added now (S2).
     #[inline(always)]
     #[must_use]
     pub fn room(&self) -> u32 {
@@ -204,7 +205,7 @@ impl Session {
         self.window.keep_sent(slot, bytes, carrier);
     }
 
-    /// Whether packets are unsent.
+    /// Whether there are unsent packets.
     #[inline(always)]
     #[must_use]
     pub fn has_unsent(&self) -> bool {
@@ -243,30 +244,30 @@ impl Session {
         self.window.arrived(number, carrier);
     }
 
-    /// A carrier broke: its unacknowledged packets are to be sent again (S1).
+    /// Records that a carrier broke: its unacknowledged packets become unsent (S1, S3).
     pub fn carrier_broke(&mut self, carrier: u32) {
         self.window.carrier_broke(carrier);
     }
 
-    /// Unacknowledged packets of lossy carriers are to be sent again: they took a path that does not work.
+    /// Marks all unacknowledged packets of lossy carriers as unsent, because they took a path that does not work.
     pub fn resend_lossy(&mut self) {
         self.window.resend_lossy();
     }
 
-    /// Whether all packets have arrived, as far as is known.
+    /// Whether all packets are acknowledged or completed by their carriers.
     #[must_use]
     pub fn has_arrived(&self) -> bool {
         self.window.has_arrived()
     }
 
-    /// The oldest unacknowledged packet.
+    /// Sequence number of the oldest unacknowledged packet, if there is one.
     #[inline]
     #[must_use]
     pub fn oldest_unacknowledged(&self) -> Option<u32> {
         self.window.oldest()
     }
 
-    /// Whether a packet is in flight over this carrier.
+    /// Whether a packet was sent over this carrier and neither completed nor acknowledged.
     #[must_use]
     pub fn is_under_way(&self, carrier: u32) -> bool {
         self.window.is_under_way(carrier)
@@ -286,7 +287,7 @@ impl Session {
         self.window.acknowledge(ack, now_ns, free);
     }
 
-    /// The next time for [`timeout`](Self::timeout).
+    /// When [`timeout`](Self::timeout) must be called next; `None`: it need not be called.
     #[inline]
     #[must_use]
     pub fn deadline(&self, now_ns: u64) -> Option<u64> {
@@ -298,7 +299,7 @@ impl Session {
         self.window.timeout(now_ns)
     }
 
-    /// Timeouts in a row without an acknowledgement of anything new.
+    /// Number of consecutive timeouts, without an acknowledgement of anything new between them; it saturates.
     #[must_use]
     pub fn timeouts(&self) -> u8 {
         self.window.timeouts()
@@ -307,19 +308,21 @@ impl Session {
 
 /// The stream from the peer.
 impl Session {
-    /// Accepts the expected packet. `false`: it is another one, or packets are held; nothing was done.
+    /// Accepts a packet if it is the expected one and no packet is held. `false`: nothing was done.
     #[inline(always)]
     pub fn accept_next(&mut self, number: u32) -> bool {
         self.order.accept_next(number)
     }
 
-    /// Accepts a packet that has arrived in `buffer`, which may be held if it `can_wait`.
+    /// Accepts a packet that has arrived in `buffer`. `can_wait`: whether the buffer may be held until earlier packets
+    /// have arrived.
     #[inline(always)]
     pub fn accept(&mut self, number: u32, buffer: Slot, can_wait: bool) -> PacketVerdict {
         self.order.accept(number, buffer, can_wait)
     }
 
-    /// The buffer of the next held packet, if it is the expected one; to be called after each delivery.
+    /// The buffer of a held packet that is the expected one now: the caller delivers it. Called after each delivery,
+    /// until `None`.
     #[inline(always)]
     pub fn next_held(&mut self) -> Option<Slot> {
         self.order.next_held()
@@ -336,7 +339,7 @@ impl Session {
         }
     }
 
-    /// The acknowledgement for a message that is sent now.
+    /// The current acknowledgement, for a message that is sent now: it counts as sent.
     #[inline(always)]
     pub fn take_ack(&mut self) -> Ack {
         self.order.mark_acknowledged();
@@ -344,7 +347,7 @@ impl Session {
         self.ack()
     }
 
-    /// Packets delivered since the last acknowledgement.
+    /// Number of packets delivered since the last acknowledgement was sent.
     #[inline(always)]
     #[must_use]
     pub fn delivered_since_ack(&self) -> u32 {
@@ -357,35 +360,36 @@ impl Session {
         self.order.force_ack();
     }
 
-    /// Whether an acknowledgement must be sent now, on its own. `is_answered`: packets are sent to the peer soon, and
-    /// carry one.
+    /// Whether an acknowledgement must be sent now, on its own. `is_answered`: whether packets are sent to the peer
+    /// soon, which carry one.
     pub fn take_ack_due(&mut self, is_answered: bool) -> bool {
         self.order.take_ack_due(is_answered)
     }
 
-    /// Discards all packets: the peer is lost. `free` gets the slots, `drop` the buffers.
+    /// Discards all packets, because the peer is lost. The slots are passed to `free`, the buffers to `drop`.
     pub fn forget(&mut self, free: impl FnMut(Slot), drop: impl FnMut(Slot)) {
         self.window.forget(free);
         self.order.forget(drop);
     }
 }
 
-/// Large frames: a receiver lends a limited number of their buffers.
+/// Large frames. A receiver lends their buffers to its caller, up to a limit.
 impl Session {
-    /// Whether another one may be posted.
+    /// Whether another large frame may be posted.
     #[inline(always)]
     #[must_use]
     pub fn may_lend(&self) -> bool {
         self.lent.has_room()
     }
 
-    /// Counts a posted one.
+    /// Counts a posted large frame.
     #[inline(always)]
     pub fn lend(&mut self) {
         self.lent.post();
     }
 
-    /// Returns one of the peer's. `true`: enough for an acknowledgement, since the peer may wait for it.
+    /// Counts a returned large frame of the peer. `true`: so many are not reported that an acknowledgement must be
+    /// sent, because the peer may be waiting for it.
     #[inline(always)]
     pub fn give_back(&mut self) -> bool {
         self.lent.give_back()
@@ -396,7 +400,7 @@ impl Session {
 mod tests {
     use super::*;
 
-    /// A session whose streams both begin at this number.
+    /// A session in which both streams begin with this sequence number.
     fn from(number: u32) -> Session {
         Session::new(number)
     }
@@ -418,7 +422,7 @@ mod tests {
         free
     }
 
-    /// All unsent packets, in order; sends them over a queue pair.
+    /// Sends all unsent packets over a queue pair; returns their sequence numbers, in order.
     fn resent(session: &mut Session, carrier: u32) -> Vec<u32> {
         let mut numbers = Vec::new();
         while let Some(due) = session.next_unsent() {
@@ -428,7 +432,7 @@ mod tests {
         numbers
     }
 
-    /// The packets that a receiver delivers when they arrive in this order, each in the buffer of its number.
+    /// The packets that a receiver delivers when packets arrive in this order, each in the buffer with its number.
     fn handed_up(receiver: &mut Session, numbers: &[u32]) -> Vec<u32> {
         let mut up = Vec::new();
         for number in numbers {
@@ -441,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_come_in_order_and_once_wherever_their_numbers_begin() {
+    fn packets_are_delivered_once_in_order_from_any_start_number() {
         for start in [0, 7, u32::MAX - 2, u32::MAX] {
             let mut receiver = from(start);
             let sent: Vec<u32> = (0..6).map(|n| start.wrapping_add(n)).collect();
@@ -456,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_wait_comes_again() {
+    fn early_packet_that_is_not_kept_is_not_acknowledged() {
         let mut receiver = from(5);
         assert_eq!(receiver.accept(7, 0, false), PacketVerdict::Early);
         assert_eq!(receiver.ack().beyond, 0, "the peer sends it again");
@@ -467,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_acknowledged_is_given_back_once() {
+    fn acknowledged_slots_are_freed_once() {
         let mut sender = from(u32::MAX - 1);
         send(&mut sender, 4);
         let ack = |next: u32, beyond| Ack {
@@ -475,7 +479,7 @@ mod tests {
             beyond,
             returned: 0,
         };
-        // The last of four has arrived, and the first two.
+        // The first two packets and the fourth have arrived.
         assert_eq!(acknowledged(&mut sender, ack(0, 1), 5_000), [100, 101, 103]);
         assert_eq!(acknowledged(&mut sender, ack(0, 1), 6_000), [0; 0]);
         let old = ack(u32::MAX, 0);
@@ -487,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_have_overtaken_is_sent_again() {
+    fn overtaken_packets_are_resent() {
         let mut sender = from(0);
         send(&mut sender, 5);
         let ack = Ack {
@@ -503,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn a_datagram_whose_time_is_over_is_sent_again_ever_more_slowly() {
+    fn timed_out_datagrams_are_resent_with_backoff() {
         let mut sender = from(0);
         send(&mut sender, 2);
         let deadline = sender.deadline(0).expect("something is under way");
@@ -519,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn what_went_over_a_pair_that_broke_is_sent_again_unless_the_peer_has_said_so() {
+    fn broken_pair_resends_unacknowledged_packets() {
         let start = u32::MAX - 3;
         let mut sender = from(start);
         for slot in 0..6 {
@@ -530,7 +534,7 @@ mod tests {
             .iter()
             .for_each(|number| sender.arrived(*number, 1));
         sender.arrived(numbers[5], 9);
-        assert!(sender.is_under_way(1), "another pair's word");
+        assert!(sender.is_under_way(1), "another pair's arrival");
         sender.arrived(numbers[5], 1);
         assert!(sender.has_arrived() && !sender.is_under_way(1));
         let ack = Ack {
@@ -549,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receiver_that_gives_nothing_back_gets_no_more_large_frames() {
+    fn lending_stops_until_the_receiver_returns_frames() {
         let (mut sender, mut receiver) = (from(0), from(0));
         let mut lent = 0;
         while sender.may_lend() {
@@ -560,7 +564,7 @@ mod tests {
         let acks = (0..lent)
             .map(|_| receiver.give_back())
             .filter(|is_due| *is_due);
-        assert!(acks.count() > 0, "some are worth a word");
+        assert!(acks.count() > 0, "some are worth an acknowledgement");
         acknowledged(&mut sender, receiver.take_ack(), 0);
         assert!(sender.may_lend());
         let wild = Ack {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Compact timestamps.
+//! Timestamps of 32 bits.
 
-/// A timestamp in microseconds that wraps after an hour: long enough for timeouts.
+/// A timestamp in microseconds, with 32 bits: it wraps after 71 minutes. That is long enough for timeouts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moment(u32);
 
@@ -14,7 +14,7 @@ impl Moment {
         Self((now_ns / 1000) as u32)
     }
 
-    /// Nanoseconds from this timestamp to `now_ns`.
+    /// Nanoseconds from this timestamp to `now_ns`, up to 35 minutes; after a longer time the result is wrong.
     #[inline(always)]
     #[must_use]
     pub fn elapsed_ns(self, now_ns: u64) -> u64 {

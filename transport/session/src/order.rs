@@ -1,32 +1,33 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The stream from a peer: the next packet to deliver, those held since they arrived out of order (S4), and what was
-//! acknowledged.
+//! The stream from a peer: the next packet to deliver, the packets that are held because they arrived out of order
+//! (S4), and how many packets are not acknowledged.
 
 use std::collections::VecDeque;
 
 use crate::{ACK_EVERY, PacketVerdict, Slot, WINDOW};
 
-/// The packets received of the peer's stream.
+/// The state of the stream from a peer.
 #[derive(Debug)]
 pub(crate) struct ReceiveOrder {
     /// Sequence number of the next packet to deliver.
     expected: u32,
-    /// Buffers of the held packets, by their distance from the expected one.
+    /// Buffers of the held packets: at index `i`, that of packet `expected + 1 + i`.
     #[allow(
         clippy::box_collection,
         reason = "there are thousands of peers, and hardly any has this"
     )]
     ahead: Option<Box<VecDeque<Option<Slot>>>>,
     beyond: u64,
-    /// Packets delivered since the last acknowledgement: at most a few dozen, since one is sent after [`ACK_EVERY`] and
-    /// the peer sends no more than a window before; saturates for a peer that ignores the window.
+    /// Number of packets delivered since the last acknowledgement was sent. It is at most a few dozen, since an
+    /// acknowledgement is sent after [`ACK_EVERY`] packets, and the peer sends no more than a window of packets without
+    /// one. For a peer that ignores the window the number saturates.
     delivered_since_ack: u16,
-    /// An acknowledgement is required even if nothing new has arrived.
+    /// Whether an acknowledgement is required even if nothing new has arrived.
     is_ack_forced: bool,
 }
 
 impl ReceiveOrder {
-    /// A stream whose first packet has this number.
+    /// A stream whose first packet has this sequence number.
     pub(crate) fn new(first: u32) -> Self {
         Self {
             expected: first,
@@ -49,7 +50,7 @@ impl ReceiveOrder {
         self.beyond
     }
 
-    /// Accepts a packet if it is the expected one and none is held.
+    /// Accepts a packet if it is the expected one and no packet is held. `false`: nothing was done.
     #[inline(always)]
     pub(crate) fn accept_next(&mut self, number: u32) -> bool {
         let is_next = number == self.expected && self.beyond == 0 && self.ahead.is_none();
@@ -60,7 +61,8 @@ impl ReceiveOrder {
         is_next
     }
 
-    /// Accepts a packet that has arrived in `buffer`, which may be held if it `can_wait`.
+    /// Accepts a packet that has arrived in `buffer`. `can_wait`: whether the buffer may be held until earlier packets
+    /// have arrived.
     #[inline(always)]
     pub(crate) fn accept(&mut self, number: u32, buffer: Slot, can_wait: bool) -> PacketVerdict {
         if number == self.expected && self.beyond == 0 {
@@ -103,7 +105,7 @@ impl ReceiveOrder {
         PacketVerdict::Held
     }
 
-    /// The buffer of the next held packet, if it is the expected one.
+    /// The buffer of a held packet that is the expected one now, which counts as delivered. Called after each delivery.
     #[inline(always)]
     pub(crate) fn next_held(&mut self) -> Option<Slot> {
         self.ahead.as_ref()?;
@@ -112,7 +114,8 @@ impl ReceiveOrder {
 
     #[inline(never)]
     fn take_held(&mut self) -> Option<Slot> {
-        // The front is the expected packet: `advance` has shifted the bits, not the queue.
+        // The front of the queue is the expected packet: at the last delivery `advance` has shifted the bits, but not
+        // the queue.
         let ahead = self.ahead.as_mut()?;
         let buffer = ahead.pop_front().flatten();
         if ahead.is_empty() {
@@ -124,7 +127,7 @@ impl ReceiveOrder {
         buffer
     }
 
-    /// The expected packet is delivered.
+    /// Records that the expected packet is delivered.
     fn advance(&mut self) {
         self.expected = self.expected.wrapping_add(1);
         self.beyond >>= 1;
@@ -138,13 +141,13 @@ impl ReceiveOrder {
         self.beyond = 0;
     }
 
-    /// An acknowledgement is sent.
+    /// Records that an acknowledgement is sent.
     #[inline(always)]
     pub(crate) fn mark_acknowledged(&mut self) {
         self.delivered_since_ack = 0;
     }
 
-    /// Packets delivered since the last acknowledgement.
+    /// Number of packets delivered since the last acknowledgement was sent.
     #[inline(always)]
     pub(crate) fn delivered_since_ack(&self) -> u32 {
         self.delivered_since_ack.into()
@@ -156,7 +159,8 @@ impl ReceiveOrder {
         self.is_ack_forced = true;
     }
 
-    /// Whether an acknowledgement must be sent now, on its own. `is_answered`: packets sent to the peer soon carry one.
+    /// Whether an acknowledgement must be sent now, on its own. `is_answered`: whether packets are sent to the peer
+    /// soon, which carry one.
     pub(crate) fn take_ack_due(&mut self, is_answered: bool) -> bool {
         let anyway = std::mem::take(&mut self.is_ack_forced);
         anyway
@@ -170,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_peer_that_never_waits_for_a_word_is_counted_no_further() {
+    fn count_of_unacknowledged_deliveries_saturates() {
         let mut order = ReceiveOrder::new(0);
         for number in 0..=u32::from(u16::MAX) {
             let is_next = match number % 2 {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A counter of recent failures: a caller acts on several within a short time, not on one.
+//! Counts recent failures, so that a caller reacts to several failures within a short time, but not to a single one.
 
 use crate::Moment;
 
-/// Counts failures; restarts after a minute without one.
+/// A counter of failures, which restarts after a minute without a failure.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RecentFailures {
     count: u8,
@@ -17,7 +17,7 @@ impl RecentFailures {
         self.last = Moment::of(now_ns);
     }
 
-    /// Failures since the last minute without one.
+    /// Number of failures since the last minute that had none.
     #[must_use]
     pub fn count(self, now_ns: u64) -> u8 {
         match self.last.elapsed_ns(now_ns) {
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_not_happened_for_a_minute_is_forgotten() {
+    fn failure_count_resets_after_a_quiet_minute() {
         let mut it = RecentFailures::default();
         assert_eq!(it.count(0), 0);
         for second in 1..=3 {
@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_ends_is_counted_no_further() {
+    fn failure_count_saturates() {
         let mut it = RecentFailures::default();
         for _ in 0..300 {
             it.record(7);

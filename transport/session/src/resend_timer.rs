@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Round-trip measurement, and the timeout of packets that a lossy carrier may have lost.
+//! Measures round trips, and computes the timeout of packets that a lossy carrier may have lost.
 
-/// Retransmission timer.
+/// The state of the retransmission timer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ResendTimer {
-    /// Smoothed round-trip time, and its mean deviation; 0 before the first measurement.
+    /// Smoothed round-trip time in nanoseconds; 0 before the first measurement.
     round_ns: u32,
     deviation_ns: u32,
     backoff: u8,
 }
 
 impl ResendTimer {
-    /// A packet that was sent once was acknowledged after this time.
+    /// Records that a packet was acknowledged this many nanoseconds after its last transmission.
     pub(crate) fn measure(&mut self, round_ns: u64) {
         if self.backoff != 0 {
-            // It is unknown which transmission was acknowledged (Karn's algorithm).
+            // After a timeout it is unknown which transmission was acknowledged (Karn's algorithm).
             return;
         }
         let round_ns = u32::try_from(round_ns).unwrap_or(u32::MAX / 8);
@@ -32,7 +32,7 @@ impl ResendTimer {
         self.round_ns != 0
     }
 
-    /// Age at which a packet counts as lost if later ones have arrived.
+    /// Age in nanoseconds at which a packet counts as lost if later packets have arrived.
     pub(crate) fn late_ns(&self) -> u64 {
         match self.round_ns {
             0 => u64::MAX,
@@ -40,7 +40,7 @@ impl ResendTimer {
         }
     }
 
-    /// The retransmission timeout.
+    /// The retransmission timeout in nanoseconds.
     pub(crate) fn timeout_ns(&self) -> u64 {
         let usual = match self.round_ns {
             0 => FIRST_TIMEOUT_NS,
@@ -50,27 +50,27 @@ impl ResendTimer {
         (usual << self.backoff).min(TIMEOUT_NS_MAX)
     }
 
-    /// A timeout: doubles the next one.
+    /// Records a timeout: the next one is twice as long.
     pub(crate) fn back_off(&mut self) {
         self.backoff = (self.backoff + 1).min(BACKOFF_MAX);
     }
 
-    /// Something new was acknowledged.
+    /// Records that anything new was acknowledged.
     #[inline(always)]
     pub(crate) fn reset_backoff(&mut self) {
         self.backoff = 0;
     }
 
-    /// Timeouts in a row.
+    /// Number of consecutive timeouts, at most [`BACKOFF_MAX`].
     pub(crate) fn timeouts(&self) -> u8 {
         self.backoff
     }
 }
 
-/// Packets are reordered by some microseconds.
+/// Smallest age of a late packet, since networks reorder packets by some microseconds.
 const LATE_NS_MIN: u64 = 20_000;
 const FIRST_TIMEOUT_NS: u64 = 20_000_000;
-/// A receiver that is not scheduled does not reply for some milliseconds.
+/// Smallest timeout, since a receiver that is not scheduled does not reply for some milliseconds.
 const TIMEOUT_NS_MIN: u64 = 4_000_000;
 const TIMEOUT_NS_MAX: u64 = 1_000_000_000;
 const BACKOFF_MAX: u8 = 6;

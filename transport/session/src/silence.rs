@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How long a peer has not replied. Only time in which this process ran counts: if it was stopped for an hour, it has
-//! not waited for an hour.
+//! Measures how long a peer has not replied. Only time in which this process ran counts: an hour in which it was
+//! stopped is not an hour of silence.
 
 use crate::Moment;
 
-/// Duration of a peer's silence.
+/// The duration of a peer's silence.
 #[derive(Clone, Copy, Debug)]
 pub struct Silence {
-    /// The duration in milliseconds, and when it was computed.
+    /// The duration in milliseconds at `computed_at`; [`NOT_SILENT`]: the peer is not silent.
     silent_ms: u32,
     computed_at: Moment,
 }
 
 impl Default for Silence {
-    /// The peer is not silent.
+    /// The silence of a peer that is not silent.
     fn default() -> Self {
         Self {
             silent_ms: NOT_SILENT,
@@ -23,20 +23,21 @@ impl Default for Silence {
 }
 
 impl Silence {
-    /// Something was received from the peer.
+    /// Records that something was received from the peer: the silence ends.
     #[inline(always)]
     pub fn end(&mut self) {
         self.silent_ms = NOT_SILENT;
     }
 
-    /// Whether a request is unanswered since the last packet from the peer.
+    /// Whether a request had no reply ([`extend`](Self::extend)) since something was last received from the peer.
     #[inline(always)]
     #[must_use]
     pub fn is_silent(&self) -> bool {
         self.silent_ms != NOT_SILENT
     }
 
-    /// A request had no reply again; returns the duration of the silence in nanoseconds.
+    /// Records that a request had no reply until `now_ns`. Returns the duration of the silence in nanoseconds: 0 at the
+    /// first call.
     pub fn extend(&mut self, now_ns: u64) -> u64 {
         let more_ms = self.computed_at.elapsed_ns(now_ns).min(INTERVAL_NS_MAX) / 1_000_000;
         self.silent_ms = match self.silent_ms {
@@ -48,9 +49,10 @@ impl Silence {
     }
 }
 
-/// The peer is not silent.
+/// Value of `silent_ms` if the peer is not silent.
 const NOT_SILENT: u32 = u32::MAX;
-/// Longest interval between two requests to a silent peer; a longer gap means that this process did not run.
+/// Longest interval between two requests to a silent peer. Of a longer interval only this much counts, since this
+/// process did not run in the rest.
 const INTERVAL_NS_MAX: u64 = 2_000_000_000;
 
 #[cfg(test)]
@@ -58,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_time_in_which_somebody_looked_counts() {
+    fn silence_counts_only_polled_time() {
         let mut silence = Silence::default();
         let second = 1_000_000_000;
         assert!(!silence.is_silent());

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The stream to a peer: packets kept until they are acknowledged, in order, and how each was sent (S1 to S3).
+//! The stream to a peer: the packets that are kept until they are acknowledged, in order, and how each was sent (S1 to
+//! S3).
 
 use std::collections::VecDeque;
 
 use crate::resend_timer::ResendTimer;
 use crate::{Ack, Moment, NO_CARRIER, Slot, UnsentPacket, Via, WINDOW};
 
-/// Unacknowledged packets, and those acknowledged out of order.
+/// The kept packets: those that are not acknowledged, and those that were acknowledged out of order.
 #[derive(Debug)]
 pub(crate) struct Window {
-    /// Sequence number of the oldest packet.
+    /// Sequence number of the oldest kept packet.
     first: u32,
     kept: VecDeque<UnackedPacket>,
-    /// Number of unsent packets, and a number before which there are none.
+    /// Number of unsent packets.
     unsent: u32,
     unsent_from: u32,
     /// Number of packets in flight over lossy carriers.
@@ -20,20 +21,20 @@ pub(crate) struct Window {
     timer: ResendTimer,
 }
 
-/// A packet until it is acknowledged in order.
+/// A packet that is not acknowledged in order.
 #[derive(Clone, Copy, Debug)]
 struct UnackedPacket {
-    /// `None`: it was acknowledged out of order.
+    /// The slot with the packet; `None`: it was acknowledged out of order, and its slot is free.
     slot: Option<Slot>,
     bytes: u32,
     via: Via,
 }
 
 impl Window {
-    /// Memory used for a peer that has a few packets outstanding.
+    /// Bytes of memory for a peer that has a few packets outstanding.
     pub(crate) const IDLE_BYTES: usize = IDLE_CAPACITY * size_of::<UnackedPacket>();
 
-    /// A stream whose first packet has this number.
+    /// A stream whose first packet has this sequence number.
     pub(crate) fn new(first: u32) -> Self {
         Self {
             first,
@@ -45,7 +46,7 @@ impl Window {
         }
     }
 
-    /// Packets that may be added now (S2).
+    /// Number of packets that may be added now (S2).
     #[inline(always)]
     pub(crate) fn room(&self) -> u32 {
         #[allow(clippy::cast_possible_truncation, reason = "at most a window")]
@@ -60,7 +61,7 @@ impl Window {
         self.first.wrapping_add(self.kept.len() as u32)
     }
 
-    /// Adds a packet.
+    /// Adds a packet, which is unsent.
     #[inline(always)]
     pub(crate) fn keep(&mut self, slot: Slot, bytes: u32) {
         debug_assert!(self.room() > 0, "S2");
@@ -72,7 +73,7 @@ impl Window {
         });
     }
 
-    /// Adds a packet that was just sent.
+    /// Adds a packet that was just sent over a reliable carrier.
     #[inline(always)]
     pub(crate) fn keep_sent(&mut self, slot: Slot, bytes: u32, carrier: u32) {
         debug_assert!(self.room() > 0 && self.unsent == 0, "S2, and in order");
@@ -89,24 +90,24 @@ impl Window {
         self.unsent
     }
 
-    /// Whether all packets have arrived, as far as is known.
+    /// Whether all packets are acknowledged or completed by their carriers.
     pub(crate) fn has_arrived(&self) -> bool {
         let is_there = |kept: &UnackedPacket| matches!(kept.via, Via::Arrived { .. });
         self.kept.iter().all(is_there)
     }
 
-    /// The oldest packet.
+    /// Sequence number of the oldest kept packet.
     pub(crate) fn oldest(&self) -> Option<u32> {
         (!self.kept.is_empty()).then_some(self.first)
     }
 
-    /// Whether a packet is in flight over this carrier.
+    /// Whether a packet was sent over this carrier and neither completed nor acknowledged.
     pub(crate) fn is_under_way(&self, carrier: u32) -> bool {
         let via = Via::Reliable { carrier };
         self.kept.iter().any(|kept| kept.via == via)
     }
 
-    /// Whether this packet is unacknowledged.
+    /// Whether this packet is kept, that is, not acknowledged in order.
     pub(crate) fn is_unacknowledged(&self, number: u32) -> bool {
         (number.wrapping_sub(self.first) as usize) < self.kept.len()
     }
@@ -118,7 +119,7 @@ impl Window {
         }
         let waits = |(_, kept): &(u32, &UnackedPacket)| kept.via == Via::Unsent;
         let from = self.unsent_from.wrapping_sub(self.first);
-        // From the first one on, if older ones were acknowledged meanwhile.
+        // If packets up to `unsent_from` were acknowledged meanwhile, the search begins with the oldest packet.
         let from = if from < WINDOW { from } else { 0 };
         let rest = self.kept.iter().skip(from as usize);
         let (index, kept) = (from..).zip(rest).find(waits)?;
@@ -146,7 +147,7 @@ impl Window {
         })
     }
 
-    /// Counts one more unsent packet.
+    /// Counts packet `number` as unsent.
     #[inline(always)]
     fn send_again(&mut self, number: u32) {
         let is_before = number.wrapping_sub(self.unsent_from).cast_signed() < 0;
@@ -165,10 +166,10 @@ impl Window {
         self.send_again(number);
     }
 
-    /// Marks all packets for which `is_gone` holds as unsent.
-    fn send_again_where(&mut self, is_gone: impl Fn(Via) -> bool) {
+    /// Marks all packets for which `is_lost` returns `true` as unsent.
+    fn send_again_where(&mut self, is_lost: impl Fn(Via) -> bool) {
         for index in 0..self.kept.len() {
-            if is_gone(self.kept[index].via) {
+            if is_lost(self.kept[index].via) {
                 self.send_again_at(index);
             }
         }
@@ -216,13 +217,13 @@ impl Window {
         }
     }
 
-    /// A carrier broke.
+    /// Records that a carrier broke: its packets become unsent.
     pub(crate) fn carrier_broke(&mut self, carrier: u32) {
-        let gone = [Via::Reliable { carrier }, Via::Arrived { carrier }];
-        self.send_again_where(|via| gone.contains(&via));
+        let broken = [Via::Reliable { carrier }, Via::Arrived { carrier }];
+        self.send_again_where(|via| broken.contains(&via));
     }
 
-    /// Packets of lossy carriers took a path that does not work.
+    /// Marks all packets of lossy carriers as unsent, because they took a path that does not work.
     pub(crate) fn resend_lossy(&mut self) {
         self.send_again_where(|via| matches!(via, Via::Lossy { .. }));
     }
@@ -230,7 +231,7 @@ impl Window {
     /// Handles an acknowledgement.
     #[inline(always)]
     pub(crate) fn acknowledge(&mut self, ack: Ack, now_ns: u64, mut free: impl FnMut(Slot)) {
-        // Usually there is nothing new, or the acknowledgement was reordered.
+        // In most cases the acknowledgement has nothing new, or was reordered.
         if ack.next == self.first && (ack.beyond == 0 || self.lossy == 0) {
             return;
         }
@@ -240,8 +241,8 @@ impl Window {
         self.take_ack_of_several(ack, now_ns, free);
     }
 
-    /// One more packet, sent over a reliable carrier, is acknowledged: the common case. `false`: it is another case,
-    /// and nothing was done.
+    /// Handles the common case: one more packet is acknowledged, and no lossy carrier is in use. `false`: it is another
+    /// case, and nothing was done.
     #[inline(always)]
     fn take_one(&mut self, free: &mut impl FnMut(Slot)) -> bool {
         let is_reliable = |kept: &&UnackedPacket| self.lossy == 0 && kept.via != Via::Unsent;
@@ -259,7 +260,7 @@ impl Window {
 
     fn take_ack_of_several(&mut self, ack: Ack, now_ns: u64, mut free: impl FnMut(Slot)) {
         let acknowledged = ack.next.wrapping_sub(self.first);
-        // A reordered acknowledgement, or an invalid one: beyond what was sent.
+        // The acknowledgement was reordered, or is invalid: for packets that do not exist yet.
         if acknowledged as usize > self.kept.len() {
             return;
         }
@@ -277,7 +278,8 @@ impl Window {
             self.take_out_of_order(ack.beyond, now_ns, &mut free);
         }
         if self.kept.is_empty() && self.kept.capacity() > IDLE_CAPACITY && self.timer.has_sample() {
-            // The peer is reached over a lossy carrier; there may be thousands of such peers.
+            // A round trip was measured, so the peer is reached over a lossy carrier. There may be thousands of such
+            // peers.
             self.kept.shrink_to(IDLE_CAPACITY);
         }
     }
@@ -297,9 +299,10 @@ impl Window {
         }
     }
 
-    /// Packets acknowledged out of order: earlier ones are sent again soon.
+    /// Handles packets that were acknowledged out of order: their slots are freed, and earlier packets that are late
+    /// become unsent.
     fn take_out_of_order(&mut self, beyond: u64, now_ns: u64, free: &mut impl FnMut(Slot)) {
-        // A later packet that has arrived gives the first round-trip time: before that no packet counts as late.
+        // Read before the loop, which may measure the first round trip: before that no packet counts as late.
         let late_ns = self.timer.late_ns();
         let last = 64 - beyond.leading_zeros() as usize;
         for index in 0..=last.min(self.kept.len().saturating_sub(1)) {
@@ -309,7 +312,7 @@ impl Window {
                 continue;
             };
             if is_there {
-                // It has arrived; the entry keeps its place in the sequence.
+                // The packet has arrived; its entry stays, so that the entries remain consecutive.
                 if let Some(slot) = kept.slot.take() {
                     free(slot);
                 }
@@ -331,7 +334,7 @@ impl Window {
         (self.unsent, self.lossy) = (0, 0);
     }
 
-    /// The next time for [`timeout`](Self::timeout).
+    /// When [`timeout`](Self::timeout) must be called next; `None`: it need not be called.
     pub(crate) fn deadline(&self, now_ns: u64) -> Option<u64> {
         if self.lossy == 0 {
             return None;
@@ -343,7 +346,7 @@ impl Window {
         Some(now_ns + self.timer.timeout_ns().saturating_sub(waited.max()?))
     }
 
-    /// Marks packets that have timed out as unsent; returns whether there are any.
+    /// Marks packets of lossy carriers that have timed out as unsent; returns whether there are any.
     pub(crate) fn timeout(&mut self, now_ns: u64) -> bool {
         let Some(deadline) = self.deadline(now_ns) else {
             return false;
@@ -358,7 +361,7 @@ impl Window {
         true
     }
 
-    /// Timeouts in a row without an acknowledgement of anything new.
+    /// Number of consecutive timeouts, without an acknowledgement of anything new between them; it saturates.
     pub(crate) fn timeouts(&self) -> u8 {
         self.timer.timeouts()
     }

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Window probes: when a peer is sent a request to acknowledge because its window is full or it holds too many large
-//! frames. Its acknowledgement may have been lost, and so may the request.
+//! Decides when window probes are sent: requests for an acknowledgement to a peer whose window is full or that holds
+//! too many large frames. The peer's acknowledgement may have been lost, and so may a request.
 
 use crate::{Moment, Session};
 
-/// The window probes of one peer.
+/// The state of the window probes to one peer.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WindowProbe {
-    /// Packets wait for room.
+    /// Whether packets wait for room.
     is_blocked: bool,
-    /// Probes without effect in a row, and the time of the last one.
+    /// Number of consecutive probes without effect, at most [`PROBES_MAX`].
     probes: u8,
     probed_at: Moment,
 }
 
 impl WindowProbe {
-    /// Packets wait for room. `true`: a probe is sent now.
+    /// Records that packets wait for room. `true`: the caller must send a probe now.
     pub fn probe(&mut self, now_ns: u64) -> bool {
         self.is_blocked = true;
         let is_due = self.pause_ns(now_ns) == 0;
@@ -26,7 +26,7 @@ impl WindowProbe {
         is_due
     }
 
-    /// Whether there is still no room.
+    /// Whether packets wait for room, which `session` still does not have.
     pub fn is_blocked(&mut self, session: &Session) -> bool {
         if self.is_blocked && session.room() != 0 && session.may_lend() {
             (self.is_blocked, self.probes) = (false, self.probes.min(1));
@@ -34,13 +34,13 @@ impl WindowProbe {
         self.is_blocked
     }
 
-    /// Time of the next probe.
+    /// Time of the next probe; `None`: none is needed.
     #[must_use]
     pub fn deadline_ns(&self, now_ns: u64) -> Option<u64> {
         self.is_blocked.then(|| now_ns + self.pause_ns(now_ns))
     }
 
-    /// Time until the next probe may be sent.
+    /// Time in nanoseconds until the next probe may be sent.
     fn pause_ns(&self, now_ns: u64) -> u64 {
         let pause_ns = match self.probes {
             0 => 0,
@@ -50,9 +50,9 @@ impl WindowProbe {
     }
 }
 
-/// Interval of the first probes.
+/// Interval between the first two probes.
 const PROBE_INTERVAL_NS: u64 = 20_000_000;
-/// The interval doubles up to this number of probes.
+/// The interval doubles with each probe, up to this number of probes.
 const PROBES_MAX: u8 = 4;
 
 #[cfg(test)]
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_waits_for_room_asks_at_once_and_then_ever_less_often() {
+    fn window_probe_is_immediate_then_backs_off() {
         let mut window_probe = WindowProbe::default();
         let mut now_ns = 1_000_000_000;
         assert!(window_probe.probe(now_ns) && !window_probe.probe(now_ns));

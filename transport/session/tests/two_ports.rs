@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sessions over byte streams: two ends, and a network that delivers bytes in pieces, breaks streams within a frame,
-//! lets them stall silently, and opens foreign streams. Every posted message arrives once and in order; a seed
-//! determines the run.
+//! Tests of sessions over byte streams, between two ends. The network delivers bytes in pieces, breaks streams within a
+//! frame, lets streams stall silently, and opens foreign streams. Every posted message must arrive once and in order; a
+//! seed determines the run.
 //!
-//! `RMPI_TEST_SEED` runs one seed, `RMPI_TEST_SEEDS` multiplies their number.
+//! `RMPI_TEST_SEED` runs only one seed; `RMPI_TEST_SEEDS` multiplies the number of seeds.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -27,7 +27,7 @@ use net::{Net, Random};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Runs for each seed, and prints the one that failed.
+/// Runs the test for each seed, and prints the seed that failed.
 fn for_seeds(usual: u64, mut test: impl FnMut(u64)) {
     let number = |name| {
         let text = std::env::var(name).ok()?;
@@ -50,29 +50,29 @@ impl Drop for Failing {
     }
 }
 
-/// A fault every this many turns; 0: never.
+/// For each fault, the average number of turns between two; 0: it never occurs.
 #[derive(Clone, Copy, Default)]
 struct Faults {
     resets: usize,
     deaths: usize,
-    strangers: usize,
+    foreign_streams: usize,
     pauses: usize,
 }
 
-/// Two ends, their posted and their received messages.
+/// Two ends, and the state of the messages between them.
 struct Pair {
     now_ns: u64,
     random: Random,
     net: Net,
     ends: [End; 2],
-    /// Messages that each end has posted, and those it received.
+    /// Number of messages that each end has posted.
     posted: [u32; 2],
     got: [u32; 2],
-    /// Large messages that each received and did not return.
+    /// Number of large messages that each end has received and not returned.
     lent: [usize; 2],
-    /// Whether each keeps them for now.
+    /// Whether each end keeps large messages for now.
     holds: [bool; 2],
-    /// When each end continues that does not poll now.
+    /// Until when each end does not poll.
     away_until_ns: [u64; 2],
 }
 
@@ -97,7 +97,7 @@ impl Pair {
         }
     }
 
-    /// Message `number` of an end, from which its length and content follow.
+    /// The body of message `number` of an end.
     fn message(side: usize, number: u32) -> Vec<u8> {
         let mut random = Random::new(u64::from(number) << 1 | side as u64);
         let most = if random.once_in(3) { MOST_BODY } else { 60 };
@@ -105,7 +105,7 @@ impl Pair {
         random.bytes(count)
     }
 
-    /// Advances the time.
+    /// Advances the time by a random step.
     fn pass(&mut self) {
         let most = if self.random.once_in(30) {
             5_000_000
@@ -126,10 +126,10 @@ impl Pair {
                 _ => self.net.down_until_ns = self.now_ns + self.random.below(200_000_000) as u64,
             }
         }
-        if is_now(&mut self.random, faults.strangers) {
-            let bytes = stranger_bytes(&mut self.random);
+        if is_now(&mut self.random, faults.foreign_streams) {
+            let bytes = foreign_bytes(&mut self.random);
             let side = self.random.below(2);
-            self.net.open_from_stranger(self.now_ns, side, bytes);
+            self.net.open_foreign_stream(self.now_ns, side, bytes);
         }
         if is_now(&mut self.random, faults.pauses) {
             let side = self.random.below(2);
@@ -137,7 +137,7 @@ impl Pair {
         }
     }
 
-    /// Both ends post, up to `messages` in all, and make progress.
+    /// Both ends post messages, until each has posted `messages`, and make progress.
     fn turn(&mut self, messages: u32) {
         self.pass();
         for side in [0, 1] {
@@ -158,7 +158,7 @@ impl Pair {
         }
     }
 
-    /// An end takes the received messages, and returns some of them.
+    /// An end takes all received messages and checks them. It returns the large messages, or keeps them for now.
     fn take(&mut self, side: usize) {
         while let Some(body) = self.ends[side].ready.pop_front() {
             let expected = Self::message(1 - side, self.got[side]);
@@ -168,7 +168,7 @@ impl Pair {
         }
         assert!(self.lent[side] <= 32, "{} large ones", self.lent[side]);
         assert!(self.ends[side].kept() <= WINDOW as usize, "S2");
-        // Some are kept for long, then all are returned.
+        // At times large messages are kept for many turns; then all are returned.
         if self.random.once_in(20) {
             self.holds[side] = !self.holds[side];
         }
@@ -212,8 +212,8 @@ impl Pair {
     }
 }
 
-/// What foreign streams carry: noise, frames that do not begin a session, and half a frame.
-fn stranger_bytes(random: &mut Random) -> Vec<u8> {
+/// The content of a foreign stream: noise, or frames that do not begin a session, the last of them perhaps incomplete.
+fn foreign_bytes(random: &mut Random) -> Vec<u8> {
     if random.once_in(3) {
         let count = random.below(200);
         return random.bytes(count);
@@ -229,7 +229,7 @@ fn stranger_bytes(random: &mut Random) -> Vec<u8> {
     bytes[..keep].to_vec()
 }
 
-/// The kind byte of a frame that begins a session.
+/// The kind byte of a frame that begins a session, Connect.
 fn connect_byte() -> u8 {
     let mut writer = Writer::new();
     let (attempt, end, again) = (0, (), false);
@@ -242,7 +242,7 @@ fn connect_byte() -> u8 {
     writer.waiting()[4]
 }
 
-/// Any frame, with numbers near the meaningful ones.
+/// Writes a random frame, often with numbers that are near valid ones.
 fn frame(random: &mut Random, writer: &mut Writer) {
     let near = |random: &mut Random| match random.below(3) {
         0 => random.below(200) as u32,
@@ -280,21 +280,21 @@ fn frame(random: &mut Random, writer: &mut Writer) {
 }
 
 #[test]
-fn over_streams_that_last_everything_arrives_once_and_one_stream_is_enough() {
+fn stable_streams_deliver_once_over_one_stream() {
     for_seeds(50, |seed| {
         let mut pair = Pair::new(seed);
         pair.run(300, &Faults::default(), 0);
         for seen in pair.seen() {
             let all = (seen.joined, seen.broken, seen.twice, seen.silent);
             assert_eq!(all, (1, 0, 0, 0), "{seen:?}");
-            // Both ends may have sent Connect at once; one of the two attempts is then refused.
+            // If both ends have sent Connect at once, one of the two attempts is refused.
             assert!(seen.refused <= 1, "{seen:?}");
         }
     });
 }
 
 #[test]
-fn over_streams_that_break_everything_arrives_once_and_in_order() {
+fn breaking_streams_deliver_once_in_order() {
     let mut total = Seen::default();
     for_seeds(200, |seed| {
         let mut random = Random::new(seed);
@@ -302,7 +302,7 @@ fn over_streams_that_break_everything_arrives_once_and_in_order() {
         let faults = Faults {
             resets: 5 + every(60),
             deaths: every(300),
-            strangers: every(60),
+            foreign_streams: every(60),
             pauses: every(200),
         };
         let mut pair = Pair::new(seed);
@@ -325,10 +325,10 @@ fn over_streams_that_break_everything_arrives_once_and_in_order() {
 }
 
 #[test]
-fn streams_of_strangers_change_nothing_and_are_closed() {
+fn foreign_streams_are_closed_without_effect() {
     for_seeds(50, |seed| {
         let faults = Faults {
-            strangers: 3,
+            foreign_streams: 3,
             ..Faults::default()
         };
         let mut pair = Pair::new(seed);
@@ -345,7 +345,7 @@ fn streams_of_strangers_change_nothing_and_are_closed() {
 }
 
 #[test]
-fn a_peer_that_never_answers_is_given_up_and_one_that_is_away_for_a_while_is_not() {
+fn only_a_permanently_silent_peer_is_given_up() {
     for_seeds(30, |seed| {
         let mut pair = Pair::new(seed);
         pair.net.down_until_ns = pair.now_ns + MOST_SILENCE_NS / 2;
@@ -369,7 +369,7 @@ fn a_peer_that_never_answers_is_given_up_and_one_that_is_away_for_a_while_is_not
 }
 
 #[test]
-fn a_peer_that_lies_does_no_harm() {
+fn random_frames_from_a_peer_are_harmless() {
     let mut received = 0;
     for_seeds(400, |seed| {
         let mut random = Random::new(seed);
@@ -377,7 +377,7 @@ fn a_peer_that_lies_does_no_harm() {
         let mut end = End::new(0, random.below(100) as u32, false);
         let mut now_ns = SECOND;
         for attempt in 0..30 {
-            // It begins as a peer does, and then sends anything.
+            // The foreign process begins as a peer does, and then sends random frames.
             let mut writer = Writer::new();
             let (end_there, again) = ((), random.once_in(2));
             let message = LinkMessage::Connect {
@@ -394,7 +394,7 @@ fn a_peer_that_lies_does_no_harm() {
                 let at = random.below(bytes.len());
                 bytes[at] ^= 1 << random.below(8);
             }
-            net.open_from_stranger(now_ns, 0, bytes);
+            net.open_foreign_stream(now_ns, 0, bytes);
             for _ in 0..10 {
                 now_ns += random.below(10_000_000) as u64;
                 end.post(now_ns, &[7; 400]);

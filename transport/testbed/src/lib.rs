@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Support for tests of the transport, and of protocols above it: a rank with a mailbox, worlds in which ranks run, and
 //! the list of worlds that a suite of behaviours must pass ([`behaviours`]). A behaviour is a test case, written once
-//! as an `async` function of one rank; a world is an environment, which decides what a turn is: the next rank of the
-//! same thread, a yield between threads or processes, or an event of a simulated network.
+//! as an `async` function of one rank. A world is an environment for ranks. It decides what happens when a rank yields:
+//! the next rank of the same thread runs, another thread or process runs, or an event of a simulated network occurs.
 //!
-//! **Knows** the transport, and how processes, threads and hosts are started. **Never** is part of an installation: its
-//! functions panic. A protocol above the transport is added to a rank as a [`GuestProtocol`].
+//! **Knows** the transport, and how processes, threads and hosts are started. **Never** is part of an installation,
+//! since its functions panic. A protocol above the transport is added to a rank as a [`GuestProtocol`].
 #![allow(
     missing_docs,
     unsafe_code,
@@ -32,23 +32,23 @@ use transport::{
     WorkId, WorkOutcome,
 };
 
-/// One rank of a world, with a mailbox of everything that arrived and was not taken yet.
+/// One rank of a world, with a mailbox of the events that were received and not taken yet.
 pub struct TestRank {
     pub me: u32,
     pub size: u32,
     pub fabric: Fabric,
     pub reach: OneSidedReach,
-    /// The source of all random choices of the behaviour; the same in every world.
+    /// The source of all random choices of the behaviour. A rank has the same numbers in every world.
     pub random: Random,
     completions: Completions,
     inbox: Vec<VecDeque<PeerEvent>>,
     pub ended: Vec<(WorkId, WorkOutcome, Lease)>,
-    /// Address records of the ranks, for networks that need them.
+    /// Address records of all ranks, by rank, for networks that need them.
     pub records: Vec<Vec<u8>>,
     works: u64,
-    /// Frames received by the fast path for network frames.
+    /// Number of frames that were received by the fast path for network frames.
     pub far_frames: u64,
-    /// Whether it sleeps when idle.
+    /// Whether the rank sleeps when idle.
     pub sleeps: bool,
     /// A protocol that shares the fabric with the behaviour.
     pub guest: Option<Box<dyn GuestProtocol>>,
@@ -72,25 +72,25 @@ pub enum PeerEvent {
 
 /// A protocol above the transport that shares the fabric of a rank with its behaviour.
 pub trait GuestProtocol: Any + Send {
-    /// Whether frames of this kind belong to it.
+    /// Whether frames of this kind belong to the protocol.
     fn owns_kind(&self, kind: u8) -> bool;
 
-    /// Whether the completion belongs to it; then it must [`take`](Self::take) it.
+    /// Whether the completion belongs to the protocol. If so, the rank calls [`take`](Self::take) with it.
     fn owns(&self, completion: &Completion) -> bool;
 
-    /// Handles a completion of its own, and releases the buffer of a frame.
+    /// Handles a completion that belongs to the protocol; if it is a frame, releases its buffer.
     fn take(&mut self, fabric: &mut Fabric, completion: Completion);
 
-    /// Posts operations that wait for room. `true`: something was posted.
+    /// Posts operations that wait for room. `true`: at least one was posted.
     fn turn(&mut self, fabric: &mut Fabric) -> bool;
 
-    /// Whether its rank may sleep until something arrives.
+    /// Whether the rank may sleep until something arrives.
     fn may_sleep(&self) -> bool;
 
-    /// Checked last before the rank sleeps: whether there is work for which it would not be woken.
+    /// Whether there is work for which the rank would not be woken. This is checked last before the rank sleeps.
     fn has_arrivals(&mut self) -> bool;
 
-    /// For down-casts.
+    /// The protocol as [`Any`], for down-casts.
     fn as_any(&mut self) -> &mut dyn Any;
 }
 
@@ -113,7 +113,8 @@ impl TestRank {
         }
     }
 
-    /// Sends, with retries while the transport is full; now and then as an announcement, which may be sent later.
+    /// Sends a frame, and retries while the transport is full. At random, a quarter of the frames is posted as
+    /// announcements, which may be sent later.
     pub async fn send(&mut self, to: u32, head: Head, body: &[u8]) {
         let defers = self.random.below(4) == 0;
         loop {
@@ -128,7 +129,7 @@ impl TestRank {
         }
     }
 
-    /// The next frame from `from`.
+    /// Waits for the next frame from `from`, and takes it.
     pub async fn receive(&mut self, from: u32) -> (Head, Vec<u8>) {
         match self.incoming(from).await {
             PeerEvent::Message { head, body } => (head, body),
@@ -136,7 +137,7 @@ impl TestRank {
         }
     }
 
-    /// The next event of `from`.
+    /// Waits for the next event of `from`, and takes it.
     pub async fn incoming(&mut self, from: u32) -> PeerEvent {
         loop {
             if let Some(incoming) = self.inbox[from as usize].pop_front() {
@@ -159,7 +160,7 @@ impl TestRank {
         )
     }
 
-    /// Reads into a lease; returns the outcome.
+    /// Reads a peer's memory into a lease; returns the outcome.
     pub async fn read(
         &mut self,
         from: u32,
@@ -172,7 +173,7 @@ impl TestRank {
         self.end_of(work).await
     }
 
-    /// Writes from a lease; returns the outcome.
+    /// Writes from a lease to a peer's memory; returns the outcome.
     pub async fn write(
         &mut self,
         to: u32,
@@ -209,7 +210,7 @@ impl TestRank {
         (outcome, u64::from_ne_bytes(old.bytes().try_into().unwrap()))
     }
 
-    /// Whether an operation on valid memory was performed; an outcome that this world excludes fails the test.
+    /// Whether an operation on valid memory was performed. An outcome that is impossible in this world fails the test.
     pub fn was_done(&self, outcome: WorkOutcome) -> bool {
         match (self.reach, outcome) {
             (OneSidedReach::Must | OneSidedReach::May, WorkOutcome::Done) => true,
@@ -268,7 +269,7 @@ impl TestRank {
         }
     }
 
-    /// Plays the launcher: provides the addresses of peers that the fabric requests.
+    /// Provides the addresses of peers that the fabric requests, instead of the launcher.
     fn provide_addresses(&mut self) {
         while let Some(peer) = self.fabric.next_unresolved() {
             let record = &self.records[peer.0 as usize];
@@ -276,7 +277,7 @@ impl TestRank {
         }
     }
 
-    /// Polls the transport once, then yields; may sleep until something arrives.
+    /// Polls the transport once, then yields. In between, an idle rank with `sleeps` sleeps until something arrives.
     pub async fn turn(&mut self) {
         let idle = self.poll() == 0 && self.guest.as_ref().is_none_or(|guest| guest.may_sleep());
         if idle && self.sleeps && self.fabric.prepare_sleep() {
@@ -292,7 +293,8 @@ impl TestRank {
         yield_now().await;
     }
 
-    /// Sleeps until something arrives. A fake network has its own time: it detects missed wake-ups itself.
+    /// Sleeps until something arrives; a sleep of [`LONG`] fails the test, as a missed wake-up. A fake network has its
+    /// own time and detects missed wake-ups itself.
     fn sleep(&mut self) {
         let asleep = Instant::now();
         self.fabric.sleep(LONG);
@@ -323,13 +325,13 @@ impl TestRank {
         arrived.0 + usize::from(self.carry_on())
     }
 
-    /// Progress of the guest.
+    /// Makes progress for the guest. `true`: it has posted operations.
     fn carry_on(&mut self) -> bool {
         let guest = self.guest.as_mut();
         guest.is_some_and(|guest| guest.turn(&mut self.fabric))
     }
 
-    /// Passes a completion to the guest, if it belongs to it.
+    /// Passes a completion to the guest, if the guest owns it; otherwise returns it.
     fn give_to_guest(&mut self, completion: Completion) -> Option<Completion> {
         match &mut self.guest {
             Some(guest) if guest.owns(&completion) => {
@@ -340,7 +342,7 @@ impl TestRank {
         }
     }
 
-    /// The fast path for node-local frames: takes a frame of one word, if one has arrived.
+    /// The fast path for node-local frames: takes a frame of one word, if one has arrived. `true`: a frame was taken.
     fn take_first(&mut self) -> bool {
         let Some(first) = self.fabric.first_frame() else {
             return false;
@@ -358,7 +360,7 @@ impl TestRank {
         true
     }
 
-    /// The fast path for network frames: takes a frame of one word, if it is the next one.
+    /// The fast path for network frames: takes the next frame, if it is a frame of one word. `true`: a frame was taken.
     fn take_word(&mut self) -> bool {
         let arrived = match self.fabric.poll_word() {
             WordPoll::Word(far) => {
@@ -377,7 +379,8 @@ impl TestRank {
         true
     }
 
-    /// Like [`poll`](Self::poll), but returns frames with lent bodies to the caller.
+    /// Polls the transport once. Returns the number of completions, and the frames with lent bodies, which the caller
+    /// must file or release.
     pub fn poll_and_hold(&mut self) -> (usize, Vec<Arrived>) {
         let mut held = Vec::new();
         self.provide_addresses();
@@ -391,7 +394,7 @@ impl TestRank {
             match completion {
                 Completion::Arrived(arrived) if arrived.is_lent() => held.push(arrived),
                 Completion::Arrived(arrived) if held.is_empty() => self.file(&arrived),
-                // Behind a held frame of the same poll: kept in order.
+                // Frames behind a held frame of the same poll are held too, so that the order is kept.
                 Completion::Arrived(arrived) => held.push(arrived),
                 Completion::Written { peer, immediate } => {
                     for arrived in std::mem::take(&mut held) {
@@ -416,8 +419,9 @@ impl TestRank {
         (count, held)
     }
 
-    /// All frames that have arrived, neither filed nor released. Only while no write can complete.
-    pub fn look_raw(&mut self) -> Vec<Arrived> {
+    /// Polls once and returns all frames that have arrived, which are neither filed nor released. Only while no other
+    /// completion can arrive.
+    pub fn poll_raw(&mut self) -> Vec<Arrived> {
         self.provide_addresses();
         self.fabric.poll(&mut self.completions);
         let count = self.completions.len();
@@ -443,7 +447,7 @@ impl TestRank {
         self.inbox[from as usize].clear();
     }
 
-    /// Asserts that no event is left.
+    /// Asserts that no event is left in the mailbox.
     pub fn assert_empty(&self) {
         for (from, inbox) in self.inbox.iter().enumerate() {
             assert!(inbox.is_empty(), "left from {from}: {inbox:?}");
@@ -461,7 +465,7 @@ pub fn head(kind: u8) -> Head {
     }
 }
 
-/// Bytes that identify sender, purpose and position in the message.
+/// Test bytes that differ for each sender, message number and position in the message.
 pub fn pattern(from: u32, number: u64, bytes: usize) -> Vec<u8> {
     let mut random = Random(u64::from(from) << 40 ^ number << 8 ^ 0xA5);
     let mut body = vec![0; bytes];
@@ -487,7 +491,7 @@ pub async fn yield_now() {
     Once(false).await;
 }
 
-/// A small random number generator (SplitMix64): a seed reproduces a test.
+/// A small random number generator (SplitMix64). With the same seed a test is repeated.
 #[derive(Clone, Debug)]
 pub struct Random(pub u64);
 
@@ -505,7 +509,7 @@ impl Random {
     }
 }
 
-/// A key as the body of a frame.
+/// The body of a frame that carries a key.
 pub fn body_of(key: RemoteKey) -> Vec<u8> {
     key.to_words().map(u64::to_ne_bytes).concat()
 }
@@ -516,9 +520,9 @@ pub fn key_of(body: &[u8]) -> RemoteKey {
     RemoteKey::from_words([0, 1, 2].map(|at| u64::from_ne_bytes(words[at])))
 }
 
-/// Longer than any operation takes.
+/// A time that is longer than any operation takes.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Kinds used by the testbed; tests use kinds below 100.
+/// Kinds of frames that the testbed uses; tests use kinds below 100.
 pub const KEY: u8 = 100;
 pub const BARRIER: u8 = 101;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rendezvous of hosts that run the same tests in the same order: they meet once for each test. Host a listens, the
-//! others connect, and messages about a host's ranks are relayed to all: their records, their phases, and the reason
-//! for which the host gives a test up.
+//! Rendezvous of hosts that run the same tests in the same order; the hosts meet once for each test. Host a listens,
+//! and the others connect to it. Messages about the ranks of a host are relayed to all hosts: the ranks' records, their
+//! phases, and the reason for which the host gives a test up.
 //!
-//! A connecting host sends its run and its test, and counts only after it has confirmed the Welcome: a stale connection
-//! of another test or run has no effect. A host that is behind another, since a test has failed there before both had
-//! met, is sent the outcome of that test there. So a failure ends its test on every host within seconds, with an error
-//! message, and no other test.
+//! A connecting host sends the number of its run and the name of its test. It counts as arrived only after it has
+//! confirmed the Welcome, so a stale connection of another test or run has no effect. If a test fails on one host
+//! before both hosts have met, the other host is behind: it is sent the outcome of that test when it connects. So a
+//! failure ends that test on every host within seconds, with an error message, and does not affect other tests.
 
 pub mod link;
 mod table;
@@ -24,9 +24,9 @@ pub struct MeetingHost {
     /// The address of host a.
     address: SocketAddr,
     run: u64,
-    /// Only at host a. It stays open for all tests, so that hosts that come early wait in its backlog.
+    /// Only on host a. It stays open for all tests, so that hosts that connect early wait in its backlog.
     listener: Option<TcpListener>,
-    /// The tests that were started here, with their outcomes.
+    /// The names of the tests that were run on this host, with their outcomes.
     past: Vec<(String, String)>,
     pub limits: MeetingLimits,
 }
@@ -34,13 +34,15 @@ pub struct MeetingHost {
 /// Time limits of a test.
 #[derive(Clone, Copy, Debug)]
 pub struct MeetingLimits {
-    /// Until all hosts have arrived at a test. Each leaves the previous one within seconds of the others.
+    /// Time until all hosts have arrived at a test. Each host leaves the previous test within seconds of the others.
     pub meeting: Duration,
-    /// Between two messages of another host.
+    /// Time between two messages of another host.
     pub silence: Duration,
-    /// For a test, once all hosts have met: longer than any behaviour takes on an emulated machine with packet loss.
+    /// Time for a test after all hosts have met: longer than any behaviour takes on an emulated machine with packet
+    /// loss.
     pub test: Duration,
-    /// For the ranks of a test that was given up to end, and for the last messages between hosts to arrive.
+    /// Time for the end of a test that was given up: until its ranks have ended, and the last messages between hosts
+    /// have arrived.
     pub end: Duration,
 }
 
@@ -56,7 +58,7 @@ impl Default for MeetingLimits {
 }
 
 impl MeetingHost {
-    /// The only host.
+    /// The host of a test that runs on one host only.
     pub fn alone() -> Self {
         Self {
             me: 0,
@@ -69,7 +71,7 @@ impl MeetingHost {
         }
     }
 
-    /// Host a of `count`, which listens at this address; with port 0 at any port.
+    /// Host a of `count` hosts, which listens at this address; port 0: at any free port.
     pub fn first(count: u32, address: SocketAddr, run: u64) -> Result<Self, String> {
         let wrong = |why| format!("host a cannot listen at {address}: {why}");
         let listener = TcpListener::bind(address).map_err(wrong)?;
@@ -94,14 +96,15 @@ impl MeetingHost {
         }
     }
 
-    /// Parses `1/2 10.77.0.1:7770 17`: number 1 of 2 hosts, the address of number 0, the number of the run.
-    pub fn parse(words: &str) -> Result<Self, String> {
+    /// Parses the description of a host, for example `1/2 10.77.0.1:7770 17`: number 1 of 2 hosts, the address of host
+    /// number 0 (host a), and the number of the run.
+    pub fn parse(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "`{words}` does not say which host this is: expected NUMBER/COUNT ADDRESS:PORT RUN, as in 1/2 10.77.0.1:7770 17"
+                "`{text}` does not state which host this is: expected NUMBER/COUNT ADDRESS:PORT RUN, as in 1/2 10.77.0.1:7770 17"
             )
         };
-        let [place, address, run] = words.split(' ').collect::<Vec<_>>()[..] else {
+        let [place, address, run] = text.split(' ').collect::<Vec<_>>()[..] else {
             return Err(wrong());
         };
         let (me, count) = place.split_once('/').ok_or_else(wrong)?;
@@ -123,33 +126,34 @@ impl MeetingHost {
         self.address
     }
 
-    /// Runs a test: meets the other hosts, and calls `rank` for each rank of this host, in a thread of its own. The
-    /// error is the reason for which the test failed, here or elsewhere.
+    /// Runs a test: meets the other hosts, and calls `rank` for each rank of this host, in a thread of its own. An
+    /// error is the reason why the test failed, on this host or on another.
     pub fn run<F>(&mut self, test: &str, ranks: u32, rank: F) -> Result<(), String>
     where
         F: Fn(&MeetingRank) + Clone + Send + 'static,
     {
-        let end = self.meet(test).and_then(|links| {
+        let end = self.connect_hosts(test).and_then(|links| {
             let here = (0..ranks).filter(|rank| rank % self.count == self.me);
             let mut table = MeetingTable::new(self.me, ranks, links, self.limits);
             table.run(here, rank)
         });
-        let words = end
+        let outcome = end
             .as_ref()
             .err()
             .map_or("the test is over there, and went well", String::as_str);
-        self.past.push((test.to_owned(), words.to_owned()));
-        end.map_err(|why| format!("host {}: {why}", letter(self.me)))
+        self.past.push((test.to_owned(), outcome.to_owned()));
+        end.map_err(|why| format!("host {}: {why}", host_name(self.me)))
     }
 
-    /// The outcome of a test here, if it was started.
+    /// The outcome of a test on this host, if it was run.
     fn end_of(&self, test: &str) -> Option<String> {
         let found = self.past.iter().rev().find(|(name, _)| name == test);
         found.map(|(_, end)| end.clone())
     }
 
-    /// At host a, a connection with every other host; at the others, the one with host a.
-    fn meet(&self, test: &str) -> Result<Vec<HostLink>, String> {
+    /// Meets the other hosts. Returns, on host a, a connection with every other host; on another host, the connection
+    /// with host a.
+    fn connect_hosts(&self, test: &str) -> Result<Vec<HostLink>, String> {
         match &self.listener {
             Some(listener) => self.gather(listener, test),
             None if self.count == 1 => Ok(Vec::new()),
@@ -157,20 +161,20 @@ impl MeetingHost {
         }
     }
 
-    /// At host a: waits until all the others have arrived.
+    /// On host a: waits until all other hosts have arrived.
     fn gather(&self, listener: &TcpListener, test: &str) -> Result<Vec<HostLink>, String> {
         let limit = Instant::now() + self.limits.meeting;
-        let mut strangers = Vec::new();
+        let mut callers = Vec::new();
         let mut here = Vec::new();
         while here.len() + 1 < self.count as usize {
             while let Ok((stream, _)) = listener.accept() {
-                strangers.extend(HostLink::new(stream, None));
+                callers.extend(HostLink::new(stream, None));
             }
-            let mut looked = self.look_at(&mut strangers, &mut here, test);
+            let mut polled = self.poll_callers(&mut callers, &mut here, test);
             if Instant::now() > limit {
-                looked = looked.and_then(|()| Err(self.missing_hosts(&here)));
+                polled = polled.and_then(|()| Err(self.missing_hosts(&here)));
             }
-            if let Err(why) = looked {
+            if let Err(why) = polled {
                 self.send_away(here, &why);
                 return Err(why);
             }
@@ -179,19 +183,19 @@ impl MeetingHost {
         Ok(here)
     }
 
-    /// At host a: handles all connections once.
-    fn look_at(
+    /// On host a: handles all connections once.
+    fn poll_callers(
         &self,
-        strangers: &mut Vec<HostLink>,
+        callers: &mut Vec<HostLink>,
         here: &mut Vec<HostLink>,
         test: &str,
     ) -> Result<(), String> {
-        for mut link in std::mem::take(strangers) {
+        for mut link in std::mem::take(callers) {
             match self.receive(&mut link, test)? {
-                CallerState::Waits => strangers.push(link),
-                CallerState::Gone => {}
+                CallerState::Waits => callers.push(link),
+                CallerState::Closed => {}
                 CallerState::Here => {
-                    // Of two connections of a host, the newer one is in use at its other end.
+                    // If a host has two connections, it uses the newer one.
                     here.retain(|other| other.host != link.host);
                     here.push(link);
                 }
@@ -199,13 +203,13 @@ impl MeetingHost {
         }
         for link in here {
             link.send_keep_alive();
-            // If it is closed, the test that begins detects that.
+            // If the connection is closed, the test that begins detects that.
             let _ = link.turn();
         }
         Ok(())
     }
 
-    /// At host a: sends the hosts that have arrived the reason for which the test ended before it began.
+    /// On host a: sends the hosts that have arrived the reason why the test ended before it began.
     fn send_away(&self, here: Vec<HostLink>, why: &str) {
         for mut link in here {
             let why = why.to_owned();
@@ -216,7 +220,7 @@ impl MeetingHost {
 
     fn missing_hosts(&self, here: &[HostLink]) -> String {
         let is_missing = |host: &u32| here.iter().all(|link| link.host != Some(*host));
-        let missing: Vec<String> = (1..self.count).filter(is_missing).map(letter).collect();
+        let missing: Vec<String> = (1..self.count).filter(is_missing).map(host_name).collect();
         let seconds = self.limits.meeting.as_secs_f32();
         format!(
             "host {} did not come to this test within {seconds} s",
@@ -224,11 +228,11 @@ impl MeetingHost {
         )
     }
 
-    /// At host a: handles the messages of a connection.
+    /// On host a: handles the messages of a connection.
     fn receive(&self, link: &mut HostLink, test: &str) -> Result<CallerState, String> {
         let end = link.turn();
         while let Some(message) = link.take() {
-            let who = link.host.map_or_else(String::new, letter);
+            let who = link.host.map_or_else(String::new, host_name);
             match (message, link.host) {
                 (
                     HostMessage::Hello {
@@ -239,12 +243,12 @@ impl MeetingHost {
                     None,
                 ) => {
                     let answer = self.answer((host, run, &of), test);
-                    // A refused host stays unidentified.
+                    // The link of a refused host has no host number, so its later messages are not accepted.
                     let is_refused = matches!(answer, HostMessage::Refused(_));
                     link.host = (!is_refused).then_some(host);
                     link.send(&answer);
                 }
-                // It was ahead, and will connect again for the next test.
+                // That host was ahead: it has ended this test, and will connect again for its next test.
                 (HostMessage::Over(end), Some(_)) => return Err(gave_up(&who, &end)),
                 (HostMessage::Never, Some(_)) => {
                     return Err(format!(
@@ -252,17 +256,17 @@ impl MeetingHost {
                     ));
                 }
                 (HostMessage::Here, Some(_)) => return Ok(CallerState::Here),
-                _ => return Ok(CallerState::Gone),
+                _ => return Ok(CallerState::Closed),
             }
         }
-        // Replies are sent in the next turn.
+        // A queued reply is sent in the next turn.
         Ok(match end {
             Ok(()) => CallerState::Waits,
-            Err(_) => CallerState::Gone,
+            Err(_) => CallerState::Closed,
         })
     }
 
-    /// At host a: the reply to a Hello.
+    /// On host a: the reply to a Hello.
     fn answer(&self, (host, run, of): (u32, u64, &str), test: &str) -> HostMessage {
         if run != self.run || host == 0 || host >= self.count {
             return HostMessage::Refused(format!(
@@ -277,7 +281,7 @@ impl MeetingHost {
         }
     }
 
-    /// At another host: connects, until host a is at this test.
+    /// On another host: connects again and again, until host a is at this test.
     fn join(&self, test: &str) -> Result<HostLink, String> {
         let limit = Instant::now() + self.limits.meeting;
         let mut last = String::from("it lets this host wait");
@@ -297,7 +301,7 @@ impl MeetingHost {
         ))
     }
 
-    /// One connection, until its outcome is known.
+    /// Makes one connection to host a, and waits until its outcome is known.
     fn try_to_join(&self, test: &str, limit: Instant) -> Result<JoinResult, String> {
         let stream = TcpStream::connect_timeout(&self.address, CONNECT);
         let mut link = match stream.and_then(|stream| HostLink::new(stream, Some(0))) {
@@ -329,7 +333,8 @@ impl MeetingHost {
         Ok(JoinResult::TooLate)
     }
 
-    /// Host a is at a test that comes before this one, if all hosts run the same tests.
+    /// Handles that host a is at another test: an earlier one, if all hosts run the same tests. Sends host a the
+    /// outcome of that test on this host.
     fn is_elsewhere(&self, link: &mut HostLink, other: &str) -> Result<JoinResult, String> {
         let end = self.end_of(other);
         link.send(&end.clone().map_or(HostMessage::Never, HostMessage::Over));
@@ -346,11 +351,11 @@ impl MeetingHost {
 /// State of a connection at host a.
 enum CallerState {
     Waits,
-    Gone,
+    Closed,
     Here,
 }
 
-/// Outcome of connecting to host a.
+/// The outcome of a connection to host a.
 enum JoinResult {
     Yes(HostLink),
     NotYet(String),
@@ -358,7 +363,7 @@ enum JoinResult {
     TooLate,
 }
 
-fn letter(host: u32) -> String {
+fn host_name(host: u32) -> String {
     match u8::try_from(host) {
         Ok(host @ 0..26) => char::from(b'a' + host).to_string(),
         _ => format!("number {host}"),
@@ -366,14 +371,14 @@ fn letter(host: u32) -> String {
 }
 
 fn gave_up(host: &str, why: &str) -> String {
-    // The reason may be that another host gave up.
+    // The reason may itself be that another host gave up.
     match why.contains(" gave up: ") {
         true => why.to_owned(),
         false => format!("host {host} gave up: {why}"),
     }
 }
 
-/// Between two polls of the connections.
+/// Time between two polls of the connections.
 const PAUSE: Duration = Duration::from_millis(2);
-/// For one attempt to connect.
+/// Time limit of one attempt to connect.
 const CONNECT: Duration = Duration::from_secs(5);

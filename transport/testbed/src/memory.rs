@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Buffers between guard bytes, and node segments.
+//! Memory for tests: buffers between guard bytes, words for atomic operations, and node segments.
 //!
 //! # Safety
-//! A [`Guarded`] or [`AtomicWords`] lends parts of memory that it owns, and the test keeps it until the work has
-//! completed; a [`SegmentMapping`] is written byte by byte and never borrowed, as by a peer that violates the protocol.
-//! Descriptors are owned by their creators.
+//! A [`Guarded`] or an [`AtomicWords`] lends parts of memory that it owns; the test keeps it until all work with that
+//! memory has completed. A [`SegmentMapping`] is written byte by byte, as by a peer that violates the protocol, and
+//! never borrowed. Descriptors are owned by their creators.
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
@@ -42,15 +42,16 @@ impl Guarded {
         &mut self.all[GUARD_BYTES..][..self.bytes]
     }
 
-    /// A lease on a part. The caller waits for its completion, or keeps the buffer until the fabric is gone.
+    /// A lease on a part of the buffer. The caller waits until the work with the lease has completed, or keeps the
+    /// buffer until the fabric is dropped.
     pub fn lease(&mut self, offset: usize, bytes: usize) -> Lease {
         let base = NonNull::from(&mut self.bytes_mut()[offset..][..bytes]).cast();
         // SAFETY: the part is within the buffer (checked by the slice). Tests keep the buffer until the work has
-        // completed and access it only then.
+        // completed, and do not access the part before.
         unsafe { Lease::new(base, bytes) }
     }
 
-    /// A key by which `peer` may access all of it.
+    /// A key with which `peer` may access the whole buffer.
     pub fn export(&mut self, fabric: &mut Fabric, peer: u32) -> RemoteKey {
         let bytes = self.bytes;
         let address = self.lease(0, bytes).address();
@@ -62,17 +63,17 @@ impl Guarded {
         let back = &rest[self.bytes..];
         assert!(
             is_all(front, GUARD) && is_all(back, GUARD),
-            "somebody wrote beside a buffer of {} bytes",
+            "bytes beside a buffer of {} bytes were overwritten",
             self.bytes
         );
     }
 }
 
-/// Words for atomic operations of peers: in memory of the fabric, if it has any.
+/// Words for atomic operations of peers: in memory that the fabric allocates, if it can.
 pub struct AtomicWords {
     place: NonNull<u64>,
     count: usize,
-    /// Only keeps the memory alive.
+    /// Owns the memory, if the fabric has not allocated it.
     _own: Option<Box<[u64]>>,
 }
 
@@ -96,14 +97,15 @@ impl AtomicWords {
     /// The current value of a word.
     pub fn get(&self, index: usize) -> u64 {
         assert!(index < self.count);
-        // SAFETY: within the words.
+        // SAFETY: the index is less than the number of words.
         let word = unsafe { self.place.add(index) };
-        // SAFETY: aligned, and mapped as long as the fabric or the box exists; modified atomically only.
+        // SAFETY: the word is aligned, and mapped as long as the fabric or the box exists; it is only modified
+        // atomically.
         unsafe { AtomicU64::from_ptr(word.as_ptr()) }.load(Ordering::SeqCst)
     }
 }
 
-/// Whether all bytes are `value`; by one comparison, since tests run without optimisation.
+/// Whether all bytes are `value`. Computed with one comparison of slices, since tests run without optimisation.
 pub fn is_all(bytes: &[u8], value: u8) -> bool {
     match bytes {
         [] => true,
@@ -124,7 +126,8 @@ pub fn segment_file(ranks: u32, job: u64) -> OwnedFd {
     segment_file_with(ranks, job, 0)
 }
 
-/// Like [`segment_file`], with an arena of this size for each rank.
+/// A sealed memory file with an empty node segment for `ranks` ranks, and an arena of `arena_bytes` bytes for each
+/// rank. It is inherited across an exec.
 pub fn segment_file_with(ranks: u32, job: u64, arena_bytes: u64) -> OwnedFd {
     let file = node_segment::make_with(job, ranks, arena_bytes).unwrap();
     // SAFETY: an open descriptor and an integer.
@@ -138,7 +141,7 @@ pub fn attach(file: &OwnedFd, job: u64, me: u32, ranks: u32) -> Node {
     attach_as(file, job, me, (0..ranks).map(Peer).collect())
 }
 
-/// The same for a process that numbers its ranks differently.
+/// Another mapping of a node segment, for a process that uses `peers` as the numbers of the segment's ranks.
 pub fn attach_as(file: &OwnedFd, job: u64, me: u32, peers: Vec<Peer>) -> Node {
     Node::attach(file.as_fd(), job, me, peers).unwrap()
 }
@@ -192,8 +195,8 @@ impl SegmentMapping {
         for (at, byte) in (offset..).zip(content) {
             // SAFETY: the byte is within the mapping (asserted).
             let place = unsafe { self.base.add(at) };
-            // SAFETY: writable memory of this mapping; that other mappings access it at the same time is what is
-            // tested.
+            // SAFETY: writable memory of this mapping. Other mappings access it at the same time: that is what the
+            // tests are for.
             unsafe { place.write_volatile(*byte) };
         }
     }
@@ -208,7 +211,7 @@ impl Drop for SegmentMapping {
 
 /// A descriptor that was inherited from the process that started this one.
 pub fn inherited(number: i32) -> OwnedFd {
-    // SAFETY: the parent has left exactly this descriptor open for this process, which takes it once.
+    // SAFETY: the parent has left this descriptor open for this process, which takes it only once.
     unsafe { OwnedFd::from_raw_fd(number) }
 }
 
@@ -216,7 +219,7 @@ pub fn number_of(file: &OwnedFd) -> i32 {
     file.as_raw_fd()
 }
 
-/// Whether the kernel allows this process to use `process_vm_readv`, on itself.
+/// Whether the kernel allows this process to use `process_vm_readv` on itself.
 pub fn can_reach_own_process() -> bool {
     let (source, mut target) = ([7u8; 16], [0u8; 16]);
     let there = libc::iovec {

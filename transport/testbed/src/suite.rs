@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The list of worlds that a suite of behaviours must pass: `self`, `shm` (ranks taking turns in one thread, in
+//! The list of worlds in which a suite of behaviours must pass: `self`, `shm` (ranks taking turns in one thread, in
 //! threads, in processes), `sim` (hundreds of seeds), `tcp` (real connections within this host, polling and sleeping),
 //! `roce` (over UDP within this host, polling and sleeping, and over a network with faults) and `verbs` (over fake
-//! devices and over real ones, polling and sleeping; the real ones only on request).
+//! devices and over real ones, polling and sleeping; real devices only on request).
 
-/// Every behaviour in every world: name, ranks, seeds on the simulated network.
+/// Makes a test of every behaviour in every world. Each entry has the name, the number of ranks, and the number of
+/// seeds on the simulated network.
 #[macro_export]
 macro_rules! behaviours {
     ($($name:ident: $path:path, $ranks:literal ranks, $seeds:literal seeds;)*) => {
@@ -106,7 +107,8 @@ macro_rules! behaviours {
             $(#[test] fn $name() { $crate::world::fake_without_reads($ranks, ($seeds / 8).max(3), $path); })*
         }
 
-        /// Entry point of the processes of `provider_shm_in_processes`; does nothing in the suite's own process.
+        /// Entry point of the processes that the tests with ranks in processes start; does nothing in the suite's own
+        /// process.
         #[test]
         fn child_rank() {
             let Some((name, mut rank)) = $crate::world::child() else { return };

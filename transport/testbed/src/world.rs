@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Worlds: where the ranks of a behaviour run.
+//! The worlds in which the ranks of a behaviour run.
 
 use std::cell::Cell;
 use std::io::Read;
@@ -20,10 +20,10 @@ use super::memory::{can_reach_own_process, inherited, number_of, open, segment_f
 use super::{OneSidedReach, TestRank};
 
 const JOB: u64 = 0x70b;
-/// Size of each rank's arena.
+/// Size of each rank's arena in bytes.
 const ARENA_BYTES: u64 = 64 << 20;
 
-/// One process, which communicates with itself.
+/// Runs one rank, which communicates with itself.
 pub fn alone(behaviour: impl AsyncFn(&mut TestRank)) {
     let fabric = Fabric::open(Config::alone()).unwrap();
     in_turn(
@@ -33,12 +33,12 @@ pub fn alone(behaviour: impl AsyncFn(&mut TestRank)) {
     );
 }
 
-/// Ranks on one segment, taking turns in one thread.
+/// Runs ranks on one segment, which take turns in one thread.
 pub fn shm(ranks: u32, behaviour: impl AsyncFn(&mut TestRank)) {
     in_turn(shm_ranks(ranks), behaviour, |_| true);
 }
 
-/// Ranks on one segment, one thread each.
+/// Runs ranks on one segment, each in its own thread.
 pub fn shm_threads<B>(ranks: u32, behaviour: B)
 where
     B: AsyncFn(&mut TestRank) + Copy + Send + 'static,
@@ -52,13 +52,13 @@ where
             })
         })
         .collect();
-    // All stay until all are done: a rank may still read the memory of another.
+    // All ranks are kept until all are done, since a rank may still read the memory of another.
     let ranks: Vec<_> = threads.into_iter().map(|t| t.join().unwrap()).collect();
     drop(ranks);
 }
 
-/// Ranks on one segment, one process each: they run this test program again, which must call [`child`] in the test
-/// `child_rank`.
+/// Runs ranks on one segment, each in its own process. The processes run this test program again, which must call
+/// [`child`] in its test `child_rank`.
 pub fn shm_processes(ranks: u32, behaviour: &str) {
     let file = segment_file_with(ranks, JOB, ARENA_BYTES);
     let children = start(&file, ranks, behaviour);
@@ -87,7 +87,8 @@ pub fn start(file: &OwnedFd, ranks: u32, behaviour: &str) -> Vec<Child> {
         .collect()
 }
 
-/// Reads the output of a process of [`start`] up to an exclamation mark; the test harness prints something before it.
+/// Reads the output of a process of [`start`] up to an exclamation mark, before which there is output of the test
+/// harness.
 pub fn wait_for_mark(child: &mut Child) {
     let output = child.stdout.as_mut().unwrap();
     let mut byte = [0];
@@ -96,7 +97,7 @@ pub fn wait_for_mark(child: &mut Child) {
     }
 }
 
-/// Waits for processes, at most some minutes; then kills those that still run.
+/// Waits for processes, at most some minutes, and then kills those that still run.
 pub fn finish(mut children: Vec<Child>) -> Vec<ExitStatus> {
     let limit = Instant::now() + Duration::from_secs(200);
     let is_over = |children: &mut Vec<Child>| {
@@ -115,18 +116,19 @@ pub fn finish(mut children: Vec<Child>) -> Vec<ExitStatus> {
 
 /// In a process of [`start`]: the name of the behaviour, and the rank. `None` in any other process.
 pub fn child() -> Option<(String, TestRank)> {
-    let words = std::env::var(CHILD).ok()?;
-    let words: Vec<&str> = words.split(' ').collect();
-    let number = |at: usize| words[at].parse::<u32>().unwrap();
+    let fields = std::env::var(CHILD).ok()?;
+    let fields: Vec<&str> = fields.split(' ').collect();
+    let number = |at: usize| fields[at].parse::<u32>().unwrap();
     let file = inherited(number(3).cast_signed());
     let fabric = open(&file, JOB, number(1), number(2));
     Some((
-        words[0].to_owned(),
+        fields[0].to_owned(),
         TestRank::new(fabric, number(1), number(2), OneSidedReach::May),
     ))
 }
 
-/// Ranks on a simulated network, for each seed. The seed of a failure is printed; `RMPI_TEST_SEED` runs a single one.
+/// Runs ranks on a simulated network, once for each seed. The seed of a failure is printed; with `RMPI_TEST_SEED` only
+/// that seed is run.
 pub fn sim(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut TestRank)) {
     let only = std::env::var("RMPI_TEST_SEED").ok();
     let only = only.map(|seed| seed.parse::<u64>().unwrap());
@@ -138,12 +140,12 @@ pub fn sim(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut TestRank)) {
     }
 }
 
-/// Ranks on a fake network of devices, for each seed, the first one without faults. Seeds as in [`sim`].
+/// Runs ranks on a fake network of devices, once for each seed, with seed 0 without faults. Seeds as in [`sim`].
 pub fn fake(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut TestRank)) {
     fake_seeds(ranks, seeds, false, behaviour);
 }
 
-/// The same with ranks that sleep when idle: a missed wake-up blocks them.
+/// Runs ranks on a fake network of devices as [`fake`] does, but they sleep when idle: a missed wake-up blocks them.
 pub fn fake_asleep(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut TestRank)) {
     fake_seeds(ranks, seeds, true, behaviour);
 }
@@ -169,7 +171,7 @@ fn fake_seeds_on(
             _ => FakeConfig::harsh(seed),
         };
         let limits = NetLimits {
-            // Early enough that datagrams and queue pairs are used, sometimes at the same time.
+            // So few that both datagrams and queue pairs are used, sometimes at the same time.
             datagrams_first: (seed % 5) as u32,
             ..NetLimits::default()
         };
@@ -178,13 +180,15 @@ fn fake_seeds_on(
     }
 }
 
-/// Ranks with two ports each, polling and sleeping. With harsh seeds ports go down, one or both.
+/// Runs ranks with two ports each on a fake network of devices, first polling, then sleeping. With seeds other than 0,
+/// one or both ports of a rank may go down.
 pub fn fake_on_rails(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut TestRank)) {
     fake_seeds_on((ranks, 2), seeds, false, |config| config, &behaviour);
     fake_seeds_on((ranks, 2), seeds / 2, true, |config| config, &behaviour);
 }
 
-/// Ranks whose devices cannot perform reads, so that peers must write: with one port, with two, and sleeping.
+/// Runs ranks on a fake network whose devices cannot perform reads, so that peers must write: with one port, with two
+/// ports, and with two ports and sleeping.
 pub fn fake_without_reads(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut TestRank)) {
     let change = |config| FakeConfig {
         reads: 0,
@@ -196,7 +200,7 @@ pub fn fake_without_reads(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut T
     }
 }
 
-/// Ranks on the given fake network.
+/// Runs ranks with one port each on a given fake network.
 pub fn fake_on(
     net: &FakeNet,
     ranks: u32,
@@ -206,7 +210,7 @@ pub fn fake_on(
     fake_ranks(net, (ranks, 1), limits, false, behaviour);
 }
 
-/// Ranks with `rails` ports each on the given fake network; `sleeps`: they sleep when idle.
+/// Runs ranks with `rails` ports each on a given fake network. `sleeps`: whether they sleep when idle.
 pub fn fake_ranks(
     net: &FakeNet,
     (ranks, rails): (u32, u32),
@@ -245,18 +249,19 @@ pub fn fake_ranks(
         behaviour,
         |rank| net.is_running(rank * rails) && !net.is_asleep(rank * rails),
         |_| {
-            // If no packet is in flight, timers of the ranks are running.
+            // If no packet is in flight, a millisecond passes, since timers of the ranks may be running.
             net.advance() || net.advance_until(net.now_ns() + 1_000_000)
         },
     );
 }
 
-/// Ranks connected by TCP within this host, taking turns in one thread.
+/// Runs ranks that are connected by TCP within this host, and take turns in one thread.
 pub fn tcp(ranks: u32, behaviour: impl AsyncFn(&mut TestRank)) {
     in_turn(tcp_ranks(ranks), until_quiet(ranks, &behaviour), |_| true);
 }
 
-/// Runs a behaviour, and then progress for the other ranks, until no rank has anything to send, as in `MPI_Finalize`.
+/// A behaviour that runs `behaviour`, and then makes progress for the other ranks until no rank has anything to send,
+/// as `MPI_Finalize` does.
 fn until_quiet(ranks: u32, behaviour: &impl AsyncFn(&mut TestRank)) -> impl AsyncFn(&mut TestRank) {
     let (done, quiet) = (Cell::new(0), Cell::new(0));
     async move |rank: &mut TestRank| {
@@ -282,13 +287,14 @@ fn with_records(mut all: Vec<TestRank>) -> Vec<TestRank> {
     all
 }
 
-/// Ranks on a fake network of streams, for each seed, the first one without faults; `sleeps`: they sleep when idle.
-/// Seeds as in [`sim`].
+/// Runs ranks on a fake network of streams, once for each seed, with seed 0 without faults. `sleeps`: whether they
+/// sleep when idle. Seeds as in [`sim`].
 pub fn streams(ranks: u32, seeds: u64, sleeps: bool, behaviour: impl AsyncFn(&mut TestRank)) {
     streams_on((ranks, 1), seeds, sleeps, &behaviour);
 }
 
-/// The same with two interfaces each, polling and sleeping; reads from some size on are striped over both.
+/// Runs ranks with two interfaces each on a fake network of streams, first polling, then sleeping. Reads from some size
+/// on are striped over both interfaces.
 pub fn streams_on_rails(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut TestRank)) {
     streams_on((ranks, 2), seeds, false, &behaviour);
     streams_on((ranks, 2), seeds.div_ceil(2), true, &behaviour);
@@ -310,7 +316,7 @@ fn streams_on(
             ..StreamsConfig::of(seed, ranks)
         });
         let limits = NetLimits {
-            // Sometimes so few connections that each must be evicted for another.
+            // With some seeds there are so few connections that one must be evicted for each new one.
             pairs: 1 + (seed % 7) as u32,
             striped_bytes: if interfaces == 1 {
                 512 << 10
@@ -336,8 +342,8 @@ fn streams_on(
     }
 }
 
-/// A behaviour of ranks that sleep, but not while they wait for the end of the others, which the network does not
-/// signal.
+/// A behaviour that runs `behaviour`, and after which the rank does not sleep any more: the network does not signal the
+/// end of the other ranks, for which it waits then.
 fn awake_at_the_end(behaviour: &impl AsyncFn(&mut TestRank)) -> impl AsyncFn(&mut TestRank) {
     async move |rank: &mut TestRank| {
         behaviour(rank).await;
@@ -345,7 +351,7 @@ fn awake_at_the_end(behaviour: &impl AsyncFn(&mut TestRank)) -> impl AsyncFn(&mu
     }
 }
 
-/// Ranks on a fake network of streams, two of three of which also have a port on a fake network of devices, and reach
+/// Runs ranks on a fake network of streams. Two of three ranks also have a port on a fake network of devices, and reach
 /// each other over that. `sleeps` as in [`streams`]. Seeds as in [`sim`].
 pub fn mixed(ranks: u32, seeds: u64, sleeps: bool, behaviour: impl AsyncFn(&mut TestRank)) {
     let only = std::env::var("RMPI_TEST_SEED").ok();
@@ -371,7 +377,7 @@ pub fn mixed(ranks: u32, seeds: u64, sleeps: bool, behaviour: impl AsyncFn(&mut 
     }
 }
 
-/// Ranks on the given two networks; `has_port` selects those that have a device.
+/// Runs ranks on two given networks; `has_port` returns whether a rank has a device.
 pub fn mixed_on(
     (streams, devices): (&FakeStreams, &FakeNet),
     (ranks, sleeps): (u32, bool),
@@ -402,7 +408,7 @@ pub fn mixed_on(
     in_turn_if(all, behaviour, runs, |_| {
         streams.advance();
         if (0..ranks).all(|rank| !runs(rank)) {
-            // Advances as much as the other network.
+            // The network of streams advances as far as the network of devices below.
             streams.pass(1_000_000);
         }
         let _ = devices.advance() || devices.advance_until(devices.now_ns() + 1_000_000);
@@ -411,7 +417,7 @@ pub fn mixed_on(
     (0..ranks).for_each(|rank| assert_eq!(streams.overslept(rank), 0, "rank {rank}"));
 }
 
-/// Ranks connected by TCP within this host, one thread each, which sleeps when idle.
+/// Runs ranks that are connected by TCP within this host, each in its own thread, which sleeps when idle.
 pub fn tcp_asleep<B>(ranks: u32, behaviour: B)
 where
     B: AsyncFn(&mut TestRank) + Copy + Send + 'static,
@@ -419,12 +425,12 @@ where
     asleep(tcp_ranks(ranks), behaviour);
 }
 
-/// Ranks that reach each other by RoCE over UDP within this host, taking turns in one thread.
+/// Runs ranks that reach each other by RoCE over UDP within this host, and take turns in one thread.
 pub fn roce(ranks: u32, behaviour: impl AsyncFn(&mut TestRank)) {
     in_turn(roce_ranks(ranks), until_quiet(ranks, &behaviour), |_| true);
 }
 
-/// The same, one thread each, which sleeps when idle.
+/// Runs ranks that reach each other by RoCE over UDP within this host, each in its own thread, which sleeps when idle.
 pub fn roce_asleep<B>(ranks: u32, behaviour: B)
 where
     B: AsyncFn(&mut TestRank) + Copy + Send + 'static,
@@ -433,7 +439,8 @@ where
 }
 
 fn roce_ranks(ranks: u32) -> Vec<TestRank> {
-    // A refused key breaks its queue pair, with an undetermined outcome of the operations in flight.
+    // `May`, since a refused key breaks its queue pair, and then the outcome of the operations in flight is not
+    // determined.
     let make = |me| TestRank::new(roce_fabric(me, ranks), me, ranks, OneSidedReach::May);
     with_records((0..ranks).map(make).collect())
 }
@@ -460,8 +467,8 @@ pub fn roce_fabric(me: u32, ranks: u32) -> Fabric {
     fabric.unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Ranks that reach each other by RoCE over a network with faults, for each seed, the first one without faults. Seeds
-/// as in [`sim`].
+/// Runs ranks that reach each other by RoCE over a network with faults, once for each seed, with seed 0 without faults.
+/// Seeds as in [`sim`].
 pub fn packets(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut TestRank)) {
     let only = std::env::var("RMPI_TEST_SEED").ok();
     let only = only.map(|seed| seed.parse::<u64>().unwrap());
@@ -488,7 +495,7 @@ pub fn packets(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut TestRank)) {
             ..NetLimits::default()
         };
         let fabric = |me| Fabric::packeted(&net, Peer(me), ranks, limits);
-        // It is undetermined whether a queue pair that breaks has performed an atomic operation.
+        // `May`, since it is not determined whether a queue pair that breaks has performed an atomic operation.
         let make = |me| TestRank::new(fabric(me), me, ranks, OneSidedReach::May);
         let all = with_records((0..ranks).map(make).collect());
         in_turn(all, until_quiet(ranks, &behaviour), |_| {
@@ -498,7 +505,7 @@ pub fn packets(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut TestRank)) {
     }
 }
 
-/// Ranks in one thread each, which sleeps when idle.
+/// Runs ranks, each in its own thread, which sleeps when idle.
 fn asleep<B>(all: Vec<TestRank>, behaviour: B)
 where
     B: AsyncFn(&mut TestRank) + Copy + Send + 'static,
@@ -517,7 +524,7 @@ where
             let behaviour = async move |rank: &mut TestRank| {
                 rank.sleeps = true;
                 behaviour(rank).await;
-                // The network does not signal that the others are done.
+                // The network does not signal that the other ranks are done.
                 rank.sleeps = false;
                 count(&ends, 0, 1);
                 while count(&ends, 0, 0) < ranks || !rank.fabric.is_quiet() {
@@ -548,7 +555,7 @@ pub fn tcp_fabric(me: u32, ranks: u32, key: u32) -> Fabric {
     tcp_fabric_with(me, ranks, key, terms, NetLimits::default())
 }
 
-/// The same with these terms.
+/// The fabric of a rank that has only TCP within this host, with these settings.
 pub fn tcp_fabric_with(
     me: u32,
     ranks: u32,
@@ -575,7 +582,7 @@ pub fn tcp_fabric_with(
     fabric.unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Ranks on the given network.
+/// Runs ranks on a given simulated network.
 pub fn sim_on(net: &SimNet, behaviour: impl AsyncFn(&mut TestRank)) {
     let ranks = net.ranks();
     let reach = if net.config().one_sided {
@@ -587,7 +594,7 @@ pub fn sim_on(net: &SimNet, behaviour: impl AsyncFn(&mut TestRank)) {
     in_turn((0..ranks).map(make).collect(), behaviour, |_| net.advance());
 }
 
-/// Runs one rank's behaviour to its end, while others run in other threads or processes.
+/// Runs the behaviour of one rank to its end, while other ranks run in other threads or processes.
 pub fn run(rank: &mut TestRank, behaviour: impl AsyncFn(&mut TestRank)) {
     {
         let mut future = pin!(behaviour(rank));
@@ -613,7 +620,7 @@ fn shm_ranks(ranks: u32) -> Vec<TestRank> {
         .collect()
 }
 
-/// Polls one rank after the other until all are done, and calls `between` after each round.
+/// Polls the ranks in turn until all are done, and calls `between` after each round.
 fn in_turn(
     ranks: Vec<TestRank>,
     behaviour: impl AsyncFn(&mut TestRank),
@@ -622,7 +629,8 @@ fn in_turn(
     in_turn_if(ranks, behaviour, |_| true, between);
 }
 
-/// The same, skipping the ranks that do not run.
+/// Polls the ranks in turn until all are done, and calls `between` after each round. Ranks for which `runs` returns
+/// `false` are skipped.
 fn in_turn_if(
     mut ranks: Vec<TestRank>,
     behaviour: impl AsyncFn(&mut TestRank),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory that ranks allocate from their arenas: other ranks copy to and from it without the kernel.
+//! Tests of memory that ranks allocate from their arenas: other ranks copy to and from it without the kernel.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,
@@ -19,8 +19,8 @@ use transport::{Completion, Completions, Fabric, Peer, RemoteKey, WorkId, WorkOu
 const ARENA_BYTES: u64 = 256 << 20;
 const WINDOW_BYTES: usize = 64 << 20;
 
-/// Two ranks that cannot access each other's process: the blocks with their process ids are cleared.
-fn strangers() -> (OwnedFd, Fabric, Fabric) {
+/// Two ranks that cannot access each other's process, because the blocks with their process ids are cleared.
+fn isolated_ranks() -> (OwnedFd, Fabric, Fabric) {
     let file = segment_file_with(2, 7, ARENA_BYTES);
     let (owner, reader) = (open(&file, 7, 0, 2), open(&file, 7, 1, 2));
     let segment = SegmentMapping::of(&file);
@@ -31,9 +31,9 @@ fn strangers() -> (OwnedFd, Fabric, Fabric) {
     (file, owner, reader)
 }
 
-/// The tests stay within the allocation.
+/// The address `offset` bytes behind `place`. The tests stay within the allocation.
 fn at(place: NonNull<u8>, offset: usize) -> NonNull<u8> {
-    // SAFETY: see above.
+    // SAFETY: the tests stay within the allocation.
     unsafe { place.add(offset) }
 }
 
@@ -78,8 +78,8 @@ fn read(
 }
 
 #[test]
-fn data_in_an_arena_are_read_and_written_by_ranks_that_may_not_look_into_the_process() {
-    let (_file, mut owner, mut reader) = strangers();
+fn arena_is_accessible_without_access_to_the_process() {
+    let (_file, mut owner, mut reader) = isolated_ranks();
     let bytes = 2 * WINDOW_BYTES + 100_000;
     let place = owner.allocate(bytes).unwrap();
     let address = place.as_ptr().expose_provenance() as u64;
@@ -113,8 +113,8 @@ fn data_in_an_arena_are_read_and_written_by_ranks_that_may_not_look_into_the_pro
 }
 
 #[test]
-fn data_in_an_arena_had_never_better_be_streamed() {
-    let (_file, mut owner, _reader) = strangers();
+fn arena_data_is_never_streamed() {
+    let (_file, mut owner, _reader) = isolated_ranks();
     owner.set_sleepless(true);
     owner.set_attentive(true);
     let place = owner.allocate(1 << 20).unwrap();
@@ -130,8 +130,8 @@ fn data_in_an_arena_had_never_better_be_streamed() {
 }
 
 #[test]
-fn keys_that_lead_out_of_an_arena_are_refused() {
-    let (_file, mut owner, mut reader) = strangers();
+fn out_of_bounds_arena_keys_are_refused() {
+    let (_file, mut owner, mut reader) = isolated_ranks();
     let place = owner.allocate(1 << 20).unwrap();
     let good = owner.export(Peer(1), place.as_ptr().expose_provenance() as u64, 1 << 20);
     let mark = 1 << 63;
@@ -166,8 +166,8 @@ fn keys_that_lead_out_of_an_arena_are_refused() {
 }
 
 #[test]
-fn memory_that_is_given_back_goes_to_the_system_and_comes_again_as_zeros() {
-    let (_file, mut owner, _reader) = strangers();
+fn freed_arena_memory_is_reused_as_zeros() {
+    let (_file, mut owner, _reader) = isolated_ranks();
     let place = owner.allocate(10_000).unwrap();
     let other = owner.allocate(10_000).unwrap();
     fill(place, 0, &[7; 10_000]);
@@ -181,8 +181,8 @@ fn memory_that_is_given_back_goes_to_the_system_and_comes_again_as_zeros() {
 }
 
 #[test]
-fn an_arena_that_is_used_up_or_was_never_there_gives_nothing() {
-    let (_file, mut owner, _reader) = strangers();
+fn exhausted_or_missing_arena_allocates_nothing() {
+    let (_file, mut owner, _reader) = isolated_ranks();
     assert!(owner.allocate(ARENA_BYTES as usize + 1).is_none());
     assert!(owner.allocate(usize::MAX).is_none());
     assert!(owner.allocate(ARENA_BYTES as usize).is_some());
@@ -192,7 +192,7 @@ fn an_arena_that_is_used_up_or_was_never_there_gives_nothing() {
 }
 
 #[test]
-fn a_large_read_from_an_arena_is_shared_with_an_owner_that_looks() {
+fn large_arena_read_is_shared_with_a_polling_owner() {
     let file = segment_file_with(2, 9, ARENA_BYTES);
     let (mut owner, mut reader) = (open(&file, 9, 0, 2), open(&file, 9, 1, 2));
     owner.set_attentive(true);
@@ -214,15 +214,15 @@ fn a_large_read_from_an_arena_is_shared_with_an_owner_that_looks() {
     target.assert_guards();
 }
 
-/// Where the offers of a rank are in the segment.
+/// Offset of a rank's offers in the segment.
 fn offers_of(rank: usize, ranks: u32) -> usize {
     let region = (ring::layout::boards_offset(ranks) - 4096) / ranks as usize;
     4096 + rank * region + 0x2000
 }
 
 #[test]
-fn a_scribbler_does_not_stop_a_read_from_an_arena_of_a_stranger() {
-    let (file, mut owner, mut reader) = strangers();
+fn overwritten_offer_does_not_stop_an_arena_read() {
+    let (file, mut owner, mut reader) = isolated_ranks();
     owner.set_attentive(true);
     reader.set_attentive(true);
     let data = pattern(0, 1, 4 << 20);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Boards: ranks that meet on a board read what all of them wrote, sleep and are woken, and survive arbitrary data on
-//! it.
+//! Tests of boards: ranks that meet on a board read what all of them wrote, sleep and are woken, and survive arbitrary
+//! data on the board.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,
@@ -69,7 +69,7 @@ fn members_read_what_all_wrote() {
             assert_eq!(seat.members(), ranks);
             let mut random = Random(5);
             for number in 0..300 {
-                // The same on all ranks.
+                // The same number on all ranks.
                 let bytes = random.below(400) as usize;
                 let note = RoundNote {
                     kind: 1,
@@ -79,7 +79,7 @@ fn members_read_what_all_wrote() {
                 let mine: Vec<u8> = (0..bytes).map(|at| byte(number, me, at)).collect();
                 seat.put(round, ranks as usize * bytes, me as usize * bytes, &mine);
                 seat.arrive(round, note);
-                // Some do not wait, like the members of a reduction that are not its root.
+                // At random, ranks other than 0 do not wait, as the members of a reduction that are not its root.
                 if random.below(3) == 0 && me != 0 {
                     continue;
                 }
@@ -105,7 +105,7 @@ fn members_read_what_all_wrote() {
 }
 
 #[test]
-fn whoever_does_something_else_is_named() {
+fn member_with_a_differing_note_is_named() {
     let file = Arc::new(segment_file(3, JOB));
     let found = each_rank(&file, 3, |me, fabric| {
         let seat = seat(&fabric, NODE_BOARD, &[0, 1, 2]).unwrap();
@@ -131,7 +131,7 @@ fn whoever_does_something_else_is_named() {
     }
 }
 
-/// How long a rank sleeps if it is not woken.
+/// The longest sleep: a rank sleeps this long only if it is not woken.
 const FOR_EVER: Duration = Duration::from_secs(40);
 
 fn asleep_until(fabric: &mut Fabric, seat: &Rc<Seat>, event: BoardEvent) {
@@ -150,13 +150,13 @@ fn asleep_until(fabric: &mut Fabric, seat: &Rc<Seat>, event: BoardEvent) {
         });
         assert!(
             since.elapsed() < FOR_EVER - Duration::from_secs(5),
-            "nobody rang"
+            "no wake-up came"
         );
     }
 }
 
 #[test]
-fn sleepers_are_woken_by_the_last_one() {
+fn last_arrival_wakes_all_sleepers() {
     const RANKS: u32 = 5;
     let file = Arc::new(segment_file(RANKS, JOB));
     each_rank(&file, RANKS, |me, mut fabric| {
@@ -180,10 +180,10 @@ fn sleepers_are_woken_by_the_last_one() {
     });
 }
 
-/// Roots in turn, each many entries ahead of the others, of lengths around the size of an entry and of the ring; ranks
-/// that must wait sleep.
+/// Each rank in turn is the root of many broadcasts, and runs many entries ahead of the others. The lengths are around
+/// the sizes of an entry and of a chunk; ranks that must wait sleep.
 #[test]
-fn entries_of_a_broadcast_queue_come_in_order_and_whole_while_tellers_run_ahead() {
+fn broadcast_entries_stay_in_order_while_roots_run_ahead() {
     const RANKS: u32 = 4;
     let file = Arc::new(segment_file(RANKS, JOB));
     each_rank(&file, RANKS, |me, mut fabric| {
@@ -234,7 +234,7 @@ fn entries_of_a_broadcast_queue_come_in_order_and_whole_while_tellers_run_ahead(
 }
 
 #[test]
-fn who_announces_a_call_is_seen() {
+fn announced_call_is_visible_to_members() {
     let file = segment_file(2, JOB);
     let [first, second] = [0, 1].map(|me| seat(&open(&file, JOB, me, 2), NODE_BOARD, &[0, 1]));
     let (first, second) = (first.unwrap(), second.unwrap());
@@ -246,7 +246,7 @@ fn who_announces_a_call_is_seen() {
 }
 
 #[test]
-fn boards_are_claimed_shared_and_given_back() {
+fn boards_are_claimed_shared_and_released() {
     let file = segment_file(3, JOB);
     let mut fabrics: Vec<_> = (0..3).map(|me| open(&file, JOB, me, 3)).collect();
     for _ in 0..100 {
@@ -259,7 +259,7 @@ fn boards_are_claimed_shared_and_given_back() {
         assert!(seat(&fabrics[1], 1, &[2, 0]).is_none(), "it is no member");
         assert!(
             seat(&fabrics[1], 99, &[0, 1]).is_none(),
-            "nobody has claimed it"
+            "it is not claimed"
         );
         for key in 2..=claimed {
             fabrics[0].unclaim_board(key);
@@ -278,7 +278,7 @@ fn boards_are_claimed_shared_and_given_back() {
 }
 
 #[test]
-fn who_is_alone_has_no_board() {
+fn single_process_has_no_board() {
     let mut alone = Fabric::open(transport::Config::alone()).unwrap();
     assert!(!alone.claim_board(3));
     assert!(seat(&alone, NODE_BOARD, &[0]).is_none());
@@ -288,10 +288,10 @@ fn who_is_alone_has_no_board() {
     assert!(seat(&fabric, NODE_BOARD, &[0]).is_none());
 }
 
-/// Nothing that others write to a board makes a member access memory outside of it, or panic. It may read garbage and
-/// wait forever, so this one does not wait.
+/// Whatever other processes write to a board, a member does not panic or access memory outside the board. It may read
+/// garbage, and might wait forever; so the member in this test does not wait.
 #[test]
-fn a_board_full_of_garbage_harms_nobody() {
+fn garbage_on_a_board_is_harmless() {
     let ranks = 2;
     let file = segment_file(ranks, JOB);
     let mut fabric = open(&file, JOB, 0, ranks);
@@ -302,7 +302,8 @@ fn a_board_full_of_garbage_harms_nobody() {
     let mut random = Random(2026);
     for _ in 0..2000 {
         for _ in 0..40 {
-            // A third each overwrites the words, the lines, and the words and the ring of the broadcast queue.
+            // A third of the writes overwrites the board's words, a third its lines, and a third the words and the ring
+            // of its broadcast queue.
             let at = match random.below(3) {
                 0 => random.below(ring::layout::BOARD_DATA_OFFSET as u64),
                 1 => lines + random.below(0x2000),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A rank is killed at a random instruction: what it had sent arrives whole and in order, and the others continue.
+//! Kills a rank at a random instruction: the frames that it had sent arrive complete and in order, and the other ranks
+//! continue.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,
@@ -19,7 +20,7 @@ use transport::{Head, Peer, WorkOutcome};
 const VICTIM: u32 = 2;
 
 #[test]
-fn the_death_of_one_rank_hurts_no_other() {
+fn killed_rank_does_not_affect_other_ranks() {
     for round in 0..10 {
         let file = segment_file(3, 0x70b);
         let mut children = world::start(&file, 3, "survive");
@@ -81,7 +82,7 @@ async fn run_victim(rank: &mut TestRank) {
     }
 }
 
-/// Plays ping-pong with the other survivor, and receives from the victim.
+/// Exchanges messages with the other survivor, and receives from the victim.
 async fn survive(rank: &mut TestRank) {
     const ROUNDS: u64 = 3000;
     let other = 1 - rank.me;
@@ -99,12 +100,12 @@ async fn survive(rank: &mut TestRank) {
             .await;
         assert_eq!(rank.receive(other).await.1, pattern(other, round, 30));
         receive_from_victim(rank, &mut received).await;
-        // The result is ignored: sends fail when the ring of the dead rank is full.
+        // The result is ignored, since sends fail when the ring of the dead rank is full.
         let _ = rank
             .fabric
             .post_send(Peer(VICTIM), head(3), b"are you there");
     }
-    // The victim is dead by now or will be soon; all its frames are whole.
+    // The victim is dead by now or will be soon; all its frames are complete.
     for _ in 0..50 {
         rank.turn().await;
     }
@@ -122,7 +123,7 @@ async fn survive(rank: &mut TestRank) {
 async fn receive_from_victim(rank: &mut TestRank, received: &mut u64) {
     while rank.waiting(VICTIM) > 0 {
         let PeerEvent::Message { head, body } = rank.incoming(VICTIM).await else {
-            panic!("a write that nobody posted");
+            panic!("a write that was not posted");
         };
         assert_eq!(head.word, *received);
         assert_eq!(body, pattern(VICTIM, *received, body_bytes(*received)));

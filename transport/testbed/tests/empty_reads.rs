@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A device whose reads may succeed without data, as those of Soft-RoCE do: this never reaches the user.
+//! Tests of a device whose reads may succeed without having transferred data, as those of Soft-RoCE do: the user never
+//! sees such a read.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,
@@ -13,11 +14,11 @@ use testbed::world::fake_on;
 use testbed::{TestRank, pattern};
 use transport::{FakeConfig, FakeNet, NetLimits, Peer, WorkId, WorkOutcome};
 
-/// Several parts, and more than may be outstanding.
+/// So many bytes that a read has more parts than may be outstanding.
 const BYTES: usize = (3 << 20) + 5;
 const READS: u64 = 3;
 
-/// Both ranks read from each other at once, several times.
+/// Both ranks read from each other at the same time, several times.
 async fn read_from_each_other(rank: &mut TestRank) {
     let other = 1 - rank.me;
     let mut source = Guarded::of(&pattern(rank.me, 1, BYTES));
@@ -41,7 +42,8 @@ async fn read_from_each_other(rank: &mut TestRank) {
     source.assert_guards();
 }
 
-/// Runs with `empty_read_permille` of all reads succeeding without data; returns the number of those reads.
+/// Runs ranks on a device on which `empty_read_permille` of 1,000 reads succeed without data; returns the number of
+/// such reads.
 fn count_empty_reads(seed: u64, empty_read_permille: u32) -> u64 {
     let config = FakeConfig {
         empty_read_permille,
@@ -57,18 +59,18 @@ fn count_empty_reads(seed: u64, empty_read_permille: u32) -> u64 {
 }
 
 #[test]
-fn a_read_that_lies_is_done_again() {
+fn empty_reads_are_repeated() {
     let empty_reads: u64 = (0..20).map(|seed| count_empty_reads(seed, 100)).sum();
     assert!(empty_reads > 20, "{empty_reads}");
 }
 
 #[test]
-fn many_reads_may_lie() {
+fn many_empty_reads_are_repeated() {
     assert!(count_empty_reads(1, 300) > 20);
 }
 
 #[test]
-fn a_device_that_could_lie_but_does_not_reads_everything_once() {
+fn correct_reads_are_not_repeated() {
     let config = FakeConfig::calm(1);
     assert_eq!(config.empty_read_permille, 0);
     assert_eq!(count_empty_reads(1, 0), 0);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Network faults and the provider's reaction: packets are neither lost nor duplicated if that can be avoided, and
-//! failures are reported with a message. Over a strict fake of devices, with every fault on demand.
+//! Tests of network faults and the provider's reaction, on a fake of devices that checks all calls strictly, and
+//! produces every fault on demand. Packets are neither lost nor duplicated if that can be avoided, and failures are
+//! reported with a message.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! No peer is starved by another that sends without pause (E2 of the engine depends on it).
+//! Tests that no peer is starved by another peer that sends without pause (E2 of the engine depends on it).
 #![allow(
     unsafe_code,
     clippy::unwrap_used,
@@ -29,22 +29,23 @@ fn poll(fabric: &mut Fabric, counts: &mut [u64]) -> Option<WorkOutcome> {
     count(&mut completions, counts)
 }
 
-/// Counts the completions of a poll.
+/// Counts the frames of each peer among the completions of a poll, and returns the outcome of a read, if one has
+/// completed.
 fn count(completions: &mut Completions, counts: &mut [u64]) -> Option<WorkOutcome> {
     let mut ended = None;
     for at in 0..completions.len() {
         match completions.take(at).unwrap() {
             Completion::Arrived(arrived) => counts[arrived.peer.0 as usize] += 1,
             Completion::Worked { outcome, .. } => ended = Some(outcome),
-            Completion::Written { .. } => panic!("nobody wrote"),
-            Completion::Lost { .. } => panic!("nobody left"),
+            Completion::Written { .. } => panic!("no write was posted"),
+            Completion::Lost { .. } => panic!("no peer was lost"),
         }
     }
     ended
 }
 
 #[test]
-fn every_one_of_several_flooding_peers_is_heard() {
+fn flooding_peers_are_served_fairly() {
     let mut ranks = fabrics(5);
     let mut counts = [0; 5];
     for _ in 0..2000 {
@@ -59,7 +60,7 @@ fn every_one_of_several_flooding_peers_is_heard() {
 }
 
 #[test]
-fn a_quiet_peer_is_heard_through_a_flood() {
+fn quiet_peer_is_served_during_a_flood() {
     for (loud, quiet) in [(1, 2), (2, 1)] {
         for attentive in [false, true] {
             let mut ranks = fabrics(3);
@@ -77,15 +78,15 @@ fn a_quiet_peer_is_heard_through_a_flood() {
     }
 }
 
-/// After some hundred frames from one ring only a poll returns more, and polls serve all peers.
+/// After some hundred frames from one ring, further frames are returned only by a poll, and polls serve all peers.
 #[test]
-fn frames_at_hand_run_out_so_that_others_are_heard() {
+fn frames_at_hand_are_limited_for_fairness() {
     for besides in [false, true] {
         frames_at_hand_run_out(besides);
     }
 }
 
-/// `besides`: with polls that skip the ring of the flooding sender.
+/// `besides`: whether the polls skip the ring of the flooding sender.
 fn frames_at_hand_run_out(besides: bool) {
     let mut ranks = fabrics(3);
     ranks[0].set_attentive(true);
@@ -101,7 +102,7 @@ fn frames_at_hand_run_out(besides: bool) {
             frame.take();
             flood(&mut ranks[1], 0);
             taken += 1;
-            assert!(taken < 10_000, "nobody else would be heard");
+            assert!(taken < 10_000, "other peers would starve");
         }
         assert!(
             taken > 100 && ranks[0].must_poll() && ranks[0].has_run_out(),
@@ -120,9 +121,10 @@ fn frames_at_hand_run_out(besides: bool) {
     assert!(polls <= 3, "{polls} polls");
 }
 
-/// Idle receivers hold all common buffers: active ones still receive large bodies, one after the other.
+/// Even if idle receivers hold all buffers of the pool, active receivers still receive large bodies, one after the
+/// other.
 #[test]
-fn receivers_that_are_away_keep_no_buffers_from_the_others() {
+fn idle_receivers_do_not_starve_others_of_buffers() {
     let mut ranks = fabrics(6);
     let (sender, receivers) = ranks.split_first_mut().unwrap();
     for away in 1..=4 {
@@ -165,7 +167,7 @@ fn a_read_ends_under_a_flood() {
 }
 
 #[test]
-fn a_process_that_talks_to_itself_hears_others_and_the_other_way_round() {
+fn self_and_peer_traffic_are_served_fairly() {
     let mut ranks = fabrics(2);
     let mut counts = [0; 2];
     for _ in 0..300 {
@@ -178,7 +180,7 @@ fn a_process_that_talks_to_itself_hears_others_and_the_other_way_round() {
 }
 
 #[test]
-fn a_process_alone_floods_itself_without_harm() {
+fn single_process_can_flood_itself() {
     let mut fabric = Fabric::open(Config::alone()).unwrap();
     let mut counts = [0];
     for _ in 0..100 {

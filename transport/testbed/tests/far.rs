@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Processes of two jobs that meet over a network after they were opened: each numbers the others itself, and each job
-//! has a datagram key of its own. Over a strict fake of devices, with every fault on demand.
+//! Tests of processes of two jobs that meet over a network after they were opened: each process numbers the others
+//! itself, and each job has a datagram key of its own. The network is a fake of devices that checks all calls strictly,
+//! and produces every fault on demand.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -19,10 +20,11 @@ use transport::{
     Config, Error, Fabric, FakeConfig, FakeNet, ForeignPeer, NetLimits, Peer, StreamKey,
 };
 
-/// From this size on several rails are used.
+/// A size for which several rails are used, in bytes.
 const LARGE: usize = 1 << 20;
 
-/// Jobs that number each other's processes differently and alike, with either job as the first.
+/// Pairs of jobs of several sizes, in which the second job numbers the processes of the first in order or in reverse,
+/// with either job as the first.
 fn shapes() -> impl Iterator<Item = Shape> {
     let sizes = [[1, 1], [2, 2], [2, 3], [3, 1]];
     let shapes = [(false, false), (false, true), (true, false), (true, true)];
@@ -47,7 +49,7 @@ fn with_datagrams(shape: Shape, datagrams_first: u32) -> Shape {
 }
 
 #[test]
-fn everybody_of_two_jobs_sends_to_everybody() {
+fn all_pairs_of_two_jobs_exchange_messages() {
     for shape in shapes() {
         for datagrams_first in [0, 3, 1000] {
             let shape = with_datagrams(shape, datagrams_first);
@@ -64,7 +66,7 @@ fn everybody_of_two_jobs_sends_to_everybody() {
 }
 
 #[test]
-fn they_do_on_a_bad_network_too() {
+fn two_jobs_communicate_on_a_faulty_network() {
     for seed in 1..25 {
         let _failing = Failing(seed);
         let shapes: Vec<Shape> = shapes().collect();
@@ -76,7 +78,7 @@ fn they_do_on_a_bad_network_too() {
         let mut both = Both::joined(FakeConfig::harsh(seed), shape);
         both.chat(30);
         both.settle();
-        both.assert_nobody_lost();
+        both.assert_no_peer_lost();
         both.assert_careful();
     }
 }
@@ -91,7 +93,7 @@ fn memory_of_the_other_job_is_read_and_written() {
                 ..FakeConfig::calm(1)
             };
             let mut both = Both::joined(config, Shape { rails, ..shape });
-            // The second rail is connected on demand of a large message.
+            // The second rail is connected when a large message needs it.
             for bytes in [100, 70_000, LARGE, LARGE, LARGE] {
                 for (user, owner) in [(one, other), (other, one)] {
                     both.read(user, owner, bytes);
@@ -109,7 +111,7 @@ fn memory_of_the_other_job_is_read_and_written() {
 }
 
 #[test]
-fn who_ask_for_a_queue_pair_at_the_same_time_make_one() {
+fn simultaneous_connects_make_one_queue_pair() {
     for seed in 0..30 {
         for is_first in [false, true] {
             let _failing = Failing(seed);
@@ -140,7 +142,7 @@ fn who_ask_for_a_queue_pair_at_the_same_time_make_one() {
 }
 
 #[test]
-fn a_queue_pair_that_breaks_is_made_again() {
+fn broken_queue_pair_is_recreated() {
     for shape in shapes() {
         let (one, other) = (0, shape.sizes[0] as usize);
         let mut both = Both::joined(FakeConfig::calm(1), shape);
@@ -203,7 +205,7 @@ fn a_rail_may_be_lost_on_either_side() {
 }
 
 #[test]
-fn who_has_moved_is_followed() {
+fn address_change_is_followed() {
     for shape in shapes() {
         for datagrams_first in [0, 1000] {
             let shape = with_datagrams(shape, datagrams_first);
@@ -219,7 +221,7 @@ fn who_has_moved_is_followed() {
 }
 
 #[test]
-fn a_peer_that_is_lost_is_told_by_its_number_and_nobody_else_is() {
+fn lost_peer_is_reported_by_its_local_number() {
     let shape = Shape {
         sizes: [2, 2],
         is_reversed: true,
@@ -235,14 +237,14 @@ fn a_peer_that_is_lost_is_told_by_its_number_and_nobody_else_is() {
     for from in [0, 1, 2] {
         both.send(from, 3, 40);
     }
-    both.until("all others know", |both| {
+    both.until("all others lose it", |both| {
         let mut others = both.all[..3].iter();
         others.all(|process| process.lost == [3])
     });
     let (there, second) = (both.peer(0, 3), both.peer(0, 2));
     assert!(both.all[0].fabric.why_lost(there).is_some());
     assert!(both.all[0].fabric.why_lost(second).is_none());
-    // The address may be provided later.
+    // A peer may be given up before its address is provided.
     let peer = both.peer(2, 1);
     both.all[2].fabric.lose(peer, "it has died");
     both.pass(SECOND / 10);
@@ -256,7 +258,7 @@ fn a_peer_that_is_lost_is_told_by_its_number_and_nobody_else_is() {
 }
 
 #[test]
-fn what_comes_before_its_sender_is_known_waits() {
+fn frames_wait_for_the_address_of_their_sender() {
     for datagrams_first in [0, 1000] {
         let shape = with_datagrams(TWO, datagrams_first);
         let mut both = Both::apart(FakeConfig::calm(1), shape);
@@ -266,12 +268,12 @@ fn what_comes_before_its_sender_is_known_waits() {
             both.send(0, 1, 40);
         }
         both.pass(SECOND);
-        // No process of the second job has that number as yet.
+        // The second process has no peer with that number yet, so it refuses the input.
         assert!(both.refused(1) > 0 && both.all[1].wanted.is_empty());
         both.add_others(1, false);
         both.pass(SECOND);
         assert_eq!(both.received(1, 0), 0);
-        assert_eq!(both.all[1].wanted, [0], "it is asked for once");
+        assert_eq!(both.all[1].wanted, [0], "it is requested once");
         let (peer, record) = (both.peer(1, 0), both.record(0));
         both.all[1].fabric.set_peer_address(peer, &record);
         both.settle();
@@ -281,7 +283,7 @@ fn what_comes_before_its_sender_is_known_waits() {
 }
 
 #[test]
-fn an_address_that_is_wanted_may_be_told_later() {
+fn requested_address_may_be_provided_later() {
     let mut both = Both::apart(FakeConfig::calm(1), TWO);
     both.add_others(0, false);
     both.add_others(1, false);
@@ -293,11 +295,11 @@ fn an_address_that_is_wanted_may_be_told_later() {
 }
 
 #[test]
-fn datagrams_with_another_key_are_not_heard() {
+fn datagrams_with_a_wrong_key_are_dropped() {
     let mut both = Both::apart(FakeConfig::calm(1), TWO);
     both.provides_addresses = false;
     both.add_others(1, true);
-    // The first process has a wrong key for the other's job.
+    // The first process has a wrong key for the second job.
     let far = ForeignPeer {
         key: KEYS[0],
         ..both.far(0, 1)
@@ -327,7 +329,7 @@ fn datagrams_with_another_key_are_not_heard() {
 }
 
 #[test]
-fn nobody_of_another_job_is_taken_for_somebody_else() {
+fn source_number_must_match_the_sending_peer() {
     let shape = Shape {
         sizes: [2, 3],
         ..TWO
@@ -350,9 +352,9 @@ fn nobody_of_another_job_is_taken_for_somebody_else() {
 }
 
 #[test]
-fn numbers_that_no_network_reaches_stay_strangers() {
+fn datagrams_from_unreachable_numbers_are_refused() {
     let mut both = Both::apart(FakeConfig::calm(1), TWO);
-    // A process of the node gets the next number.
+    // In the first process, a process of its node gets the number 1.
     let joint = segment_file(2, 99);
     let node = attach_as(&joint, 99, 0, vec![Peer(0), Peer(1)]);
     both.all[0].fabric.attach(node).unwrap();
@@ -371,7 +373,7 @@ fn numbers_that_no_network_reaches_stay_strangers() {
         both.pass(MILLISECOND);
     }
     assert_eq!((both.refused(0), &both.all[0].wanted[..]), (3, &[][..]));
-    // The other one numbers it 1, and is numbered 2.
+    // The second process has number 2 in the first process, and numbers the first process 1.
     let back = ForeignPeer {
         source_number: 2,
         ..both.far(1, 0)
@@ -385,7 +387,7 @@ fn numbers_that_no_network_reaches_stay_strangers() {
 }
 
 #[test]
-fn without_a_network_or_a_key_nobody_is_met() {
+fn adding_a_far_peer_needs_a_network_and_a_valid_key() {
     let mut alone = Fabric::open(Config::alone()).unwrap();
     let far = ForeignPeer {
         source_number: 1,
@@ -408,7 +410,7 @@ fn without_a_network_or_a_key_nobody_is_met() {
 }
 
 #[test]
-fn memory_grows_by_what_each_peer_takes_and_its_bound_holds() {
+fn memory_per_far_peer_is_bounded() {
     let net = FakeNet::new(FakeConfig::calm(1));
     let mut one = Fabric::faked(&net, Peer(0), 1, NetLimits::DEFAULT);
     let (now, most) = one.net_memory();
@@ -430,7 +432,7 @@ fn memory_grows_by_what_each_peer_takes_and_its_bound_holds() {
     assert!(most_later <= 8 << 20 && later <= most_later);
 }
 
-/// An acknowledgement as in `wire.rs`.
+/// An acknowledgement from `source`, in the format of `wire.rs`.
 fn note(source: u32) -> [u8; 32] {
     let mut bytes = [0; 32];
     bytes[0] = 0x12;

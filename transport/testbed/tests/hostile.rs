@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The node segment is overwritten while ranks use it. Payload may be corrupted, frames and reads may be lost or
-//! refused; but no rank crashes, hangs inside a call, or touches memory that was not lent.
+//! Overwrites the node segment while ranks use it. Payload may be corrupted, and frames and reads may be lost or
+//! refused; but no rank crashes, hangs inside a call, or accesses memory that was not lent.
 //!
-//! The variable `RMPI_TEST_LONG` extends it from seconds to minutes, `RMPI_TEST_SEED` runs one seed.
+//! The variable `RMPI_TEST_LONG` extends the tests from seconds to minutes; `RMPI_TEST_SEED` runs only one seed.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,
@@ -25,24 +25,24 @@ const JOB: u64 = 0xbad;
 const SOURCE_BYTES: usize = 300_000;
 const SINK_BYTES: usize = 20_000;
 
-/// A rank that uses all functions of a fabric, at random, and expects any result.
+/// A rank that uses all functions of a fabric at random, and accepts any result.
 struct Victim {
     me: u32,
     fabric: Fabric,
     random: Random,
-    /// Memory that peers may read but never write, and memory that they may write.
+    /// Memory that peers may read, but never write.
     source: Guarded,
     sink: Guarded,
-    /// Keys of all ranks' sources and sinks, for this rank.
+    /// For each rank, the keys with which this rank accesses that rank's `source` and `sink`.
     keys: Vec<(RemoteKey, RemoteKey)>,
-    /// Memory of work that has not completed; kept to the end of the test.
+    /// Memory of posted work, which is kept until the end of the test.
     lent: Vec<Guarded>,
     posted: u64,
     ended: u64,
 }
 
 impl Victim {
-    /// Exchanges the keys outside of the segment: invalid keys are covered by another test.
+    /// Makes all ranks. Their keys are exchanged outside the segment, since another test covers invalid keys.
     fn all(file: &OwnedFd, seed: u64) -> Vec<Self> {
         let mut victims: Vec<_> = (0..RANKS)
             .map(|me| Self {
@@ -131,7 +131,7 @@ impl Victim {
             && let Some(first) = self.fabric.first_frame()
         {
             assert!(first.peer().0 < RANKS);
-            // As in real use: anything but a short frame of a user's kind is left to the poll.
+            // As in real use, only a short frame of a user's kind is taken here; any other frame is left to the poll.
             if first.head().kind < 128 && first.head().len <= 8 {
                 let _ = first.word();
                 first.take();
@@ -173,16 +173,17 @@ impl Victim {
     }
 }
 
-/// Overwrites random bytes: mostly control words, in all widths, with all sorts of values.
+/// Overwrites random bytes of the segment: mostly control words, with writes of 1 to 8 bytes and small, large and
+/// random values.
 fn scribble(segment: &SegmentMapping, random: &mut Random) {
     let region = (segment.bytes() - 4096) / RANKS as usize;
     let place = random.below(u64::from(RANKS)) as usize * region + 4096;
-    // The blocks of a region up to its pool; see the ring's layout.
+    // Length of the blocks of a region up to its pool; see `layout.rs` of crate `ring`.
     let control = 4096 * (4 + RANKS as usize) + 4096;
     let offset = match random.below(8) {
         0 => random.below(segment.bytes() as u64 - 64) as usize,
         1..4 => place + random.below(control as u64 - 64) as usize,
-        // Near the beginnings of blocks, where the control words are.
+        // Near the beginnings of pages, where most control words are.
         _ => {
             place + 4096 * random.below(control as u64 / 4096) as usize + random.below(130) as usize
         }
@@ -207,7 +208,7 @@ fn is_long() -> bool {
 }
 
 #[test]
-fn a_segment_overwritten_between_any_two_steps_harms_nobody() {
+fn segment_overwritten_between_steps_harms_no_rank() {
     let only = std::env::var("RMPI_TEST_SEED").ok();
     let only = only.map(|seed| seed.parse::<u64>().unwrap());
     let many = if is_long() { 3000 } else { 60 };
@@ -217,7 +218,7 @@ fn a_segment_overwritten_between_any_two_steps_harms_nobody() {
         let segment = SegmentMapping::of(&file);
         let mut random = Random(seed);
         let mut victims = Victim::all(&file, seed);
-        // Some seeds destroy everything at once, some let operations start first.
+        // Some seeds overwrite much at once; some let operations start first.
         let (quiet, pause) = (random.below(200), 1 + random.below(60));
         for turn in 0..1500 {
             for victim in &mut victims {
@@ -233,9 +234,9 @@ fn a_segment_overwritten_between_any_two_steps_harms_nobody() {
     }
 }
 
-/// The same with another process that writes as fast as it can, and ranks in threads.
+/// Another process overwrites the segment as fast as it can, while ranks in threads use it.
 #[test]
-fn a_process_that_overwrites_the_segment_harms_nobody() {
+fn segment_overwritten_concurrently_harms_no_rank() {
     let (rounds, time) = match is_long() {
         true => (60, Duration::from_secs(3)),
         false => (6, Duration::from_millis(300)),
@@ -276,10 +277,10 @@ fn a_process_that_overwrites_the_segment_harms_nobody() {
 
 #[test]
 fn child_scribbler() {
-    let Ok(words) = std::env::var("RMPI_TEST_SCRIBBLER") else {
+    let Ok(value) = std::env::var("RMPI_TEST_SCRIBBLER") else {
         return;
     };
-    let (number, seed) = words.split_once(' ').unwrap();
+    let (number, seed) = value.split_once(' ').unwrap();
     let segment = SegmentMapping::of(&inherited(number.parse().unwrap()));
     let mut random = Random(seed.parse().unwrap());
     let limit = Instant::now() + Duration::from_secs(30);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Incast: many ranks send to one at once, as datagrams many of which are lost. Packets received out of order must not
-//! occupy the buffers that the missing ones need.
+//! Tests of incast: many ranks send to one rank at the same time, with datagrams of which many are lost. Packets
+//! received out of order must not occupy the buffers that the missing packets need.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,
@@ -16,7 +16,7 @@ use transport::{FakeConfig, FakeNet, NetLimits};
 const RANKS: u32 = 24;
 const FRAMES: u32 = 60;
 
-/// All but one rank send; each body contains its sequence number.
+/// All other ranks send to rank 0; each body contains its sequence number.
 async fn incast(rank: &mut TestRank) {
     if rank.me != 0 {
         for number in 0..FRAMES {
@@ -33,7 +33,7 @@ async fn incast(rank: &mut TestRank) {
 }
 
 #[test]
-fn datagrams_that_came_too_early_leave_room_for_those_that_they_wait_for() {
+fn early_datagrams_leave_room_for_missing_ones() {
     for seed in 0..4 {
         let _failing = Failing(seed);
         let net = FakeNet::new(FakeConfig {
@@ -50,12 +50,12 @@ fn datagrams_that_came_too_early_leave_room_for_those_that_they_wait_for() {
     }
 }
 
-/// Fewer frames to each peer than are sent without a completion, but more to all of them than a process may have
-/// outstanding.
+/// Number of frames to each peer: so few that none of them requests a completion, but to all peers together more than a
+/// process may have outstanding.
 const FEW: u32 = 14;
 const MANY: u32 = 100;
 
-/// The first rank sends to all others in turn; each replies when it has everything.
+/// Rank 0 sends frames to all other ranks in turn; each of them replies when it has received all its frames.
 async fn fan_out(rank: &mut TestRank) {
     if rank.me != 0 {
         for number in 0..FEW {
@@ -78,7 +78,7 @@ async fn fan_out(rank: &mut TestRank) {
 }
 
 #[test]
-fn packets_whose_end_nobody_tells_do_not_stand_in_the_way() {
+fn unsignaled_packets_do_not_block_other_peers() {
     let net = FakeNet::new(FakeConfig::calm(1));
     let limits = NetLimits {
         datagrams_first: 0,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Processes of a node that meet after they were opened: two jobs of two processes, each job with a segment of its own,
-//! and one of all four that they attach later.
+//! Tests of processes of a node that meet after they were opened: two jobs of two processes each. Each job has a
+//! segment of its own; later all four processes attach a joint segment.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -14,23 +14,23 @@ use testbed::memory::{Guarded, attach_as, can_reach_own_process, open, segment_f
 use testbed::{head, pattern};
 use transport::{Completion, Completions, Config, Error, Fabric, Head, Peer, WorkId, WorkOutcome};
 
-/// How long a rank sleeps if it is not woken.
+/// The longest sleep: a rank sleeps this long only if it is not woken.
 const FOR_EVER: Duration = Duration::from_secs(40);
 const JOINT: u64 = 99;
 
-/// The peer numbers of the joint segment's ranks for process `me` of the four: its own job's first.
+/// The peer numbers that process `me` of the four uses for the ranks of the joint segment: 0 and 1 for its own job.
 fn numbers(me: u32) -> Vec<Peer> {
     let shift = if me < 2 { [0, 1, 2, 3] } else { [2, 3, 0, 1] };
     shift.map(Peer).to_vec()
 }
 
-/// Process `me` of four, with its own job only.
+/// Process `me` of the four, with only the segment of its own job.
 fn process(jobs: &[OwnedFd; 2], me: u32) -> Fabric {
     let job = me / 2;
     open(&jobs[job as usize], job.into(), me % 2, 2)
 }
 
-fn meet(fabric: &mut Fabric, joint: &OwnedFd, me: u32) {
+fn attach_joint(fabric: &mut Fabric, joint: &OwnedFd, me: u32) {
     let node = attach_as(joint, JOINT, me, numbers(me));
     assert_eq!(fabric.peer_count(), 2);
     fabric.attach(node).unwrap();
@@ -44,7 +44,7 @@ fn four() -> ([OwnedFd; 2], OwnedFd) {
     )
 }
 
-/// The next frame of a process, with its body.
+/// Waits for the next frame of a process: its sender, its number and its body.
 fn next(fabric: &mut Fabric, completions: &mut Completions) -> (Peer, u64, Vec<u8>) {
     let since = Instant::now();
     loop {
@@ -61,14 +61,14 @@ fn next(fabric: &mut Fabric, completions: &mut Completions) -> (Peer, u64, Vec<u
 }
 
 #[test]
-fn who_met_later_is_reached_as_anybody_else() {
+fn processes_attached_later_exchange_messages() {
     let (jobs, joint) = four();
     let mut all: Vec<Fabric> = (0..4).map(|me| process(&jobs, me)).collect();
     for (me, fabric) in (0..).zip(&mut all) {
-        meet(fabric, &joint, me);
+        attach_joint(fabric, &joint, me);
     }
     let mut completions = Completions::new();
-    // In a slot, in a buffer of the pool, and the longest send.
+    // Bodies in a slot, bodies in a buffer of the pool, and the longest.
     for bytes in [0, 8, 40, 1000, 4096] {
         for (from, to) in (0..4).flat_map(|from| (0..4).map(move |to| (from, to))) {
             let there = Peer(numbers(from)[to as usize].0);
@@ -88,14 +88,14 @@ fn who_met_later_is_reached_as_anybody_else() {
 }
 
 #[test]
-fn memory_of_who_met_later_is_read_and_written() {
+fn memory_of_a_later_attached_process_is_accessible() {
     let (jobs, joint) = four();
     let mut all: Vec<Fabric> = [0, 2].map(|me| process(&jobs, me)).into();
     for (me, fabric) in [0, 2].into_iter().zip(&mut all) {
-        meet(fabric, &joint, me);
+        attach_joint(fabric, &joint, me);
     }
     let [one, other] = &mut all[..] else { panic!() };
-    // Each has the other as its third peer.
+    // Each process has the other as peer 2.
     let mut ours = Guarded::new(70_000);
     let mut theirs = Guarded::of(&pattern(2, 0, 70_000));
     let key = theirs.export(other, 2);
@@ -117,7 +117,7 @@ fn memory_of_who_met_later_is_read_and_written() {
             }
         }
     };
-    // If the kernel forbids reading another process's memory, only buffers are left.
+    // If the kernel forbids reading another process's memory, this read is impossible.
     if can_reach_own_process() {
         assert_eq!(outcome, WorkOutcome::Done);
         assert_eq!(ours.bytes(), pattern(2, 0, 70_000));
@@ -125,14 +125,14 @@ fn memory_of_who_met_later_is_read_and_written() {
 }
 
 #[test]
-fn a_sleeper_is_woken_by_those_of_either_segment() {
+fn sleeper_is_woken_from_either_segment() {
     let (jobs, joint) = four();
     let mut sleeper = process(&jobs, 0);
-    meet(&mut sleeper, &joint, 0);
+    attach_joint(&mut sleeper, &joint, 0);
     for waker in [1, 2] {
         std::thread::scope(|scope| {
             let mut other = process(&jobs, waker);
-            meet(&mut other, &joint, waker);
+            attach_joint(&mut other, &joint, waker);
             scope.spawn(move || {
                 std::thread::sleep(Duration::from_millis(50));
                 let there = numbers(waker)[0];
@@ -150,14 +150,14 @@ fn a_sleeper_is_woken_by_those_of_either_segment() {
                 if sleeper.prepare_sleep() {
                     sleeper.sleep(FOR_EVER);
                 }
-                assert!(since.elapsed() < FOR_EVER / 2, "nobody rang");
+                assert!(since.elapsed() < FOR_EVER / 2, "no wake-up came");
             }
         });
     }
 }
 
 #[test]
-fn numbers_that_do_not_follow_are_refused() {
+fn nonconsecutive_peer_numbers_are_refused() {
     let joint = segment_file(2, JOINT);
     let mut alone = Fabric::open(Config::alone()).unwrap();
     let node = attach_as(&joint, JOINT, 0, vec![Peer(0), Peer(2)]);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The fast path for network frames, which the conformance suite mixes with polls: that it is used, and that other
-//! events are not missed because of it.
+//! Tests of the fast path for network frames, which the conformance suite mixes with polls: it is used, and no other
+//! event is missed because of it.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,
@@ -15,7 +15,7 @@ use transport::{FakeConfig, FakeNet, NetLimits};
 
 const ROUNDS: u64 = 400;
 
-/// Numbers there and back.
+/// Rank 0 sends numbers, and rank 1 sends them back; many of these frames must take the fast path.
 async fn ping_pong(rank: &mut TestRank) {
     let other = 1 - rank.me;
     for round in 0..ROUNDS {
@@ -33,12 +33,12 @@ async fn ping_pong(rank: &mut TestRank) {
 }
 
 #[test]
-fn a_word_in_order_is_taken_by_the_fast_path() {
+fn in_order_word_takes_the_fast_path() {
     let net = FakeNet::new(FakeConfig::calm(1));
     fake_on(&net, 2, NetLimits::default(), ping_pong);
 }
 
-/// Words, and now and then frames that the fast path cannot take, to a rank that only uses the fast path.
+/// Rank 0 sends words to rank 1, and among them longer frames, which the fast path cannot take.
 async fn stream(rank: &mut TestRank) {
     for number in 0..4 * ROUNDS {
         let long = number % 7 == 3;
@@ -55,7 +55,7 @@ async fn stream(rank: &mut TestRank) {
 }
 
 #[test]
-fn words_keep_their_order_among_other_messages_whatever_happens_to_them() {
+fn words_keep_their_order_on_a_faulty_network() {
     for seed in 0..6 {
         let _failing = Failing(seed);
         let net = FakeNet::new(FakeConfig::harsh(seed));

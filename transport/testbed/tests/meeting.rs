@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The rendezvous of hosts that run the conformance suite together, without virtual machines and devices: here, hosts
-//! are threads.
+//! Tests of the rendezvous of hosts that run the conformance suite together, without virtual machines and devices: the
+//! hosts are threads here.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,
@@ -20,7 +20,7 @@ use testbed::meeting::{MeetingHost, MeetingLimits, MeetingRank};
 type End = Result<(), String>;
 
 #[test]
-fn hosts_meet_at_one_test_after_the_other() {
+fn hosts_synchronize_at_each_test() {
     let ends = hosts(2, |host| {
         for test in 0..100 {
             host.run(&format!("test {test}"), 2 + test % 5, plain)?;
@@ -31,8 +31,8 @@ fn hosts_meet_at_one_test_after_the_other() {
 }
 
 #[test]
-fn a_test_that_fails_on_one_host_fails_on_the_others_and_takes_no_other_along() {
-    // Ranks 3 and 4 of three hosts are on host a and on host b.
+fn test_failure_spreads_to_all_hosts_but_no_other_test() {
+    // With three hosts, rank 3 is on host a, and rank 4 on host b.
     for (who, on) in [(3, 0), (4, 1)] {
         let begin = Instant::now();
         let ends = hosts(3, move |host| {
@@ -58,15 +58,15 @@ fn a_test_that_fails_on_one_host_fails_on_the_others_and_takes_no_other_along() 
 }
 
 #[test]
-fn connections_of_nobody_change_nothing() {
+fn foreign_connections_are_ignored() {
     let (mut a, mut b) = two();
-    let mut strangers = Vec::new();
+    let mut connections = Vec::new();
     for words in [&b""[..], &[0; 5], &[255; 40], b"GET / HTTP/1.1\r\n\r\n"] {
-        // Some close and some stay: both are in the backlog before host b.
+        // Some connections are closed and some stay open; all are in the backlog before that of host b.
         for stays in [true, false] {
             let mut stream = TcpStream::connect(a.address()).unwrap();
             stream.write_all(words).unwrap();
-            strangers.extend(stays.then_some(stream));
+            connections.extend(stays.then_some(stream));
         }
     }
     let ends = both(
@@ -77,7 +77,7 @@ fn connections_of_nobody_change_nothing() {
 }
 
 #[test]
-fn a_host_of_another_run_is_refused_with_words() {
+fn host_of_another_run_is_refused_with_a_reason() {
     let (mut a, mut b) = two();
     let mut former = MeetingHost::other(1, 2, a.address(), RUN - 1);
     former.limits.meeting = Duration::from_secs(3);
@@ -86,16 +86,16 @@ fn a_host_of_another_run_is_refused_with_words() {
         former.run("test", 2, plain),
         "host a is in run 17 with 2 hosts, and number 1 of run 16 came",
     );
-    // Host a has waited for host b.
+    // Host a still waits for host b.
     assert_eq!(b.run("test", 2, plain), Ok(()));
     assert_eq!(of_a.join().unwrap(), Ok(()));
 }
 
 #[test]
-fn a_connection_that_was_given_up_is_not_the_host() {
+fn abandoned_connection_is_not_taken_for_the_host() {
     let (mut a, mut b) = two();
     b.limits.meeting = Duration::from_millis(300);
-    // The connection is in the backlog of host a, which does not run yet; its Hello will be read later.
+    // This connection is in the backlog of host a, which does not run yet: its Hello will be read later.
     fails_with(b.run("early", 2, plain), "it lets this host wait");
     b.limits = LIMITS;
     let ends = both(
@@ -108,7 +108,7 @@ fn a_connection_that_was_given_up_is_not_the_host() {
 }
 
 #[test]
-fn whoever_is_behind_hears_how_the_test_ended() {
+fn late_host_receives_the_test_result() {
     let (mut a, mut b) = two();
     a.limits.meeting = Duration::from_millis(300);
     fails_with(a.run("late", 2, plain), "host b did not come to this test");
@@ -123,7 +123,7 @@ fn whoever_is_behind_hears_how_the_test_ended() {
 }
 
 #[test]
-fn hosts_with_different_tests_say_so_at_once() {
+fn hosts_with_different_tests_fail_at_once() {
     let (mut a, mut b) = two();
     let ends = both(
         move || [a.run("one", 2, plain), a.run("three", 2, plain)],
@@ -136,7 +136,7 @@ fn hosts_with_different_tests_say_so_at_once() {
 }
 
 #[test]
-fn a_host_that_never_comes_is_not_waited_for_for_ever() {
+fn absent_host_times_out() {
     let (mut a, mut b) = two();
     a.limits.meeting = Duration::from_millis(200);
     fails_with(a.run("test", 2, plain), "within 0.2 s");
@@ -146,15 +146,15 @@ fn a_host_that_never_comes_is_not_waited_for_for_ever() {
 }
 
 #[test]
-fn a_host_that_falls_silent_or_dies_is_missed() {
+fn silent_or_dead_host_is_detected() {
     for (dies, words) in [
-        (false, "said nothing for 0.5 s"),
-        (true, "is gone: it hung up"),
+        (false, "sent nothing for 0.5 s"),
+        (true, "is lost: it hung up"),
     ] {
         let (mut a, _) = two();
         a.limits.silence = Duration::from_millis(500);
         a.limits.end = Duration::from_millis(200);
-        // Like a virtual machine that is stopped: it is connected, and sends nothing.
+        // This host is connected and then sends nothing, as a virtual machine that is stopped.
         let stream = TcpStream::connect(a.address()).unwrap();
         let mut link = HostLink::new(stream, None).unwrap();
         link.send(&HostMessage::Hello {
@@ -171,7 +171,7 @@ fn a_host_that_falls_silent_or_dies_is_missed() {
 }
 
 #[test]
-fn a_rank_that_never_ends_is_left_behind() {
+fn rank_that_never_ends_times_out() {
     let (mut a, mut b) = two();
     b.limits.test = Duration::from_millis(300);
     b.limits.end = Duration::from_millis(200);
@@ -188,7 +188,7 @@ fn a_rank_that_never_ends_is_left_behind() {
 }
 
 #[test]
-fn a_rank_fails_after_it_has_said_that_it_is_done() {
+fn rank_can_fail_after_reporting_done() {
     let [of_a, of_b] = hosts(2, |host| {
         let end = host.run("test", 2, |place| {
             plain(place);
@@ -204,7 +204,7 @@ fn a_rank_fails_after_it_has_said_that_it_is_done() {
 }
 
 #[test]
-fn a_line_that_names_no_host_is_told_with_an_example() {
+fn invalid_host_line_error_has_an_example() {
     for words in [
         "",
         "1/2",
@@ -230,7 +230,7 @@ fn two() -> (MeetingHost, MeetingHost) {
     (a, b)
 }
 
-/// This many hosts, which all do the same.
+/// Runs `count` hosts, which all run the same function, each in its own thread.
 fn hosts(count: u32, run: impl Fn(&mut MeetingHost) -> End + Clone + Send + 'static) -> Vec<End> {
     let first = MeetingHost::first(count, SocketAddr::from(([127, 0, 0, 1], 0)), RUN).unwrap();
     let address = first.address();
@@ -246,7 +246,7 @@ fn hosts(count: u32, run: impl Fn(&mut MeetingHost) -> End + Clone + Send + 'sta
     threads.into_iter().map(|it| it.join().unwrap()).collect()
 }
 
-/// Runs two hosts, each in a thread of its own.
+/// Runs two hosts, each in its own thread.
 fn both<T: Send + 'static>(
     a: impl FnOnce() -> T + Send + 'static,
     b: impl FnOnce() -> T + Send + 'static,
@@ -255,7 +255,7 @@ fn both<T: Send + 'static>(
     [a.join().unwrap(), b.join().unwrap()]
 }
 
-/// A rank that does what all ranks do, and nothing else.
+/// A rank that exchanges its record and completes two phases, as each rank must.
 fn plain(place: &MeetingRank) {
     let record = |rank: u32| vec![rank as u8; 40 + rank as usize];
     let records = place.exchange(record(place.me));
@@ -267,7 +267,7 @@ fn plain(place: &MeetingRank) {
     }
 }
 
-/// Like [`plain`], but this rank fails in the middle.
+/// Ranks that exchange their records and complete one phase; rank `who` fails before that phase.
 fn failing(who: u32) -> impl Fn(&MeetingRank) + Clone + Send + 'static {
     move |place| {
         place.exchange(Vec::new());
@@ -289,7 +289,7 @@ fn fails_with(end: End, words: &str) {
 }
 
 const RUN: u64 = 17;
-/// Long on any machine; no test waits for one of them.
+/// Times that are long on any machine: no test waits for one of these limits.
 const LIMITS: MeetingLimits = MeetingLimits {
     meeting: Duration::from_secs(60),
     silence: Duration::from_secs(60),

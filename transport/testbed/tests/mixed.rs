@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Jobs in which some processes have a device and all have TCP: which path is used to each peer, and operations posted
-//! before that is known.
+//! Tests of jobs in which some processes have a device and all have TCP: which path is used to each peer, and
+//! operations that are posted before the path is known.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -18,7 +18,7 @@ use transport::{
 const RANKS: u32 = 4;
 const BYTES: usize = 300_000;
 
-/// Ranks 0 and 1 have a port, 2 and 3 have none.
+/// Whether a rank has a device's port: ranks 0 and 1 have one, ranks 2 and 3 have none.
 fn has_port(rank: u32) -> bool {
     rank < 2
 }
@@ -48,7 +48,7 @@ fn others(rank: &TestRank) -> impl Iterator<Item = u32> + use<> {
 }
 
 #[test]
-fn a_peer_is_reached_by_verbs_if_both_have_a_device_and_else_by_tcp() {
+fn verbs_is_used_if_both_have_devices_else_tcp() {
     for_seeds(8, async |rank| {
         for peer in others(rank).filter(|_| has_port(rank.me)) {
             assert_eq!(rank.fabric.provider_of(Peer(peer)), None);
@@ -68,7 +68,7 @@ fn a_peer_is_reached_by_verbs_if_both_have_a_device_and_else_by_tcp() {
 }
 
 #[test]
-fn keys_that_were_made_before_that_was_known_are_good_until_they_are_taken_back() {
+fn keys_made_before_provider_selection_are_valid_until_withdrawn() {
     for_seeds(8, async |rank| {
         let mut memory = Guarded::of(&[77; BYTES]);
         if rank.me == 0 {
@@ -96,9 +96,10 @@ fn keys_that_were_made_before_that_was_known_are_good_until_they_are_taken_back(
     });
 }
 
-/// A key was sent by a third rank: the operation on it is the first contact of its rank with the owner of the memory.
+/// A rank gets a key from a third rank, so its operation with the key is its first contact with the owner of the
+/// memory.
 #[test]
-fn works_wait_until_that_is_known() {
+fn operations_wait_for_provider_selection() {
     let (owners, between, user) = ([3, 1], 2, 0);
     for owner in owners {
         for_seeds(8, async |rank| {
@@ -132,7 +133,7 @@ fn works_wait_until_that_is_known() {
 }
 
 #[test]
-fn who_may_not_use_tcp_is_not_reached_by_who_has_no_device() {
+fn peers_without_a_common_provider_are_lost_with_a_reason() {
     let streams = FakeStreams::new(StreamsConfig::of(0, 2));
     let devices = FakeNet::new(FakeConfig::calm(0));
     let limits = NetLimits::default();
@@ -157,7 +158,7 @@ fn who_may_not_use_tcp_is_not_reached_by_who_has_no_device() {
     }
 }
 
-/// Processes that a test drives step by step: only the test provides addresses.
+/// Processes that a test drives step by step. Only the test provides addresses.
 struct ByHand {
     streams: FakeStreams,
     devices: FakeNet,
@@ -167,7 +168,7 @@ struct ByHand {
 struct Process {
     fabric: Fabric,
     completions: Completions,
-    /// Frames that were not released.
+    /// Received frames that were not released.
     arrived: Vec<Arrived>,
     ended: Vec<(WorkId, WorkOutcome, Lease)>,
     lost: Vec<Peer>,
@@ -198,16 +199,18 @@ impl ByHand {
         self.all[rank as usize].fabric.network_record().unwrap()
     }
 
-    /// Provides a process with the address of another.
+    /// Provides process `rank` with the address of process `of`.
     fn provide_address(&mut self, rank: u32, of: u32) {
         let record = self.record(of);
         self.of(rank).fabric.set_peer_address(Peer(of), &record);
     }
 
-    /// The same without the other's device: which is wrong, and so they disagree about the path between them.
-    fn tell_that_it_has_no_device(&mut self, rank: u32, of: u32) {
+    /// Provides process `rank` with the address of process `of`, but without its device. That is wrong, so the two
+    /// disagree about the path between them.
+    fn report_no_device(&mut self, rank: u32, of: u32) {
         let record = self.record(of);
-        // The form byte is followed by the parts, the device's first: type, length, and that many bytes.
+        // The parts of the record follow the form byte; the part of the device is first. Each part is type, length, and
+        // as many bytes.
         let mut other = record[..1].to_vec();
         other.extend(&record[3 + usize::from(record[2])..]);
         self.of(rank).fabric.set_peer_address(Peer(of), &other);
@@ -231,7 +234,7 @@ impl ByHand {
         panic!("it is never so");
     }
 
-    /// Time passes until everything in flight has arrived.
+    /// Lets time pass until all packets in flight have arrived.
     fn pass(&mut self) {
         (0..1000).for_each(|_| self.turn());
     }
@@ -259,7 +262,7 @@ impl Process {
                     lease,
                 } => self.ended.push((work, outcome, lease)),
                 Completion::Lost { peer } => self.lost.push(peer),
-                Completion::Written { .. } => panic!("nobody writes"),
+                Completion::Written { .. } => panic!("no write was posted"),
             }
         }
     }
@@ -268,7 +271,7 @@ impl Process {
         self.fabric.post_send(Peer(to), head(1), body).unwrap();
     }
 
-    /// The body of a received frame.
+    /// The body of the received frame at index `place`.
     fn body(&self, place: usize) -> Vec<u8> {
         let mut body = vec![0; self.arrived[place].bytes() as usize];
         self.fabric.copy_body(&self.arrived[place], &mut body);
@@ -283,18 +286,18 @@ impl Process {
 }
 
 #[test]
-fn what_has_come_the_wrong_way_goes_back_to_who_has_lent_it() {
+fn lent_frame_returns_to_the_provider_that_received_it() {
     let mut job = ByHand::new(2);
-    job.tell_that_it_has_no_device(1, 0);
+    job.report_no_device(1, 0);
     job.of(1).post(0, &[1; 1000]);
     job.until(|job| !job.all[0].arrived.is_empty());
     assert_eq!(job.of(0).fabric.provider_of(Peer(1)), None);
-    // The address is provided while a frame is lent, and selects another path than the frame took.
+    // The address is provided while a frame is lent; it selects a different path from the one that the frame took.
     job.provide_address(0, 1);
     assert_eq!(job.of(0).fabric.provider_of(Peer(1)), Some("verbs"));
     assert_eq!(job.of(0).body(0), [1; 1000]);
     job.of(0).release_all();
-    // Neither runs short of buffers afterwards, however many frames arrive.
+    // Neither process runs out of buffers afterwards, however many frames arrive.
     for round in 2..200 {
         job.of(1).post(0, &[round; 1000]);
         job.until(|job| !job.all[0].arrived.is_empty());
@@ -313,7 +316,7 @@ fn read(job: &mut ByHand, rank: u32, of: u32, target: &mut Guarded, key: RemoteK
 }
 
 #[test]
-fn a_key_is_good_for_a_peer_that_knows_the_way_first() {
+fn key_is_valid_if_the_peer_selects_its_provider_first() {
     let mut job = ByHand::new(3);
     let mut memory = Guarded::of(&[77; BYTES]);
     let (mut target, key) = (Guarded::new(BYTES), memory.export(&mut job.of(0).fabric, 2));
@@ -321,7 +324,7 @@ fn a_key_is_good_for_a_peer_that_knows_the_way_first() {
     assert_eq!(read(&mut job, 2, 0, &mut target, key), WorkOutcome::Done);
     assert!(is_all(target.bytes(), 77));
     assert_eq!(job.of(0).fabric.provider_of(Peer(2)), None);
-    // The address is provided after some keys were made, and the exchanged ones stay valid.
+    // The address is provided after some keys were made; the keys stay valid.
     let later = memory.export(&mut job.of(0).fabric, 2);
     job.of(0).fabric.withdraw(Peer(2), key);
     assert_eq!(read(&mut job, 2, 0, &mut target, key), WorkOutcome::BadKey);
@@ -335,11 +338,11 @@ fn a_key_is_good_for_a_peer_that_knows_the_way_first() {
 }
 
 #[test]
-fn a_key_is_good_for_the_way_of_the_peer_alone_once_that_is_known() {
+fn key_is_valid_only_for_the_selected_provider() {
     let mut job = ByHand::new(2);
     let mut memory = Guarded::of(&[77; BYTES]);
     let (mut target, key) = (Guarded::new(BYTES), memory.export(&mut job.of(0).fabric, 1));
-    job.tell_that_it_has_no_device(1, 0);
+    job.report_no_device(1, 0);
     job.provide_address(0, 1);
     assert_eq!(read(&mut job, 1, 0, &mut target, key), WorkOutcome::BadKey);
 }
@@ -348,7 +351,7 @@ impl ByHand {
     /// Injects `count` datagrams to a process, over the port of rank 1, that claim to be from `source`.
     fn forge(&self, to: u32, source: u32, count: u32) {
         let (number, q_key) = self.devices.datagrams_at(to);
-        // A note that acknowledges: its kind and its sender.
+        // A note with an acknowledgement: its kind and its sender.
         let mut note = [0; 32];
         note[0] = ACK;
         note[4..8].copy_from_slice(&source.to_le_bytes());
@@ -357,14 +360,14 @@ impl ByHand {
         }
     }
 
-    /// Datagrams and other input that was refused.
+    /// Number of datagrams and other input that this rank has refused.
     fn refused(&self, rank: u32) -> u64 {
         self.all[rank as usize].fabric.stats().refused
     }
 }
 
 #[test]
-fn nothing_is_kept_of_who_names_a_peer_that_is_reached_by_tcp() {
+fn datagrams_naming_a_tcp_peer_are_refused() {
     let mut job = ByHand::new(3);
     job.forge(0, 2, 5);
     job.pass();
@@ -378,12 +381,12 @@ fn nothing_is_kept_of_who_names_a_peer_that_is_reached_by_tcp() {
 }
 
 #[test]
-fn who_is_lost_before_the_way_is_known_is_lost_for_both_and_told_once() {
+fn peer_lost_before_selection_is_reported_once() {
     let mut job = ByHand::new(3);
     for peer in [1, 2] {
         job.of(0).fabric.lose(Peer(peer), "it has died");
     }
-    // It is not lost, and continues over any available network.
+    // The peers have not given up rank 0: they send to it over any available network.
     for peer in [1, 2] {
         job.provide_address(peer, 0);
         job.of(peer).post(0, &[1; 9]);
@@ -402,9 +405,9 @@ fn who_is_lost_before_the_way_is_known_is_lost_for_both_and_told_once() {
 }
 
 #[test]
-fn who_is_reached_by_tcp_is_not_lost_with_the_device() {
+fn tcp_peer_survives_device_loss() {
     let mut job = ByHand::new(3);
-    // Creates state for it at the device, through which it is not reached.
+    // Creates state for rank 2 in the provider of the device, though rank 2 is not reached through the device.
     job.forge(0, 2, 1);
     job.pass();
     job.provide_address(0, 1);
@@ -419,7 +422,7 @@ fn who_is_reached_by_tcp_is_not_lost_with_the_device() {
 }
 
 #[test]
-fn who_is_lost_with_the_device_before_the_way_is_known_is_lost_for_both() {
+fn device_loss_before_selection_loses_the_peer() {
     let mut job = ByHand::new(3);
     job.forge(0, 2, 1);
     job.pass();
@@ -432,7 +435,7 @@ fn who_is_lost_with_the_device_before_the_way_is_known_is_lost_for_both() {
     assert_eq!((job.of(0).lost.len(), job.of(0).arrived.len()), (1, 0));
 }
 
-/// Two processes with ports on these networks, each with the record of the other, modified by `change`.
+/// Two processes with ports on these networks, each of which has the record of the other, modified by `change`.
 fn two_apart(nets: [&FakeNet; 2], change: impl Fn(&mut Vec<u8>)) -> ByHand {
     let streams = FakeStreams::new(StreamsConfig::of(0, 2));
     let process = |me: u32| {
@@ -461,9 +464,9 @@ fn fabric_net(infiniband: bool) -> FakeNet {
 }
 
 #[test]
-fn between_fabrics_that_do_not_reach_each_other_tcp_does() {
-    // The form byte is followed by the part of verbs: type, length; form, count; and the first port, whose GID
-    // begins after 8 bytes.
+fn tcp_connects_separate_verbs_fabrics() {
+    // The record is: the form byte; then the part of verbs, with type and length, form and count, and the first port,
+    // whose GID begins after 8 bytes.
     let other_subnet = |record: &mut Vec<u8>| record[3 + 2 + 8 + 7] ^= 1;
     let (one, other) = (fabric_net(true), fabric_net(false));
     let jobs = [
@@ -492,7 +495,7 @@ fn between_fabrics_that_do_not_reach_each_other_tcp_does() {
 }
 
 #[test]
-fn between_kinds_of_fabrics_without_tcp_what_to_do_is_told_at_once() {
+fn different_fabric_kinds_without_tcp_fail_with_advice() {
     let limits = NetLimits::default();
     let (one, other) = (fabric_net(true), fabric_net(false));
     let mut ours = Fabric::faked(&one, Peer(0), 2, limits);
@@ -506,5 +509,5 @@ fn between_kinds_of_fabrics_without_tcp_what_to_do_is_told_at_once() {
     );
 }
 
-/// The kind of a note that acknowledges.
+/// The kind of a note with an acknowledgement.
 const ACK: u8 = 0x12;

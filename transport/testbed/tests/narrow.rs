@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Networks of devices whose path MTU is smaller than that of the ports, and that drop longer packets silently: ranks
-//! detect that and continue, in spite of other faults.
+//! Tests of networks of devices with a path MTU that is smaller than the MTU of the ports. Such a network drops longer
+//! packets silently; ranks detect that and continue, in spite of other faults.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,
@@ -20,7 +20,7 @@ use testbed::world::Failing;
 use testbed::{TestRank, world};
 use transport::{FakeConfig, FakeNet, NetLimits};
 
-/// Runs a behaviour with ports of MTU 4096 and a network of MTU `network_mtu_bytes`.
+/// Runs a behaviour on ports with an MTU of 4096 bytes and a network with an MTU of `network_mtu_bytes` bytes.
 fn narrow(network_mtu_bytes: u32, rails: u32, behaviour: impl AsyncFn(&mut TestRank)) {
     for seed in 0..24 {
         let _failing = Failing(seed);
@@ -45,7 +45,7 @@ fn narrow(network_mtu_bytes: u32, rails: u32, behaviour: impl AsyncFn(&mut TestR
             sleeps,
             async |rank: &mut TestRank| {
                 behaviour(rank).await;
-                // Lost packets have broken no queue pair.
+                // Without other faults, the dropped packets have broken no queue pair.
                 let stats = rank.fabric.net_stats();
                 assert!(seed != 0 || stats.broken == 0, "{stats:?}");
             },

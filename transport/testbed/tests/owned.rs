@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory that a process on a network allocates stays registered: messages in it need no registrations of their own,
-//! and after it is freed it cannot be accessed any more.
+//! Tests that memory which the fabric allocates on a network stays registered: messages in it need no registrations of
+//! their own, and after it is freed it cannot be accessed any more.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,
@@ -18,13 +18,13 @@ use transport::{FakeConfig, FakeNet, Lease, NetLimits, Peer, WorkOutcome};
 const BYTES: usize = 300_000;
 
 fn fill(place: NonNull<u8>, bytes: &[u8]) {
-    // SAFETY: allocated with at least this length, and not accessed by others now.
+    // SAFETY: allocated with at least this length, and not accessed by other ranks now.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), place.as_ptr(), bytes.len()) };
 }
 
 fn content(place: NonNull<u8>, bytes: usize) -> Vec<u8> {
     let mut copy = vec![0; bytes];
-    // SAFETY: as above.
+    // SAFETY: allocated with at least this length, and not accessed by other ranks now; `copy` is that long.
     unsafe { std::ptr::copy_nonoverlapping(place.as_ptr(), copy.as_mut_ptr(), bytes) };
     copy
 }
@@ -32,18 +32,18 @@ fn content(place: NonNull<u8>, bytes: usize) -> Vec<u8> {
 fn lease(place: NonNull<u8>, at: usize, bytes: usize) -> Lease {
     // SAFETY: within the allocation.
     let start = unsafe { place.add(at) };
-    // SAFETY: not accessed by others until the work that takes it has completed.
+    // SAFETY: nothing accesses the range until the work with the lease has completed.
     unsafe { Lease::new(start, bytes) }
 }
 
-/// Both ranks read from, and write to, memory that the other has allocated.
+/// Both ranks read memory that the other rank has allocated, into memory that they have allocated.
 async fn exchange(rank: &mut TestRank, net: &FakeNet) {
     let other = 1 - rank.me;
     let mine = rank.fabric.allocate(BYTES).unwrap();
     let target = rank.fabric.allocate(BYTES).unwrap();
     fill(mine, &pattern(rank.me, 1, BYTES));
     assert!(content(target, BYTES).iter().all(|byte| *byte == 0));
-    // A part of it, for the peer.
+    // A key of a part of the memory, for the peer.
     let address = mine.as_ptr().expose_provenance() as u64;
     let key = rank.fabric.export(Peer(other), address + 1000, 100_000);
     rank.send_key(other, key).await;
@@ -75,12 +75,12 @@ async fn exchange(rank: &mut TestRank, net: &FakeNet) {
     if rank.me == 0 {
         let again = rank.fabric.allocate(BYTES).unwrap();
         let outcome = rank.read(other, lease(again, 0, 100), theirs, 0).await;
-        assert_eq!(outcome, WorkOutcome::BadKey, "it is gone");
+        assert_eq!(outcome, WorkOutcome::BadKey, "it is freed");
     }
     rank.barrier().await;
 }
 
-/// Rank 0 exposes its memory twice; each other rank reads a part of it.
+/// Rank 0 exposes its memory twice; each of the other ranks reads a part of it.
 async fn expose(rank: &mut TestRank, net: &FakeNet) {
     let whole = pattern(0, 1, BYTES);
     let mut memory = whole.clone();
@@ -127,7 +127,7 @@ async fn expose(rank: &mut TestRank, net: &FakeNet) {
 }
 
 #[test]
-fn what_is_exposed_is_registered_once_and_told_to_many() {
+fn exposed_memory_is_registered_once_for_many_peers() {
     for reads in [FakeConfig::calm(1).reads, 0] {
         let net = FakeNet::new(FakeConfig {
             reads,
@@ -145,7 +145,7 @@ fn what_is_exposed_is_registered_once_and_told_to_many() {
 }
 
 #[test]
-fn what_is_allocated_moves_without_being_registered_again() {
+fn allocated_memory_is_not_registered_again() {
     let net = FakeNet::new(FakeConfig::calm(1));
     fake_on(
         &net,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A reader whose offer was overwritten: only the owner can confirm that no late write will come, and its confirmation
-//! reaches the reader.
+//! Tests of a reader whose offer was overwritten: only the owner can confirm that it will not write later, and its
+//! confirmation reaches the reader.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,
@@ -23,7 +23,7 @@ const READER: u32 = 1;
 const HOSTILE: u32 = 2;
 const REVOKE: u8 = 0x82;
 
-/// A read in progress, whose offer is overwritten.
+/// A read in progress, whose offer was overwritten.
 struct Scene {
     file: OwnedFd,
     owner: Fabric,
@@ -91,7 +91,7 @@ fn a_scribbler_cannot_declare_the_owner_dead() {
     let mut dead = std::process::Command::new("true").spawn().unwrap();
     let pid = dead.id();
     dead.wait().unwrap();
-    // Where the owner stores its process id.
+    // The place where the owner stores its process id.
     scene.write(OWNER, 4, &pid.to_ne_bytes());
     for _ in 0..10_000 {
         assert_eq!(scene.poll_reader(), None, "the owner may still write");
@@ -100,7 +100,7 @@ fn a_scribbler_cannot_declare_the_owner_dead() {
 }
 
 #[test]
-fn a_rank_that_takes_no_answers_does_not_keep_others_from_theirs() {
+fn rank_ignoring_replies_does_not_block_others() {
     let mut scene = Scene::new();
     let segment = attach(&scene.file, 7, HOSTILE, 3).segment;
     let mut ring = Producer::new(

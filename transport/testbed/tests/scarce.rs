@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A rank without any free file descriptor. It is alone in its process, since the limit is per process.
+//! Tests a rank without any free file descriptor. This test is the only one in its process, since the limit is per
+//! process.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,
@@ -14,7 +15,7 @@ use transport::{Completion, Completions, Config, Fabric, Peer, WorkId, WorkOutco
 const ARENA_BYTES: u64 = 64 << 20;
 
 #[test]
-fn a_rank_without_free_descriptors_reads_from_arenas_all_the_same() {
+fn arena_reads_work_without_free_descriptors() {
     let file = segment_file_with(2, 7, ARENA_BYTES);
     let mut owner = open(&file, 7, 0, 2);
     let config = Config {
@@ -32,7 +33,7 @@ fn a_rank_without_free_descriptors_reads_from_arenas_all_the_same() {
     set_limit(before);
     let mut reader = opened.unwrap();
     let place = owner.allocate(1000).unwrap();
-    // SAFETY: a thousand bytes allocated by the fabric.
+    // SAFETY: the fabric has allocated a thousand bytes there.
     unsafe { place.write_bytes(7, 1000) };
     let key = owner.export(Peer(1), place.as_ptr().expose_provenance() as u64, 1000);
     let mut target = Guarded::new(1000);
@@ -50,7 +51,7 @@ fn a_rank_without_free_descriptors_reads_from_arenas_all_the_same() {
     assert_eq!(target.bytes(), [7; 1000]);
 }
 
-/// The limit of descriptors of this process.
+/// The limit of file descriptors of this process.
 fn limit() -> libc::rlimit {
     let mut limit = libc::rlimit {
         rlim_cur: 0,

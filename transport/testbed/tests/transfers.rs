@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Large reads between ranks of one node, whose copy reader and owner share when both poll the transport.
+//! Tests of large reads between ranks of one node: reader and owner share the copy when both poll the transport.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,
@@ -19,7 +19,7 @@ use transport::{Completion, Completions, Fabric, Peer, RemoteKey, WorkId, WorkOu
 
 const LARGE: usize = 8 << 20;
 
-/// A reader (rank 0) and an owner (rank 1) in one thread, and 8 MiB between them.
+/// A reader (rank 0) and an owner (rank 1) in one thread, and the memory between which they copy.
 struct Scene {
     reader: Fabric,
     owner: Fabric,
@@ -30,7 +30,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// `None` if the kernel forbids reading another process's memory.
+    /// A scene with `bytes` bytes of memory; `None`: the kernel forbids reading another process's memory.
     fn new(bytes: usize) -> Option<Self> {
         if !can_reach_own_process() {
             return None;
@@ -56,7 +56,7 @@ impl Scene {
             .post_read(Peer(1), lease, self.key, 0, WorkId(work));
     }
 
-    /// Polls the reader and, if `owner_polls`, the owner after it, until the reads have completed.
+    /// Polls the reader, and, if `owner_polls`, the owner too, until `reads` reads have completed.
     fn finish(&mut self, reads: usize, owner_polls: bool) -> Vec<(WorkId, WorkOutcome)> {
         let mut completions = Completions::new();
         let mut ended = Vec::new();
@@ -92,7 +92,7 @@ fn ends(fabric: &mut Fabric, completions: &mut Completions) -> Vec<(WorkId, Work
 }
 
 #[test]
-fn reader_and_owner_share_a_large_read_when_both_look() {
+fn reader_and_owner_share_a_large_read_when_both_poll() {
     let Some(mut scene) = Scene::new(LARGE) else {
         return;
     };
@@ -113,7 +113,7 @@ fn reader_and_owner_share_a_large_read_when_both_look() {
 }
 
 #[test]
-fn a_reader_whose_owner_does_not_look_copies_everything() {
+fn reader_copies_everything_if_the_owner_does_not_poll() {
     let Some(mut scene) = Scene::new(LARGE) else {
         return;
     };
@@ -122,7 +122,7 @@ fn a_reader_whose_owner_does_not_look_copies_everything() {
     assert_eq!(scene.finish(1, false), [(WorkId(1), WorkOutcome::Done)]);
     scene.assert_copied();
     assert_eq!(scene.reader.stats().helped_bytes, 0);
-    // The owner wakes up late: the request for help is stale, and nothing is written any more.
+    // Now the owner polls, too late: the request for help is stale, so nothing is written any more.
     scene.target.bytes_mut().fill(3);
     let mut completions = Completions::new();
     for _ in 0..10 {
@@ -139,7 +139,7 @@ fn a_reader_whose_owner_does_not_look_copies_everything() {
 }
 
 #[test]
-fn a_reader_that_shares_its_core_asks_nobody() {
+fn reader_sharing_its_core_requests_no_help() {
     let Some(mut scene) = Scene::new(LARGE) else {
         return;
     };
@@ -167,7 +167,7 @@ fn more_reads_than_offers_all_end() {
 }
 
 #[test]
-fn a_full_ring_keeps_the_reader_from_asking_but_not_from_reading() {
+fn full_ring_prevents_help_requests_but_not_reads() {
     let Some(mut scene) = Scene::new(LARGE) else {
         return;
     };
@@ -180,26 +180,26 @@ fn a_full_ring_keeps_the_reader_from_asking_but_not_from_reading() {
 
 /// A rank other than the owner claims all chunks of the offer and writes none of them.
 #[test]
-fn an_offer_that_a_stranger_empties_does_not_keep_the_reader_waiting() {
+fn offer_drained_by_another_rank_does_not_block_the_reader() {
     let Some(mut scene) = Scene::new(LARGE) else {
         return;
     };
     scene.reader.set_attentive(true);
     scene.post(1);
-    let stranger = scene.segment.offer(0, 0).unwrap();
+    let intruder = scene.segment.offer(0, 0).unwrap();
     let chunks = (LARGE >> 18) as u32;
     let mut stolen = 0;
-    while let ChunkClaim::Chunk(_) = stranger.claim_back(1, chunks) {
+    while let ChunkClaim::Chunk(_) = intruder.claim_back(1, chunks) {
         stolen += 1;
     }
-    assert_eq!(stolen, chunks, "the test knows how a read is cut");
+    assert_eq!(stolen, chunks, "the test assumes this number of chunks");
     assert_eq!(scene.finish(1, true), [(WorkId(1), WorkOutcome::Done)]);
     scene.assert_copied();
 }
 
 /// The offer's words are overwritten at every stage of a read.
 #[test]
-fn an_offer_that_a_stranger_overwrites_garbles_no_read() {
+fn offer_overwritten_by_another_rank_corrupts_no_read() {
     for step in 0..24 {
         let Some(mut scene) = Scene::new(LARGE) else {
             return;
@@ -210,13 +210,14 @@ fn an_offer_that_a_stranger_overwrites_garbles_no_read() {
         let mut ended = Vec::new();
         for turn in 0..100_000 {
             if turn == step / 4 {
-                // Another generation; the same one from the start; everything done; a failure.
-                let stranger = scene.segment.offer(0, 0).unwrap();
+                // The offer is overwritten with another generation, with the same generation from the start, with all
+                // chunks finished, or with a failure.
+                let intruder = scene.segment.offer(0, 0).unwrap();
                 match step % 4 {
-                    0 => stranger.open(77),
-                    1 => stranger.open(1),
-                    2 => (0..32).for_each(|_| stranger.finish_back(false)),
-                    _ => stranger.finish_back(true),
+                    0 => intruder.open(77),
+                    1 => intruder.open(1),
+                    2 => (0..32).for_each(|_| intruder.finish_back(false)),
+                    _ => intruder.finish_back(true),
                 }
             }
             assert!(ends(&mut scene.owner, &mut completions).is_empty());
@@ -226,7 +227,7 @@ fn an_offer_that_a_stranger_overwrites_garbles_no_read() {
             }
         }
         assert_eq!(ended, [(WorkId(1), WorkOutcome::Done)], "step {step}");
-        // A correct count of finished chunks is accepted: those bytes were not written.
+        // A forged count that is valid is accepted, so in that case the target may have wrong bytes.
         assert!(
             step % 4 == 2 || scene.target.bytes() == scene.source.bytes(),
             "step {step}"
@@ -234,9 +235,9 @@ fn an_offer_that_a_stranger_overwrites_garbles_no_read() {
     }
 }
 
-/// The owner exports more than it has: neither side can copy the end, and the read reports that.
+/// The owner exports memory of which one page is inaccessible: neither side can copy that page, and the read fails.
 #[test]
-fn memory_that_is_not_there_ends_a_shared_read_with_an_error() {
+fn shared_read_of_inaccessible_memory_fails() {
     let Some(mut scene) = Scene::new(LARGE) else {
         return;
     };
@@ -251,7 +252,7 @@ fn memory_that_is_not_there_ends_a_shared_read_with_an_error() {
             [(WorkId(7), WorkOutcome::BadKey)],
             "hole {hole}"
         );
-        // Nothing is written after the lease was returned.
+        // Nothing may be written after the lease was returned.
         scene.target.bytes_mut().fill(9);
         let mut completions = Completions::new();
         for _ in 0..100 {
@@ -269,14 +270,14 @@ fn memory_that_is_not_there_ends_a_shared_read_with_an_error() {
     }
 }
 
-/// Reader and owner in processes, the owner killed at a random moment of the copy: the read completes.
+/// Reader and owner are processes. The owner is killed at a random moment of the copy, and the read still completes.
 #[test]
-fn an_owner_that_dies_while_it_helps_does_not_keep_its_reader_waiting() {
+fn owner_killed_while_helping_does_not_block_the_reader() {
     for round in 0..8 {
         let file = segment_file(2, 0x70b);
         let mut children = world::start(&file, 2, "death");
         let mut random = Random(round);
-        // The reader prints a mark when it begins.
+        // The reader prints a mark when it begins to read.
         world::wait_for_mark(&mut children[0]);
         std::thread::sleep(Duration::from_micros(random.below(10_000)));
         children[1].kill().unwrap();
@@ -297,12 +298,12 @@ fn child_rank() {
     };
     assert_eq!(name, "death");
     match rank.me {
-        0 => world::run(&mut rank, read_until_the_owner_is_gone),
+        0 => world::run(&mut rank, read_until_the_owner_is_killed),
         _ => world::run(&mut rank, own_and_help),
     }
 }
 
-async fn read_until_the_owner_is_gone(rank: &mut TestRank) {
+async fn read_until_the_owner_is_killed(rank: &mut TestRank) {
     const BYTES: usize = 12 << 20;
     rank.fabric.set_attentive(true);
     let key = rank.receive_key(1).await;
@@ -336,7 +337,7 @@ async fn own_and_help(rank: &mut TestRank) {
     }
 }
 
-/// Whole pages, some of which can be made inaccessible.
+/// Memory of whole pages, some of which can be made inaccessible.
 struct Pages {
     base: *mut u8,
     bytes: usize,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sleeping, waking and attention: a sleeping rank is woken by what it waits for, and a sender that need not ring a
-//! doorbell does not. No test here depends on speed; a lost wake-up shows as a sleep of the maximal duration.
+//! Tests of sleeping, waking and attention: a sleeping rank is woken by the events that it waits for, and a sender does
+//! not ring a bell that it need not ring. No test here depends on speed; after a lost wake-up a sleep lasts its maximal
+//! time.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,
@@ -15,10 +16,10 @@ use testbed::memory::{Guarded, open, segment_file};
 use testbed::{Random, TestRank, head, pattern, world, yield_now};
 use transport::{Completion, Completions, Config, Fabric, Peer, SimConfig, SimNet};
 
-/// How long a rank sleeps if it is not woken.
+/// The longest sleep: a rank sleeps this long only if it is not woken.
 const FOR_EVER: Duration = Duration::from_secs(40);
 
-/// One poll, and a sleep if it returned nothing. Panics if the rank was not woken.
+/// Polls once, and sleeps if the poll returned nothing. Panics if the rank was not woken.
 async fn sleep_if_idle(rank: &mut TestRank) {
     if rank.poll() == 0 && rank.fabric.prepare_sleep() {
         let since = Instant::now();
@@ -26,7 +27,7 @@ async fn sleep_if_idle(rank: &mut TestRank) {
         let slept = since.elapsed();
         assert!(
             slept < FOR_EVER - Duration::from_secs(5),
-            "rank {}: nobody rang",
+            "rank {}: no wake-up came",
             rank.me
         );
     }
@@ -40,7 +41,7 @@ async fn receive_asleep(rank: &mut TestRank, from: u32) -> Vec<u8> {
     rank.receive(from).await.1
 }
 
-/// A token is passed round; all ranks without it sleep. Attention changes at random moments.
+/// The ranks pass a token round in a ring; ranks without the token sleep. Attention changes at random moments.
 async fn token_ring(rank: &mut TestRank) {
     const LAPS: u64 = 400;
     let (to, from) = (
@@ -64,7 +65,7 @@ async fn token_ring(rank: &mut TestRank) {
     leave(rank).await;
 }
 
-/// Several senders, one sleeping rank: each wakes it, none twice.
+/// Several ranks send to one rank, which sleeps while it has nothing to receive: no wake-up is lost.
 async fn many_to_one(rank: &mut TestRank) {
     const FRAMES: u64 = 300;
     if rank.me == 0 {
@@ -72,7 +73,7 @@ async fn many_to_one(rank: &mut TestRank) {
             for from in 1..rank.size {
                 assert_eq!(receive_asleep(rank, from).await, number.to_ne_bytes());
             }
-            // The senders wait for this before they continue, asleep.
+            // The senders sleep until they receive this.
             for to in 1..rank.size {
                 rank.send(to, head(2), &[]).await;
             }
@@ -90,7 +91,7 @@ async fn many_to_one(rank: &mut TestRank) {
     leave(rank).await;
 }
 
-/// A barrier of sleeping ranks, so that none leaves before all have finished sleeping.
+/// A barrier in which ranks sleep, so that no rank ends while others may still need its wake-ups.
 async fn leave(rank: &mut TestRank) {
     if rank.me == 0 {
         for from in 1..rank.size {
@@ -154,7 +155,7 @@ fn poll(fabric: &mut Fabric) -> usize {
 }
 
 #[test]
-fn who_has_something_to_do_does_not_sleep() {
+fn pending_work_prevents_sleep() {
     let (mut a, mut b) = pair();
     assert!(b.prepare_sleep());
     b.stay_awake();
@@ -163,7 +164,7 @@ fn who_has_something_to_do_does_not_sleep() {
     assert_eq!(poll(&mut b), 1);
     assert!(b.prepare_sleep());
     b.stay_awake();
-    // Without a doorbell, because it polled a moment ago.
+    // With attention the sender need not ring the bell; the frame still prevents the sleep.
     b.set_attentive(true);
     for _ in 0..2 {
         a.post_send(Peer(1), head(1), b"x").unwrap();
@@ -174,11 +175,11 @@ fn who_has_something_to_do_does_not_sleep() {
     b.set_attentive(false);
     assert!(!b.prepare_sleep());
     assert_eq!(poll(&mut b), 1);
-    // To itself.
+    // A frame to the rank itself prevents the sleep.
     b.post_send(Peer(1), head(1), b"x").unwrap();
     assert!(!b.prepare_sleep());
     assert_eq!(poll(&mut b), 1);
-    // A read that has not completed.
+    // A read that has not completed prevents the sleep.
     let (mut source, mut target) = (Guarded::new(100), Guarded::new(100));
     let key = source.export(&mut a, 1);
     b.post_read(Peer(0), target.lease(0, 100), key, 0, transport::WorkId(1));
@@ -195,7 +196,7 @@ fn a_send_wakes_a_sleeper_once() {
     a.post_send(Peer(1), head(1), b"x").unwrap();
     a.post_send(Peer(1), head(1), b"x").unwrap();
     assert_eq!(a.stats().wakes, 1);
-    // The wake-up came before the sleep: the sleep ends at once.
+    // The wake-up came before the sleep, so the sleep ends at once.
     let since = Instant::now();
     b.sleep(FOR_EVER);
     assert!(since.elapsed() < FOR_EVER / 2);
@@ -203,7 +204,7 @@ fn a_send_wakes_a_sleeper_once() {
 }
 
 #[test]
-fn a_sleep_without_a_caller_ends_at_its_timeout() {
+fn sleep_without_a_wake_up_times_out() {
     let (_a, mut b) = pair();
     assert!(b.prepare_sleep());
     let since = Instant::now();
@@ -216,7 +217,7 @@ fn a_sleep_without_a_caller_ends_at_its_timeout() {
     alone.sleep(Duration::from_millis(1));
 }
 
-/// Doorbells that `sender` rings for `count` frames, each of which `receiver` takes at once.
+/// How often `sender` rings the bell for `count` frames, each of which `receiver` takes at once.
 fn bells(sender: &mut Fabric, receiver: &mut Fabric, to: u32, count: u64) -> u64 {
     let before = sender.stats().bells;
     for _ in 0..count {
@@ -227,15 +228,19 @@ fn bells(sender: &mut Fabric, receiver: &mut Fabric, to: u32, count: u64) -> u64
 }
 
 #[test]
-fn attention_spares_the_bell_until_it_is_withdrawn() {
+fn attention_avoids_doorbells_until_withdrawn() {
     if !has_heavy_fence() {
         return;
     }
     let (mut a, mut b) = pair();
-    assert_eq!(bells(&mut a, &mut b, 1, 10), 10, "nobody looks yet");
+    assert_eq!(
+        bells(&mut a, &mut b, 1, 10),
+        10,
+        "the receiver does not poll yet"
+    );
     b.set_attentive(true);
-    assert_eq!(bells(&mut a, &mut b, 1, 10), 1, "the first one turns heads");
-    // However often it starts and stops polling.
+    assert_eq!(bells(&mut a, &mut b, 1, 10), 1, "only the first one rings");
+    // This holds however often the receiver starts and stops polling.
     for _ in 0..20 {
         b.set_attentive(false);
         assert_eq!(bells(&mut a, &mut b, 1, 10), 10);
@@ -243,7 +248,7 @@ fn attention_spares_the_bell_until_it_is_withdrawn() {
         assert_eq!(bells(&mut a, &mut b, 1, 10), 1);
     }
     b.set_attentive(false);
-    // Going to sleep withdraws it too.
+    // Preparing to sleep withdraws the attention too.
     b.set_attentive(true);
     bells(&mut a, &mut b, 1, 1);
     assert!(b.prepare_sleep());
@@ -251,11 +256,11 @@ fn attention_spares_the_bell_until_it_is_withdrawn() {
     assert_eq!(a.stats().wakes, 1);
     b.sleep(FOR_EVER);
     assert_eq!(poll(&mut b), 1);
-    assert!(bells(&mut a, &mut b, 1, 10) <= 1, "it looks again");
+    assert!(bells(&mut a, &mut b, 1, 10) <= 1, "it polls again");
 }
 
 #[test]
-fn attention_goes_to_those_who_talk() {
+fn attention_goes_to_active_senders() {
     if !has_heavy_fence() {
         return;
     }
@@ -280,20 +285,20 @@ fn attention_goes_to_those_who_talk() {
         4,
         "{rung:?}"
     );
-    // After a long silence of the others, the last one gets a slot.
+    // After a long silence of all senders, the last sender gets attention.
     for _ in 0..20_000 {
         poll(receiver);
     }
     let last = senders.last_mut().unwrap();
     assert_eq!(bells(last, receiver, 0, 10), 1);
-    // Frames of those that lost theirs are still received.
+    // Frames of senders that have lost the attention are still received.
     for sender in &mut senders {
         bells(sender, receiver, 0, 3);
     }
 }
 
 #[test]
-fn a_simulated_sleep_lets_simulated_time_pass() {
+fn simulated_sleep_advances_simulated_time() {
     let net = SimNet::new(SimConfig::calm(1, 2));
     let mut a = Fabric::simulated(&net, Peer(0));
     let mut b = Fabric::simulated(&net, Peer(1));
@@ -304,7 +309,7 @@ fn a_simulated_sleep_lets_simulated_time_pass() {
     assert!(net.now_ns() >= 1000 && net.now_ns() < 1_000_000);
     assert!(!b.prepare_sleep());
     assert_eq!((poll(&mut b), b.stats().sleeps), (1, 1));
-    // Nothing is outstanding: a sleep ends by itself.
+    // Nothing is outstanding, so the sleep ends at its timeout.
     b.sleep(FOR_EVER);
     assert_eq!(poll(&mut b), 0);
 }

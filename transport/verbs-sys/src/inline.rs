@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The calls that `infiniband/verbs.h` defines inline: through the table of functions in the context of the object.
+//! The calls that `infiniband/verbs.h` defines inline. They call functions of the table in the context of the object.
 //!
 //! # Safety
-//! Each takes pointers as in C, and requires of its caller what rdma-core's manual page requires of a C program:
-//! objects that the library created and that were not destroyed, and work requests whose memory stays valid until their
-//! completion. Contexts of drivers always have these functions.
+//! Each takes pointers as in C, and its caller must guarantee what rdma-core's manual page requires of a C program: the
+//! objects were created by the library and not destroyed, and the memory of work requests stays valid until their
+//! completion. The context of an object has the table as long as the object exists.
 #![allow(unsafe_code)]
 
 use core::ffi::c_int;
@@ -14,13 +14,13 @@ use crate::types::*;
 /// The error of a call that a driver does not implement.
 const MISSING: c_int = libc::EOPNOTSUPP;
 
-/// Polls up to `count` completions; returns how many there were, or a negative value.
+/// Polls up to `count` completions; returns their number, or a negative value on failure.
 ///
 /// # Safety
-/// A live completion queue, and room for `count` completions at `completions`.
+/// `cq` is a completion queue that was not destroyed, and `completions` has room for `count` completions.
 #[inline(always)]
 pub unsafe fn poll_cq(cq: *mut ibv_cq, count: c_int, completions: *mut ibv_wc) -> c_int {
-    // SAFETY: the queue is live.
+    // SAFETY: the queue was not destroyed.
     let context = unsafe { (*cq).context };
     // SAFETY: its context is valid as long.
     let function = unsafe { (*context).ops.poll_cq };
@@ -28,13 +28,14 @@ pub unsafe fn poll_cq(cq: *mut ibv_cq, count: c_int, completions: *mut ibv_wc) -
     function.map_or(-MISSING, |poll| unsafe { poll(cq, count, completions) })
 }
 
-/// Requests an event for the next completion; returns 0 or an error number.
+/// Requests an event for the next completion, or, with `solicited_only`, for the next solicited one. Returns 0 or an
+/// error number.
 ///
 /// # Safety
-/// A live completion queue.
+/// `cq` is a completion queue that was not destroyed.
 #[inline(always)]
 pub unsafe fn req_notify_cq(cq: *mut ibv_cq, solicited_only: bool) -> c_int {
-    // SAFETY: the queue is live.
+    // SAFETY: the queue was not destroyed.
     let context = unsafe { (*cq).context };
     // SAFETY: its context is valid as long.
     let function = unsafe { (*context).ops.req_notify_cq };
@@ -47,14 +48,15 @@ pub unsafe fn req_notify_cq(cq: *mut ibv_cq, solicited_only: bool) -> c_int {
 /// Posts a list of sends; returns 0 or an error number, and the first request that was not posted in `bad`.
 ///
 /// # Safety
-/// A live queue pair; a list of work requests whose memory is lent until they are complete.
+/// `qp` is a queue pair that was not destroyed, and `list` is a list of work requests whose memory stays valid until
+/// they have completed.
 #[inline(always)]
 pub unsafe fn post_send(
     qp: *mut ibv_qp,
     list: *mut ibv_send_wr,
     bad: &mut *mut ibv_send_wr,
 ) -> c_int {
-    // SAFETY: the queue pair is live.
+    // SAFETY: the queue pair was not destroyed.
     let context = unsafe { (*qp).context };
     // SAFETY: its context is valid as long.
     let function = unsafe { (*context).ops.post_send };
@@ -66,14 +68,14 @@ pub unsafe fn post_send(
 /// `bad`.
 ///
 /// # Safety
-/// As [`post_send`].
+/// As for [`post_send`].
 #[inline(always)]
 pub unsafe fn post_recv(
     qp: *mut ibv_qp,
     list: *mut ibv_recv_wr,
     bad: &mut *mut ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: the queue pair is live.
+    // SAFETY: the queue pair was not destroyed.
     let context = unsafe { (*qp).context };
     // SAFETY: its context is valid as long.
     let function = unsafe { (*context).ops.post_recv };
@@ -85,14 +87,14 @@ pub unsafe fn post_recv(
 /// posted in `bad`.
 ///
 /// # Safety
-/// As [`post_send`], of a shared receive queue.
+/// As for [`post_send`], with a shared receive queue instead of the queue pair.
 #[inline(always)]
 pub unsafe fn post_srq_recv(
     srq: *mut ibv_srq,
     list: *mut ibv_recv_wr,
     bad: &mut *mut ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: the queue is live.
+    // SAFETY: the queue was not destroyed.
     let context = unsafe { (*srq).context };
     // SAFETY: its context is valid as long.
     let function = unsafe { (*context).ops.post_srq_recv };

@@ -7,12 +7,12 @@
 
 use core::ffi::c_uint;
 
-/// Defines constants, and the list of them that a test compares with the header.
+/// Defines the constants, and a list of them that a test compares with the header.
 macro_rules! numbers {
     ($($name:ident = $value:expr;)*) => {
         $(pub const $name: c_uint = $value;)*
 
-        /// All of them, by name.
+        /// All constants, by name.
         pub const NUMBERS: &[(&str, c_uint)] = &[$((stringify!($name), $name)),*];
     };
 }

@@ -2,9 +2,9 @@
 //! The functions of `libibverbs.so.1`, looked up by the dynamic linker on demand.
 //!
 //! # Safety
-//! - A function is assumed to have the type declared here. That is right because rdma-core gives a new version to a
-//!   symbol whose type changes, and keeps the old one; `dlsym` returns the default version, which has been 1.1 for
-//!   these since 2007.
+//! - A function is assumed to have the type declared here. That is right because rdma-core gives a symbol a new version
+//!   when its type changes, and keeps the old version. `dlsym` returns the default version of a symbol, which has been
+//!   1.1 for these functions since 2007.
 //! - The library is never unloaded, so a function stays valid until the process ends.
 #![allow(unsafe_code)]
 
@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 
 use crate::types::*;
 
-/// Why the functions are not available.
+/// The reason why the functions are not available.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoadError {
     /// The library is missing, or cannot be loaded: the dynamic linker's message.
@@ -47,7 +47,7 @@ const LIBRARY: &str = "libibverbs.so.1";
 /// Defines the table, and the code that fills it.
 macro_rules! functions {
     ($($field:ident = $symbol:literal: fn($($argument:ty),*) $(-> $result:ty)?;)*) => {
-        /// The functions, under their names without `ibv_`. All are as unsafe as they are in C.
+        /// The functions of the library, in fields with their names without `ibv_`. All are as unsafe as in C.
         #[derive(Clone, Copy, Debug)]
         pub struct VerbsFunctions {
             $(
@@ -63,7 +63,8 @@ macro_rules! functions {
                         const SYMBOL: &str = concat!($symbol, "\0");
                         let found = library.find(SYMBOL)?;
                         type Function = unsafe extern "C" fn($($argument),*) $(-> $result)?;
-                        // SAFETY: the address of the function of this name, whose type rdma-core never changes (above).
+                        // SAFETY: the address of the function of this name, whose type rdma-core never changes (see the
+                        // head of this file).
                         unsafe { mem::transmute::<*mut c_void, Function>(found) }
                     },)*
                 })
@@ -115,10 +116,10 @@ functions! {
 }
 
 impl VerbsFunctions {
-    /// The functions of the library on this machine. It is searched for once.
+    /// The functions of the library on this machine. The library is searched for once.
     ///
     /// # Errors
-    /// Returns what is missing, and which package contains it.
+    /// The library is missing, or lacks a function; the message names the package.
     pub fn load() -> Result<&'static Self, LoadError> {
         static FOUND: OnceLock<Result<VerbsFunctions, LoadError>> = OnceLock::new();
         let found = FOUND.get_or_init(|| Self::find(&VerbsLibrary::open(c"libibverbs.so.1")?));
@@ -126,7 +127,7 @@ impl VerbsFunctions {
     }
 }
 
-/// A library that stays loaded.
+/// A library that is never unloaded.
 struct VerbsLibrary(*mut c_void);
 
 impl VerbsLibrary {
@@ -139,7 +140,7 @@ impl VerbsLibrary {
         }
     }
 
-    /// `name` ends with a zero byte.
+    /// Finds the symbol `name`, which ends with a zero byte.
     fn find(&self, name: &'static str) -> Result<*mut c_void, LoadError> {
         // SAFETY: the handle of a loaded library, and a string that ends with a zero byte.
         let found = unsafe { libc::dlsym(self.0, name.as_ptr().cast()) };
@@ -157,7 +158,7 @@ fn dl_error() -> String {
     if message.is_null() {
         return "no reason given".into();
     }
-    // SAFETY: not null, a C string, and there is no call in between.
+    // SAFETY: not null, so a C string, and no other call of the dynamic linker was made in this thread since.
     unsafe { CStr::from_ptr(message) }
         .to_string_lossy()
         .into_owned()
@@ -168,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_library_that_is_not_there_is_told_with_the_package_that_has_it() {
+    fn missing_library_error_names_the_package() {
         let Err(error) = VerbsLibrary::open(c"libno-such-thing.so.1") else {
             panic!("it is there");
         };
@@ -180,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_that_is_not_there_is_named() {
+    fn missing_function_error_names_the_function() {
         let libc = VerbsLibrary::open(c"libc.so.6").expect("the C library");
         assert!(libc.find("strlen\0").is_ok());
         let error = VerbsFunctions::find(&libc).expect_err("the C library is not rdma-core");
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_is_always_the_same() {
+    fn repeated_loads_return_the_same_functions() {
         let (first, second) = (VerbsFunctions::load(), VerbsFunctions::load());
         assert_eq!(
             first.map(core::ptr::from_ref),

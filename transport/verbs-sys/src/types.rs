@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The structures of `infiniband/verbs.h`. Enumerations are plain integers here, since a library newer than this crate
-//! may return values unknown to it.
+//! The structures of `infiniband/verbs.h`. Enumerations are plain integers here, since a newer library may return
+//! values that this crate does not define.
 //!
-//! Of objects that the library creates only the fields that are read here are declared; they are accessed by pointers
-//! only, so the rest does not matter.
+//! Of objects that the library creates, only the fields that this project reads are declared. Such objects are accessed
+//! only by pointers, so their other fields do not matter.
 //!
 //! # Safety
-//! This file has no unsafe code; the users of these types have. A test checks that their layout is that of C
+//! This file has no unsafe code, but the users of these types do. A test checks that the types have the layout of C
 //! (`tests/layout.rs`).
 #![allow(
     missing_docs,
@@ -15,7 +15,7 @@
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
-/// Used behind a pointer only.
+/// An RDMA device. It is only used behind a pointer.
 #[repr(C)]
 #[derive(Debug)]
 pub struct ibv_device {
@@ -30,10 +30,11 @@ pub struct ibv_context {
     pub cmd_fd: c_int,
     pub async_fd: c_int,
     pub num_comp_vectors: c_int,
-    // A mutex of the C library and more follow.
+    // Further fields follow, the first of them a mutex of the C library.
 }
 
-/// The functions that the inline calls of the header use. Of the others only the position matters.
+/// The table of functions that the inline calls of the header use. The other fields are only declared for their
+/// positions.
 #[repr(C)]
 #[derive(Debug)]
 pub struct ibv_context_ops {
@@ -121,7 +122,7 @@ pub struct ibv_ah {
     pub handle: u32,
 }
 
-/// A GID: of InfiniBand, or an IP address written as IPv6.
+/// A GID: an InfiniBand GID, or an IP address in the form of IPv6.
 #[repr(C, align(8))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ibv_gid {
@@ -183,8 +184,8 @@ pub struct ibv_device_attr {
     pub phys_port_cnt: u8,
 }
 
-/// The structure that the library's function `ibv_query_port` fills; the header's macro of that name may fill more
-/// behind it.
+/// The structure that the library's function `ibv_query_port` fills. The header's macro of the same name may fill
+/// further fields behind it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ibv_port_attr {
@@ -328,10 +329,10 @@ pub struct ibv_send_wr {
     pub num_sge: c_int,
     pub opcode: c_uint,
     pub send_flags: c_uint,
-    /// In network byte order.
+    /// Immediate data, in network byte order.
     pub imm_data: u32,
     pub wr: ibv_send_wr_op,
-    /// The part for types of queue pairs that are not used here; zero.
+    /// The part for types of queue pairs that this project does not use; zeros.
     pub others: [u64; 7],
 }
 
@@ -382,7 +383,7 @@ pub struct ibv_wc {
     pub opcode: c_uint,
     pub vendor_err: u32,
     pub byte_len: u32,
-    /// In network byte order.
+    /// Immediate data, in network byte order.
     pub imm_data: u32,
     pub qp_num: u32,
     pub src_qp: u32,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Compares the bindings with `layout.txt`, which has every size, offset and constant as a C compiler computes them
-//! from the header; and that file with `infiniband/verbs.h` in the directory `RMPI_VERBS_INCLUDE`.
+//! from the header. Also compares that file with `infiniband/verbs.h` in the directory `RMPI_VERBS_INCLUDE`.
 
 use std::fmt::Write as _;
 use std::mem::offset_of;
@@ -9,10 +9,10 @@ use std::process::Command;
 
 use verbs_sys::*;
 
-/// One line of the file: the C expression, and its value.
+/// One line of `layout.txt`: the C expression, and its value.
 type Line = (String, u64);
 
-/// The offsets of a structure.
+/// The offsets of fields of a structure.
 macro_rules! structure {
     ($lines:ident, $type:ident: $($field:ident)*) => {
         $(
@@ -22,7 +22,7 @@ macro_rules! structure {
     };
 }
 
-/// The offsets of a structure, and its size.
+/// The offsets of fields of a structure, and its size.
 macro_rules! whole {
     ($lines:ident, $type:ident: $($fields:tt)*) => {
         $lines.push((format!("sizeof(struct {})", stringify!($type)), size_of::<$type>() as u64));
@@ -46,7 +46,7 @@ fn bindings() -> Vec<Line> {
     lines
 }
 
-/// Objects created by the library: only the fields that are read.
+/// Objects that the library creates: only the fields that this project reads.
 fn objects() -> Vec<Line> {
     let mut lines = Vec::new();
     structure!(lines, ibv_context: device ops cmd_fd async_fd num_comp_vectors);
@@ -61,7 +61,7 @@ fn objects() -> Vec<Line> {
     lines
 }
 
-/// Structures to create objects with, and results of queries.
+/// Structures with which objects are created, and results of queries.
 fn attributes() -> Vec<Line> {
     let mut lines = Vec::new();
     whole!(lines, ibv_gid_entry: gid gid_index port_num gid_type ndev_ifindex);
@@ -137,7 +137,7 @@ fn file() -> String {
     std::fs::read_to_string(path).expect("layout.txt is part of the sources")
 }
 
-/// Both texts without the lines that they share.
+/// The lines that are in only one of the two texts.
 fn difference(ours: &str, theirs: &str) -> String {
     let only = |mark: char, these: &str, those: &str| -> String {
         let lines = these
@@ -149,7 +149,7 @@ fn difference(ours: &str, theirs: &str) -> String {
 }
 
 #[test]
-fn the_bindings_are_what_the_file_says() {
+fn bindings_match_layout_txt() {
     let (ours, file) = (written(&bindings()), file());
     assert!(
         ours == file,
@@ -160,7 +160,7 @@ fn the_bindings_are_what_the_file_says() {
 
 #[test]
 #[ignore = "needs the header of rdma-core; the stage `softroce` has it"]
-fn the_file_is_what_the_installed_header_says() {
+fn layout_txt_matches_the_installed_header() {
     let include = std::env::var_os("RMPI_VERBS_INCLUDE").expect("the folder of infiniband/verbs.h");
     let prints = bindings()
         .iter()

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Free space of an arena. Offsets and lengths only; the memory itself belongs to `arena.rs`.
+//! Manages the free space of an arena, by offsets and lengths only; `arena.rs` accesses the memory.
 
 use std::collections::{BTreeMap, HashMap};
 
-/// The space of one arena, handed out in whole pages from the lowest gap that is large enough.
+/// The space of one arena, allocated in whole pages from the lowest gap that is large enough.
 #[derive(Debug)]
 pub(super) struct ArenaSpace {
     /// Gaps by offset; no two touch.
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_given_back_joins_its_neighbours() {
+    fn freed_ranges_merge_with_their_neighbours() {
         let mut space = ArenaSpace::new(64 * PAGE);
         let taken: Vec<_> = (0..4).map(|_| space.take(10 * PAGE).unwrap()).collect();
         assert_eq!(taken, [0, 10 * PAGE, 20 * PAGE, 30 * PAGE]);
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_given_back_twice_or_from_the_middle() {
+    fn double_free_and_free_from_the_middle_are_rejected() {
         let mut space = ArenaSpace::new(64 * PAGE);
         let offset = space.take(3 * PAGE).unwrap();
         assert_eq!(space.give_back(offset + PAGE), None);
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_no_arena_has_are_refused() {
+    fn allocations_larger_than_the_arena_fail() {
         let mut space = ArenaSpace::new(64 * PAGE);
         for bytes in [64 * PAGE + 1, u64::MAX, u64::MAX - PAGE] {
             assert_eq!(space.take(bytes), None);
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_never_overlap() {
+    fn allocations_never_overlap() {
         let mut space = ArenaSpace::new(1000 * PAGE);
         let (mut held, mut seed) = (Vec::<(u64, u64)>::new(), 1u64);
         for _ in 0..10_000 {

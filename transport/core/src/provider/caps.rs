@@ -8,7 +8,7 @@ pub struct Caps {
     pub max_inline_bytes: usize,
     /// Largest body of one send.
     pub max_send_bytes: usize,
-    /// Which side carries out reads of the peer's memory, where the system and the key allow them.
+    /// Which side carries out reads of the peer's memory, if the system and the key allow them.
     pub reads: Mover,
     /// Which side carries out writes.
     pub writes: Mover,
@@ -16,7 +16,7 @@ pub struct Caps {
     /// [`WorkOutcome::Unreachable`](crate::WorkOutcome::Unreachable). Operations of different movers on one word are
     /// not atomic to each other.
     pub atomics: Option<Mover>,
-    /// Whether large data may better be sent through buffers than be read, since the same processors do both:
+    /// Whether sending large data through buffers may be faster than a read, since the same processors do both:
     /// [`had_better_stream`](crate::Fabric::had_better_stream) estimates.
     pub may_stream: bool,
     /// Whether memory of the peer may be mapped here: [`place_of`](crate::Fabric::place_of).

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Copies between the memories of two processes by the kernel, in one pass (`process_vm_readv`, `process_vm_writev`).
 //!
-//! The kernel copies by `rep movsb`. Where that [is slow](ring::copy) for the two addresses, at a quarter of the
-//! speed, data go through a buffer of this thread whose address is near neither: two passes, the second in the cache.
-//! Whether this processor is affected is measured on first use.
+//! The kernel copies by `rep movsb`, which on some processors [is slow](ring::copy), at a quarter of the speed, for
+//! certain distances between the two addresses. Such data go through a buffer of this thread at a better distance: two
+//! passes, the second in the cache. Whether this processor is affected is measured on first use.
 //!
 //! # Safety
-//! The local side of every call is leased memory or memory of this function's own; the remote side is only a number,
-//! which the kernel checks in the other process's address space. A wrong number gives an error, never a fault here.
+//! The local side of every call is leased memory or memory of the calling function's own; the remote side is only a
+//! number, which the kernel checks in the other process's address space. A wrong number gives an error, never a fault
+//! here.
 #![allow(unsafe_code)]
 
 use std::cell::RefCell;
@@ -32,7 +33,7 @@ pub(super) fn read_words(pid: u32, address: u64) -> Option<[u64; 2]> {
 }
 
 /// Whether process `pid` has ended: its memory can neither be read nor be written by it any more.
-pub(super) fn is_gone(pid: u32) -> bool {
+pub(super) fn has_ended(pid: u32) -> bool {
     let mut word = [0u64];
     let local = libc::iovec {
         iov_base: word.as_mut_ptr().cast(),
@@ -104,7 +105,7 @@ fn is_slow_here(source: u64, target: u64, bytes: usize) -> bool {
     is_slow(to_usize(source), to_usize(target), bytes) && *MEASURED.get_or_init(has_slow_distances)
 }
 
-/// Measures it, in this process's own memory: takes some 50 µs.
+/// Measures whether this processor copies slowly at such distances, in this process's own memory: takes some 50 µs.
 fn has_slow_distances() -> bool {
     const BYTES: usize = 16 << 10;
     let from = vec![1u8; BYTES];
@@ -132,9 +133,10 @@ fn has_slow_distances() -> bool {
     least[1] > 2 * least[0]
 }
 
-/// Calls `copy` for one piece after the other, with a buffer of this thread and the number of bytes already done,
-/// until it fails. Addresses at or slightly after `address`'s offset in a page are far from the buffer's offset in its
-/// page. `None`: there is no buffer, since the thread is about to end.
+/// Calls `copy` for piece after piece, with a buffer of this thread and the number of bytes already done, until all
+/// `bytes` bytes are done or it fails. Returns whether all are done; `None`: there is no buffer, since the thread is
+/// about to end. The buffer's offset in a page is half a page away from that of `address`, so copies between the two
+/// are not slow.
 fn through_bounce(
     bytes: usize,
     address: u64,
@@ -150,7 +152,7 @@ fn through_bounce(
         let start = far.wrapping_sub(bounce.as_ptr().addr()) % PAGE_BYTES;
         let mut done = 0;
         while done < bytes {
-            // Pieces start at the same offset in a page as `address`: their size is a multiple of pages.
+            // Pieces start at the same offset in a page as `address`, since their size is a multiple of a page's.
             let piece = BOUNCE_BYTES.min(bytes - done);
             if !copy(&mut bounce[start..start + piece], done) {
                 return false;
@@ -197,7 +199,8 @@ fn transfer(direction: CmaDirection, pid: u32, local: libc::iovec, remote: u64) 
     };
     let pid = i32::try_from(pid).ok()?;
     let moved = match direction {
-        // SAFETY: the kernel checks both ranges and answers EFAULT; the local one is leased for writing (module head).
+        // SAFETY: the kernel checks both ranges, and returns EFAULT if one is invalid; the local one is leased for
+        // writing (module head).
         CmaDirection::Read => unsafe {
             libc::process_vm_readv(pid, &raw const local, 1, &raw const there, 1, 0)
         },
@@ -218,7 +221,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "only the kernel can do it")]
-    fn all_bytes_arrive_wherever_they_lie_in_their_pages() {
+    fn cma_copies_all_bytes_at_any_page_offset() {
         let me = std::process::id();
         let source: Vec<u8> = (0..300_000u32).map(|at| (at % 251) as u8 + 1).collect();
         let mut target = vec![0u8; 300_000];
@@ -257,7 +260,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "only the kernel can do it")]
-    fn memory_that_is_not_there_is_an_error_also_by_way_of_other_memory() {
+    fn cma_with_unmapped_memory_is_an_error() {
         let mut target = vec![0u8; 100_000];
         let base = NonNull::from(&mut target[..]).cast::<u8>();
         // SAFETY: the vector stays where it is until the lease is gone.

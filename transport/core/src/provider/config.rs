@@ -11,11 +11,11 @@ pub struct Config {
     pub me: Peer,
     /// Number of processes of the job.
     pub peers: u32,
-    /// The ranks of this node; `None` where there is no segment for them.
+    /// The ranks of this node; `None` if there is no segment for them.
     pub node: Option<Node>,
     /// Providers that may be used beside `self`.
     pub providers: Providers,
-    /// Settings of the network, where one is needed; used only by its provider.
+    /// Settings of the network; used only if a network is needed.
     pub network: NetworkSettings,
 }
 
@@ -26,11 +26,11 @@ pub struct Providers {
     pub shm: bool,
     /// InfiniBand and RoCE.
     pub verbs: bool,
-    /// TCP connections, where nothing better is available.
+    /// TCP connections, to peers that nothing better reaches.
     pub tcp: bool,
-    /// RoCE in software, over UDP, where the process has no device.
+    /// RoCE in software, over UDP, if the process has no device.
     pub roce: bool,
-    /// RoCE in software, over DPDK, where the process has no device but a DPDK port.
+    /// RoCE in software, over DPDK, if the process has a DPDK port and no device.
     pub dpdk: bool,
 }
 
@@ -47,7 +47,7 @@ impl Default for Providers {
 }
 
 impl Providers {
-    /// Whether any of them reaches other nodes.
+    /// Whether any of these providers reaches other nodes.
     pub(super) fn any_network(&self) -> bool {
         self.verbs || self.tcp || self.roce || self.dpdk
     }

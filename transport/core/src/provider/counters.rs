@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Counters of providers: the owner increments them, and any thread or signal handler may read them meanwhile.
+//! Counters of providers: the thread that uses the fabric increments them, and any thread or signal handler may read
+//! them meanwhile.
 
 use std::sync::Arc;
 
@@ -29,7 +30,7 @@ pub struct FabricStats {
 }
 
 impl FabricStats {
-    /// The sum of both.
+    /// The sums of these totals and `other`.
     pub(super) fn with(self, other: &Self) -> Self {
         Self {
             sends: self.sends + other.sends,
@@ -57,8 +58,8 @@ impl FabricCounters {
         }
     }
 
-    /// Words sent to a peer by the fast path of words, which does no counting itself, and the bytes in them. Never
-    /// more than were sent, and less only while a send is in progress.
+    /// Number of words that the fast path of words has sent to a peer, and the bytes in them. Never more than were
+    /// sent; fewer only while a send is in progress.
     #[must_use]
     pub fn words(&self, peer: Peer) -> (u64, u64) {
         self.words.of(peer)

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Estimates how far away a peer's core is, from the time that a copy into a shared buffer takes.
 //!
-//! Where two cores share a cache, a buffer that one writes and the other reads best stays in it. Where they do not,
-//! each of its lines must first be fetched back from the other's cache, and then be fetched from this one's: several
-//! times slower than through memory. Neither the topology (virtual machines hide it, and move their CPUs) nor the
-//! model of the CPU distinguishes the two; timing a copy now and then does.
+//! If two cores share a cache, a buffer that one core writes and the other reads best stays in that cache. If they do
+//! not, the writer must first fetch each line back from the reader's cache, and the reader must then fetch it from the
+//! writer's: several times slower than through memory. Neither the topology (virtual machines hide it, and move their
+//! CPUs) nor the model of the CPU distinguishes the two cases; timing a copy now and then does.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ pub(super) enum Fill {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Distance {
     far: bool,
-    /// Messages until the next measurement, and the interval between the last one and that.
+    /// `left`: messages until the next measurement. `interval`: messages between the last measurement and the next.
     left: u8,
     interval: u8,
     /// Consecutive measurements in favour of a change.
@@ -56,8 +56,8 @@ impl Distance {
         self.far
     }
 
-    /// Whether a large message should go through buffers. Where all messages are large and read by the peer, nothing
-    /// would ever be measured: so the result is `true` when a measurement is due.
+    /// Whether a large message should go through buffers. If all messages are large and read by the peer, no copy is
+    /// ever timed: so the result is `true` when a measurement is due.
     pub(super) fn had_better_stream(&mut self) -> bool {
         if self.far || self.left == 0 {
             return true;
@@ -96,7 +96,8 @@ impl Distance {
 const LEAST_BYTES: usize = 1024;
 /// Below this, the clock is too coarse.
 const LEAST_TIMED_BYTES: usize = 1024;
-/// Cost of a line, on average over a copy, where it must come from a cache that is not shared.
+/// A copy that takes longer than this per cache line, on average, is taken to fetch the lines from a cache that is not
+/// shared.
 const LINE_IS_FAR: Duration = Duration::from_nanos(6);
 const MOST_INTERVAL: u8 = 127;
 
@@ -118,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn it_follows_the_cores_when_they_move() {
+    fn distance_estimate_follows_migrated_processes() {
         let mut distance = Distance::default();
         assert_eq!(past_caches(&mut distance, 1000, 2), 0);
         assert!(past_caches(&mut distance, 1000, 14) > 800);
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn one_slow_copy_changes_nothing() {
+    fn single_slow_copies_do_not_change_the_distance() {
         let mut distance = Distance::default();
         let mut past = 0;
         for turn in 0..50 {
@@ -139,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn who_sends_large_messages_only_measures_too() {
+    fn distance_is_measured_even_if_all_messages_are_large() {
         let mut distance = Distance::default();
         for line_ns in [2, 14, 2] {
             for _ in 0..1000 {

@@ -12,7 +12,8 @@ use crate::peers::{PeerRoute, Peers};
 use crate::wait_set::WaitSet;
 
 impl Fabric {
-    /// Opens a port on a fake network for process `me` of a job of `peers`, all reached over it alone.
+    /// Opens a port on a fake network for process `me` of a job of `peers`, all of which are reached over that network
+    /// only.
     #[must_use]
     pub fn faked(net: &FakeNet, me: Peer, peers: u32, limits: NetLimits) -> Self {
         Self::faked_on_rails(net, me, peers, 1, limits)
@@ -30,7 +31,7 @@ impl Fabric {
         Self::faked_with_key(net, me, peers, rails, limits, FAKE_KEY)
     }
 
-    /// As `faked`, in a job whose network has this key, of 31 bits.
+    /// As `faked`, in a job whose network key is `key`, of 31 bits.
     #[must_use]
     pub fn faked_with_key(
         net: &FakeNet,
@@ -44,15 +45,16 @@ impl Fabric {
         Self::networked(net, me, peers)
     }
 
-    /// Opens a software port on a network with faults, for process `me` of a job of `peers`, all reached over it
-    /// alone.
+    /// Opens a software port on a network with faults, for process `me` of a job of `peers`, all of which are reached
+    /// over that network only.
     #[must_use]
     pub fn packeted(net: &PacketNet, me: Peer, peers: u32, limits: NetLimits) -> Self {
         let net = NetworkProvider::packeted(net, me, peers, (limits, FAKE_KEY));
         Self::networked(net, me, peers)
     }
 
-    /// Opens an endpoint of a fake TCP network for process `me` of a job of `peers`, all reached over it alone.
+    /// Opens an endpoint of a fake TCP network for process `me` of a job of `peers`, all of which are reached over that
+    /// network only.
     #[must_use]
     pub fn streamed(net: &FakeStreams, me: Peer, peers: u32, limits: NetLimits) -> Self {
         let key = StreamKey::new(FAKE_KEY.into());
@@ -60,7 +62,7 @@ impl Fabric {
         Self::networked(net, me, peers)
     }
 
-    /// Opens an endpoint of a fake TCP network, and a port of a fake device network if that is given, for process `me`
+    /// Opens an endpoint of a fake TCP network, and a port of a fake device network if one is given, for process `me`
     /// of a job of `peers`, some of which have no port.
     #[must_use]
     pub fn mixed(

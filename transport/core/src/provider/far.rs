@@ -7,15 +7,15 @@ use crate::{Error, Peer};
 
 impl Fabric {
     /// Adds a process of another job, which is reached over the network: a new peer, whose number follows the existing
-    /// ones. The other process must add this one too, under the number [`ForeignPeer::source_number`]; packets that arrive
-    /// before that are dropped, and sent again. `record` is its network record, as for
-    /// [`set_peer_address`](Self::set_peer_address); without one it is [requested](Self::next_unresolved) when there is
-    /// something to send.
+    /// ones. The other process must add this process too, under the number [`ForeignPeer::source_number`]; packets that
+    /// arrive before that are dropped, and sent again. `record` is the network record of the other process, as for
+    /// [`set_peer_address`](Self::set_peer_address); if it is `None`, the record is [requested](Self::next_unresolved)
+    /// when there is something to send.
     ///
-    /// A fabric opens a network only where some process of its own job needs one: none is opened here.
+    /// A fabric opens a network only if some process of its own job needs one; this call opens none.
     ///
     /// # Errors
-    /// [`Error::Far`] where there is no network, or the key is invalid. Nothing was done then.
+    /// [`Error::Far`] if there is no network, or the key is invalid. Nothing was done then.
     pub fn add_far(&mut self, far: ForeignPeer, record: Option<&[u8]>) -> Result<Peer, Error> {
         let Some(net) = &mut self.net else {
             let why = "this process has opened no network, since all of its job share a node";

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Segments of this node that were attached after a fabric was opened: each is shared memory as the first one is, with
-//! rings, a pool and a bell of its own. Only the first has lanes, boards and gate lines.
+//! Segments of this node that were attached after a fabric was opened: each is shared memory like the first segment,
+//! with rings, a pool and a bell of its own. Only the first segment has fast paths, boards and gate lines.
 
 use super::shm::Shm;
 use super::wire::Provider;
 use crate::wait_set::WaitSet;
 use crate::{Completions, Node};
 
-/// All of them, by index.
+/// The segments attached after opening, by index.
 #[derive(Debug, Default)]
 pub(super) struct Later(Vec<Shm>);
 
 impl Later {
-    /// Attaches a further one, beside the first, for a process that has `peers` peers now. Returns its index.
+    /// Attaches a further segment for a process that has `peers` peers now. Returns the segment's index.
     pub(super) fn attach(&mut self, first: &mut Shm, node: Node, peers: u32) -> u32 {
         let number = self.next();
         self.make_room_for(first, peers);
@@ -20,7 +20,8 @@ impl Later {
         number
     }
 
-    /// Makes room for new peers, `peers` in all; none of them is behind these segments.
+    /// Makes room for new peers, so that there are `peers` in all; the new ones share none of the segments attached so
+    /// far.
     pub(super) fn make_room_for(&mut self, first: &mut Shm, peers: u32) {
         for shm in [first].into_iter().chain(&mut self.0) {
             shm.make_room_for(peers);
@@ -60,7 +61,7 @@ impl Later {
             .for_each(|shm| shm.set_sleepless(sleepless));
     }
 
-    /// Whether nothing is pending: then all of them are dozing, else none is.
+    /// Returns whether nothing is pending. If so, all segments' bells are dozing now; else none is.
     pub(super) fn prepare_sleep(&mut self) -> bool {
         let awake = self.0.iter_mut().position(|shm| !shm.prepare_sleep());
         if let Some(awake) = awake {

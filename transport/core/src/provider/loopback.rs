@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Provider `self`: a process to itself. A queue in private memory, and copies within the process.
+//! Provider `self`, by which a process reaches itself: a queue in private memory, and copies within the process.
 
 use std::collections::VecDeque;
 use std::ptr::NonNull;
@@ -94,7 +94,7 @@ impl Loopback {
 }
 
 impl Provider for Loopback {
-    /// One processor does everything; nothing arrives while it sleeps.
+    /// The caller moves all data; nothing arrives while it sleeps.
     fn caps(&self, _peer: Peer) -> Caps {
         Caps {
             max_inline_bytes: ring::SLOT_BODY_BYTES,
@@ -230,8 +230,8 @@ impl Provider for Loopback {
         });
     }
 
-    /// Fills at most half of the caller's array, so that a process that sends to itself all the time still serves
-    /// others.
+    /// Fills at most half of the caller's array, so that a process that sends to itself all the time still serves other
+    /// peers.
     fn poll(&mut self, completions: &mut Completions) {
         for _ in 0..Completions::CAPACITY / 2 {
             let Some(completion) = self.waiting.pop_front() else {
@@ -249,5 +249,5 @@ impl Provider for Loopback {
     }
 }
 
-/// Frames that may be queued, as in a ring.
+/// Most frames that may be queued: as many as in a ring.
 const DEPTH: usize = 64;

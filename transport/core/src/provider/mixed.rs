@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The network of a process that has ports and connections: each peer is reached by one of the two for good, by
-//! `verbs` where both processes have ports, of adapters or in software, and a path leads from one to the other; and
-//! else by `tcp`.
+//! The network of a process that has both ports and TCP connections. Each peer is reached by one of the two for good:
+//! by `verbs` if both processes have ports (of adapters or in software) and a path leads from one to the other, or if
+//! not both have `tcp`; else by `tcp`.
 //!
 //! Both processes derive the choice from their two records and by the same rule ([`MixedNetwork::choose`]). Until the
-//! record of a peer is known it is requested and nothing is sent to the peer. Frames that arrive from it meanwhile
-//! come over a connection, whose handshake has authenticated the peer: `verbs` delivers nothing from a peer that it
-//! has no record of. Actions for the peer meanwhile are carried out later ([`Early`]).
+//! record of a peer is known, nothing is sent to the peer, and work requests for it are kept ([`Early`]). Frames that
+//! arrive from the peer meanwhile come over a TCP connection, whose handshake has authenticated the peer: `verbs`
+//! delivers nothing from a peer whose record it lacks.
 //!
 //! The network by which a frame arrived is not trusted: a buffer is returned to the network that has lent it
 //! ([`BY_TCP`]).
@@ -25,8 +25,8 @@ use crate::{
     WorkId,
 };
 
-/// Both networks of a process. Its methods: those of [`Provider`], which look up the peer's network first; addresses
-/// (`add_foreign`, `next_unresolved`, `set_peer_address`); calls that concern both.
+/// Both networks of a process. Its methods are those of [`Provider`], which look up the peer's network first; those for
+/// addresses (`add_foreign`, `next_unresolved`, `set_peer_address`); and calls that concern both networks.
 #[derive(Debug)]
 pub(super) struct MixedNetwork<P: VerbsPort, S> {
     pub(super) verbs: Box<Verbs<P>>,
@@ -37,11 +37,12 @@ pub(super) struct MixedNetwork<P: VerbsPort, S> {
     networks: Vec<PeerNetwork>,
     early: Early,
     remarks: Remarks,
-    /// Which one is polled first, alternating from turn to turn.
+    /// Whether `tcp` was polled before `verbs` in the last poll; alternates from poll to poll.
     is_tcp_first: bool,
-    /// Number of polls of `verbs` alone although there are connections.
-    looks: u32,
-    /// A peer's network has just become known, so a caller that got [`Full`] may try again; no other event wakes it.
+    /// Number of calls of `poll_word` while there were TCP connections.
+    word_polls: u32,
+    /// Whether a peer's network has become known since the last preparation of a sleep. A caller that got [`Full`] may
+    /// then try again, and no other event would wake it.
     has_activity: bool,
 }
 
@@ -50,7 +51,7 @@ pub(super) struct MixedNetwork<P: VerbsPort, S> {
 enum PeerNetwork {
     #[default]
     Unknown,
-    /// Its record was requested.
+    /// Not known; the peer's record was requested.
     Requested,
     Verbs,
     Tcp,
@@ -61,8 +62,8 @@ enum PeerNetwork {
 struct Early {
     /// Peers whose record is to be requested.
     wanted: VecDeque<Peer>,
-    /// Keys of `verbs` that may have reached a peer that has chosen the network before this process has: `tcp` accepts
-    /// them too, until it turns out that it does not reach the peer.
+    /// Keys of `verbs` for peers whose network was not yet known here, but perhaps already to the peer: `tcp` accepts
+    /// these keys too, until it turns out that `verbs` reaches the peer.
     keys: Vec<(Peer, RemoteKey)>,
     works: Vec<UnroutedWork>,
 }
@@ -79,8 +80,8 @@ struct UnroutedWork {
 }
 
 impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
-    /// Combines both, for a job of `peers` processes; or `verbs`, whose ports are this part of a record, and the
-    /// reason why there is no `tcp`.
+    /// Combines `verbs`, whose ports are described by part `part` of a record, with `tcp` or with the reason why there
+    /// is no `tcp`, for a job of `peers` processes.
     pub(super) fn new(
         (part, verbs): (RecordPart, Verbs<P>),
         tcp: Result<Tcp<S>, String>,
@@ -98,7 +99,7 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
             early: Early::default(),
             remarks: Remarks::default(),
             is_tcp_first: false,
-            looks: 0,
+            word_polls: 0,
             has_activity: false,
         }
     }
@@ -184,8 +185,8 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
         }
     }
 
-    /// Decides for good which network reaches a peer: `verbs` where both processes have it and a path leads from one
-    /// to the other; and, since addresses do not prove that, also where not both have `tcp`.
+    /// Decides for good which network reaches a peer: `verbs` if both processes have it and, by their addresses, a path
+    /// leads from one to the other. Addresses prove no lack of a path, so it is `verbs` also if not both have `tcp`.
     fn choose(&mut self, peer: Peer, record: &[u8]) -> Result<PeerNetwork, String> {
         match self.network(peer) {
             PeerNetwork::Verbs | PeerNetwork::Tcp => return Ok(self.network(peer)),
@@ -206,7 +207,7 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
             (Some(_), ..) | (None, None, _) => PeerNetwork::Verbs,
             (None, Some(_), Ok(_)) => PeerNetwork::Tcp,
             (None, Some(_), Err(why)) => {
-                return Err(no_common_network::words(
+                return Err(no_common_network::describe(
                     self.part,
                     RecordPart::Tcp,
                     Some(why),
@@ -223,7 +224,7 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
         self.has_activity = true;
         self.early.wanted.retain(|wanted| *wanted != peer);
         if network == PeerNetwork::Verbs {
-            // If the network is `tcp`, both accept the keys until they are withdrawn.
+            // If the network is `tcp`, both networks accept the keys until these are withdrawn.
             let theirs = self.early.keys.extract_if(.., |(whose, _)| *whose == peer);
             for (_, key) in theirs.collect::<Vec<_>>() {
                 if let Ok(tcp) = &mut self.tcp {
@@ -261,8 +262,8 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
     }
 
     pub(super) fn next_warning(&mut self) -> Option<String> {
-        let words = self.verbs.next_warning();
-        words.or_else(|| self.tcp()?.next_warning())
+        let warning = self.verbs.next_warning();
+        warning.or_else(|| self.tcp()?.next_warning())
     }
 
     #[inline(always)]
@@ -272,7 +273,8 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
         tcp || self.verbs.has_notices() || here
     }
 
-    /// That `tcp` carries what the devices of two hosts do not, and why, once; else the next remark of `verbs`.
+    /// The remark, made once, that `tcp` carries messages between two hosts although both have devices, and why; else
+    /// the next remark of `verbs`.
     pub(super) fn next_remark(&mut self) -> Option<String> {
         let apart = self.remarks.next.take();
         apart.or_else(|| self.verbs.next_remark())
@@ -327,21 +329,23 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
         self.verbs.wakes()
     }
 
-    /// Whether a word has come by `verbs`; while connections are in use, frames may come over those.
+    /// Checks whether a word has come by `verbs`. While TCP connections are in use, frames may come over those: then a
+    /// full poll is requested.
     #[inline(always)]
     pub(super) fn poll_word(&mut self) -> WordPoll {
         match &self.tcp {
-            Ok(tcp) if !tcp.is_alone() => self.look_beside_connections(),
+            Ok(tcp) if !tcp.is_alone() => self.poll_word_beside_connections(),
             _ => self.verbs.poll_word(),
         }
     }
 
-    /// Idle connections are polled now and then.
+    /// `poll_word` while there are TCP connections: if they are idle, only one of [`FULL_POLL_EVERY`] calls requests a
+    /// full poll.
     #[inline(never)]
-    fn look_beside_connections(&mut self) -> WordPoll {
-        self.looks = self.looks.wrapping_add(1);
+    fn poll_word_beside_connections(&mut self) -> WordPoll {
+        self.word_polls = self.word_polls.wrapping_add(1);
         let is_idle = self.tcp.as_ref().is_ok_and(|tcp| tcp.is_idle());
-        match is_idle && !self.looks.is_multiple_of(LOOKS) {
+        match is_idle && !self.word_polls.is_multiple_of(FULL_POLL_EVERY) {
             true => self.verbs.poll_word(),
             false => WordPoll::Poll,
         }
@@ -407,7 +411,7 @@ impl<P: VerbsPort, S: Sockets> Provider for MixedNetwork<P, S> {
     }
 
     fn decline(&mut self, peer: Peer, key: RemoteKey) {
-        // It may have been announced before this process knew the peer's network.
+        // The data may have been announced before the peer's network was known here.
         if self.network(peer) != PeerNetwork::Verbs
             && let Ok(tcp) = &mut self.tcp
         {
@@ -530,7 +534,7 @@ impl<P: VerbsPort, S: Sockets> Provider for MixedNetwork<P, S> {
         });
     }
 
-    /// Nothing more of the peer is delivered by either. The network that reaches it reports the loss
+    /// Neither network delivers anything more from the peer. The network that reaches the peer reports the loss
     /// ([`sift`](Self::sift)).
     fn lose(&mut self, peer: Peer, why: &str) {
         let network = self.network(peer);
@@ -546,7 +550,7 @@ impl<P: VerbsPort, S: Sockets> Provider for MixedNetwork<P, S> {
     }
 
     fn poll(&mut self, completions: &mut Completions) {
-        // So that neither always fills the array.
+        // They alternate, so that neither network always fills the array.
         self.is_tcp_first = !self.is_tcp_first;
         if self.is_tcp_first {
             self.poll_tcp(completions);
@@ -603,14 +607,15 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
         if is_any_lost {
             self.sift(PeerNetwork::Tcp, completions, before);
             if completions.len() <= 1 {
-                // The caller will not call `uncork`.
+                // After so few completions the caller does not call `uncork`.
                 self.uncork();
             }
         }
     }
 
-    /// Filters the losses that `wire` reported after the first `before` completions. The caller gets that of the
-    /// network that reaches the peer, once; where that is not known yet, the peer is lost to both.
+    /// Filters the losses that `wire` reported, which follow the first `before` completions. The caller gets only the
+    /// loss that was reported by the network that reaches the peer. If that network is not known yet, the peer is lost
+    /// to both.
     #[cold]
     fn sift(&mut self, wire: PeerNetwork, completions: &mut Completions, before: usize) {
         let lost = |completion: &Completion| match completion {
@@ -630,13 +635,14 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
                 self.lose(peer, &why);
             }
         }
-        let is_told = |completion: &Completion| {
+        let is_reported = |completion: &Completion| {
             lost(completion).is_none_or(|peer| self.network(peer) == wire)
         };
-        completions.retain_since(before, is_told);
+        completions.retain_since(before, is_reported);
     }
 
-    /// Records a key of `verbs`, which may reach the peer before the peer's network is known.
+    /// Records a key of `verbs`, unless `verbs` is already chosen for the peer: the key may reach the peer before the
+    /// peer's network is known here.
     #[inline(always)]
     fn note_key(&mut self, peer: Peer, key: RemoteKey) -> RemoteKey {
         let is_known = self.network(peer) == PeerNetwork::Verbs;
@@ -663,7 +669,7 @@ struct Remarks {
 }
 
 impl Remarks {
-    /// Records that a peer has a device, as this process has, and no path leads from one to the other.
+    /// Prepares the remark that a peer and this process have devices, but no path leads from one to the other.
     #[cold]
     fn note_apart(&mut self, why: &str) {
         if !std::mem::replace(&mut self.is_noted, true) {
@@ -682,12 +688,12 @@ impl Early {
     }
 }
 
-/// Marks the index of a buffer that `tcp` has lent; the others are of `verbs`. Neither has so many that it needs the
-/// bit.
+/// Marks the index of a buffer that `tcp` has lent; other indices are of `verbs`. Neither network has so many buffers
+/// that an index needs this bit.
 const BY_TCP: u32 = FREE_BIT;
 
-/// One of this many polls includes idle connections.
-const LOOKS: u32 = 16;
+/// One of this many calls of `poll_word` requests a full poll, for the sake of idle connections.
+const FULL_POLL_EVERY: u32 = 16;
 
 #[cfg(test)]
 mod tests {
@@ -720,7 +726,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_given_up_over_a_connection_before_the_way_is_known_is_lost_for_both() {
+    fn losing_a_tcp_peer_before_the_network_choice_loses_it_for_verbs() {
         let mut mixed = one();
         let tcp = mixed.tcp().unwrap();
         tcp.lose(Peer(1), "it makes no sense");
@@ -731,7 +737,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_connection_takes_few_looks_from_a_device() {
+    fn an_idle_tcp_connection_requests_few_full_polls() {
         let (me, limits) = (Peer(0), NetLimits::default());
         let streams = FakeStreams::new(StreamsConfig::of(0, 2));
         let open = |me| Tcp::open_on(&streams, me, 2, (limits, StreamKey::new(7)));
@@ -767,7 +773,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_tcp_alone_is_told_why_there_is_none_here() {
+    fn loss_of_a_tcp_only_peer_states_why_tcp_is_missing() {
         let mut mixed = one();
         mixed.tcp = Err("there is no key".to_owned());
         let record = to_record(&[(RecordPart::Tcp, vec![1, 2, 3])]);
@@ -778,7 +784,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_is_not_the_way_to_a_peer_makes_nobody_lose_it() {
+    fn losing_tcp_to_a_verbs_peer_does_not_lose_the_peer() {
         let mut mixed = one();
         mixed.begin(Peer(1), PeerNetwork::Verbs);
         let tcp = mixed.tcp().unwrap();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The network of a process: provider `verbs` over a device, over a software port (`roce`, `dpdk`), or over a fake
-//! port, provider `tcp`, or both. A closed set, matched once per call; not on the path of messages between ranks of a
-//! node.
+//! port, provider `tcp`, or both. These are a closed set, which is matched once per call. Messages between ranks of a
+//! node do not pass here.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ pub(super) enum NetworkProvider {
     MixedRoce(Box<MixedNetwork<RocePort<Udp>, System>>),
     /// A software port over DPDK, and connections.
     MixedDpdk(Box<MixedNetwork<RocePort<Dpdk>, System>>),
-    /// Both, of networks that exist only in tests.
+    /// A port and connections, of networks that exist only in tests.
     FakedMixed(Box<MixedNetwork<FakePort, FakeSockets>>),
 }
 
@@ -71,7 +71,7 @@ macro_rules! either {
     };
 }
 
-/// Makes the call on `verbs` where there is one; else returns this value.
+/// Makes the call on provider `verbs` if the network has one; else the result is the value after `else`.
 macro_rules! verbs {
     ($net:expr, $verbs:ident => $call:expr, else $other:expr) => {
         either!($net, $verbs => $call, _ => $other, mixed => {
@@ -82,8 +82,8 @@ macro_rules! verbs {
 }
 
 impl NetworkProvider {
-    /// Opens the most suitable ports for this process, and connections beside them: an adapter's, else those of DPDK
-    /// where `RMPI_DPDK` names some, else one over UDP.
+    /// Opens the most suitable ports for this process: an adapter's, else those of DPDK if `RMPI_DPDK` names some, else
+    /// one over UDP. Opens TCP connections beside them, if allowed.
     ///
     /// # Errors
     /// What was looked for and not found, and what to do.
@@ -114,13 +114,13 @@ impl NetworkProvider {
                     let ports = (RecordPart::Dpdk, verbs);
                     return Ok(beside(ports, tcp(), peers, Self::Dpdk, Self::MixedDpdk));
                 }
-                // The user has named the ports to use.
+                // The user has named the ports to use, so no other network takes their place.
                 Err(why) if network.has_dpdk_ports() => return Err(why),
                 Err(why) => whys.push(why),
             }
         }
         if providers.roce {
-            // This host may have no adapter while others have.
+            // Other hosts may have adapters although this one has none.
             match Verbs::open_over_udp(me, peers, providers.verbs, network) {
                 Ok(verbs) => {
                     let ports = (RecordPart::Roce, verbs);
@@ -173,7 +173,7 @@ impl NetworkProvider {
         Self::FakedTcp(Box::new(Tcp::open_on(net, me, peers, limits)))
     }
 
-    /// Opens both, on fake networks.
+    /// Opens an endpoint of a fake TCP network, and ports of a fake device network if one is given.
     pub(super) fn mixed(
         net: &FakeNet,
         streams: &FakeStreams,
@@ -200,7 +200,7 @@ impl NetworkProvider {
         )
     }
 
-    /// The part of a record for its own ports, where it has some.
+    /// The part of a record that describes this provider's ports; if it has none, the part of provider `tcp`.
     fn part(&self) -> RecordPart {
         match self {
             Self::Roce(_) | Self::MixedRoce(_) | Self::FaultyRoce(_) => RecordPart::Roce,
@@ -252,7 +252,7 @@ impl NetworkProvider {
             _mixed => None
         );
         if let Some(other) = other {
-            self.lose(peer, &no_common_network::words(own, other, None));
+            self.lose(peer, &no_common_network::describe(own, other, None));
             return;
         }
         either!(
@@ -313,7 +313,7 @@ impl NetworkProvider {
         either!(self, _ => false, tcp => tcp.is_any_peer_lacking(), mixed => mixed.is_any_peer_lacking())
     }
 
-    /// Whether a sleep may leave the network as it is, where the descriptors of the last one are still watched.
+    /// Whether a sleep may leave the network out, if the descriptors of the last sleep are still watched.
     pub(super) fn is_dormant(&self) -> bool {
         matches!(self, Self::Tcp(tcp) if tcp.is_dormant())
     }
@@ -354,7 +354,7 @@ impl NetworkProvider {
     }
 }
 
-/// Ports, and connections beside them where those are allowed.
+/// Combines ports with TCP connections, if those are allowed.
 fn beside<P: VerbsPort>(
     (part, verbs): (RecordPart, Verbs<P>),
     tcp: Option<Result<Tcp<System>, String>>,
@@ -512,7 +512,7 @@ impl Provider for NetworkProvider {
                 mixed.fall_asleep(waits, Verbs::fall_asleep_in_fake_time);
             }
         }
-        // Time of a fake network is advanced by the test.
+        // The test advances the time of a fake network, so nothing may block.
         waits.poll_after(Duration::ZERO);
     }
 
@@ -521,7 +521,7 @@ impl Provider for NetworkProvider {
     }
 }
 
-/// Poll interval of a process that sleeps in the time of a fake network, and waits for more than that.
+/// Poll interval of a process that sleeps on a fake network and waits for other events too.
 const FAKE_POLLED_EVERY: Duration = Duration::from_millis(1);
 /// Poll interval of a process that waits for packets over DPDK, after having polled for long without a pause.
 const DPDK_POLLED_EVERY: Duration = Duration::from_micros(50);

@@ -4,14 +4,14 @@
 
 use super::record::RecordPart;
 
-/// This process has only `ours` and the peer only `theirs`. `why`: why this process lacks the peer's network, where it
-/// may use it.
-pub(super) fn words(ours: RecordPart, theirs: RecordPart, why: Option<&str>) -> String {
+/// The message if this process has only `ours` and the peer only `theirs`. `why`: why this process lacks the peer's
+/// network, if it is allowed to use it.
+pub(super) fn describe(ours: RecordPart, theirs: RecordPart, why: Option<&str>) -> String {
     let (ours, theirs) = (name(ours), name(theirs));
     let why = why.map(|why| format!(", since {why}")).unwrap_or_default();
     format!(
         "no network leads to it: it has {theirs} alone, and this process {ours} alone{why}; let both use the same by RMPI_PROVIDERS; \
-         rmpi-info on each host says what there is, and why the rest is not used"
+         rmpi-info on each host shows what there is, and why the rest is not used"
     )
 }
 
@@ -29,16 +29,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_each_has_and_what_to_do_is_told() {
-        let rest = "; let both use the same by RMPI_PROVIDERS; rmpi-info on each host says what there is, and why the rest is not used";
+    fn no_common_network_error_states_both_networks_and_the_remedy() {
+        let rest = "; let both use the same by RMPI_PROVIDERS; rmpi-info on each host shows what there is, and why the rest is not used";
         assert_eq!(
-            words(RecordPart::Tcp, RecordPart::Verbs, None),
+            describe(RecordPart::Tcp, RecordPart::Verbs, None),
             format!(
                 "no network leads to it: it has InfiniBand or RoCE (verbs) alone, and this process tcp alone{rest}"
             )
         );
         assert_eq!(
-            words(RecordPart::Verbs, RecordPart::Tcp, Some("it has no key")),
+            describe(RecordPart::Verbs, RecordPart::Tcp, Some("it has no key")),
             format!(
                 "no network leads to it: it has tcp alone, and this process InfiniBand or RoCE (verbs) alone, since it has no key{rest}"
             )

@@ -2,7 +2,7 @@
 //! The network addresses of a process: its record has a part for each network that it has.
 //!
 //! | offset | bytes | field | |
-//! |-------:|------:|-------|-|
+//! |-------:|------:|-------|----------------------------------------------------------------|
 //! |      0 |     1 | form  | [`FORM`] |
 //! |      1 |     – | parts | one behind the other: wire (1), bytes (1), and this many bytes |
 //!
@@ -10,7 +10,8 @@
 
 use super::{tcp, verbs};
 
-/// The provider that a part of a record is for. Parts of RoCE in software are those of `verbs`, with other addresses.
+/// The provider that a part of a record is for. Parts for RoCE in software have the format of those for `verbs`, with
+/// other addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RecordPart {
     Verbs = 1,
@@ -20,7 +21,7 @@ pub(super) enum RecordPart {
 }
 
 impl RecordPart {
-    /// The provider that writes it.
+    /// The name of the provider that writes this part.
     pub(super) fn provider(self) -> &'static str {
         match self {
             Self::Verbs => "verbs",
@@ -58,7 +59,7 @@ pub(super) fn part_of(record: &[u8], part: RecordPart) -> Option<&[u8]> {
     None
 }
 
-/// The part of its ports, be they of an adapter or in software; a process has those of one provider.
+/// The part that describes the ports, of an adapter or in software; a process has ports of one provider only.
 pub(super) fn ports_of(record: &[u8]) -> Option<(RecordPart, &[u8])> {
     let all = [RecordPart::Verbs, RecordPart::Dpdk, RecordPart::Roce];
     all.into_iter()
@@ -75,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_found_in_whatever_order_and_others_are_passed_over() {
+    fn record_parts_are_found_in_any_order_and_unknown_parts_skipped() {
         let (one, other) = (vec![1, 2, 3], vec![4]);
         let record = to_record(&[
             (RecordPart::Tcp, one.clone()),

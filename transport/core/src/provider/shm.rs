@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Provider `shm`: frames through the rings of the node segment, larger bodies through the pool, large data by one
+//! Provider `shm`: frames go through the rings of the node segment, larger bodies through the pool, large data by one
 //! copy between the two processes (`transfer.rs`).
 
 mod first;
@@ -29,9 +29,10 @@ use crate::{
 use first::Active;
 pub use first::FirstFrame;
 
-/// The rings of this process, or nothing where it is alone.
+/// The rings of this process; none if it is alone.
 ///
-/// More than sixty methods: beside those of every wire it has the lanes, each a shorter form of one of them.
+/// It has more than sixty methods: those of every provider, and fast paths (*lanes*), each a shorter form of one of
+/// them.
 #[derive(Debug)]
 pub(super) struct Shm {
     /// By peer; a sender that never has room stands for a peer that does not share this segment.
@@ -46,13 +47,13 @@ pub(super) struct Shm {
     pub(super) node: Option<Node>,
     pub(super) arenas: Option<Arenas>,
     bell: Option<&'static Bell>,
-    /// Secrets, two words per local rank: that rank must present them, or have read them, to access this process's
-    /// memory.
+    /// For each local rank, a secret and its proof. A rank must have read its secret from here, or present a key sealed
+    /// with it, to access this process's memory.
     nonces: Box<[[u64; 2]]>,
     can_fence: bool,
     sleepless: bool,
     attentive: bool,
-    looking: usize,
+    polled: usize,
     pending_words: usize,
     polls: u64,
     pub(super) stats: Arc<ShmCounts>,
@@ -68,7 +69,8 @@ struct Tx {
     distance: Distance,
 }
 
-/// Counts of the fast path of words: it does no counting itself, so the counts are read from the rings.
+/// Counts of the fast path of words: it does no counting itself, so the counts are those that the rings' producers
+/// publish.
 #[derive(Clone, Debug)]
 pub(super) struct WordCounts {
     /// By peer.
@@ -83,8 +85,8 @@ impl Default for WordCounts {
 }
 
 impl WordCounts {
-    /// Words sent to a peer, and the bytes in them; for any thread and for signal handlers. Never more than were sent,
-    /// and less only while a send is in progress.
+    /// Number of words sent to a peer, and the bytes in them; for any thread and for signal handlers. Never more than
+    /// were sent; fewer only while a send is in progress.
     pub(super) fn of(&self, peer: Peer) -> (u64, u64) {
         let published = self.published_by.get(peer.0 as usize);
         let Some(published) = published.and_then(OnceLock::get) else {
@@ -109,7 +111,7 @@ struct Rx {
     consumer: Consumer<'static>,
     peer: Peer,
     active: bool,
-    looking: bool,
+    is_polled: bool,
     last_frame: u64,
     reach: PeerAccess,
 }
@@ -139,7 +141,8 @@ impl Shm {
         Self::counting(node, peers, WordCounts::default(), Arc::default())
     }
 
-    /// A further segment of the same node, for a process with `peers` peers. It shares this one's counters.
+    /// Attaches a further segment of this node, for a process with `peers` peers. The result shares the counters of
+    /// `self`.
     pub(super) fn beside(&self, node: Node, peers: u32) -> Self {
         let mut shm = Self::counting(
             Some(node),
@@ -167,7 +170,7 @@ impl Shm {
             can_fence: wait::register_for_fences(),
             sleepless: false,
             attentive: false,
-            looking: 0,
+            polled: 0,
             pending_words: size.div_ceil(64) as usize,
             polls: 0,
             stats,
@@ -181,7 +184,7 @@ impl Shm {
         shm
     }
 
-    /// Makes room for new peers, `peers` in all; the new ones share no segment that is known here.
+    /// Makes room for new peers, so that there are `peers` in all; the new ones do not share this segment.
     pub(super) fn make_room_for(&mut self, peers: u32) {
         let nowhere = || CachePadded::new(Tx::nowhere());
         self.senders.resize_with(peers as usize, nowhere);
@@ -191,7 +194,7 @@ impl Shm {
     fn join(&mut self, node: Node) {
         let (segment, me) = (node.segment, node.local_rank);
         let size = segment.local_size();
-        // Not to this process, which the loopback serves: there is one path between two processes.
+        // No ring leads to this process itself, which the loopback serves: there is one path between two processes.
         for (to, peer) in node.others() {
             // Like the segment, never freed: it may be read at any time.
             let published: &ProducerCounts = Box::leak(Box::default());
@@ -234,8 +237,8 @@ impl Shm {
         self.post_body(to, head, body)
     }
 
-    /// Posts a send that needs no look at the returned credit; for bodies larger than a slot's, a buffer must be free
-    /// too. `None`: nothing was posted. `Some(false)`: the bell must be rung.
+    /// Posts a send if it needs no check for returned credit, and, for a body larger than a slot's, if a buffer is
+    /// free. `None`: nothing was posted. `Some(false)`: the bell must be rung.
     #[inline(always)]
     pub(super) fn post_fast(&mut self, to: Peer, head: Head, body: &[u8]) -> Option<bool> {
         let tx = self.senders.get_mut(to.0 as usize)?;
@@ -274,14 +277,15 @@ impl Shm {
             return Err(Full);
         }
         let choose_fill = tx.distance.choose_fill(body.len());
-        // The peer has a core of its own.
+        // Then the peer runs on another core.
         let is_elsewhere = tx.distance.is_far() || self.attentive;
         let index = if is_elsewhere {
             pool.acquire_in_turn()
         } else {
             pool.acquire()
         };
-        // If absent peers hold all buffers, this peer still has one of its own.
+        // If peers that do not poll hold all buffers of the pool, the buffer that is reserved for this peer may be
+        // free.
         let index = index.or_else(|| tx.producer.acquire_own().then_some(OWN_BUFFER));
         let (from, to_local) = (node.local_rank, tx.local);
         let buffer = index.and_then(|index| lent_buffer(&node.segment, from, to_local, index));
@@ -306,8 +310,8 @@ impl Shm {
         Ok(())
     }
 
-    /// `BYTES` bytes, eight or four, in one slot, if there is room at hand: the fast path. `Some(false)`: the bell must be
-    /// rung.
+    /// Posts a send of `BYTES` bytes, eight or four, in one slot, if one is known to be free: the fast path.
+    /// `Some(false)`: the bell must be rung.
     #[inline(always)]
     pub(super) fn post_word<const BYTES: u8>(
         &mut self,
@@ -355,7 +359,7 @@ impl Shm {
         }
     }
 
-    /// Wakes several peers likewise.
+    /// Wakes the sleeping ones of several peers, after stores to memory that they poll before they sleep.
     #[cold]
     pub(super) fn wake_all(&mut self, bells: &[&'static Bell]) {
         for bell in bells {
@@ -372,7 +376,7 @@ impl Shm {
         self.senders[peer.0 as usize].bell
     }
 
-    /// A peer's local rank; it has one.
+    /// The local rank of a peer, which must be one of this node.
     #[inline(always)]
     fn local_of(&self, peer: Peer) -> u32 {
         self.senders[peer.0 as usize].local
@@ -383,13 +387,13 @@ impl Shm {
         self.receivers[local as usize].peer
     }
 
-    /// The next frame of the ring that is polled first: the fast path of receiving.
+    /// The next frame of the first active ring: the fast path of receiving.
     #[inline(always)]
     pub(super) fn first_frame(&mut self) -> Option<FirstFrame<'_>> {
         self.first(|consumer| consumer.peek())
     }
 
-    /// As [`first_frame`](Self::first_frame), but only a frame of this kind and length, without flags.
+    /// As [`first_frame`](Self::first_frame), but only if the frame has this kind, this length, and no flags.
     #[inline(always)]
     pub(super) fn first_plain_frame(&mut self, kind: u8, len: u8) -> Option<FirstFrame<'_>> {
         self.first(|consumer| consumer.peek_plain(kind, len))
@@ -420,7 +424,7 @@ impl Shm {
         self.poll_from(0, completions);
     }
 
-    /// As [`poll`](Self::poll), but without the ring that is polled first.
+    /// As [`poll`](Self::poll), but without the first active ring.
     pub(super) fn poll_beside_first(&mut self, completions: &mut Completions) {
         self.poll_from(1, completions);
     }
@@ -429,7 +433,7 @@ impl Shm {
     fn poll_from(&mut self, first: usize, completions: &mut Completions) {
         self.polls += 1;
         self.active.polled();
-        // Before the rings: one that is never empty must not delay completions of reads.
+        // Before the rings: a ring that is never empty must not delay completions of reads.
         if self.transfers.is_busy() || !self.finished.is_empty() {
             self.poll_transfers(completions);
         }
@@ -437,17 +441,17 @@ impl Shm {
             self.poll_receiver(at, completions);
         }
         if completions.is_full() {
-            self.let_others_be_first();
+            self.rotate_active();
         }
         for word in 0..self.pending_words {
             self.wake_receivers(word, completions);
         }
     }
 
-    /// A poll filled the caller's array: the next one begins with another ring.
+    /// Makes the next poll begin with another ring, because this one filled the caller's array.
     #[cold]
     #[inline(never)]
-    fn let_others_be_first(&mut self) {
+    fn rotate_active(&mut self) {
         if !self.active.ranks.is_empty() {
             self.active.change(|ranks| ranks.rotate_right(1));
         }
@@ -459,8 +463,8 @@ impl Shm {
         let rx = &mut self.receivers[from as usize];
         while !completions.is_full() {
             let Some(frame) = rx.consumer.pop() else {
-                if !rx.looking {
-                    // It is empty, and any new frame rings the bell.
+                if !rx.is_polled {
+                    // The ring is empty, and any new frame rings the bell.
                     rx.active = false;
                     self.active.change(|ranks| {
                         ranks.swap_remove(at);
@@ -476,8 +480,8 @@ impl Shm {
                     words: frame.body,
                     body: body_of(&frame),
                 }));
-                // Copying its body takes longer than the next frame takes to arrive: polling now would only take the
-                // cache line away from the sender.
+                // The caller copies this body next, and meanwhile the next frame arrives: polling for it now would only
+                // take the cache line away from the sender.
                 if frame.head.len == LENT {
                     return;
                 }
@@ -514,21 +518,21 @@ impl Shm {
         }
         rx.active = true;
         self.active.change(|ranks| ranks.push(from));
-        if self.attentive && self.looking == MOST_LOOKING {
-            self.make_room_to_look();
+        if self.attentive && self.polled == MOST_POLLED {
+            self.end_silent_polling();
         }
         let rx = &mut self.receivers[from as usize];
-        if self.attentive && self.looking < MOST_LOOKING {
-            rx.looking = true;
+        if self.attentive && self.polled < MOST_POLLED {
+            rx.is_polled = true;
             rx.consumer.begin_polling();
-            self.looking += 1;
+            self.polled += 1;
         }
         self.poll_receiver(self.active.ranks.len() - 1, completions);
     }
 
-    /// Stops polling rings that were silent for long. One heavy fence serves all of them; they stay active, so each is
-    /// polled once more before it depends on its bell.
-    fn make_room_to_look(&mut self) {
+    /// Lets the senders of rings that were silent for long ring the bell again. One heavy fence serves all of these
+    /// rings; they stay active, so each is polled once more before it depends on the bell.
+    fn end_silent_polling(&mut self) {
         if !self.can_fence {
             return;
         }
@@ -537,11 +541,11 @@ impl Shm {
         for rx in self
             .receivers
             .iter_mut()
-            .filter(|rx| rx.looking && rx.last_frame < long_ago)
+            .filter(|rx| rx.is_polled && rx.last_frame < long_ago)
         {
             rx.consumer.end_polling();
-            rx.looking = false;
-            self.looking -= 1;
+            rx.is_polled = false;
+            self.polled -= 1;
             any = true;
         }
         if any {
@@ -550,14 +554,14 @@ impl Shm {
     }
 
     fn end_polling_all(&mut self) {
-        if self.looking == 0 {
+        if self.polled == 0 {
             return;
         }
-        for rx in self.receivers.iter_mut().filter(|rx| rx.looking) {
+        for rx in self.receivers.iter_mut().filter(|rx| rx.is_polled) {
             rx.consumer.end_polling();
-            rx.looking = false;
+            rx.is_polled = false;
         }
-        self.looking = 0;
+        self.polled = 0;
         wait::heavy_fence();
     }
 
@@ -572,8 +576,9 @@ impl Shm {
         }
     }
 
-    /// Announces that this process is about to sleep. `false`: something has arrived.
-    fn doze(&mut self) -> bool {
+    /// Announces that this process is about to sleep. `false`: something has arrived or is pending, or the process
+    /// never sleeps.
+    fn announce_sleep(&mut self) -> bool {
         if self.sleepless {
             return false;
         }
@@ -613,7 +618,7 @@ impl Shm {
             .node
             .as_ref()
             .and_then(|node| lent_buffer(&node.segment, from, node.local_rank, index));
-        // An invalid index or length was garbled in shared memory: nothing is copied.
+        // An index or length that is invalid was garbled in shared memory: nothing is copied.
         let Some(buffer) = buffer else { return 0 };
         let bytes = (bytes as usize).min(POOL_BUFFER_BYTES).min(target.len());
         // The next frame of a stream comes while this one is copied.
@@ -734,7 +739,7 @@ impl Shm {
         self.active.has_run_out()
     }
 
-    /// Whether only a poll can return more.
+    /// Whether only a poll can return more frames.
     #[inline(always)]
     pub(super) fn must_poll(&self) -> bool {
         self.active.first == Active::NONE
@@ -765,7 +770,7 @@ impl Tx {
         Ok(slot.publish(Head { len, ..head }))
     }
 
-    /// For a peer that no ring reaches.
+    /// The state for a peer that no ring reaches: it never has room.
     fn nowhere() -> Self {
         static NOWHERE: OnceLock<(Ring, PairLine)> = OnceLock::new();
         let (ring, line) = NOWHERE.get_or_init(|| (Ring::new(), PairLine::closed()));
@@ -784,7 +789,7 @@ impl Rx {
             consumer: Consumer::new(segment.ring(me, from), segment.pair_line(me, from)),
             peer: node.peers[from as usize],
             active: false,
-            looking: false,
+            is_polled: false,
             last_frame: 0,
             reach: PeerAccess::Unknown,
         }
@@ -837,7 +842,7 @@ fn give_back_lent(node: &Node, frames: &Consumer<'static>, sender: u32, index: u
     }
 }
 
-/// A keyed checksum: without the secret, none can be made for chosen words.
+/// A keyed checksum of `words`, which cannot be made without the secret.
 pub(super) fn seal(secret: u64, words: &[u64]) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write_u64(secret);
@@ -853,19 +858,19 @@ fn proof(secret: u64, job: u64) -> u64 {
 
 /// Kinds from here on are the provider's own.
 const INTERNAL: u8 = 0x80;
-/// Request of a reader that the owner of the data copies a part.
+/// A reader's request that the owner of the data copy a part.
 pub(super) const HELP: u8 = 0x80;
 /// A write with immediate has ended.
 const WRITTEN: u8 = 0x81;
-/// Revocation of such a request by the reader.
+/// The reader's revocation of a [`HELP`] request.
 pub(super) const REVOKE: u8 = 0x82;
-/// The owner has dropped the request.
+/// The owner's report that it has dropped a revoked request.
 pub(super) const REVOKED: u8 = 0x83;
 /// Bytes of a short word.
 const SHORT_WORD_BYTES: u64 = 4;
 /// Length of a body that lies in the pool.
 const LENT: u8 = 0xff;
 /// Most rings that are polled so often that their senders need not ring.
-const MOST_LOOKING: usize = 8;
-/// Polls without a frame after which a ring gives up its place among those.
+const MOST_POLLED: usize = 8;
+/// Polls without a frame after which a ring gives up its place among the [`MOST_POLLED`].
 const SILENT_POLLS: u64 = 1 << 14;

@@ -2,9 +2,9 @@
 //! Provider `sim`: many ranks in one process on a simulated network, for tests.
 //!
 //! Underneath is a packet wire that loses, delays, duplicates and reorders ([`net`]); on top of it a small reliability
-//! ([`flow`]) restores what every fabric promises. Ranks are taken off their processor at random, windows are so small
-//! that [`Full`] is an everyday answer, and time passes only in calls of [`SimNet::advance`]. The same seed and the
-//! same calls give the same result.
+//! layer ([`flow`]) restores what every fabric promises. Ranks are taken off their processor at random, windows are so
+//! small that [`Full`] is an everyday result, and time passes only in calls of [`SimNet::advance`] and while a rank
+//! sleeps. The same seed and the same calls give the same result.
 
 mod flow;
 mod net;
@@ -34,13 +34,13 @@ pub struct SimConfig {
     pub least_delay_ns: u64,
     /// Longest delay of a packet; a range of delays reorders packets.
     pub most_delay_ns: u64,
-    /// Frames that may be in flight from one rank to another, or wait there for a poll; at least 1.
+    /// Most frames from one rank to another that are in flight or not yet polled there; at least 1.
     pub window_frames: u32,
-    /// Large bodies that may be in flight from one rank to another, or not released there; at least 1.
+    /// Most large bodies from one rank to another that are in flight or not yet released there; at least 1.
     pub lent_buffers: u32,
-    /// Longest time that a rank spends off its processor; 0 for never.
+    /// Longest time that a rank spends off its processor; 0: it never leaves it.
     pub most_away_ns: u64,
-    /// Share of the time that it spends off, of 1000; at most 900.
+    /// Share of the time that a rank spends off its processor, of 1000; at most 900.
     pub away_permille: u32,
     /// Whether reads and writes work; else they end with [`WorkOutcome::Unreachable`](crate::WorkOutcome::Unreachable).
     pub one_sided: bool,
@@ -49,7 +49,7 @@ pub struct SimConfig {
 }
 
 /// Ranks on several nodes, and the additional cost of a packet from one to another. Each node has one adapter, which
-/// processes outgoing packets one after the other, and likewise incoming ones.
+/// processes outgoing packets one after the other, and incoming ones one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SimHop {
     /// Consecutive ranks on each node; at least 1.
@@ -58,11 +58,11 @@ pub struct SimHop {
     pub delay_ns: u64,
     /// Time for which an adapter is busy with a packet without data.
     pub gap_ns: u64,
-    /// Time for which it is busy with each byte of data, in thousandths of a nanosecond.
+    /// Time for which an adapter is busy with each byte of data, in thousandths of a nanosecond.
     pub byte_ps: u64,
-    /// Time for which the receiving rank's core is busy with a packet, from any node, that is more than a reply.
+    /// Time for which the receiving rank's core is busy with each packet, from any node, except replies.
     pub core_gap_ns: u64,
-    /// Time for each byte of data, in thousandths of a nanosecond: to copy or combine it.
+    /// Time for which that core is busy with each byte of data, to copy or combine it; in thousandths of a nanosecond.
     pub core_byte_ps: u64,
 }
 
@@ -86,8 +86,8 @@ impl SimConfig {
         }
     }
 
-    /// A network whose faults are drawn from the seed: some seeds lose a third of all packets, some have windows of
-    /// one frame, some starve a rank, some do all of it.
+    /// A network whose faults are drawn from the seed: some seeds lose a third of all packets, some have windows of one
+    /// frame, some keep a rank off its processor for long, some do all of this.
     #[must_use]
     pub fn harsh(seed: u64, ranks: u32) -> Self {
         let mut random = SimRandom::new(seed ^ 0x5eed_0f7a_11b1_e500);
@@ -123,11 +123,11 @@ pub struct SimStats {
     pub lost: u64,
     /// Packets delivered a second time.
     pub duplicated: u64,
-    /// Packets that arrived before one that was sent earlier between the same ranks.
+    /// Packets that arrived after a packet that was sent later between the same ranks.
     pub overtaken: u64,
     /// Frames sent again after a timeout.
     pub repeated: u64,
-    /// Posts answered with [`Full`].
+    /// Posts that returned [`Full`].
     pub full: u64,
     /// Times that a rank was taken off its processor.
     pub away: u64,
@@ -147,8 +147,8 @@ impl SimNet {
         Self(Arc::new(Mutex::new(SimWire::new(config))))
     }
 
-    /// Moves the clock to the next event and carries it out. `false`: nothing is in flight, and no event is due until
-    /// the next post.
+    /// Moves the clock to the next event and carries the event out. `false`: nothing is in flight, and no event is due
+    /// until the next post.
     pub fn advance(&self) -> bool {
         self.lock().advance()
     }
@@ -205,7 +205,7 @@ impl Sim {
         }
     }
 
-    /// Advances simulated time until something has arrived for this rank.
+    /// Advances simulated time until something has arrived for this rank, or `timeout` has passed.
     pub(super) fn sleep(&mut self, timeout: Duration) {
         self.stats.sleeps += 1;
         let mut net = self.net.lock();
@@ -223,7 +223,7 @@ impl Sim {
 }
 
 impl Provider for Sim {
-    /// One thread does everything. Large data are moved both by reads and by sends, since tests want both.
+    /// One thread carries out everything. Large data are moved both by reads and by sends, since tests need both.
     fn caps(&self, _peer: Peer) -> Caps {
         Caps {
             max_inline_bytes: ring::SLOT_BODY_BYTES,

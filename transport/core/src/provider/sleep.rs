@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How a process sleeps on all events that may wake it: each wire checks for events, adds its wake-up sources, and is
-//! notified when the process is awake again. A network on which nothing is pending is left out, while a thread watches
-//! its descriptors.
+//! notified when the process is awake again. A network on which nothing is pending is left out if its descriptors are
+//! still watched from the last sleep.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use super::net::NetworkProvider;
 use super::wire::Provider;
 
 impl Fabric {
-    /// Publishes, for tools that read this node's segment, the number of seconds without progress after which to
-    /// report a hang; 0: never.
+    /// Publishes, for tools that read this node's segment, the number of seconds without progress after which a hang is
+    /// to be reported; 0: it is never reported.
     pub fn announce_patience(&self, seconds: u32) {
         if let Some(waits) = self.waits {
             waits.announce(seconds);
@@ -26,9 +26,9 @@ impl Fabric {
         }
     }
 
-    /// Promises that this process will never [`sleep`](Self::sleep), or revokes that: meanwhile the process can be
-    /// attentive even where the system has no fence for it. Call [`set_attentive`](Self::set_attentive) again
-    /// afterwards.
+    /// Promises that this process will never [`sleep`](Self::sleep) (`true`), or revokes the promise. While the promise
+    /// holds, the process can be attentive even if the system lacks the fence that a sleep would need. Call
+    /// [`set_attentive`](Self::set_attentive) again afterwards.
     pub fn set_sleepless(&mut self, sleepless: bool) {
         self.shm.set_sleepless(sleepless);
         self.later.set_sleepless(sleepless);
@@ -37,8 +37,7 @@ impl Fabric {
     /// Announces that this process is about to sleep. `false`: an event has occurred, poll again; `true`: call
     /// [`sleep`](Self::sleep) or [`stay_awake`](Self::stay_awake) now.
     pub fn prepare_sleep(&mut self) -> bool {
-        // A process that sleeps again and again waiting for ranks of its node has nothing to do with the network
-        // meanwhile.
+        // A process that sleeps repeatedly while it waits for ranks of its node has nothing to do with the network.
         let is_dormant = self.net.as_ref().is_some_and(NetworkProvider::is_dormant);
         self.leaves_net = is_dormant && self.wait_set.has_watched();
         let quiet = self.sim.as_mut().is_none_or(Provider::prepare_sleep);
@@ -57,7 +56,7 @@ impl Fabric {
     /// Sleeps until a doorbell or descriptor wakes it, at most for `timeout`.
     pub fn sleep(&mut self, timeout: Duration) {
         if let Some(sim) = &mut self.sim {
-            // Simulated time is not that of the clock.
+            // Simulated time does not follow the clock.
             return sim.sleep(timeout);
         }
         self.shm.stats.sleeps.add(1);
@@ -78,7 +77,7 @@ impl Fabric {
         }
     }
 
-    /// Revokes [`prepare_sleep`](Self::prepare_sleep).
+    /// Ends the announcement made by [`prepare_sleep`](Self::prepare_sleep), without a sleep.
     pub fn stay_awake(&mut self) {
         self.shm.wake();
         self.later.wake();

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Provider `tcp`: connections of the Internet protocol, which every host has. Every peer has a stream of packets
-//! (crate `session`) that goes over a connection, which is made with the first packet; connections break and are made
-//! again without losing or repeating anything. Reads, writes and atomic operations are carried out by the owner of the
-//! memory when it polls.
+//! Provider `tcp`: TCP connections, which every host supports. The packets for a peer are a stream (crate `session`)
+//! over a connection, which is made with the first packet. Connections may break and be made again; nothing is lost or
+//! repeated then. Reads, writes and atomic operations are carried out by the owner of the memory when it polls.
 //!
 //! # Layers
 //! [`Tcp`] is three things:
@@ -10,14 +9,15 @@
 //! - [`TcpLinks`]: peers, connections and how they are made; packets, kept and sent.
 //! - [`TcpTransfers`]: reads, writes, atomic operations, keys to memory, and data that are sent with the frames that
 //!   announce them (`unsolicited.rs`).
-//! - arriving packets (`arrive.rs`), which are delivered to the caller or to `TcpTransfers`.
+//! - the handling of arriving packets (`arrive.rs`), which delivers them to the caller or to `TcpTransfers`.
 //!
 //! Lower layers do not depend on upper ones; events of a connection are reported upwards as a [`TcpLinkEvent`], which
 //! [`Tcp::settle`] dispatches before a call ends. All system calls are behind one trait, [`Sockets`].
 //!
 //! # What a poll costs
-//! One system call as a rule: a receive on the connection over which bytes arrived last, or `epoll` on all others,
-//! alternately. Where there is no connection, or nothing has arrived for long, most polls make none (`idle_polls.rs`).
+//! One system call as a rule: a receive on the connection over which bytes arrived last, or, if there is no such
+//! connection, `epoll` for all sockets. One of 8 polls makes both calls. If there is no connection, or nothing has
+//! arrived for long, most polls make no system call (`idle_polls.rs`).
 
 mod active_open;
 mod address;
@@ -96,11 +96,11 @@ pub(super) struct Tcp<S> {
     backlog: VecDeque<u32>,
     /// The peer from which bytes arrived last.
     hot: Option<u32>,
-    /// Consecutive polls without an arrival, and whether anything has arrived since the process last prepared to
-    /// sleep.
+    /// `idle`: consecutive polls without an arrival. `has_activity`: whether anything has arrived since the process
+    /// last prepared to sleep.
     idle: u32,
     has_activity: bool,
-    /// The caller calls `uncork` after it has handled a poll's completions.
+    /// Whether the caller has promised to call `uncork` after it has handled a poll's completions.
     corks: bool,
     rest: IdlePolls,
     sock_events: Vec<SockEvent>,
@@ -111,7 +111,7 @@ pub(super) struct Tcp<S> {
 }
 
 impl Tcp<System> {
-    /// Listens for connections of the other processes of a job.
+    /// Opens an endpoint that listens for connections of the other processes of a job.
     ///
     /// # Errors
     /// What is unavailable, and what to do.
@@ -123,7 +123,7 @@ impl Tcp<System> {
         terms: &TcpTerms,
     ) -> Result<Self, String> {
         let Some(key) = key else {
-            return Err("this process was told no key for connections".to_owned());
+            return Err("this process has no key for connections".to_owned());
         };
         let kernel = interfaces::SysClassNet::new();
         let (found, wanted) = (system::interfaces(), &terms.interfaces);
@@ -191,7 +191,7 @@ pub(crate) fn addresses(network: &NetworkSettings) -> Result<Vec<net_info::Addre
     addresses_to(network, false)
 }
 
-/// As `addresses`, where peers may be on other hosts.
+/// As `addresses`; `over_hosts`: whether peers may be on other hosts.
 pub(super) fn addresses_to(
     network: &NetworkSettings,
     over_hosts: bool,
@@ -274,7 +274,7 @@ impl<S: Sockets> Tcp<S> {
         Ok(())
     }
 
-    /// Posts a frame that may leave with the next one, or with the next poll, and the announced data perhaps with it.
+    /// Posts a frame that may leave with the next frame, or with the next poll; the announced data may leave with it.
     pub(super) fn post_announcement(
         &mut self,
         to: Peer,
@@ -299,14 +299,14 @@ impl<S: Sockets> Tcp<S> {
         Ok(())
     }
 
-    /// Data that a peer announced with this key will not be read.
+    /// Declares that data which a peer announced with this key will not be read.
     pub(super) fn decline(&mut self, peer: Peer, key: RemoteKey) {
         self.moves.decline_unsolicited(&mut self.links, peer.0, key);
         self.settle();
     }
 
-    /// Makes a packet for a peer, if there is room; `None`: the peer is lost, and the frame is dropped. `data`: the
-    /// announced data.
+    /// Makes a packet for a peer, or returns [`Full`]; `None`: the peer is lost, and the frame is dropped. `data`: the
+    /// key of the announced data.
     #[inline(always)]
     fn make_frame(
         &mut self,
@@ -427,7 +427,7 @@ impl<S: Sockets> Tcp<S> {
         self.links.secrets.add_key(peer.0, far.stream_key);
     }
 
-    /// Records a peer's part of its record; `None`: it has none for this provider.
+    /// Records this provider's part of a peer's record; `None`: the record has no such part.
     pub(super) fn set_peer_address(&mut self, peer: Peer, part: Option<&[u8]>) {
         self.links.set_peer_address(peer.0, part);
         self.settle();
@@ -464,7 +464,7 @@ impl<S: Sockets> Tcp<S> {
         self.moves.is_any_under_way()
     }
 
-    /// Sets whether this process has to wait for its core, which is sent to its peers.
+    /// Sets whether this process has to wait for its core; the state is sent to its peers.
     pub(super) fn set_lacks_core(&mut self, lacks_core: bool) {
         self.links.lacks_core = lacks_core;
     }
@@ -492,7 +492,7 @@ impl<S: Sockets> Tcp<S> {
                 }
                 TcpLinkEvent::Lost(peer) => self.moves.end_all_to(&mut self.links, peer),
                 TcpLinkEvent::Push(peer, sock) => self.moves.push_rail(&mut self.links, peer, sock),
-                TcpLinkEvent::RailGone {
+                TcpLinkEvent::RailEnded {
                     peer,
                     made,
                     serving,
@@ -540,7 +540,7 @@ impl<S: Sockets> Tcp<S> {
     fn poll_once(&mut self, completions: &mut Completions) {
         self.links.turn += 1;
         self.settle();
-        // First, so that they are delivered however much peers send.
+        // Completed works come first, so that they are delivered however much peers send.
         self.hand_up_ready(completions);
         if self.may_rest() {
             return;
@@ -558,23 +558,23 @@ impl<S: Sockets> Tcp<S> {
             self.hot = None;
         }
         let is_seldom = self.rest.is_seldom();
-        let looks_at_all = is_seldom || self.links.turn.is_multiple_of(LOOK_EVERY);
+        let polls_all = is_seldom || self.links.turn.is_multiple_of(POLL_ALL_EVERY);
         if let Some(hot) = self.hot.filter(|_| !completions.is_full()) {
             has_come |= self.take(hot, completions);
         }
         if !self.links.moving.is_empty() {
             has_come |= self.take_of_rails();
         }
-        if looks_at_all || self.hot.is_none() {
-            has_come |= self.look_at_all(completions);
+        if polls_all || self.hot.is_none() {
+            has_come |= self.poll_sockets(completions);
         }
         let clock_every = if self.links.has_timers() {
-            LOOK_EVERY
+            POLL_ALL_EVERY
         } else {
             CLOCK_EVERY
         };
         if is_seldom || self.links.turn.is_multiple_of(clock_every) {
-            self.links.look_at_clock();
+            self.links.run_timers();
             self.settle();
         }
         self.has_activity |= has_come;
@@ -590,12 +590,12 @@ impl<S: Sockets> Tcp<S> {
         self.hand_up_ready(completions);
     }
 
-    /// Whether this turn does nothing.
+    /// Whether this turn may do nothing.
     fn may_rest(&mut self) -> bool {
         let every = match (self.links.is_alone(), self.idle) {
             _ if !self.backlog.is_empty() => 1,
             (true, _) => ALONE_EVERY,
-            (false, IDLE..) => LOOK_EVERY,
+            (false, IDLE..) => POLL_ALL_EVERY,
             (false, _) => 1,
         };
         let sockets = &self.links.sockets;
@@ -613,7 +613,7 @@ impl<S: Sockets> Tcp<S> {
     }
 
     /// Handles every socket with an event. `true`: a peer's bytes have arrived.
-    fn look_at_all(&mut self, completions: &mut Completions) -> bool {
+    fn poll_sockets(&mut self, completions: &mut Completions) -> bool {
         let mut sock_events = std::mem::take(&mut self.sock_events);
         self.links.sockets.poll_events(&mut sock_events);
         let mut has_come = false;
@@ -623,8 +623,8 @@ impl<S: Sockets> Tcp<S> {
                 continue;
             };
             match self.links.owner(sock) {
-                SockOwner::Nobody => {}
-                SockOwner::Stranger => self.links.continue_unproven(sock),
+                SockOwner::Unused => {}
+                SockOwner::Unproven => self.links.continue_unproven(sock),
                 SockOwner::Call(peer) => self.links.continue_call(peer, sock),
                 SockOwner::RailCall(peer) => self.links.continue_rail_call(peer, sock),
                 SockOwner::Rail(peer) => {
@@ -649,7 +649,7 @@ impl<S: Sockets> Tcp<S> {
         has_come
     }
 
-    /// A rail accepts bytes again.
+    /// Handles that a rail accepts bytes again.
     fn unblock_rail(&mut self, peer: u32, sock: Sock) {
         if let Some(rail) = self.links.rail(peer, sock) {
             rail.is_blocked = false;
@@ -657,15 +657,16 @@ impl<S: Sockets> Tcp<S> {
         }
     }
 
-    /// Whether nothing is pending: then a socket event wakes the process for anything new.
+    /// Whether nothing is pending: then anything new causes a socket event, which wakes the process.
     pub(super) fn prepare_sleep(&mut self) -> bool {
         debug_assert!(!self.is_dormant() || self.links.until_due().is_none());
         self.uncork();
         self.links.send_owed_acks();
-        self.links.look_at_clock();
+        self.links.run_timers();
         self.settle();
         let has_activity = std::mem::take(&mut self.has_activity);
-        // A sleeping process does not contend for the socket's lock, and polls once more before it sleeps.
+        // A pause spares the kernel contention for the socket's lock, which a sleeping process does not cause. After a
+        // pause the process polls once more before it sleeps.
         let was_paused = self.links.end_pauses();
         !has_activity
             && !was_paused
@@ -674,7 +675,7 @@ impl<S: Sockets> Tcp<S> {
             && self.links.wanted.is_empty()
     }
 
-    /// Whether [`prepare_sleep`](Self::prepare_sleep) would find nothing to do, and a sleep could last for any time.
+    /// Whether [`prepare_sleep`](Self::prepare_sleep) would find nothing to do, and no timer would end a sleep.
     pub(super) fn is_dormant(&self) -> bool {
         !self.has_activity
             && self.moves.ready.is_empty()
@@ -690,11 +691,11 @@ impl<S: Sockets> Tcp<S> {
         self.links.sockets.fall_asleep(waits);
     }
 
-    /// The process is awake again: polling all sockets finds the one that woke it.
+    /// Handles that the process is awake again: the next poll checks all sockets, among them the one that woke it.
     pub(super) fn wake(&mut self) {
         self.hot = None;
         self.rest.end();
-        self.links.look_at_clock();
+        self.links.run_timers();
         self.settle();
     }
 }
@@ -725,14 +726,14 @@ fn work_of(
 const MOST_RAILS: u32 = 4;
 
 /// One of this many turns polls all connections.
-const LOOK_EVERY: u64 = 8;
-/// The same where there is no connection.
+const POLL_ALL_EVERY: u64 = 8;
+/// If there is no connection, one of this many turns makes system calls.
 const ALONE_EVERY: u64 = 64;
-/// Polls in vain after which they become rarer.
+/// Consecutive polls without an arrival after which only one of [`POLL_ALL_EVERY`] turns makes system calls.
 const IDLE: u32 = 512;
-/// One of this many turns checks the timers.
+/// One of this many turns reads the clock, if no timer is pending.
 const CLOCK_EVERY: u64 = 64;
-/// Turns without an event after which explicit acknowledgements are sent, where no packets have carried them.
+/// Turns without an arrival after which explicit acknowledgements are sent, if no packets have carried them.
 const ACK_AFTER: u32 = 64;
 /// Memory of a stored frame, with its bookkeeping.
 const MOST_PACKET_BYTES: usize = 9 << 10;

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Large reads of provider `shm`. The reader copies chunk after chunk from the front with `process_vm_readv`. While it
-//! does so, the owner of the data, if it is polling too, writes chunks from the back with `process_vm_writev`: two
-//! cores move one message.
+//! Large reads of provider `shm`. The reader copies chunk after chunk from the front with `process_vm_readv`. Meanwhile
+//! the owner of the data, if it is polling too, writes chunks from the back with `process_vm_writev`: two cores move
+//! one message.
 //!
-//! Data in the owner's arena the reader copies itself, without the kernel; the rest is the same.
+//! If the data are in the owner's arena, the reader copies its chunks without the kernel; nothing else differs.
 //!
-//! The request to the owner is a frame whose addresses carry a seal that only the reader can make; where it cannot
-//! help (no right to, or it is computing), the reader does all.
+//! The request to the owner is a frame whose addresses carry a seal that only the reader can make. If the owner does
+//! not help (because it may not access the reader's memory, or computes), the reader copies everything.
 //!
-//! The shared words of an offer are only a hint: where they make no sense, mark a chunk as failed, or do not change
-//! for long, the reader revokes the offer. Memory that was given back to the application must never be written late,
-//! so the reader then waits until the owner confirms that it has dropped the request (an owner writes only while it
-//! polls, so one that replies is not writing), or until the owner has ended, and copies everything itself.
+//! The shared words of an offer are only a hint: if they are inconsistent, mark a chunk as failed, or do not change for
+//! long, the reader revokes the offer. Memory that was given back to the application must never be written late. So
+//! after a revocation the reader waits until the owner has confirmed that it has dropped the request, or until the
+//! owner has ended; then it copies everything itself. (An owner writes only while it polls, so an owner that replies is
+//! not writing.)
 
 use std::collections::VecDeque;
 
@@ -28,7 +29,7 @@ use crate::{Completion, Completions, Head, Lease, WorkId, WorkOutcome};
 pub(super) struct Transfers {
     reads: VecDeque<ShmRead>,
     helps: VecDeque<Help>,
-    /// Requests that were revoked by their readers, which wait for the confirmation: rank and place.
+    /// Requests that their readers have revoked, by rank and place; the readers wait for the confirmation.
     dropped: Vec<(u32, u64)>,
     /// Offers in use, one bit each.
     offers: u64,
@@ -40,7 +41,7 @@ pub(super) struct Transfers {
 struct ShmRead {
     work: WorkId,
     lease: Lease,
-    /// Rank whose memory is read, and the location there.
+    /// `from`: rank whose memory is read. `source`: location there.
     from: u32,
     source: PeerMemory,
     chunk_bytes: usize,
@@ -54,9 +55,9 @@ struct ShmRead {
 /// The processes that copy the chunks of a read.
 #[derive(Clone, Copy, Debug)]
 enum ShmReadCopier {
-    /// This process alone; `next` is the next chunk.
+    /// Only this process; `next` is the next chunk.
     Alone { next: u32 },
-    /// Both; chunks are claimed in the offer.
+    /// This process and the owner; they claim chunks in the offer.
     Offered(Offered),
 }
 
@@ -65,13 +66,13 @@ enum ShmReadCopier {
 struct Offered {
     index: u32,
     generation: u32,
-    /// All chunks are claimed.
+    /// Whether all chunks are claimed.
     exhausted: bool,
-    /// The offer's words are inconsistent.
+    /// Whether the offer's words are inconsistent.
     broken: bool,
-    /// The owner was asked to drop the request.
+    /// Whether the owner was requested to drop the request.
     revoked: bool,
-    /// Polls since the reader could only wait.
+    /// Polls in which the reader could only wait.
     waited: u32,
 }
 
@@ -89,7 +90,7 @@ pub(super) struct Help {
     pub(super) source: u64,
     pub(super) target: u64,
     pub(super) bytes: u64,
-    /// Offer index and generation.
+    /// Index of the offer, and its generation in the upper half.
     pub(super) place: u64,
 }
 
@@ -100,25 +101,27 @@ impl Transfers {
     }
 
     pub(super) fn add_help(&mut self, help: Help) {
-        // Bounds the queue, which all readers share. A request beyond it is ignored: its reader gets no help, revokes
-        // the offer and copies everything itself.
+        // This bounds the queue, which all readers share. A request that finds it full is ignored: its reader gets no
+        // help, revokes the offer and copies everything itself.
         if self.helps.len() < MOST_HELPS {
             self.helps.push_back(help);
         }
     }
 
-    /// A reader revokes a request.
+    /// Drops a request that a reader revokes.
     pub(super) fn drop_help(&mut self, from: u32, place: u64) {
         self.helps
             .retain(|help| (help.from, help.place) != (from, place));
-        // A reader has at most so many offers; each reader has its own room, independent of other readers' requests.
+        // A reader has at most `OFFERS` offers; each reader has room of its own, independent of other readers'
+        // requests.
         let theirs = self.dropped.iter().filter(|(rank, _)| *rank == from);
         if theirs.count() < OFFERS as usize {
             self.dropped.push((from, place));
         }
     }
 
-    /// The owner has dropped a request: only the reader writes to that memory from now on.
+    /// Handles the owner's confirmation that it has dropped a request: from now on only the reader writes to the target
+    /// memory.
     pub(super) fn help_was_dropped(&mut self, from: u32, place: u64) {
         for at in 0..self.reads.len() {
             let read = &self.reads[at];
@@ -162,7 +165,8 @@ impl Shm {
         self.transfers.reads.push_back(read);
     }
 
-    /// Asks the owner of the data to help, if that can pay: enough data, a core for each side, room for the request.
+    /// Requests help from the owner of the data, if that can make the read shorter: there are enough data, a core for
+    /// this process, and room for the request.
     fn offer(&mut self, from: u32, lease: &Lease, source: PeerMemory) -> ShmReadCopier {
         let alone = ShmReadCopier::Alone { next: 0 };
         let Some(node) = &self.node else { return alone };
@@ -258,7 +262,7 @@ impl Shm {
                 let node = self.node.as_ref()?;
                 let offer = node.segment.offer(node.local_rank, offered.index)?;
                 match offer.claim_front(offered.generation, read.chunks) {
-                    // Only this process claims from the front, one after the other.
+                    // Only this process claims chunks from the front, one after the other.
                     ChunkClaim::Chunk(chunk) if chunk == read.copied => return Some(chunk),
                     ChunkClaim::Nothing => offered.exhausted = true,
                     ChunkClaim::Chunk(_) | ChunkClaim::Broken => offered.broken = true,
@@ -325,7 +329,8 @@ impl Shm {
         false
     }
 
-    /// Handles a read that waits for its owner: after some time, or at once if the offer is broken, revokes the offer.
+    /// Handles a read that waits for the owner of the data: revokes the offer after some time, or at once if it is
+    /// broken.
     fn doubt(&mut self, at: usize) {
         let read = &mut self.transfers.reads[at];
         let from = read.from;
@@ -341,22 +346,22 @@ impl Shm {
                 offered.revoked = true;
             }
         }
-        if offered.waited.is_multiple_of(PROBE_POLLS) && self.is_gone(from) {
+        if offered.waited.is_multiple_of(PROBE_POLLS) && self.has_ended(from) {
             self.transfers.start_again_alone(at);
         }
     }
 
     /// Whether the process that was identified as this rank has ended. Checks the recorded pid: the
     /// segment may contain the data of another process by now.
-    fn is_gone(&mut self, rank: u32) -> bool {
+    fn has_ended(&mut self, rank: u32) -> bool {
         match self.reach(rank) {
-            PeerAccess::Yes { pid, .. } => cma::is_gone(pid),
+            PeerAccess::Yes { pid, .. } => cma::has_ended(pid),
             PeerAccess::Unknown | PeerAccess::No => false,
         }
     }
 
-    /// Confirms to readers that their requests are dropped, as far as there is room; a reader whose ring is full
-    /// delays only itself.
+    /// Confirms to readers that their requests are dropped, if there is room; a reader whose ring is full delays only
+    /// itself.
     fn answer_readers(&mut self) {
         for (from, place) in std::mem::take(&mut self.transfers.dropped) {
             if !self.push_place(from, REVOKED, place) {
@@ -365,7 +370,7 @@ impl Shm {
         }
     }
 
-    /// A frame about an offer; `false` if there is no room.
+    /// Sends a frame about an offer; `false` if there is no room.
     fn push_place(&mut self, to: u32, kind: u8, place: u64) -> bool {
         let check = self.seal_for(to, &[place, u64::from(kind)]);
         let head = Head {
@@ -377,7 +382,7 @@ impl Shm {
         self.push(self.peer_of(to), head, &[place, check]).is_ok()
     }
 
-    /// Writes some chunks of the reads by peers from this process.
+    /// Writes some chunks of peers' reads from this process.
     fn help_some(&mut self) {
         let mut budget = TURN_BYTES;
         while budget > 0 {
@@ -407,7 +412,7 @@ impl Shm {
         };
         let offset = chunk as usize * chunk_bytes;
         let bytes = chunk_bytes.min(total - offset);
-        // The reader chose the numbers: whatever they are, the kernel checks both ends.
+        // The reader chose the addresses: whatever they are, the kernel checks both.
         let named = arena::is_name(help.source);
         let arenas = self.arenas.as_ref().filter(|_| named);
         let start = arenas.map_or(Some(help.source), |arenas| {
@@ -422,8 +427,8 @@ impl Shm {
 }
 
 impl PeerMemory {
-    /// Least bytes for which a second core makes a read shorter: more than one chunk; and where the first copies
-    /// without the kernel, so many that the request's cost is negligible.
+    /// Least bytes for which a second core makes a read shorter: more than one chunk. If the reader copies without the
+    /// kernel, so many that the cost of the request is negligible.
     fn worth_help_bytes(self) -> usize {
         match self {
             Self::Process { .. } => SMALLEST_CHUNK + 1,
@@ -431,7 +436,7 @@ impl PeerMemory {
         }
     }
 
-    /// The process as the owner of the memory identifies it.
+    /// The location as the owner of the memory identifies it: an address, or a name in its arena.
     fn to_word(self) -> u64 {
         match self {
             Self::Process { address, .. } => address,
@@ -447,8 +452,8 @@ impl ShmRead {
         match (self.source, arenas) {
             (PeerMemory::Process { pid, address }, _) => {
                 if !cma::read(pid, &mut self.lease, at, bytes, address + at as u64) {
-                    // The end of the process is no fault of its key: the code that ends the job reports the cause.
-                    self.outcome = if cma::is_gone(pid) {
+                    // If the process has ended, its key is not at fault: the code that ends the job reports the cause.
+                    self.outcome = if cma::has_ended(pid) {
                         WorkOutcome::Unreachable
                     } else {
                         WorkOutcome::BadKey
@@ -473,8 +478,8 @@ impl ShmRead {
     }
 }
 
-/// Both sides compute it from the length alone: small enough that the two meet near the middle, large enough that the
-/// system call's fixed cost (half a microsecond) is negligible.
+/// Bytes of a chunk, which both sides compute from the length of the read. Chunks are small enough that the two meet
+/// near the middle, and large enough that the system call's fixed cost (half a microsecond) is negligible.
 fn chunk_bytes(bytes: usize) -> usize {
     let least = bytes.div_ceil(MAX_CHUNKS as usize).next_multiple_of(4096);
     (bytes / 8)
@@ -488,9 +493,9 @@ const LARGEST_CHUNK: usize = 256 * 1024;
 const ARENA_HELP_BYTES: usize = 1 << 20;
 /// Bytes copied in one poll, so that other peers do not wait long.
 const TURN_BYTES: usize = 1 << 20;
-/// Polls that a reader waits for its owner before it revokes the offer: several milliseconds.
+/// Polls for which a reader waits for the owner before it revokes the offer: several milliseconds.
 const PATIENT_POLLS: u32 = 1 << 16;
-/// Polls after which such a reader checks again whether the owner is alive.
+/// Polls after which a waiting reader checks again whether the owner has ended.
 const PROBE_POLLS: u32 = 1 << 10;
 const MOST_HELPS: usize = OFFERS as usize * 64;
 

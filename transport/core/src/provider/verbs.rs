@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Provider `verbs`: InfiniBand and RoCE. Every peer has a stream of packets (crate `session`), which starts as
-//! datagrams and moves to a reliable queue pair after some packets. Queue pairs break and are made again without losing
-//! or repeating a packet. Large messages are read and written by the device (RDMA).
+//! datagrams and moves to a reliable queue pair after some packets. Queue pairs may break and be made again; no packet
+//! is lost or repeated then. Large messages are read and written by the device (RDMA).
 //!
 //! A port serves all peers (`rail.rs`): one shared receive queue, one pool of send buffers, and a bounded number of
 //! reliable queue pairs. So memory does not grow with the number of peers, except for one
-//! [`VerbsPeer`](peer::VerbsPeer) each, allocated at the first packet.
+//! [`VerbsPeer`](peer::VerbsPeer) for each, allocated at the first packet.
 //!
 //! # Layers
 //! [`Verbs`] has three layers, each of which uses those before it:
 //!
-//! - [`VerbsLinks`](links::VerbsLinks): the links that carry packets. Ports ([`Rails`](rails::Rails)), the state of
-//!   each peer
-//! - [`VerbsStreams`]: packets over links, kept and sent (`send.rs`).
+//! - [`VerbsLinks`](links::VerbsLinks): the links that carry packets. It contains the ports ([`Rails`](rails::Rails)),
+//!   the state of each peer ([`PeerTable`](peer_table::PeerTable)) and the queue pairs
+//!   ([`ReliablePairs`](pair::ReliablePairs)).
 //! - [`VerbsStreams`]: streams of packets over links, with retransmission (`send.rs`).
 //! - [`VerbsTransfers`]: reads, writes, atomic operations and their registered memory ([`Works`](works::Works),
+//!   [`RegionRegistry`](registry::RegionRegistry), [`Fetches`](fetch::Fetches)).
 //!
 //! Changes of a link are returned upwards as a value, a [`VerbsLinkEvent`](links::VerbsLinkEvent): a part of a work has
-//! ended, a peer is lost. [`Verbs::settle`] hands all of them to `VerbsTransfers` before a call returns. Lower layers
-//! have their own files, state and tests; they take the others that they need as arguments.
+//! ended, or a peer is lost. [`Verbs::settle`] passes these values to `VerbsTransfers` before a call returns. Lower
+//! layers have their own files, state and tests; they take the other layers that they need as arguments.
 
 mod address;
 mod arrive;
@@ -104,7 +105,7 @@ use streams::VerbsStreams;
 use transfers::VerbsTransfers;
 pub(super) use work::WorkKind;
 
-/// The network of a process. Its methods by group, and within a group in the order in which they are called:
+/// The network of a process. Its methods by group, and within each group in the order in which they are called:
 ///
 /// | group | methods | file |
 /// |------|---------|------|
@@ -135,7 +136,7 @@ pub struct PortChange {
     pub rail: u32,
     /// Port number on its device, from 1.
     pub port: u8,
-    /// Whether it is up now.
+    /// Whether the port is up now.
     pub is_up: bool,
     /// Number of ports of this process that are up now.
     pub serving: u32,
@@ -152,8 +153,8 @@ pub struct NetStats {
     pub packets: u64,
     /// Reliable queue pairs that were connected.
     pub joined: u64,
-    /// Queue pairs requested by this process that use a smaller MTU than both ports support, because longer packets do
-    /// not arrive.
+    /// Queue pairs requested by this process that use a smaller MTU than the ports at both ends support, because longer
+    /// packets do not arrive.
     pub narrow: u64,
     /// Connected queue pairs that broke.
     pub broken: u64,
@@ -161,7 +162,7 @@ pub struct NetStats {
     pub not_ready: u64,
     /// Reliable queue pairs that were closed to make room for others.
     pub given_up: u64,
-    /// Further connections to a peer, beside the first, for large reads.
+    /// TCP connections beside the first with a peer, for large reads.
     pub rails: u64,
     /// Duplicate packets.
     pub twice: u64,
@@ -179,16 +180,17 @@ pub struct NetStats {
     pub registered_bytes: u64,
     /// High-water mark of `registered_bytes`.
     pub registered_most_bytes: u64,
-    /// RoCE packets sent again. This counter and the next two count the user-space RoCE port only: adapters do not
-    /// report them.
+    /// RoCE packets sent again. This counter and the next two count only on user-space RoCE ports: adapters do not
+    /// report such events.
     pub repeated: u64,
-    /// Timeouts without an answer.
+    /// Time-outs of the user-space RoCE port: no acknowledgement arrived in time.
     pub timeouts: u64,
     /// Times that the congestion window was cut, because of congestion or losses.
     pub window_cuts: u64,
-    /// RoCE packets whose payload was sent in place, without a copy; adapters, which never copy, are not counted.
+    /// RoCE packets whose payload was sent in place, without a copy; only the user-space RoCE port counts them, since
+    /// adapters never copy.
     pub in_place: u64,
-    /// Bytes of these payloads.
+    /// Bytes of the payloads that were sent in place.
     pub in_place_bytes: u64,
 }
 
@@ -209,7 +211,7 @@ impl<P: VerbsPort> Verbs<P> {
         Ok(verbs)
     }
 
-    /// Gives bounce buffers the memory that a process on one rail has not reserved.
+    /// Grants bounce buffers the memory that other uses leave of [`MOST_MEMORY_BYTES`], for a process with one rail.
     fn grant_bounces(&mut self) {
         let left = MOST_MEMORY_BYTES.saturating_sub(self.most_bytes_on(1));
         self.transfers.registry.grant(left);
@@ -233,8 +235,8 @@ impl<P: VerbsPort> Verbs<P> {
 
     /// Largest memory with `rails` rails, without bounce buffers, in bytes.
     fn most_bytes_on(&self, rails: usize) -> usize {
-        let told = if rails > 1 { PeerKeys::MOST_BYTES } else { 0 };
-        size_of::<Self>() + self.streams.links.most_bytes_on(rails) + told
+        let keys = if rails > 1 { PeerKeys::MOST_BYTES } else { 0 };
+        size_of::<Self>() + self.streams.links.most_bytes_on(rails) + keys
     }
 
     /// The counters of this provider.
@@ -297,7 +299,7 @@ impl<P: VerbsPort> Verbs<P> {
         self.streams.links.rails.all_wake()
     }
 
-    /// Capabilities toward a peer: those of the port that serves it first.
+    /// Capabilities toward a peer: those of the first of the ports that serve it.
     pub(super) fn caps(&self, peer: Peer) -> Caps {
         let port = self.streams.links.port_to(peer.0);
         Caps {
@@ -330,7 +332,7 @@ impl<P: VerbsPort> Verbs<P> {
         posted
     }
 
-    /// Posts a send of the first `BYTES` bytes of a word if it can go at once. `false`: nothing was posted.
+    /// Posts a send of the first `BYTES` bytes of a word if it can be sent at once. `false`: nothing was posted.
     #[inline(never)]
     pub(super) fn post_word<const BYTES: usize>(
         &mut self,
@@ -381,7 +383,7 @@ impl<P: VerbsPort> Verbs<P> {
         self.settle();
     }
 
-    /// Begins a write. With an immediate there must be room for the packet that carries it; otherwise the lease is
+    /// Begins a write. If the write has an immediate and there is no room for the packet that carries it, the lease is
     /// returned.
     pub(super) fn post_write(
         &mut self,
@@ -406,8 +408,8 @@ impl<P: VerbsPort> Verbs<P> {
         self.grant_bounces();
     }
 
-    /// Why a peer with this record cannot be reached, as far as the record shows; both ends compute the same. `None`:
-    /// it may be reachable.
+    /// Why a peer with this record cannot be reached, as far as the record shows; both ends compute the same result.
+    /// `None`: the peer may be reachable.
     pub(super) fn why_apart(&self, record: &[u8]) -> Option<String> {
         self.streams.links.why_apart(record)
     }
@@ -422,13 +424,13 @@ impl<P: VerbsPort> Verbs<P> {
         self.settle();
     }
 
-    /// Gives up a peer.
+    /// Marks a peer lost.
     pub(super) fn lose(&mut self, peer: Peer, why: &str) {
         self.streams.links.lose(peer.0, why);
         self.settle();
     }
 
-    /// Why a peer was given up.
+    /// Why a peer was lost.
     pub(super) fn why_lost(&self, peer: Peer) -> Option<&str> {
         self.streams.links.peers.find(peer.0)?.why_lost()
     }
@@ -458,10 +460,10 @@ impl Verbs<VerbsDevice> {
 
 impl Verbs<RocePort<Udp>> {
     /// Opens a user-space RoCE port over UDP, at the address that TCP connections of this process would use.
-    /// `for_adapters`: RDMA devices of other hosts connect to it too.
+    /// `for_adapters`: whether RDMA devices of other hosts connect to the port too.
     ///
     /// # Errors
-    /// Returns a message with what cannot be had, and the remedy.
+    /// Returns a message with what is unavailable, and the remedy.
     pub(super) fn open_over_udp(
         me: Peer,
         peers: u32,
@@ -482,7 +484,7 @@ impl Verbs<RocePort<Dpdk>> {
     /// Opens a user-space RoCE port over this process's DPDK port.
     ///
     /// # Errors
-    /// Returns a message with what is missing or cannot be had, and the remedy.
+    /// Returns a message with what is missing or unavailable, and the remedy.
     pub(super) fn open_over_dpdk(
         me: Peer,
         peers: u32,
@@ -536,7 +538,7 @@ impl Verbs<FakePort> {
         };
         let ports = (0..rails).map(open);
         let mut verbs = Self::open(me, peers, ports, limits).expect("a fake has memory at first");
-        // Every stream begins with this packet number, here and at all peers.
+        // Every stream of the network begins with this packet number.
         let first_packet = net.config().first_packet;
         verbs.streams.links.peers.number_from(first_packet);
         verbs
@@ -585,17 +587,17 @@ fn parts_of(work: u64) -> (u32, u32) {
     ((work >> 32) as u32, work as u32)
 }
 
-/// Index that stands for the datagram queue pair; reliable queue pairs have the others.
+/// Index that stands for the datagram queue pair; reliable queue pairs have smaller indices.
 const DATAGRAMS: u32 = u32::MAX;
 /// Most work requests on all reliable queue pairs of a rail; each may need a completion.
 const MOST_POSTED: usize = 640;
-/// Further entries in the same completion queue, beside datagrams: one mark for each reliable queue pair.
+/// Further entries of the send completion queue, beside those for datagrams: one mark for each reliable queue pair.
 const MOST_OTHERS: usize = 128;
 /// Larger packets go over reliable queue pairs only.
 const MOST_DATAGRAM_BYTES: usize = 2048;
-/// Memory of a process on one rail, in bytes, for any number of peers.
+/// Memory of a process with one rail, in bytes, up to which bounce buffers are granted.
 const MOST_MEMORY_BYTES: usize = 8 << 20;
 /// Memory that a device's library uses for one completion, in bytes, at most.
 const COMPLETION_BYTES: usize = 64;
-/// Polls between two polls of the send completion queue while nothing waits for it.
+/// Polls between two polls of the send completion queue while nothing waits for its completions.
 const SENDS_EVERY: u64 = 16;

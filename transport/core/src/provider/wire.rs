@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The interface of a wire: one trait, which every provider implements. A fabric forwards each call to the wire that
-//! reaches the peer, and its turns and sleeps to all of them. The default implementations are right for a wire without
-//! that ability, which reports its abilities in [`Caps`].
+//! The interface of a provider: one trait, which every provider implements. A fabric forwards each call to the provider
+//! that reaches the peer, and its polls and sleeps to all providers. A default implementation is right for a provider
+//! that does not have the ability; a provider reports its abilities in [`Caps`].
 //!
-//! The lanes of shared memory (`post_word`, `first_frame` and their kin) are no part of it: they are for the case
-//! without any decision.
+//! The fast paths (`post_word`, `first_frame` and similar calls) are not part of the trait: they are for the case that
+//! needs no decision.
 
 use std::ptr::NonNull;
 
@@ -20,8 +20,8 @@ pub(super) trait Provider {
     /// Posts a send.
     fn post_send(&mut self, peer: Peer, head: Head, body: &[u8]) -> Result<(), Full>;
 
-    /// Posts a frame that announces data, which the peer is expected to read as a whole. It may leave with the next one to this peer, or
-    /// with the next poll, and the data may leave with it.
+    /// Posts a frame that announces data, which the peer is expected to read as a whole. The frame may be sent only
+    /// with the next frame to this peer, or at the next poll, and the data may be sent with it.
     fn post_announcement(
         &mut self,
         peer: Peer,
@@ -31,29 +31,29 @@ pub(super) trait Provider {
         self.post_send(peer, head, body)
     }
 
-    /// Data that the peer announced with this key will not be read.
+    /// Declares that data which the peer announced with this key will not be read.
     fn decline(&mut self, _peer: Peer, _key: RemoteKey) {}
 
     /// Copies the body of a frame of this peer that lies in buffer `index`.
     fn copy_lent(&self, peer: Peer, index: u32, bytes: u32, target: &mut [u8]) -> usize;
 
-    /// Gives that buffer back.
+    /// Returns the buffer `index`, which held a frame of this peer.
     fn release(&mut self, peer: Peer, index: u32);
 
-    /// Whether data that `key` names for the peer should be sent through buffers rather than be read by it.
+    /// Whether data that `key` names for the peer should be sent through buffers rather than be read by the peer.
     fn had_better_stream(&mut self, _peer: Peer, _key: RemoteKey) -> bool {
         false
     }
 
-    /// Names memory for the peer.
+    /// Exports memory to the peer; returns the key.
     fn export(&mut self, peer: Peer, address: u64, bytes: u64) -> RemoteKey;
 
-    /// Names memory of which the peer may read a copy.
+    /// Exports memory of which the peer may read a copy; returns the key.
     fn offer(&mut self, peer: Peer, address: u64, bytes: u64) -> RemoteKey {
         self.export(peer, address, bytes)
     }
 
-    /// The memory of a key may go.
+    /// Ends the export of the memory of a key.
     fn withdraw(&mut self, _peer: Peer, _key: RemoteKey) {}
 
     /// Registers memory from which there will be many writes; `None`: no registration is needed.
@@ -61,12 +61,12 @@ pub(super) trait Provider {
         None
     }
 
-    /// Whether peers write to this memory of ours without a system in between.
+    /// Whether peers write to this memory of ours without the kernel.
     fn reaches_directly(&self, _address: u64, _bytes: u64) -> bool {
         true
     }
 
-    /// The address at which memory of the peer is mapped here.
+    /// The address at which memory of the peer is mapped here; `None`: it is not mapped.
     fn place_of(&mut self, _peer: Peer, _key: RemoteKey) -> Option<NonNull<u8>> {
         None
     }
@@ -96,7 +96,7 @@ pub(super) trait Provider {
         work: WorkId,
     );
 
-    /// Marks the peer dead, for this reason.
+    /// Marks the peer as lost, for this reason.
     fn lose(&mut self, _peer: Peer, _why: &str) {}
 
     /// Returns completions, and does a bounded share of the pending work.

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The acknowledge extended transport header, AETH. IBTA vol. 1 section 9.7.5.
 //!
-//! | offset | bits | field    | meaning                                                |
-//! |-------:|-----:|----------|--------------------------------------------------------|
-//! |      0 |    1 | reserved | 0                                                      |
-//! |      0 |    2 | type     | 0 ACK, 1 RNR NAK, 2 reserved, 3 NAK                    |
-//! |      0 |    5 | value    | ACK: credits (31: not used); RNR: timer; NAK: reason   |
-//! |      1 |   24 | MSN      | messages that the responder has completed              |
+//! | offset | bits | field    | meaning |
+//! |-------:|-----:|----------|------------------------------------------------------|
+//! |      0 |    1 | reserved | 0 |
+//! |      0 |    2 | type     | 0 ACK, 1 RNR NAK, 2 reserved, 3 NAK |
+//! |      0 |    5 | value    | ACK: credits (31: not used); RNR: timer; NAK: reason |
+//! |      1 |   24 | MSN      | messages that the responder has completed |
 
 use super::{read_u24, write_u24};
 
 /// The header of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aeth {
-    /// Outcome of the request.
+    /// Outcome of the request that the response acknowledges.
     pub syndrome: Syndrome,
     /// Message sequence number, 24 bits.
     pub msn: u32,
@@ -24,24 +24,25 @@ pub struct Aeth {
 pub enum Syndrome {
     /// Positive acknowledgement.
     Ack {
-        /// Credit code: receive buffers that are left, 0 to 31; 31: credits are not used.
+        /// Credit code, 0 to 31: it stands for the number of receive buffers that are left; 31: credits are not used.
         credits: u8,
     },
     /// RNR NAK: there is no receive buffer now.
     RnrNak {
-        /// Code of the time to wait, 0 to 31; [`rnr_timer_ns`] converts it to nanoseconds.
+        /// Code of the time that the requester waits before it sends the packet again, 0 to 31; [`rnr_timer_ns`]
+        /// converts it to nanoseconds.
         timer: u8,
     },
-    /// The packet is refused.
+    /// The packet is refused for this reason.
     Nak(Nak),
     /// A reserved value.
     Reserved {
-        /// The byte.
+        /// The whole syndrome byte.
         code: u8,
     },
 }
 
-/// Why a packet is refused. IBTA vol. 1 section 9.7.5.2.
+/// The reason why a packet is refused. IBTA vol. 1 section 9.7.5.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nak {
     /// PSN sequence error: packets before it are missing.
@@ -52,12 +53,12 @@ pub enum Nak {
     RemoteAccess,
     /// Remote operational error.
     RemoteOperation,
-    /// Invalid RD request: only for reliable datagrams, which are not implemented.
+    /// Invalid RD request: used only with reliable datagrams, which are not implemented.
     InvalidDatagram,
 }
 
 impl Aeth {
-    /// Its length in bytes.
+    /// Length of the header in bytes.
     pub const BYTES: usize = 4;
 
     /// Parses a header.
@@ -80,7 +81,7 @@ impl Syndrome {
     /// An acknowledgement without credits.
     pub const UNLIMITED: Self = Self::Ack { credits: 31 };
 
-    /// Parses the byte.
+    /// Parses the syndrome byte.
     pub fn parse(code: u8) -> Self {
         let value = code & 0x1f;
         match (code >> 5, value) {
@@ -95,7 +96,7 @@ impl Syndrome {
         }
     }
 
-    /// The byte on the wire.
+    /// The syndrome byte on the wire.
     pub fn code(self) -> u8 {
         match self {
             Self::Ack { credits } => credits & 0x1f,
@@ -126,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_syndrome_is_written_as_it_was_read() {
+    fn syndromes_round_trip() {
         for code in 0..=u8::MAX {
             assert_eq!(Syndrome::parse(code).code(), code);
         }
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn timers_are_those_of_the_table() {
+    fn rnr_timers_match_the_specification() {
         let known = [
             (0, 655_360_000),
             (1, 10_000),

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The base transport header. IBTA vol. 1 section 9.2.
 //!
-//! | offset | bits | field       | meaning                                                        |
-//! |-------:|-----:|-------------|----------------------------------------------------------------|
-//! |      0 |    8 | opcode      | `opcode.rs`                                                    |
-//! |      1 |    1 | SE          | solicited event: the receiver generates an event               |
-//! |      1 |    1 | MigReq      | migrated; adapters send 1, `rdma_rxe` 0, both are accepted     |
-//! |      1 |    2 | PadCnt      | zeros behind the payload, 0 to 3 bytes                         |
-//! |      1 |    4 | TVer        | version of the transport: 0                                    |
-//! |      2 |   16 | P_Key       | partition; the top bit is full membership                      |
-//! |      4 |    1 | FECN        | the packet met congestion; the ICRC covers nothing of byte 4   |
-//! |      4 |    1 | BECN        | packets of this queue pair met congestion                      |
-//! |      4 |    6 | reserved    | sent as 0                                                      |
-//! |      5 |   24 | destination | destination QPN                                                |
-//! |      8 |    1 | AckReq      | an acknowledgement is requested                                |
-//! |      8 |    7 | reserved    | sent as 0                                                      |
-//! |      9 |   24 | PSN         | packet sequence number                                         |
+//! | offset | bits | field       | meaning |
+//! |-------:|-----:|-------------|--------------------------------------------------------------|
+//! |      0 |    8 | opcode      | `opcode.rs` |
+//! |      1 |    1 | SE          | solicited event: the receiver generates an event |
+//! |      1 |    1 | MigReq      | migrated; adapters send 1, `rdma_rxe` 0, both are accepted |
+//! |      1 |    2 | PadCnt      | zeros behind the payload, 0 to 3 bytes |
+//! |      1 |    4 | TVer        | version of the transport: 0 |
+//! |      2 |   16 | P_Key       | partition; the top bit is full membership |
+//! |      4 |    1 | FECN        | the packet met congestion; the ICRC covers nothing of byte 4 |
+//! |      4 |    1 | BECN        | packets of this queue pair met congestion |
+//! |      4 |    6 | reserved    | sent as 0 |
+//! |      5 |   24 | destination | destination QPN |
+//! |      8 |    1 | AckReq      | an acknowledgement is requested |
+//! |      8 |    7 | reserved    | sent as 0 |
+//! |      9 |   24 | PSN         | packet sequence number |
 
 use super::packet::Malformed;
 use super::{Opcode, read_u24, write_u24};
@@ -26,31 +26,31 @@ use crate::psn::Psn;
 pub struct Bth {
     /// Service, operation and position of the packet.
     pub opcode: Opcode,
-    /// SE, solicited event.
+    /// SE: the receiver generates an event.
     pub solicited: bool,
-    /// MigReq.
+    /// MigReq: the connection is in the migrated state.
     pub migrated: bool,
     /// Bytes of pad, 0 to 3.
     pub pad: u8,
-    /// P_Key.
+    /// P_Key of the sender.
     pub partition: u16,
-    /// FECN.
+    /// FECN: this packet met congestion.
     pub forward_congestion: bool,
-    /// BECN.
+    /// BECN: packets of this queue pair met congestion.
     pub backward_congestion: bool,
     /// Destination QPN, 24 bits.
     pub destination: u32,
-    /// AckReq.
+    /// AckReq: the sender requests an acknowledgement.
     pub ack_request: bool,
     /// Packet sequence number.
     pub psn: Psn,
 }
 
 impl Bth {
-    /// Its length in bytes.
+    /// Length of the header in bytes.
     pub const BYTES: usize = 12;
 
-    /// The header of a packet without payload: MigReq is set, as adapters do, and no other bit.
+    /// The header of a packet without payload. Of its one-bit fields only MigReq is set, as adapters do.
     pub fn new(opcode: Opcode, partition: u16, destination: u32, psn: Psn) -> Self {
         Self {
             opcode,
@@ -66,7 +66,7 @@ impl Bth {
         }
     }
 
-    /// Sets the pad for `bytes` of payload.
+    /// The same header with the pad count for `bytes` bytes of payload.
     #[must_use]
     pub fn carrying(self, bytes: u32) -> Self {
         let pad = pad_of(bytes);
@@ -127,7 +127,7 @@ impl Bth {
     }
 }
 
-/// Bytes of pad behind `bytes` of payload.
+/// Number of pad bytes behind `bytes` bytes of payload.
 pub(crate) fn pad_of(bytes: u32) -> u8 {
     u8::try_from(bytes.wrapping_neg() & 3).unwrap_or(0)
 }
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_two_is_a_full_member() {
+    fn partition_match_requires_one_full_member() {
         let bth = |partition| Bth::new(Opcode::CNP, partition, 1, Psn::new(0));
         assert!(bth(0xffff).is_of_partition(0x7fff));
         assert!(bth(0x7fff).is_of_partition(0xffff));
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn written_bytes_parse_back_unchanged() {
         let wire = [
             0x04, 0xf0, 0x80, 0x01, 0xc0, 0x12, 0x34, 0x56, 0x80, 0xab, 0xcd, 0xef,
         ];

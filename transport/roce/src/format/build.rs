@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The headers of a packet to send.
+//! Builds the headers of a packet to send.
 
 use super::{Aeth, AtomicAckEth, AtomicEth, Bth, Deth, ImmDt, PacketSet, Reth};
 
-/// BTH and extension headers, contiguous.
+/// The BTH and the extension headers of a packet, contiguous.
 ///
-/// The caller adds those of the opcode, in the order of the table in `opcode.rs`.
+/// The caller adds the extension headers of the opcode, in the order of the table in `opcode.rs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Headers {
     bytes: [u8; Self::BYTES_MAX],
@@ -13,7 +13,7 @@ pub struct Headers {
 }
 
 impl Headers {
-    /// The longest: BTH, AETH and selective acknowledgement.
+    /// Length of the longest headers in bytes: BTH, AETH and selective acknowledgement.
     pub const BYTES_MAX: usize = Bth::BYTES + Aeth::BYTES + PacketSet::BYTES_MAX;
 
     /// No headers.
@@ -22,7 +22,7 @@ impl Headers {
         len: 0,
     };
 
-    /// A BTH alone.
+    /// Headers that consist of a BTH only.
     pub fn new(bth: &Bth) -> Self {
         let mut headers = Self::EMPTY;
         headers.begin(bth);
@@ -83,15 +83,15 @@ impl Headers {
         &self.bytes[..usize::from(self.len)]
     }
 
-    /// Copies them to the front of `buffer`; returns their number, or `None` if it is too short.
+    /// Copies the headers to the front of `buffer` and returns their length in bytes; `None`: the buffer is too short.
     pub fn write_to(&self, buffer: &mut [u8]) -> Option<usize> {
         let bytes = self.as_bytes();
         buffer.get_mut(..bytes.len())?.copy_from_slice(bytes);
         Some(bytes.len())
     }
 
-    /// Starts over with a BTH. A queue pair writes its headers in place: copying bytes that were just written one by
-    /// one stalls on store forwarding.
+    /// Clears the headers and writes a BTH. A queue pair writes its headers in place instead of copying them, since a
+    /// copy of bytes that were just written one by one fails store forwarding and stalls.
     pub(crate) fn begin(&mut self, bth: &Bth) {
         self.len = 0;
         self.push(|bytes| bth.write(bytes));
@@ -108,7 +108,7 @@ impl Headers {
         }
     }
 
-    /// Adds a header; one that does not fit is left out, which the headers of no opcode do.
+    /// Adds a header. A header that does not fit is left out; the headers of every opcode fit.
     pub(crate) fn push<const N: usize>(&mut self, write: impl FnOnce(&mut [u8; N])) {
         let room = self.bytes.get_mut(usize::from(self.len)..);
         let room = room.and_then(<[u8]>::first_chunk_mut);
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headers_are_written_where_there_is_room() {
+    fn headers_are_written_only_if_they_fit() {
         let bth = Bth {
             opcode: Opcode::datagram(false),
             ..Bth::parse(&[0; 12]).unwrap()

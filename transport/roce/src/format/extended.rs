@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The other extension headers. IBTA vol. 1 chapter 9.
+//! The extension headers other than AETH and selective acknowledgement. IBTA vol. 1 chapter 9.
 //!
-//! | header       | offset | bits | field   | meaning                                      |
-//! |--------------|-------:|-----:|---------|----------------------------------------------|
-//! | RETH         |      0 |   64 | address | remote address                               |
-//! |              |      8 |   32 | key     | remote key                                   |
-//! |              |     12 |   32 | bytes   | length of the whole message                  |
-//! | AtomicETH    |      0 |   64 | address | a multiple of 8                              |
-//! |              |      8 |   32 | key     | remote key                                   |
-//! |              |     12 |   64 | swap    | value to store, or addend                    |
-//! |              |     20 |   64 | compare | value to compare with; ignored for an add    |
-//! | AtomicAckETH |      0 |   64 | value   | original value                               |
-//! | ImmDt        |      0 |   32 | data    | immediate data for the receiver's completion |
-//! | IETH         |      0 |   32 | key     | key that the receiver is to invalidate       |
-//! | DETH         |      0 |   32 | key     | Q_Key of the receiver                        |
-//! |              |      4 |    8 | reserved | 0                                           |
-//! |              |      5 |   24 | source  | QPN of the sender                            |
+//! | header       | offset | bits | field    | meaning |
+//! |--------------|-------:|-----:|----------|----------------------------------------------|
+//! | RETH         |      0 |   64 | address  | remote address |
+//! |              |      8 |   32 | key      | remote key |
+//! |              |     12 |   32 | bytes    | length of the whole message |
+//! | AtomicETH    |      0 |   64 | address  | a multiple of 8 |
+//! |              |      8 |   32 | key      | remote key |
+//! |              |     12 |   64 | swap     | value to store, or addend |
+//! |              |     20 |   64 | compare  | value to compare with; ignored for an add |
+//! | AtomicAckETH |      0 |   64 | value    | original value |
+//! | ImmDt        |      0 |   32 | data     | immediate data for the receiver's completion |
+//! | IETH         |      0 |   32 | key      | key that the receiver is to invalidate |
+//! | DETH         |      0 |   32 | key      | Q_Key of the receiver |
+//! |              |      4 |    8 | reserved | 0 |
+//! |              |      5 |   24 | source   | QPN of the sender |
 
 use super::{read_u24, write_u24};
 
@@ -53,7 +53,7 @@ pub struct AtomicAckEth {
 /// Immediate data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImmDt {
-    /// The four bytes, as they are on the wire.
+    /// The four bytes in the order of the wire.
     pub data: [u8; 4],
 }
 
@@ -74,7 +74,7 @@ pub struct Deth {
 }
 
 impl Reth {
-    /// Its length in bytes.
+    /// Length of the header in bytes.
     pub const BYTES: usize = 16;
 
     /// Parses a header.
@@ -95,7 +95,7 @@ impl Reth {
 }
 
 impl AtomicEth {
-    /// Its length in bytes.
+    /// Length of the header in bytes.
     pub const BYTES: usize = 28;
 
     /// Parses a header.
@@ -118,7 +118,7 @@ impl AtomicEth {
 }
 
 impl AtomicAckEth {
-    /// Its length in bytes.
+    /// Length of the header in bytes.
     pub const BYTES: usize = 8;
 
     /// Parses a header.
@@ -135,7 +135,7 @@ impl AtomicAckEth {
 }
 
 impl ImmDt {
-    /// Its length in bytes.
+    /// Length of the header in bytes.
     pub const BYTES: usize = 4;
 
     /// Parses a header.
@@ -150,7 +150,7 @@ impl ImmDt {
 }
 
 impl Ieth {
-    /// Its length in bytes.
+    /// Length of the header in bytes.
     pub const BYTES: usize = 4;
 
     /// Parses a header.
@@ -167,7 +167,7 @@ impl Ieth {
 }
 
 impl Deth {
-    /// Its length in bytes.
+    /// Length of the header in bytes.
     pub const BYTES: usize = 8;
 
     /// Parses a header.
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn written_bytes_parse_back_unchanged() {
         let mut reth = [0; Reth::BYTES];
         Reth::parse(&wire()).write(&mut reth);
         assert_eq!(reth, wire());
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_lie_where_the_table_says() {
+    fn extended_header_fields_match_the_specification() {
         let reth = Reth::parse(&wire());
         assert_eq!(reth.address, 0x0102_0304_0506_0708);
         assert_eq!((reth.key, reth.bytes), (0x090a_0b0c, 0x0d0e_0f10));

@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The IP and UDP headers of a packet, as the ICRC covers them. Annex A17.3.
+//! The IP and UDP headers of a packet, as the ICRC covers them ("as ones": the ICRC is computed with all bits of the
+//! field set). Annex A17.3.
 //!
-//! | header | offset | bits | field         | in the ICRC                              |
-//! |--------|-------:|-----:|---------------|------------------------------------------|
-//! | IPv4   |      0 |    4 | version       | 4                                        |
-//! |        |      0 |    4 | length        | of this header in 4 bytes, 5 to 15       |
-//! |        |      1 |    8 | TOS           | as ones                                  |
-//! |        |      2 |   16 | total length  | from here to the last byte of the ICRC   |
-//! |        |      4 |   32 | id, fragments | as sent                                  |
-//! |        |      8 |    8 | TTL           | as ones                                  |
-//! |        |      9 |    8 | protocol      | 17                                       |
-//! |        |     10 |   16 | checksum      | as ones                                  |
-//! |        |     12 |   64 | addresses     | as sent                                  |
-//! | IPv6   |      0 |    4 | version       | 6                                        |
-//! |        |      0 |   28 | traffic class, flow label | as ones                      |
-//! |        |      4 |   16 | payload length | of all behind this header               |
-//! |        |      6 |    8 | next header   | 17: extension headers are not accepted   |
-//! |        |      7 |    8 | hop limit     | as ones                                  |
-//! |        |      8 |  256 | addresses     | as sent                                  |
-//! | UDP    |      0 |   32 | ports         | as sent                                  |
-//! |        |      4 |   16 | length        | from here to the last byte of the ICRC   |
-//! |        |      6 |   16 | checksum      | as ones                                  |
+//! | header | offset | bits | field                     | in the ICRC |
+//! |--------|-------:|-----:|---------------------------|----------------------------------------|
+//! | IPv4   |      0 |    4 | version                   | 4 |
+//! |        |      0 |    4 | length                    | of this header in 4 bytes, 5 to 15 |
+//! |        |      1 |    8 | TOS                       | as ones |
+//! |        |      2 |   16 | total length              | from here to the last byte of the ICRC |
+//! |        |      4 |   32 | id, fragments             | as sent |
+//! |        |      8 |    8 | TTL                       | as ones |
+//! |        |      9 |    8 | protocol                  | 17 |
+//! |        |     10 |   16 | checksum                  | as ones |
+//! |        |     12 |   64 | addresses                 | as sent |
+//! | IPv6   |      0 |    4 | version                   | 6 |
+//! |        |      0 |   28 | traffic class, flow label | as ones |
+//! |        |      4 |   16 | payload length            | of all behind this header |
+//! |        |      6 |    8 | next header               | 17: extension headers are not accepted |
+//! |        |      7 |    8 | hop limit                 | as ones |
+//! |        |      8 |  256 | addresses                 | as sent |
+//! | UDP    |      0 |   32 | ports                     | as sent |
+//! |        |      4 |   16 | length                    | from here to the last byte of the ICRC |
+//! |        |      6 |   16 | checksum                  | as ones |
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -32,11 +33,11 @@ pub struct NetworkHeaders {
     len: u8,
 }
 
-/// Why bytes are not a UDP datagram over IP.
+/// The reason why bytes are not a UDP datagram over IP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NetworkError {
-    /// They end within a header.
+    /// The bytes end within a header.
     Short {
         /// Number of bytes.
         bytes: usize,
@@ -53,13 +54,13 @@ pub enum NetworkError {
         /// Protocol number in the IP header.
         protocol: u8,
     },
-    /// The lengths in the IP and UDP headers contradict each other or the datagram.
+    /// The lengths in the IP and UDP headers contradict each other or the length of the datagram.
     Lengths {
         /// Bytes behind the IP header.
         bytes: usize,
-        /// Their number according to the IP header.
+        /// Number of bytes behind the IP header according to the IP header.
         ip: usize,
-        /// Their number according to the UDP header.
+        /// Number of bytes behind the IP header according to the UDP header.
         udp: usize,
     },
     /// The addresses are of different IP versions.
@@ -67,14 +68,14 @@ pub enum NetworkError {
 }
 
 impl NetworkHeaders {
-    /// The longest: IPv4 with all options, and UDP.
+    /// Length of the longest headers in bytes: IPv4 with all options, and UDP.
     const BYTES_MAX: usize = 60 + UDP_BYTES;
 
-    /// Splits a datagram that begins with its IP header into its headers and the UDP payload, which is the packet and
-    /// its ICRC. Trailing bytes, such as Ethernet's padding, are left out.
+    /// Splits a datagram that begins with its IP header into its headers and its UDP payload. The payload is the packet
+    /// and its ICRC; trailing bytes, such as Ethernet's padding, are left out.
     ///
     /// # Errors
-    /// It is not UDP over IPv4 or IPv6, or a length is wrong.
+    /// The datagram is not UDP over IPv4 or IPv6, or a length is wrong.
     pub fn parse(datagram: &[u8]) -> Result<(Self, &[u8]), NetworkError> {
         let ip = ip_header(datagram)?;
         let rest = datagram.get(ip.bytes..).unwrap_or_default();
@@ -95,8 +96,8 @@ impl NetworkHeaders {
     }
 
     /// The headers that the kernel writes for a datagram of an unconnected UDP socket that forbids fragmentation: no IP
-    /// options, don't fragment, id 0. With segmentation offload (`UDP_SEGMENT`) the ids of all segments but the first
-    /// differ, which is acceptable only to peers that ignore the id. `bytes` is the packet's length without the ICRC.
+    /// options, don't fragment, id 0. With segmentation offload (`UDP_SEGMENT`) only the first segment has id 0: the
+    /// other segments are accepted only by peers that ignore the id. `bytes` is the packet's length without the ICRC.
     ///
     /// # Errors
     /// The addresses are of different IP versions.
@@ -134,13 +135,14 @@ impl NetworkHeaders {
         &self.bytes[..usize::from(self.len)]
     }
 
-    /// Number of bytes from the IPv4 id on; `None`: IPv6.
+    /// Number of header bytes from the IPv4 id on; `None`: the packet is IPv6.
     pub(crate) fn bytes_from_id(&self) -> Option<usize> {
         let is_four = self.bytes[0] >> 4 == 4;
         is_four.then(|| self.as_bytes().len() - 4)
     }
 
-    /// Masks headers of which the first `ip_bytes`, at most 60, are IP, followed by UDP.
+    /// Sets the fields that the ICRC does not cover to ones. The first `ip_bytes` bytes of `headers`, at most 60, are
+    /// the IP header; the UDP header follows.
     fn masked(headers: &[u8], ip_bytes: usize) -> Self {
         let mut bytes = [0; Self::BYTES_MAX];
         bytes[..headers.len()].copy_from_slice(headers);
@@ -159,7 +161,7 @@ impl NetworkHeaders {
     }
 }
 
-/// The length of an IP header, and the length it declares for what follows.
+/// The length of an IP header, and the length that it states for the bytes behind it.
 struct IpLengths {
     bytes: usize,
     behind: usize,
@@ -210,7 +212,7 @@ impl fmt::Display for NetworkError {
             }
             Self::Lengths { bytes, ip, udp } => write!(
                 f,
-                "{bytes} bytes came behind the IP header, which says {ip}, and the UDP header {udp}"
+                "{bytes} bytes follow the IP header, expected {ip} by its length and {udp} by that of the UDP header"
             ),
             Self::Mixed => write!(f, "one address is of IP version 4, the other of 6"),
         }
@@ -219,7 +221,7 @@ impl fmt::Display for NetworkError {
 
 impl std::error::Error for NetworkError {}
 
-/// UDP header and ICRC.
+/// Length of UDP header and ICRC in bytes.
 const BEHIND_IP_BYTES: u16 = 12;
 const UDP_BYTES: usize = 8;
 /// The protocol number of UDP.
@@ -240,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_udp_carries_is_split_off() {
+    fn udp_payload_is_split_off() {
         let mut bytes = datagram(5);
         bytes.extend([0; 9]);
         let (headers, carried) = NetworkHeaders::parse(&bytes).unwrap();
@@ -248,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_must_fit() {
+    fn inconsistent_ip_and_udp_lengths_are_refused() {
         let mut longer = datagram(5);
         longer[25] += 1;
         assert!(matches!(
@@ -270,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn no_bytes_make_it_panic() {
+    fn malformed_network_headers_do_not_panic() {
         for len in 0..80 {
             for first in [0x00, 0x40, 0x45, 0x4f, 0x60, 0xff] {
                 let mut bytes = vec![0xff; len];
@@ -283,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_two_versions_are_refused() {
+    fn mixed_ip_versions_are_refused() {
         let four: SocketAddr = "10.0.0.1:1".parse().unwrap();
         let six: SocketAddr = "[::1]:1".parse().unwrap();
         assert_eq!(

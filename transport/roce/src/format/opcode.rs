@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Opcodes: the upper three bits are the transport service, the lower five the operation. IBTA vol. 1 section 9.2.
 //!
-//! | bits 7–5 | service                          | lower five bits in use      |
-//! |---------:|----------------------------------|-----------------------------|
-//! |        0 | reliable connection (RC)         | 0x00–0x14, 0x16, 0x17       |
-//! |        1 | unreliable connection (UC)       | 0x00–0x0b                   |
-//! |        3 | unreliable datagram (UD)         | 0x04, 0x05, with a DETH     |
-//! |        4 | congestion notification (CNP)    | 0x01                        |
+//! | bits 7–5 | service                       | lower five bits in use |
+//! |---------:|-------------------------------|-------------------------|
+//! |        0 | reliable connection (RC)      | 0x00–0x14, 0x16, 0x17 |
+//! |        1 | unreliable connection (UC)    | 0x00–0x0b |
+//! |        3 | unreliable datagram (UD)      | 0x04, 0x05, with a DETH |
+//! |        4 | congestion notification (CNP) | 0x01 |
 
 /// A valid opcode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub struct Opcode {
     row: OpcodeRow,
 }
 
-/// Transport services.
+/// The transport service of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
     /// RC.
@@ -54,17 +54,17 @@ pub enum OpcodeClass {
 /// The position of a packet in its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessagePosition {
-    /// The first of several; its payload is one path MTU.
+    /// The first of several packets; its payload is as long as the path MTU.
     First,
-    /// Neither the first nor the last; its payload is one path MTU.
+    /// Neither the first nor the last packet; its payload is as long as the path MTU.
     Middle,
-    /// The last of several; its payload is 1 byte to one path MTU.
+    /// The last of several packets; its payload is 1 byte to one path MTU long.
     Last,
-    /// The message is one packet; its payload is at most one path MTU.
+    /// The only packet of its message; its payload is at most one path MTU long.
     Only,
 }
 
-/// Extension headers as bits, in the order in which they follow the BTH.
+/// A bit for each extension header, in the order in which the headers follow the BTH.
 pub(crate) mod extension {
     pub(crate) const DETH: u8 = 1;
     pub(crate) const RETH: u8 = 2;
@@ -73,16 +73,16 @@ pub(crate) mod extension {
     pub(crate) const ATOMIC_ACK: u8 = 16;
     pub(crate) const IMM: u8 = 32;
     pub(crate) const IETH: u8 = 64;
-    /// Their lengths in bytes, in this order.
+    /// Lengths of the extension headers in bytes, in the order of their bits.
     const BYTES: [u8; 7] = [8, 16, 28, 4, 8, 4, 4];
 
-    /// The total length of these extension headers.
+    /// The total length in bytes of a set of extension headers.
     pub(crate) fn bytes_of(extensions: u8) -> usize {
         let bytes = BYTES_OF.get(usize::from(extensions));
         bytes.map_or(0, |bytes| usize::from(*bytes))
     }
 
-    /// The total length for each set: every received packet needs it.
+    /// The total length in bytes for each set. Precomputed, since it is needed for every received packet.
     const BYTES_OF: [u8; 128] = {
         let mut all = [0; 128];
         let mut set = 1;
@@ -95,7 +95,7 @@ pub(crate) mod extension {
     };
 }
 
-/// One row of the table.
+/// One row of the table of opcodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct OpcodeRow {
     code: u8,
@@ -105,7 +105,7 @@ struct OpcodeRow {
 }
 
 impl Opcode {
-    /// The CNP.
+    /// The opcode of a congestion notification packet (CNP).
     pub const CNP: Self = Self {
         service: Service::CongestionNotification,
         row: row(
@@ -137,8 +137,8 @@ impl Opcode {
         Some(Self { service, row })
     }
 
-    /// The opcode of a packet of a reliable connection. `has_immediate` applies to the last packet of a send or a
-    /// write; a position that the operation does not have is replaced by [`MessagePosition::Only`].
+    /// The opcode of a packet of a reliable connection. `has_immediate` has an effect only for the last packet of a
+    /// send or a write. A position that packets of the operation cannot have is replaced by [`MessagePosition::Only`].
     pub fn reliable(kind: OpcodeClass, position: MessagePosition, has_immediate: bool) -> Self {
         let place = match position {
             MessagePosition::First => 0,
@@ -174,7 +174,7 @@ impl Opcode {
         }
     }
 
-    /// The byte on the wire.
+    /// The opcode byte on the wire.
     pub fn code(self) -> u8 {
         let upper = match self.service {
             Service::ReliableConnection => 0,
@@ -200,17 +200,17 @@ impl Opcode {
         self.row.position
     }
 
-    /// Whether it carries immediate data.
+    /// Whether the packet carries immediate data.
     pub fn has_immediate(self) -> bool {
         self.has(extension::IMM)
     }
 
-    /// Whether the receiver is to invalidate a key.
+    /// Whether the packet requests that the receiver invalidates a key.
     pub fn invalidates(self) -> bool {
         self.has(extension::IETH)
     }
 
-    /// Whether it may carry payload.
+    /// Whether the packet may carry payload.
     pub fn has_payload(self) -> bool {
         matches!(
             self.row.kind,
@@ -221,7 +221,7 @@ impl Opcode {
         )
     }
 
-    /// Whether it is a response.
+    /// Whether the packet is a response.
     pub fn is_answer(self) -> bool {
         matches!(
             self.row.kind,
@@ -234,7 +234,7 @@ impl Opcode {
         self.row.extensions & extension != 0
     }
 
-    /// The length of the extension headers behind the BTH.
+    /// The length in bytes of the extension headers behind the BTH.
     pub fn extension_bytes(self) -> usize {
         extension::bytes_of(self.row.extensions)
     }
@@ -255,7 +255,7 @@ const fn row(code: u8, kind: OpcodeClass, position: MessagePosition, extensions:
     }
 }
 
-/// The lower five bits, without the undefined 0x15. UC and UD have a subset.
+/// The operations by the lower five bits of the opcode, without the undefined 0x15. UC and UD have a subset of them.
 const ROWS: [OpcodeRow; 23] = {
     use MessagePosition::*;
     use OpcodeClass::*;
@@ -287,9 +287,9 @@ const ROWS: [OpcodeRow; 23] = {
     ]
 };
 
-/// The code that is not defined.
+/// The value of the lower five bits that is not defined.
 const MISSING: u8 = 0x15;
-/// The last one of an unreliable connection: WRITE_ONLY with immediate data.
+/// The last operation of an unreliable connection: WRITE_ONLY with immediate data.
 const LAST_OF_UNRELIABLE: u8 = 0x0b;
 
 #[cfg(test)]
@@ -297,7 +297,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_code_that_is_read_is_written_again() {
+    fn opcodes_round_trip() {
         let known = (0..=u8::MAX).filter_map(|code| Some((code, Opcode::parse(code)?)));
         let known: Vec<_> = known.collect();
         assert_eq!(known.len(), 23 + 12 + 2 + 1);
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn opcodes_are_made_from_what_they_say() {
+    fn opcodes_are_built_from_class_position_and_immediate() {
         for code in (0..0x20).filter(|code| ![0x15, 0x16, 0x17, 0x18].contains(code)) {
             let Some(opcode) = Opcode::parse(code) else {
                 assert!(code > 0x17);
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn extension_headers_stand_one_behind_the_other() {
+    fn extension_header_offsets_add_up() {
         let write = Opcode::parse(0x0b).unwrap();
         assert_eq!(write.extension_bytes(), 20);
         assert_eq!(write.offset_of(extension::IMM), Some(16));

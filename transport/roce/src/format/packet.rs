@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A whole packet: from the BTH to the last byte before the ICRC.
+//! Parses a whole packet: the bytes from the BTH to the last byte before the ICRC.
 
 use std::fmt;
 
@@ -20,11 +20,11 @@ pub struct Packet<'a> {
     pub payload: &'a [u8],
 }
 
-/// Why bytes are not a packet.
+/// The reason why bytes are not a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Malformed {
-    /// They end within the headers.
+    /// The bytes end within the headers.
     Short {
         /// Number of bytes.
         bytes: usize,
@@ -43,12 +43,12 @@ pub enum Malformed {
     },
     /// The length of payload and pad is not a multiple of 4.
     Unaligned {
-        /// Their length.
+        /// Length of payload and pad in bytes.
         bytes: usize,
     },
-    /// The pad is longer than the bytes behind the headers.
+    /// The pad length exceeds the number of bytes behind the headers.
     Pad {
-        /// Length of the pad.
+        /// Length of the pad in bytes, as stated in the BTH.
         pad: u8,
         /// Bytes behind the headers.
         bytes: usize,
@@ -57,7 +57,7 @@ pub enum Malformed {
     Payload {
         /// The opcode.
         code: u8,
-        /// Its length.
+        /// Length of the payload in bytes.
         bytes: usize,
     },
 }
@@ -109,45 +109,45 @@ impl<'a> Packet<'a> {
         })
     }
 
-    /// The same packet, ECN-marked: its IP header has the code point "congestion experienced".
+    /// The same packet, recorded as ECN-marked: the carrier found "congestion experienced" in its IP header.
     #[must_use]
     pub fn marked(mut self) -> Self {
         self.bth.forward_congestion = true;
         self
     }
 
-    /// The RETH, if the opcode has one; likewise the other extension headers.
+    /// The RETH, if the opcode has one.
     pub fn reth(&self) -> Option<Reth> {
         self.extension(extension::RETH).map(Reth::parse)
     }
 
-    /// The AETH.
+    /// The AETH, if the opcode has one.
     pub fn aeth(&self) -> Option<Aeth> {
         self.extension(extension::AETH).map(Aeth::parse)
     }
 
-    /// The AtomicETH.
+    /// The AtomicETH, if the opcode has one.
     pub fn atomic(&self) -> Option<AtomicEth> {
         self.extension(extension::ATOMIC).map(AtomicEth::parse)
     }
 
-    /// The AtomicAckETH.
+    /// The AtomicAckETH, if the opcode has one.
     pub fn atomic_ack(&self) -> Option<AtomicAckEth> {
         self.extension(extension::ATOMIC_ACK)
             .map(AtomicAckEth::parse)
     }
 
-    /// The immediate data.
+    /// The immediate data, if the opcode has them.
     pub fn immediate(&self) -> Option<ImmDt> {
         self.extension(extension::IMM).map(ImmDt::parse)
     }
 
-    /// The IETH.
+    /// The IETH, if the opcode has one.
     pub fn invalidate(&self) -> Option<Ieth> {
         self.extension(extension::IETH).map(Ieth::parse)
     }
 
-    /// The DETH.
+    /// The DETH, if the opcode has one.
     pub fn deth(&self) -> Option<Deth> {
         self.extension(extension::DETH).map(Deth::parse)
     }
@@ -160,7 +160,7 @@ impl<'a> Packet<'a> {
             .flatten()
     }
 
-    /// A packet restored from its stored parts.
+    /// A packet that is restored from its stored parts.
     pub(crate) fn kept(bth: Bth, extensions: &'a [u8], payload: &'a [u8]) -> Self {
         Self {
             bth,
@@ -208,7 +208,7 @@ impl fmt::Display for Malformed {
 
 impl std::error::Error for Malformed {}
 
-/// Reserved bytes behind the BTH of a CNP.
+/// Number of reserved bytes behind the BTH of a CNP.
 pub(crate) const CNP_BYTES: usize = 16;
 
 #[cfg(test)]
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_must_be_whole() {
+    fn truncated_headers_are_refused() {
         assert_eq!(
             Packet::parse(&[0; 11]),
             Err(Malformed::Short {
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pad_is_part_of_what_came() {
+    fn pad_must_fit_the_payload() {
         let packet = wire(4, 3, 8);
         assert_eq!(Packet::parse(&packet).unwrap().payload.len(), 5);
         let pad = Malformed::Pad { pad: 2, bytes: 0 };
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn only_some_carry_payload() {
+    fn payload_is_limited_by_the_opcode() {
         let refused = |code, bytes| Err(Malformed::Payload { code, bytes });
         assert_eq!(Packet::parse(&wire(0x11, 0, 8)), refused(0x11, 4));
         assert_eq!(Packet::parse(&wire(0x81, 0, 20)), refused(0x81, 20));

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The selective acknowledgement: a private extension header behind the AETH of an acknowledgement. It is not part of
-//! any specification, so it is sent only where both ends have agreed on it (`Config::selective_repeat`).
+//! any specification, so it is sent only if both ends have agreed on it (`Config::selective_repeat`).
 //!
-//! | offset | bits   | field | meaning                                                             |
-//! |-------:|-------:|-------|---------------------------------------------------------------------|
+//! | offset |   bits | field | meaning |
+//! |-------:|-------:|-------|----------------------------------------------------------------------|
 //! |      0 | 64 × n | ahead | bit i, from the lowest of the first word: packet PSN + 2 + i arrived |
 //!
 //! The words are big endian; n is 1 to 4, according to the packet length.
 //!
-//! The PSN of the acknowledgement is that of the last packet before the first missing one. Without this header no
-//! packet has arrived out of order.
+//! The PSN of the acknowledgement is that of the last packet before the first missing packet. An acknowledgement
+//! without this header reports that no packet has arrived out of order.
 
 /// A set of packets, as distances 0 to 255 from a base PSN.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,13 +18,13 @@ pub struct PacketSet {
 }
 
 impl PacketSet {
-    /// Number of packets that it can contain.
+    /// Number of packets that a set can contain.
     pub const PACKETS: u32 = 256;
-    /// Its largest length on the wire.
+    /// The largest length on the wire, in bytes.
     pub const BYTES_MAX: usize = 8 * Self::WORDS;
     const WORDS: usize = 4;
 
-    /// The packets 0 to `count - 1`, up to [`Self::PACKETS`].
+    /// The set of the packets 0 to `count - 1`; `count` above [`Self::PACKETS`] counts as [`Self::PACKETS`].
     pub fn nearest(count: u32) -> Self {
         let mut set = Self::default();
         let mut left = count;
@@ -53,7 +53,7 @@ impl PacketSet {
         }
     }
 
-    /// Adds a packet; a distance beyond the range is ignored.
+    /// Adds the packet at this distance; a distance above 255 is ignored.
     pub fn insert(&mut self, packet: u32) {
         let (word, bit) = place(packet);
         if let Some(word) = self.words.get_mut(word) {
@@ -69,23 +69,23 @@ impl PacketSet {
         }
     }
 
-    /// Whether it contains the packet.
+    /// Whether the set contains the packet at this distance.
     pub fn contains(&self, packet: u32) -> bool {
         let (word, bit) = place(packet);
         self.words.get(word).is_some_and(|word| word & bit != 0)
     }
 
-    /// Whether it is empty.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.words == [0; Self::WORDS]
     }
 
-    /// Number of packets in it.
+    /// Number of packets in the set.
     pub fn len(&self) -> u32 {
         self.words.iter().map(|word| word.count_ones()).sum()
     }
 
-    /// The nearest packet.
+    /// The smallest distance in the set.
     pub fn first(&self) -> Option<u32> {
         let words = (0..).zip(self.words);
         let mut set = words.filter(|(_, word)| *word != 0);
@@ -93,7 +93,7 @@ impl PacketSet {
             .map(|(index, word): (u32, _)| 64 * index + word.trailing_zeros())
     }
 
-    /// The farthest packet.
+    /// The largest distance in the set.
     pub fn last(&self) -> Option<u32> {
         let words = (0..).zip(self.words);
         let set = words.filter(|(_, word)| *word != 0);
@@ -101,7 +101,7 @@ impl PacketSet {
             .map(|(index, word): (u32, _)| 64 * index + 63 - word.leading_zeros())
     }
 
-    /// Number of packets without a gap, from distance 0 on.
+    /// Number of consecutive packets in the set, from distance 0 on.
     pub fn run(&self) -> u32 {
         let mut run = 0;
         for word in self.words {
@@ -113,7 +113,7 @@ impl PacketSet {
         run
     }
 
-    /// Advances the base by `packets`; the packets before the new base are removed.
+    /// Advances the base PSN by `packets`; the packets before the new base are removed.
     pub fn forget_front(&mut self, packets: u32) {
         if packets >= 64 {
             let skip = usize::try_from(packets / 64).unwrap_or(usize::MAX);
@@ -125,8 +125,8 @@ impl PacketSet {
         if bits == 0 {
             return;
         }
-        // One word at a time, as they were written: a load that spans two words, one of which was just stored, cannot
-        // be forwarded and waits until all earlier stores are in the cache, payload included.
+        // One word at a time, as the words were stored. A load that spans two words, one of which was just stored,
+        // cannot be forwarded: it waits until all earlier stores are in the cache, including those of payload.
         let mut high = 0;
         for word in self.words.iter_mut().rev() {
             let low = *word;
@@ -148,7 +148,7 @@ impl PacketSet {
         Some(set)
     }
 
-    /// The bytes on the wire, and their number.
+    /// The header's bytes on the wire, and their number.
     pub(crate) fn write(&self) -> ([u8; Self::BYTES_MAX], usize) {
         let mut bytes = [0; Self::BYTES_MAX];
         for (to, from) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(self.words) {
@@ -159,7 +159,7 @@ impl PacketSet {
     }
 }
 
-/// The index of a packet's word, and its bit there.
+/// The index of the word with a packet's bit, and the bit in that word.
 fn place(packet: u32) -> (usize, u64) {
     let word = usize::try_from(packet / 64).unwrap_or(usize::MAX);
     (word, 1 << (packet % 64))
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_are_those_below_a_number() {
+    fn nearest_set_contains_all_below_the_count() {
         for count in [0, 1, 63, 64, 65, 128, 200, 255, 256, 300, u32::MAX] {
             let nearest: Vec<u32> = (0..count.min(256)).collect();
             assert_eq!(packets(&PacketSet::nearest(count)), nearest, "{count}");
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_are_added_and_taken_out() {
+    fn sets_are_inserted_and_removed() {
         let mut all = set(&[1, 70]);
         all.insert_all(&set(&[2, 70, 255]));
         assert_eq!(packets(&all), [1, 2, 70, 255]);
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn it_holds_what_was_put_in() {
+    fn set_holds_inserted_packets_below_256() {
         let mut some = set(&[0, 63, 64, 255, 256, u32::MAX]);
         assert_eq!(packets(&some), [0, 63, 64, 255]);
         assert_eq!((some.first(), some.last()), (Some(0), Some(255)));
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn distances_are_counted_from_a_later_number() {
+    fn forget_front_shifts_distances() {
         for by in [0, 1, 63, 64, 65, 130, 255, 256, 1000, u32::MAX] {
             let mut some = set(&[0, 1, 64, 130, 200, 255]);
             let wanted = packets(&some);
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn written_bytes_parse_back_unchanged() {
         for packets in [&[0][..], &[5, 64], &[130], &[255]] {
             let some = set(packets);
             let (bytes, len) = some.write();

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ethernet frames with UDP over IP. RFC 791, 8200, 768.
+//! Parses and writes Ethernet frames with UDP over IP. RFC 791, 8200, 768.
 //!
-//! | header   | offset | bytes | field                | sent                           |
-//! |----------|-------:|------:|----------------------|--------------------------------|
-//! | Ethernet |      0 |     6 | destination          |                                |
-//! |          |      6 |     6 | source               |                                |
-//! |          |     12 |     2 | type                 | 0x0800 IPv4, 0x86dd IPv6       |
-//! | IPv4     |      0 |     2 | version, length, TOS | 0x45, 0x02: ECN-capable        |
-//! |          |      2 |     2 | total length         |                                |
-//! |          |      4 |     4 | id, fragments        | 0, don't fragment              |
-//! |          |      8 |     4 | TTL, protocol, checksum | 64, 17                      |
-//! |          |     12 |     8 | addresses            |                                |
-//! | IPv6     |      0 |     4 | version, traffic class, flow label | 6, 0x02, 0       |
-//! |          |      4 |     2 | payload length       |                                |
-//! |          |      6 |     2 | next header, hop limit | 17, 64                       |
-//! |          |      8 |    32 | addresses            |                                |
-//! | UDP      |      0 |     8 | ports, length, checksum | checksum 0: none            |
+//! | header   | offset | bytes | field                              | sent |
+//! |----------|-------:|------:|------------------------------------|--------------------------|
+//! | Ethernet |      0 |     6 | destination                        | |
+//! |          |      6 |     6 | source                             | |
+//! |          |     12 |     2 | type                               | 0x0800 IPv4, 0x86dd IPv6 |
+//! | IPv4     |      0 |     2 | version, length, TOS               | 0x45, 0x02: ECN-capable |
+//! |          |      2 |     2 | total length                       | |
+//! |          |      4 |     4 | id, fragments                      | 0, don't fragment |
+//! |          |      8 |     4 | TTL, protocol, checksum            | 64, 17 |
+//! |          |     12 |     8 | addresses                          | |
+//! | IPv6     |      0 |     4 | version, traffic class, flow label | 6, 0x02, 0 |
+//! |          |      4 |     2 | payload length                     | |
+//! |          |      6 |     2 | next header, hop limit             | 17, 64 |
+//! |          |      8 |    32 | addresses                          | |
+//! | UDP      |      0 |     8 | ports, length, checksum            | checksum 0: none |
 //!
-//! There is no UDP checksum over IPv6 either, as with adapters: the packet has its ICRC.
+//! No UDP checksum is sent, over IPv6 either: adapters do not send one, since the packet has its ICRC.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -32,16 +32,16 @@ impl Mac {
     pub(super) const BROADCAST: Self = Self([0xff; 6]);
     pub(super) const UNSPECIFIED: Self = Self([0; 6]);
 
-    /// Whether it is a unicast address.
+    /// Whether the address is unicast.
     pub(super) fn is_unicast(self) -> bool {
         self.0[0] & 1 == 0 && self != Self::UNSPECIFIED
     }
 }
 
-/// Largest length of the headers in front of a packet.
+/// Largest length in bytes of the headers in front of a packet.
 pub const HEAD_BYTES_MAX: usize = ETHERNET_BYTES + IP6_BYTES + UDP_BYTES;
 
-/// Length of the headers in front of a packet to or from this address.
+/// Length in bytes of the headers in front of a packet to or from this address.
 pub(super) fn head_bytes(address: IpAddr) -> usize {
     let ip_bytes = match address {
         IpAddr::V4(_) => IP_BYTES,
@@ -50,23 +50,24 @@ pub(super) fn head_bytes(address: IpAddr) -> usize {
     ETHERNET_BYTES + ip_bytes + UDP_BYTES
 }
 
-/// A RoCE packet in an Ethernet frame for the local address and port.
+/// A RoCE packet that was received in an Ethernet frame for the local address and port.
 #[derive(Clone, Copy, Debug)]
 pub struct FramePayload<'a> {
     /// The IP and UDP headers, as the ICRC covers them.
     pub network: NetworkHeaders,
     /// The packet and its ICRC.
     pub bytes: &'a [u8],
-    /// Its sender.
+    /// Address and port of the sender.
     pub from: SocketAddr,
-    /// ECN-marked: it met congestion.
+    /// Whether the packet is ECN-marked, that is, met congestion.
     pub is_marked: bool,
-    /// The IPv4 id was not seen, and can have any value: adapters choose it freely.
+    /// Whether the carrier does not see the IPv4 id. It can have any value then, since adapters choose it freely.
     pub is_id_unknown: bool,
 }
 
 impl<'a> FramePayload<'a> {
-    /// The packet without its ICRC, if the ICRC is correct; if the IPv4 id is unknown, if it is correct for some id.
+    /// The packet without its ICRC; `None`: the ICRC is wrong. If the IPv4 id is unknown, an ICRC that is correct for
+    /// some id is accepted.
     pub fn verified(&self) -> Option<&'a [u8]> {
         match self.is_id_unknown {
             true => icrc::verify_but_id(&self.network, self.bytes),
@@ -74,7 +75,7 @@ impl<'a> FramePayload<'a> {
         }
     }
 
-    /// `None`: the frame does not carry a packet for the local address and port.
+    /// Parses a frame. `None`: it does not carry a packet for the local address and port.
     pub(super) fn parse(frame: &'a [u8], address: IpAddr, port: u16) -> Option<Self> {
         let (ethernet, datagram) = frame.split_first_chunk::<ETHERNET_BYTES>()?;
         let ip = match (address, [ethernet[12], ethernet[13]]) {
@@ -127,7 +128,8 @@ impl IpHeader {
     }
 }
 
-/// Writes the headers in front of a packet of `bytes`; returns the length of the frame, or `None` if it does not fit.
+/// Writes the headers in front of a packet of `bytes` bytes, and returns the length of the frame. `None`: the headers
+/// do not fit.
 pub(super) fn write_head(
     frame: &mut [u8],
     bytes: usize,
@@ -156,7 +158,7 @@ pub(super) fn write_head(
     Some(head_bytes + bytes)
 }
 
-/// Writes the header; returns the rest of the frame.
+/// Writes the Ethernet header; returns the rest of the frame.
 pub(super) fn write_ethernet(
     frame: &mut [u8],
     (from, to): (Mac, Mac),
@@ -186,7 +188,7 @@ fn write_ip4(
     Some(rest)
 }
 
-/// `next` is the next header and the hop limit. Only UDP is sent as ECN-capable.
+/// Writes an IPv6 header. `next` is the next header and the hop limit. Only UDP is sent as ECN-capable.
 pub(super) fn write_ip6(
     datagram: &mut [u8],
     (source, destination): (Ipv6Addr, Ipv6Addr),
@@ -222,7 +224,7 @@ const IPV4: [u8; 2] = [8, 0];
 pub(super) const IPV6: [u8; 2] = [0x86, 0xdd];
 pub(super) const ARP: [u8; 2] = [8, 6];
 const UDP: u8 = 17;
-/// ECT(0), RFC 3168.
+/// ECT(0), "ECN-capable". RFC 3168.
 const MAY_BE_MARKED: u8 = 2;
-/// The flag "more fragments" and the fragment offset.
+/// Mask of the flag "more fragments" and the fragment offset.
 const MORE_AND_OFFSET: u16 = 0x3fff;

@@ -2,8 +2,8 @@
 //! Ethernet and IP below RoCE, for carriers that bypass the kernel: frames (`frame.rs`), and the Ethernet addresses of
 //! neighbours (`neighbours.rs`) by ARP and neighbour discovery (`resolution.rs`).
 //!
-//! **Knows** the local addresses, and those of neighbours that it has resolved.
-//! **Never** replies to anything but requests for its own address: it is not a full IP host.
+//! **Knows** its own Ethernet and IP addresses, and those of neighbours that it has resolved. **Never** replies to any
+//! frame except address requests for its own address: it is not a full IP host.
 
 mod frame;
 mod neighbours;
@@ -23,21 +23,21 @@ pub struct EthernetLink {
     port: u16,
     route: SubnetRoute,
     neighbours: NeighbourTable,
-    /// Requests for the local Ethernet address without a reply.
+    /// Neighbours that have requested the local Ethernet address and were not sent a reply yet.
     requesters: Vec<(Mac, IpAddr)>,
 }
 
-/// The local subnet, and the gateway out of it.
+/// The local subnet, and the gateway to other subnets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SubnetRoute {
-    /// Prefix length of the local subnet; 0: all addresses are on the link.
+    /// Prefix length of the local subnet in bits; 0: all addresses are on the link.
     pub prefix_bits: u8,
-    /// A router on the link; without one, all addresses count as on the link.
+    /// A router on the link; `None`: all addresses are treated as on the link.
     pub gateway: Option<IpAddr>,
 }
 
 impl EthernetLink {
-    /// An end with these addresses; `port` is the UDP port of its packets, as source and destination.
+    /// A link end with these addresses. `port` is the source and the destination port of its UDP packets.
     pub fn new(mac: Mac, address: IpAddr, port: u16, route: SubnetRoute) -> Self {
         Self {
             mac,
@@ -54,15 +54,16 @@ impl EthernetLink {
         (self.address, self.port).into()
     }
 
-    /// Length of the headers in front of each packet, at most [`HEAD_BYTES_MAX`].
+    /// Length in bytes of the headers in front of each packet, at most [`HEAD_BYTES_MAX`].
     pub fn head_bytes(&self) -> usize {
         frame::head_bytes(self.address)
     }
 
-    /// Writes headers into the first [`head_bytes`](Self::head_bytes) of `frame`, in front of a packet of `bytes`, ICRC
-    /// included, that is already there. Returns the length of the frame; `None`: the Ethernet address of the next hop
-    /// is not resolved, so that a copy of the packet is queued until it is ([`next_queued`](Self::next_queued)), or
-    /// dropped if the queue is full.
+    /// Writes headers into the first [`head_bytes`](Self::head_bytes) of `frame`, in front of a packet that is already
+    /// there. The packet is `bytes` long, ICRC included. Returns the length of the frame. `None`: the Ethernet address
+    /// of the next hop is not resolved, so a copy of the packet is queued until it is
+    /// ([`next_queued`](Self::next_queued) returns it then). If the queue is full, its oldest packet is dropped. Also
+    /// `None`, without queueing: `to` has the other IP version, or the packet does not fit.
     pub fn wrap(
         &mut self,
         now_ns: u64,
@@ -85,8 +86,9 @@ impl EthernetLink {
         }
     }
 
-    /// The same for a packet of `bytes` of which only the beginning is in `frame`; it is not queued. Returns the length
-    /// of the headers.
+    /// Writes headers as [`wrap`](Self::wrap) does, in front of a packet of `bytes` bytes, only the beginning of which
+    /// needs to be in `frame`. Returns the length of the headers. `None`: the next hop is not resolved; the packet is
+    /// not queued.
     pub fn wrap_resolved(
         &mut self,
         now_ns: u64,
@@ -100,7 +102,8 @@ impl EthernetLink {
         self.write(frame, bytes, mac, to).map(|all| all - bytes)
     }
 
-    /// Writes the next queued frame: a reply, a request, or a packet whose next hop was resolved. Returns its length.
+    /// Writes the next queued frame: an address reply, an address request, or a packet whose next hop is resolved now.
+    /// Returns the length of the frame; `None`: there is none now.
     pub fn next_queued(&mut self, now_ns: u64, frame: &mut [u8]) -> Option<usize> {
         if let Some((mac, address)) = self.requesters.pop() {
             return self
@@ -123,7 +126,7 @@ impl EthernetLink {
         !self.requesters.is_empty() || self.neighbours.has_work()
     }
 
-    /// Handles a received frame. Returns its payload, if that is for the local address and port.
+    /// Handles a received frame. Returns the packet in it, if it has one for the local address and port.
     pub fn receive<'a>(&mut self, now_ns: u64, frame: &'a [u8]) -> Option<FramePayload<'a>> {
         if let Some(carried) = FramePayload::parse(frame, self.address, self.port) {
             return Some(carried);
@@ -178,7 +181,7 @@ impl EthernetLink {
     }
 }
 
-/// Whether two addresses have the same prefix of `prefix_bits`.
+/// Whether two addresses are of the same IP version and equal in their first `prefix_bits` bits.
 pub fn have_common_prefix(one: IpAddr, other: IpAddr, prefix_bits: u8) -> bool {
     let bits = u32::from(prefix_bits);
     match (one, other) {
@@ -192,7 +195,7 @@ pub fn have_common_prefix(one: IpAddr, other: IpAddr, prefix_bits: u8) -> bool {
     }
 }
 
-/// Replies that wait to be sent; a requester beyond that sends its request again.
+/// Most replies that wait to be sent. A request beyond these is ignored; its sender repeats it.
 const REQUESTERS_MAX: usize = 64;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The Ethernet addresses of neighbours, and packets that wait for one.
+//! The table of the Ethernet addresses of neighbours, and the queue of packets whose next hop is not resolved.
 //!
-//! Only destinations of sent packets have entries, so others cannot fill the table. An entry is resolved again after a
-//! minute; its old address stays in use meanwhile.
+//! Only next hops of sent packets have entries, so other hosts cannot fill the table. An entry that is used and older
+//! than a minute is resolved again; its old address stays in use meanwhile.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -12,7 +12,7 @@ use super::frame::Mac;
 #[derive(Debug, Default)]
 pub(super) struct NeighbourTable {
     entries: Vec<Neighbour>,
-    /// Index of the last entry found: most packets go to the same one.
+    /// Index of the entry that was found last: most packets go to the same neighbour.
     last: usize,
     waiting: VecDeque<UnresolvedPacket>,
     /// Number of entries being resolved.
@@ -24,7 +24,7 @@ struct Neighbour {
     address: IpAddr,
     mac: Option<Mac>,
     resolved_ns: u64,
-    /// When the next request is due, if the entry is being resolved.
+    /// When the next request is due; `None`: the entry is not being resolved.
     request_at_ns: Option<u64>,
     tries: u32,
 }
@@ -37,7 +37,8 @@ struct UnresolvedPacket {
 }
 
 impl NeighbourTable {
-    /// The Ethernet address of a neighbour, if it is resolved. Else resolution starts.
+    /// The Ethernet address of a neighbour; `None`: it is not resolved. If there is no address, or it is too old,
+    /// resolution starts.
     pub(super) fn find(&mut self, now_ns: u64, address: IpAddr) -> Option<Mac> {
         let is_last = self
             .entries
@@ -67,7 +68,7 @@ impl NeighbourTable {
         self.entries.len() - 1
     }
 
-    /// Queues a packet until its next hop is resolved.
+    /// Queues a packet until its next hop is resolved. If the queue is full, its oldest packet is dropped.
     pub(super) fn queue(&mut self, hop: IpAddr, packet: &[u8], to: SocketAddr) {
         if self.waiting.len() == QUEUED_PACKETS_MAX {
             self.waiting.pop_front();
@@ -76,7 +77,8 @@ impl NeighbourTable {
         self.waiting.push_back(UnresolvedPacket { hop, packet, to });
     }
 
-    /// The next address for which a request is due.
+    /// The next address for which a request is due. After the last request its resolution ends, and its queued packets
+    /// are dropped.
     pub(super) fn next_request(&mut self, now_ns: u64) -> Option<IpAddr> {
         if self.resolving == 0 {
             return None;
@@ -88,7 +90,7 @@ impl NeighbourTable {
         if entry.tries < REQUESTS_MAX {
             entry.request_at_ns = Some(now_ns + (FIRST_DELAY_NS << (entry.tries - 1).min(4)));
         } else {
-            // The next packet to it starts resolution again.
+            // The next packet to this neighbour starts resolution again.
             (entry.request_at_ns, entry.resolved_ns) = (None, now_ns);
             self.resolving -= 1;
             self.waiting.retain(|it| it.hop != address);
@@ -96,7 +98,7 @@ impl NeighbourTable {
         Some(address)
     }
 
-    /// Records a neighbour's address.
+    /// Records a neighbour's Ethernet address, if the neighbour has an entry.
     pub(super) fn record(&mut self, now_ns: u64, address: IpAddr, mac: Mac) {
         let entry = self.entries.iter_mut().find(|it| it.address == address);
         if let Some(entry) = entry {
@@ -107,7 +109,8 @@ impl NeighbourTable {
         }
     }
 
-    /// A queued packet whose next hop was resolved.
+    /// Takes a queued packet whose next hop is resolved: the Ethernet address of the next hop, the packet, and its
+    /// destination.
     pub(super) fn next_packet(&mut self) -> Option<(Mac, Vec<u8>, SocketAddr)> {
         let entries = &self.entries;
         let mac_of = |hop| entries.iter().find(|it| it.address == hop)?.mac;
@@ -125,10 +128,10 @@ impl NeighbourTable {
     }
 }
 
-/// Age at which an entry is resolved again.
+/// Age above which an entry is resolved again.
 const STALE_NS: u64 = 60_000_000_000;
-/// Delay of the second request; it doubles with each request, up to 16 times.
+/// Delay of the second request. The delay doubles with each further request, up to 16 times this value.
 const FIRST_DELAY_NS: u64 = 50_000_000;
 const REQUESTS_MAX: u32 = 8;
-/// Packets that wait for addresses.
+/// Most packets that wait for Ethernet addresses.
 const QUEUED_PACKETS_MAX: usize = 128;

@@ -1,31 +1,32 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Address resolution: ARP (RFC 826) for IPv4, neighbour discovery (RFC 4861) for IPv6.
+//! Parses and writes the messages of address resolution: ARP (RFC 826) for IPv4, neighbour discovery (RFC 4861) for
+//! IPv6.
 //!
-//! | header   | offset | bytes | field                             | sent                                |
-//! |----------|-------:|------:|-----------------------------------|-------------------------------------|
-//! | ARP      |      0 |     6 | hardware, protocol, their lengths | 1, 0x0800, 6, 4                     |
-//! |          |      6 |     2 | operation                         | 1 request, 2 reply                  |
-//! |          |      8 |    10 | sender                            | Ethernet, IPv4                      |
-//! |          |     18 |    10 | target                            | Ethernet, IPv4                      |
-//! | ICMPv6   |      0 |     2 | type, code                        | 135 solicitation, 136 advertisement; 0 |
-//! |          |      2 |     2 | checksum                          | with a pseudo-header of IPv6        |
-//! |          |      4 |     4 | flags                             | 0; 0x60 solicited, override         |
-//! |          |      8 |    16 | target                            | the address to resolve              |
-//! |          |     24 |     8 | option                            | 1 source, 2 target Ethernet address  |
+//! | header | offset | bytes | field                             | sent |
+//! |--------|-------:|------:|-----------------------------------|----------------------------------------|
+//! | ARP    |      0 |     6 | hardware, protocol, their lengths | 1, 0x0800, 6, 4 |
+//! |        |      6 |     2 | operation                         | 1 request, 2 reply |
+//! |        |      8 |    10 | sender                            | Ethernet, IPv4 |
+//! |        |     18 |    10 | target                            | Ethernet, IPv4 |
+//! | ICMPv6 |      0 |     2 | type, code                        | 135 solicitation, 136 advertisement; 0 |
+//! |        |      2 |     2 | checksum                          | with a pseudo-header of IPv6 |
+//! |        |      4 |     4 | flags                             | 0; 0x60 solicited, override |
+//! |        |      8 |    16 | target                            | the address to resolve |
+//! |        |     24 |     8 | option                            | 1 source, 2 target Ethernet address |
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::frame::{ARP, ETHERNET_BYTES, IP6_BYTES, IPV6, Mac, write_ethernet, write_ip6};
 
-/// A request or a reply.
+/// A request for an Ethernet address, or a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Resolution {
     pub(super) operation: ArpOperation,
     pub(super) sender_mac: Mac,
     pub(super) sender: IpAddr,
-    /// Destination of a reply; a request is broadcast or multicast.
+    /// Ethernet destination of a reply. Not used in a request, which is broadcast or multicast.
     pub(super) target_mac: Mac,
-    /// The address to resolve, or the destination of the reply.
+    /// Of a request, the address to resolve; of a reply, its destination.
     pub(super) target: IpAddr,
 }
 
@@ -36,7 +37,7 @@ pub(super) enum ArpOperation {
 }
 
 impl Resolution {
-    /// `None`: the frame is of another protocol, or malformed.
+    /// Parses a frame; `None`: it is of another protocol, or malformed.
     pub(super) fn parse(frame: &[u8]) -> Option<Self> {
         let (ethernet, rest) = frame.split_first_chunk::<ETHERNET_BYTES>()?;
         match [ethernet[12], ethernet[13]] {
@@ -46,7 +47,7 @@ impl Resolution {
         }
     }
 
-    /// Returns the length of the frame.
+    /// Writes the frame and returns its length; `None`: it does not fit.
     pub(super) fn write(&self, frame: &mut [u8]) -> Option<usize> {
         match (self.sender, self.target) {
             (IpAddr::V4(sender), IpAddr::V4(target)) => self.write_arp(frame, sender, target),
@@ -79,7 +80,7 @@ impl Resolution {
         sender: Ipv6Addr,
         target: Ipv6Addr,
     ) -> Option<usize> {
-        let (to, mac, asked) = match self.operation {
+        let (to, mac, subject) = match self.operation {
             ArpOperation::Request => (group_of(target), group_mac(target), target),
             ArpOperation::Reply => (target, self.target_mac, sender),
         };
@@ -92,7 +93,7 @@ impl Resolution {
         let message = rest.first_chunk_mut::<DISCOVERY_BYTES>()?;
         *message = [0; DISCOVERY_BYTES];
         (message[0], message[4]) = (kind, flags);
-        message[8..24].copy_from_slice(&asked.octets());
+        message[8..24].copy_from_slice(&subject.octets());
         (message[24], message[25]) = (option, 1);
         message[26..].copy_from_slice(&self.sender_mac.0);
         let sum = checksum(sender, to, message);
@@ -121,8 +122,8 @@ fn parse_arp(arp: &[u8; ARP_BYTES]) -> Option<Resolution> {
     })
 }
 
-/// A solicitation or an advertisement that is valid by RFC 4861, sections 7.1.1 and 7.1.2, and contains an Ethernet
-/// address.
+/// Parses a solicitation or an advertisement. `None`: it is not valid by RFC 4861, sections 7.1.1 and 7.1.2, or
+/// contains no Ethernet address.
 fn parse_discovery(datagram: &[u8]) -> Option<Resolution> {
     let (ip, rest) = datagram.split_first_chunk::<IP6_BYTES>()?;
     let length = usize::from(u16::from_be_bytes([ip[4], ip[5]]));
@@ -137,17 +138,17 @@ fn parse_discovery(datagram: &[u8]) -> Option<Resolution> {
         return None;
     }
     let (head, options) = message.split_first_chunk::<24>()?;
-    let asked = Ipv6Addr::from(*head.last_chunk::<16>()?);
+    let subject = Ipv6Addr::from(*head.last_chunk::<16>()?);
     let (operation, wanted) = match head[..2] {
         [SOLICITATION, 0] => (ArpOperation::Request, SOURCE_OPTION),
         [ADVERTISEMENT, 0] => (ArpOperation::Reply, TARGET_OPTION),
         _ => return None,
     };
     let (sender, target) = match operation {
-        ArpOperation::Request => (source, asked),
-        ArpOperation::Reply => (asked, destination),
+        ArpOperation::Request => (source, subject),
+        ArpOperation::Reply => (subject, destination),
     };
-    if sender.is_unspecified() || sender.is_multicast() || asked.is_multicast() {
+    if sender.is_unspecified() || sender.is_multicast() || subject.is_multicast() {
         return None;
     }
     Some(Resolution {
@@ -159,7 +160,7 @@ fn parse_discovery(datagram: &[u8]) -> Option<Resolution> {
     })
 }
 
-/// The Ethernet address in the option of type `wanted`.
+/// The Ethernet address in the first option of type `wanted`.
 fn option(mut options: &[u8], wanted: u8) -> Option<Mac> {
     loop {
         let [kind, eights, ..] = *options else {
@@ -185,7 +186,7 @@ fn group_of(address: Ipv6Addr) -> Ipv6Addr {
     group.into()
 }
 
-/// The Ethernet address of a group. RFC 2464 section 7.
+/// The Ethernet address of a multicast group. RFC 2464 section 7.
 fn group_mac(address: Ipv6Addr) -> Mac {
     let [.., one, two, three] = address.octets();
     Mac([0x33, 0x33, 0xff, one, two, three])
@@ -208,15 +209,15 @@ fn checksum(source: Ipv6Addr, destination: Ipv6Addr, message: &[u8]) -> u16 {
 }
 
 const ARP_BYTES: usize = 28;
-/// Shorter frames are padded; the length excludes the frame check sequence.
+/// Shorter frames are padded to this length, which excludes the frame check sequence.
 const LEAST_FRAME_BYTES: usize = 60;
-/// Ethernet and IPv4, and the lengths of their addresses.
+/// The first fields of an ARP message: Ethernet, IPv4, and the lengths of their addresses.
 const ARP_KIND: [u8; 6] = [0, 1, 8, 0, 6, 4];
-/// A solicitation or advertisement with one option.
+/// Length of a solicitation or an advertisement with one option.
 const DISCOVERY_BYTES: usize = 32;
 const DISCOVERY_LENGTH: u16 = 32;
 const ICMP6: u8 = 58;
-/// The hop limit of a message that no router has forwarded.
+/// The hop limit of a message of neighbour discovery: a received 255 shows that no router has forwarded it.
 const HOPS: u8 = 255;
 const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;

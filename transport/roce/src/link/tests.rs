@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two ends of a link, and frames from elsewhere.
+//! Tests of two ends of a link, and of frames that neither of them has sent.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -19,7 +19,7 @@ fn end(last: u8) -> EthernetLink {
     EthernetLink::new(mac(last), Ipv4Addr::new(10, 0, 0, last).into(), 4791, NEAR)
 }
 
-/// The frame of a packet with these bytes; `None` if it is queued.
+/// The frame of a packet with these bytes; `None`: the packet is queued.
 fn wrap(link: &mut EthernetLink, now_ns: u64, packet: &[u8], to: &str) -> Option<Vec<u8>> {
     let mut frame = [0xee; 200];
     let head_bytes = link.head_bytes();
@@ -35,14 +35,14 @@ fn kept(link: &mut EthernetLink, now_ns: u64) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn a_packet_waits_for_the_address_of_its_neighbour_and_others_do_not() {
+fn first_packet_waits_for_arp_resolution() {
     let (mut here, mut there) = (end(1), end(2));
     assert_eq!(wrap(&mut here, 0, b"first", "10.0.0.2:4791"), None);
     assert!(here.has_queued());
-    let question = kept(&mut here, 0).unwrap();
-    assert_eq!(question[..6], [0xff; 6]);
+    let request = kept(&mut here, 0).unwrap();
+    assert_eq!(request[..6], [0xff; 6]);
     assert_eq!(kept(&mut here, 0), None);
-    assert!(there.receive(0, &question).is_none());
+    assert!(there.receive(0, &request).is_none());
     let answer = kept(&mut there, 0).unwrap();
     assert_eq!((&answer[..6], answer.len()), (&mac(1).0[..], 60));
     assert!(here.receive(0, &answer).is_none());
@@ -60,7 +60,7 @@ fn a_packet_waits_for_the_address_of_its_neighbour_and_others_do_not() {
         );
         assert_eq!(carried.network, assumed.unwrap());
     }
-    // RFC 791: the header with its checksum adds up to ones.
+    // RFC 791: the one's complement sum of the header, checksum included, is all ones.
     let words = first[14..34]
         .chunks(2)
         .map(|it| u32::from(u16::from_be_bytes([it[0], it[1]])));
@@ -69,32 +69,32 @@ fn a_packet_waits_for_the_address_of_its_neighbour_and_others_do_not() {
 }
 
 #[test]
-fn a_question_is_asked_again_for_a_while_and_then_packets_are_lost() {
+fn arp_request_is_retried_then_packets_are_dropped() {
     let mut here = end(1);
     assert_eq!(wrap(&mut here, 0, b"x", "10.0.0.2:4791"), None);
-    let (mut now_ns, mut asked) = (0, 0);
+    let (mut now_ns, mut requests) = (0, 0);
     while here.has_queued() {
-        asked += u32::from(kept(&mut here, now_ns).is_some());
+        requests += u32::from(kept(&mut here, now_ns).is_some());
         now_ns += 10_000_000;
         assert!(now_ns < 10_000_000_000);
     }
-    assert_eq!(asked, 8);
-    // The next packet starts resolution again.
+    assert_eq!(requests, 8);
+    // After the last request, the next packet starts resolution again.
     assert_eq!(wrap(&mut here, now_ns, b"x", "10.0.0.2:4791"), None);
     assert!(kept(&mut here, now_ns).is_some());
 }
 
 #[test]
-fn an_old_address_serves_while_it_is_asked_for_again() {
+fn stale_address_is_used_while_it_is_refreshed() {
     let mut here = end(1);
     assert_eq!(wrap(&mut here, 0, b"x", "10.0.0.2:4791"), None);
-    let (_, question) = (kept(&mut here, 0), kept(&mut here, 0));
-    assert_eq!(question, None);
+    let (_, request) = (kept(&mut here, 0), kept(&mut here, 0));
+    assert_eq!(request, None);
     let mut there = end(2);
     assert_eq!(wrap(&mut there, 0, b"x", "10.0.0.1:4791"), None);
-    // A request contains the address of the requester.
-    let question = kept(&mut there, 0).unwrap();
-    here.receive(0, &question);
+    // A request contains its sender's Ethernet address, which `here` records.
+    let request = kept(&mut there, 0).unwrap();
+    here.receive(0, &request);
     while kept(&mut here, 0).is_some() {}
     let late_ns = 61_000_000_000;
     assert!(wrap(&mut here, late_ns, b"y", "10.0.0.2:4791").is_some());
@@ -114,7 +114,7 @@ fn an_old_address_serves_while_it_is_asked_for_again() {
 }
 
 #[test]
-fn what_is_not_near_goes_by_the_gateway() {
+fn off_subnet_packets_use_the_gateway() {
     let address = |text: &str| text.parse::<IpAddr>().unwrap();
     for (own, bits, gateway, near, far) in [
         ("10.0.0.1", 24, "10.0.0.254", "10.0.0.7", "10.0.1.7"),
@@ -133,11 +133,11 @@ fn what_is_not_near_goes_by_the_gateway() {
 }
 
 #[test]
-fn frames_for_others_fragments_and_halves_are_nothing() {
+fn foreign_fragmented_and_truncated_frames_are_ignored() {
     let (mut here, mut there) = (end(1), end(2));
     assert_eq!(wrap(&mut here, 0, b"packet and sum", "10.0.0.2:4791"), None);
-    let question = kept(&mut here, 0).unwrap();
-    there.receive(0, &question);
+    let request = kept(&mut here, 0).unwrap();
+    there.receive(0, &request);
     let answer = kept(&mut there, 0).unwrap();
     here.receive(0, &answer);
     let frame = kept(&mut here, 0).unwrap();
@@ -152,7 +152,7 @@ fn frames_for_others_fragments_and_halves_are_nothing() {
     };
     let marked = changed(15, 3);
     assert!(there.receive(0, &marked).unwrap().is_marked);
-    // Type, version, fragment, protocol, address, port.
+    // Each changes one field: type, version, fragment, protocol, address, port.
     for (at, to) in [
         (13, 6),
         (14, 0x65),
@@ -165,9 +165,9 @@ fn frames_for_others_fragments_and_halves_are_nothing() {
         assert!(there.receive(0, &changed(at, to)).is_none(), "{at}");
     }
     assert!(end(3).receive(0, &frame).is_none());
-    // A sender with a broadcast address is ignored, and an unknown one is not recorded.
+    // A request is ignored if its sender's Ethernet address is multicast, or if it is for another IP address.
     for (at, to) in [(22, 0xff), (39, 9)] {
-        let mut forged = question.clone();
+        let mut forged = request.clone();
         forged[at] = to;
         let mut fresh = end(2);
         fresh.receive(0, &forged);
@@ -181,20 +181,20 @@ fn end_of_six(last: u8) -> EthernetLink {
 }
 
 #[test]
-fn over_ipv6_neighbours_are_discovered() {
+fn ipv6_neighbours_are_discovered() {
     let (mut here, mut there) = (end_of_six(1), end_of_six(2));
     assert_eq!(here.head_bytes(), HEAD_BYTES_MAX);
     assert_eq!(wrap(&mut here, 0, b"first", "[fd00::abcd:2]:4791"), None);
-    // An address of the other version.
+    // A destination of the other IP version: no frame is returned.
     assert_eq!(wrap(&mut here, 0, b"first", "10.0.0.2:4791"), None);
-    let question = kept(&mut here, 0).unwrap();
-    // To the solicited-node group: RFC 2464, 4291.
-    assert_eq!(question[..6], [0x33, 0x33, 0xff, 0xcd, 0, 2]);
+    let request = kept(&mut here, 0).unwrap();
+    // The request goes to the solicited-node group: RFC 2464, 4291.
+    assert_eq!(request[..6], [0x33, 0x33, 0xff, 0xcd, 0, 2]);
     let group: Ipv6Addr = "ff02::1:ffcd:2".parse().unwrap();
-    assert_eq!(question[38..54], group.octets());
-    assert_eq!((question[20], question[21], question[54]), (58, 255, 135));
-    assert!(end_of_six(3).receive(0, &question).is_none());
-    assert!(there.receive(0, &question).is_none());
+    assert_eq!(request[38..54], group.octets());
+    assert_eq!((request[20], request[21], request[54]), (58, 255, 135));
+    assert!(end_of_six(3).receive(0, &request).is_none());
+    assert!(there.receive(0, &request).is_none());
     let answer = kept(&mut there, 0).unwrap();
     assert_eq!(
         (&answer[..6], answer[54], answer[58]),
@@ -214,23 +214,23 @@ fn over_ipv6_neighbours_are_discovered() {
 }
 
 #[test]
-fn what_is_wrong_with_a_question_of_ipv6_makes_it_nothing() {
+fn altered_neighbour_solicitation_is_ignored() {
     let mut here = end_of_six(1);
     assert_eq!(wrap(&mut here, 0, b"x", "[fd00::abcd:2]:4791"), None);
-    let question = kept(&mut here, 0).unwrap();
-    let is_heard = |frame: &[u8]| {
+    let request = kept(&mut here, 0).unwrap();
+    let is_accepted = |frame: &[u8]| {
         let mut there = end_of_six(2);
         there.receive(0, frame);
         there.has_queued()
     };
-    assert!(is_heard(&question));
-    for bytes in 0..question.len() {
-        assert!(!is_heard(&question[..bytes]), "{bytes}");
+    assert!(is_accepted(&request));
+    for bytes in 0..request.len() {
+        assert!(!is_accepted(&request[..bytes]), "{bytes}");
     }
-    // Any bit behind the Ethernet header, except for traffic class and flow label.
-    for at in (12..14).chain(18..question.len()) {
-        let mut changed = question.clone();
+    // A frame with any inverted bit in the type or the rest is ignored, except in traffic class and flow label.
+    for at in (12..14).chain(18..request.len()) {
+        let mut changed = request.clone();
         changed[at] ^= 1;
-        assert!(!is_heard(&changed), "{at}");
+        assert!(!is_accepted(&changed), "{at}");
     }
 }

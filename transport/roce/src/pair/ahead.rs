@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets received out of order, kept until the missing ones arrive: at most [`PacketSet::PACKETS`], each at most a
-//! path MTU long, whatever a peer sends.
+//! Keeps packets that were received out of order until the missing ones arrive: at most [`PacketSet::PACKETS`] packets,
+//! each with at most a path MTU of payload, whatever a peer sends.
 //!
-//! They are named by their distance from the expected PSN.
+//! Packets are identified by their distance from the expected PSN.
 
 use crate::format::{Bth, Packet, PacketSet};
 use crate::psn::Psn;
@@ -11,27 +11,28 @@ use crate::psn::Psn;
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
     there: PacketSet,
-    /// Indexed by the low bits of the PSN; grows to the largest index that was needed.
+    /// The kept packets, indexed by the low bits of the PSN; the vector grows to the largest index that was needed.
     slots: Vec<AheadPacket>,
 }
 
-/// A packet received out of order. Its memory is reused.
+/// A packet that was received out of order. The memory of its vectors is reused for later packets.
 #[derive(Debug, Default)]
 pub(super) struct AheadPacket {
     bth: Option<Bth>,
     extensions: Vec<u8>,
     payload: Vec<u8>,
-    /// Length of its payload, if that is already in the destination memory.
+    /// Length of the payload in bytes, if it is already in the destination memory.
     pub(super) placed_bytes: Option<u32>,
 }
 
 impl Ahead {
-    /// Whether a packet at this distance can be kept and is not kept yet.
+    /// Whether a packet at this distance can be kept, and is not kept yet.
     pub(super) fn can_keep(&self, distance: u32) -> bool {
         distance < PacketSet::PACKETS && !self.there.contains(distance)
     }
 
-    /// Keeps a packet at this distance, without its payload if that is already in the destination memory.
+    /// Keeps a packet at this distance. `placed_bytes`: the length of its payload, if that is already in the
+    /// destination memory; then the payload is not kept.
     pub(super) fn keep(&mut self, distance: u32, packet: &Packet<'_>, placed_bytes: Option<u32>) {
         let index = index(packet.bth.psn);
         if self.slots.len() <= index {
@@ -67,14 +68,14 @@ impl Ahead {
         }
     }
 
-    /// The expected PSN advances by `packets`.
+    /// Advances the expected PSN by `packets`; packets before it are forgotten.
     pub(super) fn forget_front(&mut self, packets: u32) {
         if !self.there.is_empty() {
             self.there.forget_front(packets);
         }
     }
 
-    /// The selective acknowledgement: the kept packets behind the expected one.
+    /// The set for a selective acknowledgement: the kept packets behind the expected one.
     pub(super) fn behind_expected(&self) -> PacketSet {
         let mut behind = self.there;
         behind.forget_front(1);
@@ -130,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn it_does_not_grow_without_bound() {
+    fn packets_ahead_are_bounded() {
         let mut ahead = Ahead::default();
         for first in 0..10_000 {
             keep(&mut ahead, Psn::new(first), 200);

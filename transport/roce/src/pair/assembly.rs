@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Assembly of the current send or write from its packets. IBTA vol. 1 section 9.7.4.
+//! Assembles the current send or write from its packets. IBTA vol. 1 section 9.7.4.
 //!
-//! Everything is checked before anything changes: a packet that is refused with an RNR NAK can be sent again.
+//! A packet is checked completely before it changes anything, so a packet that is refused with an RNR NAK can be sent
+//! again.
 
 use super::receives::{PostedReceive, ReceiveQueue};
 use super::request::{CompletionStatus, MESSAGE_BYTES_MAX};
 use crate::format::{MessagePosition, Nak, OpcodeClass, Packet, Reth};
 use crate::memory::{MemoryAccess, RegisteredMemory};
 
-/// The message being received.
+/// The message that is being received.
 #[derive(Debug)]
 pub(super) struct Assembly {
     message: Option<MessageInProgress>,
@@ -19,11 +20,12 @@ pub(super) struct Assembly {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ArrivedPacket<'a> {
     pub(super) packet: &'a Packet<'a>,
-    /// Length of its payload, if it was received out of order and that is already in the destination memory.
+    /// Length of the payload in bytes, if the packet was received out of order and its payload is already in the
+    /// destination memory.
     pub(super) placed_bytes: Option<u32>,
 }
 
-/// A message whose first packet has arrived, and its last has not.
+/// A message whose first packet has arrived and whose last packet has not.
 #[derive(Clone, Copy, Debug)]
 enum MessageInProgress {
     Send { buffer: PostedReceive, placed: u32 },
@@ -38,14 +40,15 @@ pub(super) struct FilledBuffer {
     pub(super) immediate: Option<[u8; 4]>,
 }
 
-/// Why a packet is refused.
+/// The reason why a packet is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PacketRefusal {
     /// There is no receive buffer.
     Rnr,
-    /// The packet is invalid.
+    /// The packet is invalid, and this NAK is the reply.
     Nak(Nak),
-    /// The receive buffer is too short or not registered.
+    /// The receive buffer is too short or not registered: `nak` is the reply, and the buffer with id `work` completes
+    /// with `status`.
     Buffer {
         nak: Nak,
         work: u64,
@@ -61,12 +64,12 @@ impl Assembly {
         }
     }
 
-    /// Whether a message has begun and not ended.
+    /// Whether a message has begun and has not ended.
     pub(super) fn is_in_progress(&self) -> bool {
         self.message.is_some()
     }
 
-    /// Abandons the message; returns the work id of its receive buffer.
+    /// Abandons the current message. Returns the work id of its receive buffer, if it is a send.
     pub(super) fn abandon(&mut self) -> Option<u64> {
         match self.message.take()? {
             MessageInProgress::Send { buffer, .. } => Some(buffer.work),
@@ -74,7 +77,7 @@ impl Assembly {
         }
     }
 
-    /// Takes the next packet of a send or a write.
+    /// Takes the next packet of a send or a write. Returns the receive buffer that the packet completes, if any.
     pub(super) fn take<M: RegisteredMemory>(
         &mut self,
         part: ArrivedPacket<'_>,
@@ -109,8 +112,9 @@ impl Assembly {
         }
     }
 
-    /// Writes the payload of a packet received out of order to its destination, if it belongs to the current write,
-    /// whose length determines its packets. `distance` counts from the expected packet.
+    /// Writes the payload of a packet that was received out of order to its destination, and returns its length.
+    /// `None`: the packet does not belong to the current write. `distance` is that from the expected packet; with the
+    /// length of the write it determines where the payload belongs.
     pub(super) fn place_ahead<M: RegisteredMemory>(
         &self,
         packet: &Packet<'_>,
@@ -227,7 +231,7 @@ impl Assembly {
         }))
     }
 
-    /// Checks the payload length against the packet's position in its message.
+    /// Checks that the payload length is valid for the packet's position in its message.
     fn check_length(&self, part: ArrivedPacket<'_>) -> Result<(), PacketRefusal> {
         let length = usize::try_from(part.bytes()).unwrap_or(usize::MAX);
         let is_right = match part.packet.bth.opcode.position() {
@@ -247,7 +251,7 @@ impl ArrivedPacket<'_> {
     }
 }
 
-/// Whether this is the last packet of a message.
+/// Whether the packet is the last one of its message.
 fn ends(packet: &Packet<'_>) -> bool {
     matches!(
         packet.bth.opcode.position(),

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Effect of the peer's responses on outstanding requests. IBTA vol. 1 section 9.7.5.
+//! Completes outstanding requests as the peer's responses arrive. IBTA vol. 1 section 9.7.5.
 //!
 //! An acknowledgement covers all packets up to its PSN; the response to a read or an atomic operation covers all
-//! packets before it. If it passes over a request that needs a response of its own, that response was lost, and the
-//! request is sent again.
+//! packets before it. If a response covers a read or an atomic operation whose own response has not arrived, that
+//! response was lost, and the request is sent again.
 //!
-//! With selective repeat a response also reports packets received out of order. Arrivals are recorded in any order; a
-//! request completes when all packets before its end have arrived.
+//! With selective repeat an acknowledgement also reports packets received out of order. Arrivals are recorded in any
+//! order; a request completes when all packets up to its end have arrived.
 //!
-//! When the rest of a read is requested again, the peer may respond as to a new read, beginning with a first packet,
-//! or, as `rdma_rxe` does, beginning with a middle one: only lengths and the end of the response are checked.
+//! When the rest of a read is requested again, the response of most peers begins with a "first" packet, as for a new
+//! read; that of `rdma_rxe` begins with a "middle" packet. So only lengths and the end of the response are checked.
 
 use std::collections::VecDeque;
 
@@ -27,23 +27,23 @@ pub(super) struct Completer {
     number: u32,
 }
 
-/// Action that a response requires.
+/// The action that a response requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CompleterAction {
-    /// Nothing.
+    /// No action.
     Fine,
-    /// Packets arrived out of order.
+    /// Packets have arrived out of order.
     Ahead,
     /// Packets or responses are missing: go back.
     GoBack,
-    /// RNR NAK for this PSN: it is sent again after the time of this timer code.
+    /// RNR NAK: the packet with this PSN is sent again after the time of this timer code.
     RnrNak(Psn, u8),
-    /// The request with this PSN has failed.
+    /// The request that contains this PSN has failed with this status.
     Failed(Psn, CompletionStatus),
 }
 
 impl Completer {
-    /// For the queue pair with QPN `number`.
+    /// The completer of the queue pair with QPN `number`.
     pub(super) fn new(number: u32) -> Self {
         Self {
             done: VecDeque::new(),
@@ -56,12 +56,12 @@ impl Completer {
         self.done.pop_front()
     }
 
-    /// Completions that were not polled.
+    /// Number of completions that were not polled.
     pub(super) fn unpolled(&self) -> usize {
         self.done.len()
     }
 
-    /// Handles a response.
+    /// Handles a response, and returns the action that it requires.
     pub(super) fn answer<M: RegisteredMemory>(
         &mut self,
         requester: &mut Requester,
@@ -85,7 +85,7 @@ impl Completer {
         }
     }
 
-    /// Completes all requests: the one that contains `psn`, if any, with `status`, the others as flushed.
+    /// Completes all requests: the request that contains `psn`, if any, with `status`, and all others as flushed.
     pub(super) fn fail(
         &mut self,
         requester: &mut Requester,
@@ -135,7 +135,8 @@ impl Completer {
     ) -> CompleterAction {
         let psn = packet.bth.psn;
         let kind = packet.bth.opcode.kind();
-        // An acknowledgement just before the oldest packet may still report packets received out of order.
+        // An acknowledgement of the packet before the oldest unacknowledged one may still report packets received out
+        // of order.
         let repeats = kind == OpcodeClass::Acknowledge && psn.plus(1) == requester.unacked();
         if !repeats && !requester.is_outstanding(psn) {
             return CompleterAction::Fine;
@@ -179,7 +180,7 @@ impl Completer {
     }
 
     /// Writes the data of a read or atomic response to its destination, even if earlier responses are missing. Returns
-    /// whether it is new.
+    /// whether this response is the first with its PSN.
     fn fetched<M: RegisteredMemory>(
         &mut self,
         requester: &mut Requester,
@@ -226,11 +227,11 @@ impl Completer {
             return CompleterAction::Fine;
         };
         let (offset, bytes, ends) = requester.answer_of(read, psn);
-        let says_end = matches!(
+        let is_last = matches!(
             packet.bth.opcode.position(),
             MessagePosition::Last | MessagePosition::Only
         );
-        if u32::try_from(packet.payload.len()) != Ok(bytes) || says_end != ends {
+        if u32::try_from(packet.payload.len()) != Ok(bytes) || is_last != ends {
             return CompleterAction::Fine;
         }
         if !place(read, offset, packet.payload, memory) {
@@ -268,7 +269,8 @@ impl Completer {
         CompleterAction::Fine
     }
 
-    /// Acknowledges all packets before `upto`. `false`: a read or atomic operation among them has no response.
+    /// Acknowledges all packets before `upto`. `false`: there is a read or an atomic operation among them, whose
+    /// response was lost; only the packets before it were acknowledged.
     fn acknowledge_before(&mut self, requester: &mut Requester, upto: Psn) -> bool {
         let mut at = requester.unacked();
         while at.is_before(upto) {
@@ -316,7 +318,7 @@ impl Completer {
     }
 }
 
-/// Action that a NAK requires for the packet it names.
+/// The action that a NAK with this PSN and this reason requires.
 fn action_of_nak(psn: Psn, reason: Nak) -> CompleterAction {
     let failed = |status| CompleterAction::Failed(psn, status);
     match reason {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Attributes of a reliable queue pair.
+//! The attributes of a reliable queue pair, and their checks.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -7,63 +7,66 @@ use std::net::SocketAddr;
 use crate::format::DEFAULT_PARTITION;
 use crate::psn::Psn;
 
-/// Attributes of a queue pair: those both ends agree on, and local limits.
+/// Attributes of a queue pair: values that both ends agree on, and local limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Its QPN, 24 bits.
+    /// QPN of this queue pair, 24 bits.
     pub number: u32,
     /// QPN of the peer, 24 bits.
     pub remote_number: u32,
-    /// Destination of all packets; packets are accepted from this IP address and any port.
+    /// Destination of all packets. Packets are accepted from any port of this IP address.
     pub to: SocketAddr,
     /// PSN of the first packet that this end sends (`sq_psn` in verbs).
     pub sq_psn: Psn,
     /// PSN of the first packet that the peer sends (`rq_psn` in verbs).
     pub rq_psn: Psn,
-    /// Path MTU; both ends must use the same.
+    /// Path MTU; both ends must use the same value.
     pub path_mtu: PathMtu,
     /// P_Key.
     pub partition: u16,
-    /// Work requests that are posted or whose completions were not polled, 1 to 65,536.
+    /// Largest number of work requests that are posted or whose completions were not polled, 1 to 65,536.
     pub send_depth: u32,
-    /// Largest number of unacknowledged packets, 1 to 65,536; congestion reduces it.
+    /// Largest number of unacknowledged packets, 1 to 65,536; congestion reduces the number that is allowed.
     pub window_packets: u32,
-    /// A longer round trip counts as congestion; 0: disabled.
+    /// A round trip longer than this, in nanoseconds, counts as congestion; 0: round trips are ignored.
     pub target_delay_ns: u64,
     /// Largest number of response packets of one read request, 1 to 65,536. A longer read is split, so that the window
     /// applies to reads too.
     pub read_packets: u32,
-    /// Outstanding reads and atomic operations; at most the peer's `responder_depth` (`max_rd_atomic` in verbs). 1 to
-    /// 255.
+    /// Largest number of outstanding reads and atomic operations (`max_rd_atomic` in verbs), 1 to 255; at most the
+    /// peer's `responder_depth`.
     pub initiator_depth: u8,
-    /// Reads and atomic operations of the peer that can be repeated (`max_dest_rd_atomic` in verbs), 1 to 255.
+    /// Number of the peer's latest reads and atomic operations that are recorded, so that the peer can repeat them
+    /// (`max_dest_rd_atomic` in verbs), 1 to 255.
     pub responder_depth: u8,
-    /// Response timeout until a round trip was measured: 4.096 µs × 2^timeout, 1 to 31; 0: infinite, and no round trip
-    /// is measured.
+    /// Code of the response timeout that is used until a round trip was measured, 1 to 31: the timeout is 4.096 µs ×
+    /// 2^`timeout`. 0: infinite, and no round trip is measured.
     pub timeout: u8,
-    /// Timeouts in a row before a peer of another implementation is given up, 0 to 7.
+    /// Consecutive timeouts after which a peer of another implementation is given up, 0 to 7.
     pub retry_count: u8,
-    /// The peer runs this engine too; both ends learned so when they connected. `silence_ns` applies instead of
-    /// `retry_count`.
+    /// Whether the peer runs this engine too, as both ends found out when they connected. If so, `silence_ns` is used
+    /// instead of `retry_count`.
     pub peer_is_rmpi: bool,
-    /// Selective repeat: packets received out of order are kept, and only missing ones are sent again. Both ends must
-    /// use the same value; it requires `peer_is_rmpi`. At most 256 PSNs are outstanding.
+    /// Whether selective repeat is used: packets received out of order are kept, and only missing packets are sent
+    /// again. Both ends must use the same value; `true` requires `peer_is_rmpi`. With selective repeat at most 256 PSNs
+    /// are outstanding.
     pub selective_repeat: bool,
-    /// The peer has no core of its own, so that it may not be scheduled for a while: `shared_floor_ns` replaces
-    /// `floor_ns`.
+    /// Whether the peer shares its cores with other processes, so it is sometimes not scheduled for a while. If so,
+    /// `shared_floor_ns` is used instead of `floor_ns`.
     pub peer_shares_cores: bool,
-    /// Lower limit of the response timeout.
+    /// Lower limit of the response timeout in nanoseconds.
     pub floor_ns: u64,
-    /// The same for a peer that shares its cores.
+    /// Lower limit of the response timeout in nanoseconds, for a peer that shares its cores.
     pub shared_floor_ns: u64,
-    /// Upper limit of the response timeout, however often it was doubled.
+    /// Upper limit of the response timeout in nanoseconds, however often the timeout was doubled.
     pub ceiling_ns: u64,
-    /// How long an rmpi peer may send nothing while a request is outstanding, before it is given up.
+    /// Time in nanoseconds after which an rmpi peer is given up if it sends nothing while a request is outstanding.
     pub silence_ns: u64,
-    /// Delay of an acknowledgement that the peer did not request: it is sent after the next request, or when this time
-    /// has passed. 0: no such acknowledgements; both ends must agree on 0 or not 0.
+    /// Delay in nanoseconds of an acknowledgement that the peer did not request: it is sent after the next requests, or
+    /// when this time has passed. 0: only requested acknowledgements are sent. Both ends must have 0, or both another
+    /// value.
     pub ack_delay_ns: u64,
-    /// RNR NAKs in a row before the request fails (`rnr_retry` in verbs), 0 to 6; 7: unlimited.
+    /// Consecutive RNR NAKs after which the request fails (`rnr_retry` in verbs), 0 to 6; 7: unlimited.
     pub rnr_retry: u8,
     /// Timer code of the RNR NAKs that this end sends (`min_rnr_timer` in verbs), 0 to 31; [`rnr_timer_ns`] converts it
     /// to nanoseconds.
@@ -79,7 +82,7 @@ pub enum PathMtu {
     Bytes256,
     /// 512 bytes.
     Bytes512,
-    /// 1,024 bytes, the largest for Ethernet frames of 1,500.
+    /// 1,024 bytes, the largest for Ethernet with an MTU of 1,500 bytes.
     Bytes1024,
     /// 2,048 bytes.
     Bytes2048,
@@ -87,7 +90,7 @@ pub enum PathMtu {
     Bytes4096,
 }
 
-/// An attribute that is out of range.
+/// An attribute is out of its range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     /// Name of the field.
@@ -101,10 +104,10 @@ pub struct ConfigError {
 }
 
 impl Config {
-    /// Defaults for a peer of another implementation, as `rdma_rxe` and its users have them: path MTU 1,024, 128
-    /// packets in the window, 16 reads, a first timeout of 67 ms, 7 retries, unlimited RNR retries. A response times
-    /// out after at least 5 ms (200 ms if the peer shares its cores) and at most 2 s; an rmpi peer may send nothing for
-    /// 30 s. A round trip above 500 µs counts as congestion.
+    /// Defaults for a peer of another implementation, as users of `rdma_rxe` choose them: path MTU 1,024 bytes, 128
+    /// packets in the window, 16 reads, a first timeout of 67 ms, 7 retries, unlimited RNR retries. Later timeouts are
+    /// at least 5 ms (200 ms if the peer shares its cores) and at most 2 s; an rmpi peer may send nothing for 30 s. A
+    /// round trip above 500 µs counts as congestion.
     pub fn new(number: u32, remote_number: u32, to: SocketAddr) -> Self {
         Self {
             number,
@@ -135,7 +138,7 @@ impl Config {
         }
     }
 
-    /// Checks all ranges.
+    /// Checks that all attributes are in their ranges.
     ///
     /// # Errors
     /// The first attribute that is out of range.
@@ -178,14 +181,14 @@ impl Config {
         })
     }
 
-    /// The first response timeout; `None`: infinite.
+    /// The first response timeout in nanoseconds; `None`: infinite.
     pub(super) fn timeout_ns(&self) -> Option<u64> {
         (self.timeout != 0).then(|| 4096 << self.timeout)
     }
 }
 
 impl PathMtu {
-    /// The payload in bytes.
+    /// The largest payload in bytes.
     pub fn bytes(self) -> u32 {
         match self {
             Self::Bytes256 => 256,
@@ -196,7 +199,7 @@ impl PathMtu {
         }
     }
 
-    /// Number of packets of a message, at least one.
+    /// Number of packets of a message of `message_bytes` bytes, at least one.
     pub(super) fn packets(self, message_bytes: u32) -> u32 {
         message_bytes.div_ceil(self.bytes()).max(1)
     }
@@ -224,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_out_of_range_is_named() {
+    fn config_error_names_the_field_out_of_range() {
         let usual = Config::new(1, 2, "10.0.0.1:4791".parse().unwrap());
         assert_eq!(usual.check(), Ok(()));
         let wrong = Config {
@@ -239,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_one_packet() {
+    fn empty_message_is_one_packet() {
         let mtu = PathMtu::Bytes256;
         let packets = [0, 1, 256, 257, 512].map(|bytes| mtu.packets(bytes));
         assert_eq!(packets, [1, 1, 1, 2, 2]);

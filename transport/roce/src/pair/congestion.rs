@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Congestion control: the window follows the round-trip delay as in Swift (Kumar et al., SIGCOMM 2020), ECN marks, and
-//! CNPs of the peer.
+//! Congestion control: the window follows the round-trip delay, as in Swift (Kumar et al., SIGCOMM 2020), and also ECN
+//! marks and CNPs of the peer.
 //!
-//! | event                                               | window                                            |
-//! |-----------------------------------------------------|---------------------------------------------------|
-//! | round trip up to the target                         | plus one packet, up to the window of `Config`     |
-//! | longer                                              | minus 0.8 × (delay − target) / delay, at most half |
-//! | longer than [`STALL_NS`]                            | unchanged: one of the two processes was not scheduled |
-//! | a marked response; a CNP; packets lost after a timeout | half                                           |
+//! | event                                                  | window |
+//! |--------------------------------------------------------|-------------------------------------------------------|
+//! | round trip up to the target                            | plus one packet, up to the window of `Config` |
+//! | longer                                                 | minus 0.8 × (delay − target) / delay, at most half |
+//! | longer than [`STALL_NS`]                               | unchanged: one of the two processes was not scheduled |
+//! | a marked response; a CNP; packets lost after a timeout | half |
 //!
-//! It is reduced at most once per round trip, to no less than one packet. One packet per round trip is timed; while the
-//! window is whole and the delay below the target, a measurement costs one comparison.
+//! The window is reduced at most once per round trip, to no less than one packet. One packet per round trip is timed.
+//! While the window is not reduced and the delay is up to the target, a measurement does not change the window.
 
 use super::config::Config;
 
@@ -19,9 +19,9 @@ use super::config::Config;
 pub(super) struct CongestionWindow {
     window: u32,
     most: u32,
-    /// `u64::MAX`: delays are ignored.
+    /// Round trips above this, in nanoseconds, reduce the window; `u64::MAX`: delays are ignored.
     target_ns: u64,
-    /// The last measured round trip.
+    /// The last measured round trip in nanoseconds, at most [`STALL_NS`].
     delay_ns: u64,
     /// Earliest time of the next reduction.
     next_cut: u64,
@@ -43,7 +43,7 @@ impl CongestionWindow {
         }
     }
 
-    /// Packets that may be outstanding.
+    /// Number of packets that may be outstanding.
     pub(super) fn window(&self) -> u32 {
         self.window
     }
@@ -83,7 +83,7 @@ impl CongestionWindow {
     }
 }
 
-/// Sends CNPs to the peer when its packets were ECN-marked. Annex A17.9.3.
+/// Decides when a CNP is sent to the peer because its packets were ECN-marked. Annex A17.9.3.
 #[derive(Debug, Default)]
 pub(super) struct Notifier {
     is_pending: bool,
@@ -91,7 +91,7 @@ pub(super) struct Notifier {
 }
 
 impl Notifier {
-    /// Records an ECN-marked request.
+    /// Records that a request of the peer was ECN-marked.
     pub(super) fn marked(&mut self, now: u64) {
         if now >= self.next_at {
             self.is_pending = true;
@@ -99,15 +99,16 @@ impl Notifier {
         }
     }
 
-    /// Whether a CNP is to be sent; clears the request.
+    /// Whether a CNP is to be sent now. The next call returns `false`.
     pub(super) fn take(&mut self) -> bool {
         std::mem::take(&mut self.is_pending)
     }
 }
 
-/// Longer than any queueing delay in a network; twice the target if that is more.
+/// A round trip of this many nanoseconds is longer than any queueing delay in a network. If twice the target is more,
+/// that is used instead.
 const STALL_NS: u64 = 5_000_000;
-/// Shortest interval between two CNPs.
+/// Shortest interval between two CNPs in nanoseconds.
 const CNP_INTERVAL_NS: u64 = 50_000;
 
 #[cfg(test)]
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn the_window_stays_whole_below_the_target() {
+    fn window_is_unchanged_below_the_target_delay() {
         let mut congestion = congestion();
         for now in 0..100 {
             congestion.measured(now, TARGET);
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn it_shrinks_by_the_excess_and_grows_by_one() {
+    fn window_shrinks_by_the_excess_and_grows_by_one() {
         let mut congestion = congestion();
         congestion.measured(0, 125_000);
         assert_eq!(congestion.window(), 100 - 16);
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_cut_once_in_a_round_trip() {
+    fn window_is_cut_once_per_round_trip() {
         let mut congestion = congestion();
         congestion.measured(0, 80_000);
         for now in 0..80_000 {
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn one_packet_is_the_least() {
+    fn window_is_at_least_one_packet() {
         let mut congestion = congestion();
         for now in 0..100 {
             congestion.congested(now);
@@ -166,14 +167,14 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_does_not_run_is_no_congestion() {
+    fn stalled_peer_is_not_congestion() {
         let mut congestion = congestion();
         congestion.measured(0, STALL_NS);
         assert_eq!(congestion.window(), 100);
     }
 
     #[test]
-    fn without_a_target_delays_are_of_no_matter() {
+    fn delays_are_ignored_without_a_target() {
         let mut congestion = CongestionWindow::new(&Config {
             target_delay_ns: 0,
             ..Config::new(1, 2, "10.0.0.1:4791".parse().unwrap())

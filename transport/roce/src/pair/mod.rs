@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reliable queue pairs. IBTA vol. 1 sections 9.7 and 10.3.
 //!
-//! [`QueuePair`] owns these parts and passes packets and time on to them:
+//! [`QueuePair`] owns these parts, and passes packets and the time on to them:
 //! - `requester.rs` (with `send_queue.rs`, `span.rs`, `scoreboard.rs`) sends requests,
 //! - `completer.rs` completes them as responses arrive,
-//! - `retry.rs` (with `round_trip.rs`) has their timers and retry counters, `congestion.rs` their window,
+//! - `retry.rs` (with `round_trip.rs`) has the timers and retry counters of requests, `congestion.rs` the window,
 //! - `responder.rs` (with `order.rs`, `ahead.rs`, `assembly.rs`, `replay.rs`, `replies.rs`) executes the peer's
 //!   requests.
 
@@ -61,11 +61,12 @@ pub struct QueuePair {
     notifier: Notifier,
     /// Receive completions, at most one per posted receive buffer.
     received: VecDeque<WorkCompletion>,
-    /// Responses and requests are sent alternately.
+    /// Whether the next packet is a request, if there is one. Responses and requests are sent alternately.
     is_turn_of_requests: bool,
-    /// Requests were sent since the send queue was last empty: a delayed acknowledgement is sent with them.
+    /// Whether requests were sent since nothing was left to send the last time. If so, a delayed acknowledgement is
+    /// sent after them.
     has_sent: bool,
-    /// Headers of the packet being sent.
+    /// Headers of the packet that is being sent.
     headers: Headers,
     counts: QueuePairCounts,
 }
@@ -75,11 +76,11 @@ pub struct QueuePair {
 pub enum QueuePairState {
     /// Ready to send and to receive.
     Ready,
-    /// In error: work requests complete as [`CompletionStatus::Flushed`].
+    /// In the error state: work requests complete as [`CompletionStatus::Flushed`].
     Error,
 }
 
-/// The completion queue to poll.
+/// The completion queue that is polled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompletionKind {
     /// Completions of work requests.
@@ -91,13 +92,13 @@ pub enum CompletionKind {
 /// Counters of a queue pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueuePairCounts {
-    /// Packets sent.
+    /// Number of packets sent.
     pub sent: u64,
-    /// Packets that were not for this queue pair, or arrived in the error state.
+    /// Number of received packets that were not for this queue pair, or arrived in the error state.
     pub dropped: u64,
-    /// Times that all unacknowledged packets were sent again, for a NAK or a gap.
+    /// Number of times that all unacknowledged packets were sent again, because of a NAK or a gap.
     pub went_back: u64,
-    /// RNR NAKs of the peer.
+    /// Number of RNR NAKs received from the peer.
     pub rnr_naks: u64,
     /// Retransmissions, timeouts and congestion events.
     pub congestion: CongestionCounts,
@@ -106,11 +107,11 @@ pub struct QueuePairCounts {
 /// Counters that explain a slow network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CongestionCounts {
-    /// Packets sent again.
+    /// Number of packets sent again.
     pub repeated: u64,
-    /// Timeouts; each sends one packet again.
+    /// Number of timeouts; after each, one packet is sent again.
     pub timeouts: u64,
-    /// Reductions of the congestion window.
+    /// Number of reductions of the congestion window.
     pub window_cuts: u64,
 }
 
@@ -138,17 +139,17 @@ impl QueuePair {
         })
     }
 
-    /// Its attributes.
+    /// The attributes of the queue pair.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Its state.
+    /// The state of the queue pair.
     pub fn state(&self) -> QueuePairState {
         self.state
     }
 
-    /// All its counters.
+    /// All counters of the queue pair.
     pub fn counts(&self) -> QueuePairCounts {
         QueuePairCounts {
             congestion: self.congestion_counts(),
@@ -156,7 +157,7 @@ impl QueuePair {
         }
     }
 
-    /// Its congestion counters.
+    /// The congestion counters of the queue pair.
     pub fn congestion_counts(&self) -> CongestionCounts {
         CongestionCounts {
             window_cuts: self.congestion.cuts(),
@@ -164,17 +165,17 @@ impl QueuePair {
         }
     }
 
-    /// Packets that may be outstanding now, at most [`Config::window_packets`].
+    /// Number of packets that may be outstanding now, at most [`Config::window_packets`].
     pub fn window(&self) -> u32 {
         self.congestion.window()
     }
 
-    /// Responses not yet sent; at most 2 × `responder_depth` + 1, or four times that with selective repeat.
+    /// Number of responses not yet sent: at most 2 × `responder_depth` + 1; four times that with selective repeat.
     pub fn queued_responses(&self) -> usize {
         self.responder.queued_responses()
     }
 
-    /// Posts a work request. In the error state it is accepted and flushed.
+    /// Posts a work request. In the error state the request is accepted and completes as flushed.
     ///
     /// # Errors
     /// The send queue is full, or the request is invalid; nothing was posted.
@@ -187,7 +188,7 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Takes the next completion.
+    /// Takes the next completion from one of the two completion queues.
     pub fn poll(&mut self, queue: CompletionKind) -> Option<WorkCompletion> {
         match queue {
             CompletionKind::Sends => self.completer.poll(),
@@ -201,14 +202,14 @@ impl QueuePair {
         self.enter_error(None, CompletionStatus::Flushed);
     }
 
-    /// Records that the peer's process is alive, as observed elsewhere: an rmpi peer that computes and does not respond
-    /// is not given up.
+    /// Records that the peer's process is alive, which the caller has found out by other means: then an rmpi peer that
+    /// computes and does not respond is not given up.
     pub fn note_peer_alive(&mut self, now_ns: u64) {
         self.retry.note_alive(now_ns);
     }
 
-    /// When [`next_outgoing`](Self::next_outgoing) must be called even if no packet arrives, in the time of its
-    /// `now_ns`.
+    /// The time at which [`next_outgoing`](Self::next_outgoing) must be called even if no packet arrives, on the clock
+    /// of its `now_ns`; `None`: it need not be called.
     pub fn deadline(&self) -> Option<u64> {
         match self.state {
             QueuePairState::Ready => {
@@ -257,8 +258,8 @@ impl QueuePair {
         }
     }
 
-    /// The next packet to send, if any. The caller repeats the call until `None`: after a packet was received or a
-    /// request posted, and when the [`deadline`](Self::deadline) has passed.
+    /// The next packet to send, if any. After a packet was received or a request was posted, and when the
+    /// [`deadline`](Self::deadline) has passed, the caller repeats this call until it returns `None`.
     pub fn next_outgoing<M: RegisteredMemory>(
         &mut self,
         now_ns: u64,
@@ -284,7 +285,7 @@ impl QueuePair {
         })
     }
 
-    /// Packets that are not for this queue pair are silently dropped. IBTA vol. 1 section 9.6.1.
+    /// Whether a packet is for this queue pair. Packets that are not are silently dropped. IBTA vol. 1 section 9.6.1.
     fn is_ours(&self, from: IpAddr, packet: &Packet<'_>) -> bool {
         let bth = &packet.bth;
         let service = bth.opcode.service();
@@ -455,14 +456,15 @@ impl QueuePair {
         self.retry.sent(now_ns, timed);
     }
 
-    /// Enters the error state; the oldest request ends with `status`.
+    /// Enters the error state; the oldest request completes with `status`.
     fn fail_oldest(&mut self, status: CompletionStatus) {
         self.responder.discard_responses();
         let psn = self.requester.oldest().map(|work| work.first);
         self.enter_error(psn, status);
     }
 
-    /// Enters the error state; the request that contains `psn` ends with `status`. Queued responses are still sent.
+    /// Enters the error state; the request that contains `psn`, if any, completes with `status`. Queued responses are
+    /// still sent.
     fn enter_error(&mut self, psn: Option<Psn>, status: CompletionStatus) {
         self.state = QueuePairState::Error;
         self.completer.fail(&mut self.requester, psn, status);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The responder's expected PSN, and the classification of received PSNs. IBTA vol. 1 section 9.7.
+//! Keeps the responder's expected PSN, and classifies received PSNs. IBTA vol. 1 section 9.7.
 
 use crate::psn::Psn;
 
@@ -7,9 +7,9 @@ use crate::psn::Psn;
 #[derive(Debug)]
 pub(super) struct ExpectedPsn {
     expected: Psn,
-    /// PSNs accepted so far, saturating at 2^23: the range of duplicates.
+    /// Number of PSNs accepted so far, which saturates at 2^23: as many PSNs before the expected one are duplicates.
     accepted: u32,
-    /// A packet was refused since the last accepted one.
+    /// Whether the expected packet was refused, or a gap reported, since the last accepted packet.
     has_refused: bool,
 }
 
@@ -19,7 +19,7 @@ pub(super) enum PsnClass {
     Expected,
     /// Accepted before: a duplicate.
     Duplicate,
-    /// Behind a gap.
+    /// Behind the expected PSN: packets before it are missing.
     Ahead,
     /// Before the first PSN of this connection.
     Stray,
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_run_in_a_ring_of_24_bits() {
+    fn psn_classes_wrap_at_24_bits() {
         let mut order = ExpectedPsn::new(Psn::new(Psn::MASK));
         order.accept(2);
         let standings =
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_is_news_once() {
+    fn gap_is_refused_once_until_progress() {
         let mut order = ExpectedPsn::new(Psn::new(0));
         assert!(order.refuse());
         assert!(!order.refuse());

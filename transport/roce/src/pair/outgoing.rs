@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets to send.
+//! The packets to send, as the carrier gets them.
 
 use std::net::SocketAddr;
 
@@ -17,8 +17,8 @@ pub struct OutgoingPacket<'a> {
     pub headers: &'a Headers,
     /// The payload.
     pub payload: PacketPayload<'a>,
-    /// It may have been sent before; so its memory may change at any time, as an acknowledgement of the first
-    /// transmission can arrive.
+    /// Whether the packet may have been sent before. If so, the memory of its payload may change at any time, because
+    /// the acknowledgement of the first transmission can arrive.
     pub is_repeated: bool,
 }
 
@@ -29,12 +29,12 @@ pub enum PacketPayload<'a> {
     Nothing,
     /// Bytes of an inline work request.
     Inline(&'a [u8]),
-    /// A range of registered memory; the engine has just checked that it may be read.
+    /// A range of registered memory, for which the engine has just checked that it may be read.
     Sge(RoceSge),
 }
 
 impl OutgoingPacket<'_> {
-    /// Zeros between the payload and the ICRC.
+    /// The zero bytes between the payload and the ICRC.
     pub fn pad(&self) -> &'static [u8] {
         &[0; 3][..usize::from(pad_of(self.payload.bytes()))]
     }
@@ -47,7 +47,7 @@ impl OutgoingPacket<'_> {
 }
 
 impl PacketPayload<'_> {
-    /// Its length in bytes, at most the path MTU.
+    /// Length of the payload in bytes, at most the path MTU.
     pub fn bytes(&self) -> u32 {
         match self {
             Self::Nothing => 0,
@@ -61,19 +61,19 @@ impl PacketPayload<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PayloadSource {
     Nothing,
-    /// The inline body of the request with this index in the send queue.
+    /// `bytes` bytes from `offset` on of the inline body of the request at `index` in the send queue.
     Inline {
         index: usize,
         offset: u32,
         bytes: u32,
     },
     Sge(RoceSge),
-    /// Registered memory of a packet that may have been sent before.
+    /// Registered memory, for a packet that may have been sent before.
     Repeated(RoceSge),
 }
 
 impl PayloadSource {
-    /// The same source for a packet that may have been sent before.
+    /// This source, but marked as that of a packet that may have been sent before.
     pub(super) fn repeated(self) -> Self {
         match self {
             Self::Sge(sge) => Self::Repeated(sge),
@@ -82,7 +82,7 @@ impl PayloadSource {
     }
 }
 
-/// BTH fields common to all packets of a queue pair.
+/// The BTH fields that all packets of a queue pair have in common.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HeaderTemplate {
     partition: u16,
@@ -97,7 +97,7 @@ impl HeaderTemplate {
         }
     }
 
-    /// A congestion notification packet (CNP). Annex A17.9.3.
+    /// Writes the headers of a congestion notification packet (CNP). Annex A17.9.3.
     pub(super) fn write_notification(&self, headers: &mut Headers) {
         headers.begin(&Bth {
             backward_congestion: true,
@@ -107,7 +107,7 @@ impl HeaderTemplate {
         headers.push(|bytes| *bytes = [0; CNP_BYTES]);
     }
 
-    /// The BTH of a packet that carries `bytes` of payload.
+    /// The BTH of a packet that carries `bytes` bytes of payload.
     pub(super) fn bth(&self, opcode: Opcode, psn: Psn, bytes: u32, ack_request: bool) -> Bth {
         let bth = Bth::new(opcode, self.partition, self.destination, psn);
         Bth {

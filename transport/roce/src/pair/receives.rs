@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The shared receive queue.
+//! The shared receive queue of all queue pairs of a user.
 
 use std::collections::VecDeque;
 
 use crate::memory::RoceSge;
 
-/// Receive buffers shared by all queue pairs, taken in the order of posting.
+/// Receive buffers that several queue pairs share; they are taken in the order of posting.
 #[derive(Debug)]
 pub struct ReceiveQueue {
     buffers: VecDeque<PostedReceive>,
@@ -20,7 +20,7 @@ pub(crate) struct PostedReceive {
 }
 
 impl ReceiveQueue {
-    /// A queue that holds `depth` buffers.
+    /// An empty queue for up to `depth` buffers.
     pub fn new(depth: usize) -> Self {
         Self {
             buffers: VecDeque::new(),
@@ -28,7 +28,7 @@ impl ReceiveQueue {
         }
     }
 
-    /// Posts a buffer, whose completion has the id `work`; `false`: the queue is full.
+    /// Posts a buffer, whose completion returns the id `work`. `false`: the queue is full, and nothing was posted.
     pub fn post(&mut self, work: u64, sge: RoceSge) -> bool {
         let has_room = self.buffers.len() < self.depth;
         if has_room {
@@ -37,12 +37,12 @@ impl ReceiveQueue {
         has_room
     }
 
-    /// Buffers that were not taken.
+    /// Number of posted buffers that were not taken.
     pub fn len(&self) -> usize {
         self.buffers.len()
     }
 
-    /// Whether none is left.
+    /// Whether no buffer is left.
     pub fn is_empty(&self) -> bool {
         self.buffers.is_empty()
     }

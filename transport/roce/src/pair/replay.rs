@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The responder's record of reads and atomic operations, for repeated requests. IBTA vol. 1 section 9.7.5.1.2.
+//! The responder's record of the peer's latest reads and atomic operations, for repeated requests. IBTA vol. 1 section
+//! 9.7.5.1.2.
 //!
-//! A repeated read is executed again; an atomic operation never is, so its result is kept. The requester has at most as
-//! many outstanding as are kept, so that older ones were answered.
+//! A repeated read is executed again. A repeated atomic operation is not, so its result is kept. The requester has no
+//! more of these requests outstanding than are recorded here, so all older ones have their responses.
 
 use std::collections::VecDeque;
 
@@ -25,11 +26,11 @@ pub(super) struct ReplayEntry {
     pub(super) operation: ReplayOperation,
 }
 
-/// Kind of an executed operation, with the data a repetition needs.
+/// Kind of an executed operation, with the data that are needed when the request is repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReplayOperation {
     Read(Reth),
-    /// With the original value.
+    /// An atomic operation, with the original value that it returned.
     Atomic(u64),
 }
 
@@ -41,7 +42,7 @@ impl ReplayCache {
         }
     }
 
-    /// Keeps one; returns the oldest if that is evicted.
+    /// Records an operation. Returns the oldest one, if it had to be removed.
     pub(super) fn keep(&mut self, carried: ReplayEntry) -> Option<ReplayEntry> {
         let is_full = self.kept.len() >= self.depth;
         let oldest = is_full.then(|| self.kept.pop_front()).flatten();
@@ -49,8 +50,8 @@ impl ReplayCache {
         oldest
     }
 
-    /// The first PSN after `psn` and before `expected` that has a response of its own. Distances are counted
-    /// from `psn`, since entries may be more than 2^23 PSNs old.
+    /// The first PSN of the first recorded operation that begins after `psn` and before `expected`. Distances are
+    /// counted from `psn`, since entries may be more than 2^23 PSNs old.
     pub(super) fn first_behind(&self, psn: Psn, expected: Psn) -> Option<Psn> {
         let all = 1..expected.packets_since(psn);
         let distances = self.kept.iter().map(|it| it.first.packets_since(psn));
@@ -58,7 +59,7 @@ impl ReplayCache {
         nearest.map(|distance| psn.plus(distance))
     }
 
-    /// Result of the atomic operation with this PSN.
+    /// The original value of the atomic operation with this PSN, if it is recorded.
     pub(super) fn atomic(&self, psn: Psn) -> Option<u64> {
         self.kept
             .iter()
@@ -68,9 +69,10 @@ impl ReplayCache {
             })
     }
 
-    /// The read of which `again` repeats the rest from `psn` on, or with `in_parts` a whole number of packets of it.
-    /// Any other length is refused: the response would end elsewhere and carry other bytes under the same PSN. (Linux's
-    /// `rdma_rxe` computes the length from the data received so far, which may have grown since it chose the PSN.)
+    /// The recorded read that `again` repeats from `psn` on. The length of `again` must be that of the whole rest of
+    /// the read, or, with `in_parts`, may be a whole number of packets of the rest. With another length, the response
+    /// would end elsewhere and carry other bytes under the same PSNs: then `None`. (Linux's `rdma_rxe` computes the
+    /// length from the data received so far, which may have grown since it chose the PSN.)
     pub(super) fn read(
         &self,
         psn: Psn,
@@ -114,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_is_given_up_for_a_new_one() {
+    fn full_replay_cache_evicts_the_oldest() {
         let mut replay = ReplayCache::new(2);
         assert_eq!(replay.keep(read(0, 1)), None);
         assert_eq!(replay.keep(read(1, 1)), None);
@@ -122,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_rest_of_a_read_is_read_again() {
+    fn repeated_read_must_match_the_rest_of_the_original() {
         let mut replay = ReplayCache::new(2);
         replay.keep(read(0x00ff_ffff, 700));
         let finds = |psn, key, address, bytes| {
@@ -147,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_read_behind_a_number_is_found_among_those_of_this_round() {
+    fn next_read_after_a_psn_is_found() {
         let mut replay = ReplayCache::new(3);
         for first in [0x00ff_fff0, 5, 20] {
             replay.keep(read(first, 1));
@@ -165,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn an_atomic_operation_is_found_by_its_number() {
+    fn atomic_operation_is_found_by_its_psn() {
         let mut replay = ReplayCache::new(2);
         replay.keep(ReplayEntry {
             first: Psn::new(5),

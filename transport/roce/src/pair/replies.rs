@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Responses not yet sent, in PSN order. IBTA vol. 1 section 9.7.5.1.2.
+//! The queue of responses that are not sent yet, in PSN order. IBTA vol. 1 section 9.7.5.1.2.
 //!
-//! A queued acknowledgement is replaced by the next one unless another response is between them. So a burst of requests
-//! is acknowledged once, and at most one acknowledgement is queued between two other responses.
+//! A queued acknowledgement is replaced by the next one, except if a response of another kind is queued between the
+//! two. So a burst of requests is acknowledged once, and at most one acknowledgement is queued between two other
+//! responses.
 //!
 //! The first and the last response packet of a read carry an AETH, which makes them longer than the middle ones. With
-//! selective repeat each response packet is identified by its PSN alone, and full packets are sent as middle ones, all
-//! of one length, so that a carrier can pass many of them to the kernel in one call (UDP GSO).
+//! selective repeat the requester identifies each response packet only by its PSN. So all full packets are sent as
+//! middle packets, which have the same length: a carrier can pass many of them to the kernel in one call (UDP GSO).
 
 use std::collections::VecDeque;
 
@@ -24,14 +25,14 @@ pub(super) struct Replies {
     waiting: VecDeque<QueuedReply>,
     template: HeaderTemplate,
     mtu_bytes: u32,
-    /// All full packets of a read response are sent as middle ones.
+    /// Whether all full packets of a read response are sent as middle packets.
     is_even: bool,
 }
 
 /// A response not yet sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct QueuedReply {
-    /// PSN of its next packet.
+    /// PSN of the next packet of the response.
     psn: Psn,
     msn: u32,
     kind: ReplyKind,
@@ -41,10 +42,10 @@ struct QueuedReply {
 enum ReplyKind {
     Acknowledge(Syndrome),
     Read {
-        /// The part not yet sent.
+        /// The part of the memory that is not sent yet.
         rest: RoceSge,
         has_begun: bool,
-        /// It was answered before.
+        /// Whether a response to this read may have been sent before.
         is_repeated: bool,
     },
     Atomic(u64),
@@ -55,8 +56,8 @@ enum ReplyKind {
 pub(super) enum NextReply {
     Packet(PayloadSource),
     Nothing,
-    /// The memory to be read is no longer registered; this PSN cannot be answered.
-    Gone(Psn),
+    /// The memory that the read names is no longer registered, so there is no response packet for this PSN.
+    Inaccessible(Psn),
 }
 
 impl Replies {
@@ -71,7 +72,8 @@ impl Replies {
 
     pub(super) fn acknowledge(&mut self, psn: Psn, syndrome: Syndrome, msn: u32) {
         if let Some(last) = self.waiting.back().filter(|last| last.is_acknowledge()) {
-            // A NAK acknowledges all packets before its PSN, and is not sent a second time.
+            // The queued one is a NAK or an acknowledgement of a later PSN, which acknowledges all packets before that
+            // PSN too. It stays, since a NAK is not sent a second time.
             if psn.is_before(last.psn) {
                 return;
             }
@@ -98,7 +100,8 @@ impl Replies {
         self.insert(QueuedReply { psn, msn, kind });
     }
 
-    /// The read with these PSNs is answered again: its queued response may be sent after that.
+    /// Records that the read with these PSNs is repeated: its responses that are still queued count as possibly sent
+    /// before.
     pub(super) fn repeat(&mut self, first: Psn, packets: u32) {
         for reply in &mut self.waiting {
             let is_of_it = reply.psn.packets_since(first) < packets;
@@ -108,8 +111,8 @@ impl Replies {
         }
     }
 
-    /// Whether a queued response to the read with these PSNs covers `bytes` from `psn` on, or no more responses to it
-    /// are accepted.
+    /// Whether no further response to the read with these PSNs needs to be queued: a queued one covers the `bytes`
+    /// bytes from `psn` on, or as many as allowed are queued.
     pub(super) fn will_answer(&self, first: Psn, packets: u32, psn: Psn, bytes: u32) -> bool {
         let mut waiting = 0;
         for reply in &self.waiting {
@@ -132,7 +135,7 @@ impl Replies {
         false
     }
 
-    /// Discards the responses to a read or an atomic operation with these PSNs.
+    /// Discards the queued responses to the read or the atomic operation with these PSNs.
     pub(super) fn forget(&mut self, first: Psn, packets: u32) {
         let is_it = |reply: &QueuedReply| {
             !reply.is_acknowledge() && reply.psn.packets_since(first) < packets
@@ -161,8 +164,8 @@ impl Replies {
         self.waiting.len()
     }
 
-    /// The next response packet; writes its headers. An acknowledgement with the PSN of `ahead` carries that selective
-    /// acknowledgement.
+    /// Takes the next response packet and writes its headers. An acknowledgement whose PSN is that in `ahead` carries
+    /// the selective acknowledgement in `ahead`.
     pub(super) fn next<M: RegisteredMemory>(
         &mut self,
         memory: &M,
@@ -197,7 +200,7 @@ impl Replies {
         NextReply::Packet(PayloadSource::Nothing)
     }
 
-    /// The same for a read response at the front.
+    /// Takes the next packet of the read response at the front of the queue, and writes its headers.
     fn next_of_read<M: RegisteredMemory>(
         &mut self,
         memory: &M,
@@ -218,7 +221,7 @@ impl Replies {
         let part = rest.part(0, rest.bytes.min(self.mtu_bytes));
         let left = rest.part(part.bytes, rest.bytes - part.bytes);
         if !is_readable(memory, part) {
-            return NextReply::Gone(psn);
+            return NextReply::Inaccessible(psn);
         }
         let is_whole = part.bytes == self.mtu_bytes;
         let position = match (has_begun, left.bytes == 0) {
@@ -265,10 +268,10 @@ impl QueuedReply {
     }
 }
 
-/// Largest number of queued responses to one read whose parts are requested again.
+/// Largest number of queued responses to one read, whose parts can be requested again separately.
 pub(super) const RESPONSES_MAX: u32 = 4;
 
-/// Whether a peer may read it now.
+/// Whether the peer may read this memory now.
 fn is_readable<M: RegisteredMemory>(memory: &M, part: RoceSge) -> bool {
     let checked = memory.check(
         part.key,
@@ -302,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_that_has_not_left_is_not_taken_back() {
+    fn queued_nak_is_not_replaced_by_an_earlier_ack() {
         let mut replies = replies();
         let refusal = Syndrome::RnrNak { timer: 1 };
         replies.acknowledge(Psn::new(5), refusal, 0);
@@ -314,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_of_an_answer_may_have_left_before_when_it_is_given_again() {
+    fn repeat_marks_only_the_repeated_queued_response() {
         let mut replies = replies();
         for first in [100, 200] {
             replies.read(Psn::new(first), RoceSge::default(), 0, false);
@@ -326,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_stand_in_the_order_of_their_numbers() {
+    fn responses_are_queued_in_psn_order() {
         let mut replies = replies();
         replies.acknowledge(Psn::new(4), Syndrome::UNLIMITED, 0);
         replies.read(Psn::new(5), RoceSge::default(), 0, false);

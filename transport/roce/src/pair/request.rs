@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Work requests and their completions.
+//! The types of work requests and their completions.
 
 use std::fmt;
 
@@ -8,15 +8,15 @@ use crate::memory::RoceSge;
 /// One work request. IBTA vol. 1 section 10.8.
 #[derive(Clone, Copy, Debug)]
 pub struct RoceRequest<'a> {
-    /// Returned in its completion (`wr_id` in verbs).
+    /// Id that the completion of the request returns (`wr_id` in verbs).
     pub work: u64,
     /// The operation.
     pub operation: RequestOpcode,
     /// Source of a send or write, destination of a read. An atomic operation has a registered range of 8 bytes for the
     /// original value, in host byte order.
     pub body: RequestBody<'a>,
-    /// Immediate data of a send or a write, for the receiver's completion; a write with immediate data consumes a
-    /// receive buffer.
+    /// Immediate data of a send or a write, which the receiver's completion returns. A write with immediate data
+    /// consumes a receive buffer.
     pub immediate: Option<[u8; 4]>,
     /// Whether success generates a completion. Failure always does.
     pub signaled: bool,
@@ -25,7 +25,7 @@ pub struct RoceRequest<'a> {
 /// Operation of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestOpcode {
-    /// SEND: goes to the next receive buffer.
+    /// SEND to the peer's next receive buffer.
     Send,
     /// RDMA WRITE to memory of the peer.
     Write {
@@ -58,7 +58,7 @@ pub enum RequestOpcode {
         key: u32,
         /// The value to compare with.
         compare: u64,
-        /// The value to store if they are equal.
+        /// The value to store if the value in memory equals `compare`.
         swap: u64,
     },
 }
@@ -66,13 +66,13 @@ pub enum RequestOpcode {
 /// Data of a work request.
 #[derive(Clone, Copy, Debug)]
 pub enum RequestBody<'a> {
-    /// These bytes, copied when the request is posted.
+    /// These bytes, which are copied when the request is posted.
     Inline(&'a [u8]),
-    /// Registered memory, lent until the request completes.
+    /// Registered memory, which the engine may access until the request completes.
     Sge(RoceSge),
 }
 
-/// Why a work request was not posted.
+/// The reason why a work request was not posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PostError {
@@ -80,16 +80,16 @@ pub enum PostError {
     Full,
     /// The message is too long.
     TooLong {
-        /// Its length.
+        /// Length of the message in bytes.
         bytes: usize,
-        /// The longest possible.
+        /// The largest length in bytes.
         most: u32,
     },
     /// A read or atomic operation has an inline body, which cannot receive its result.
     Inline,
     /// The body of an atomic operation is not 8 bytes long.
     AtomicBytes {
-        /// Its length.
+        /// Length of the body in bytes.
         bytes: u32,
     },
     /// The address of an atomic operation is not a multiple of 8.
@@ -102,24 +102,25 @@ pub enum PostError {
 /// The completion of a work request or of a receive buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkCompletion {
-    /// The id of the work request.
+    /// The id of the work request or of the receive buffer.
     pub work: u64,
-    /// Its outcome.
+    /// The outcome.
     pub status: CompletionStatus,
-    /// Bytes transferred; 0 if it failed. For the receive buffer of a write with immediate data, the bytes written.
+    /// Number of bytes transferred; 0 if the request failed. For the receive buffer that a write with immediate data
+    /// consumed, the number of bytes written.
     pub bytes: u32,
     /// QPN of the local queue pair.
     pub number: u32,
-    /// Received immediate data.
+    /// The received immediate data, if there are any.
     pub immediate: Option<[u8; 4]>,
 }
 
 /// Outcome of a work request. IBTA vol. 1 section 11.4.2.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompletionStatus {
-    /// It was executed.
+    /// The request was executed, or the message was received.
     Success,
-    /// Its queue pair entered the error state before.
+    /// The queue pair has entered the error state before the request was executed.
     Flushed,
     /// Too many timeouts: the peer does not respond.
     RetryExceeded,
@@ -164,5 +165,5 @@ impl fmt::Display for PostError {
 
 impl std::error::Error for PostError {}
 
-/// Longest message in bytes: at the smallest path MTU it takes a quarter of all PSNs.
+/// Longest message in bytes: with the smallest path MTU it takes a quarter of all PSNs.
 pub const MESSAGE_BYTES_MAX: u32 = 1 << 30;

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The requester: splits requests into packets, respects the window, and goes back. IBTA vol. 1 section 9.7.
+//! The requester: splits requests into packets, respects the window, and sends lost packets again. IBTA vol. 1 section
+//! 9.7.
 //!
-//! Its state is three PSNs. All packets before `unacked` are acknowledged; all before `sent_to` were sent at least
-//! once; the cursor, between the two, is the next packet to send. To go back is to set the cursor to `unacked`.
+//! Its state is three positions in the sequence of packets. All packets before `unacked` are acknowledged. All packets
+//! before `sent_to` were sent at least once. The cursor, between these two, is the next packet to send; to "go back"
+//! means to set the cursor to `unacked`.
 //!
 //! When a response times out, only the packet at `unacked` is sent again, as a probe that requests an acknowledgement.
-//! If the response acknowledges the probe and nothing behind it, all packets behind it are sent again.
+//! If the response acknowledges the probe and no packet behind it, all packets behind the probe are sent again.
 //!
 //! With selective repeat the cursor never goes back: packets that the scoreboard reports as lost are sent first.
 //!
-//! A long read is sent as several requests of at most `read_packets` packets. One whose response arrived in part is
-//! sent again for its rest.
+//! A long read is sent as several requests of at most `read_packets` packets. If the response to such a request arrives
+//! only in part, the rest is requested again.
 
 use super::config::Config;
 use super::outgoing::{HeaderTemplate, PayloadSource};
@@ -31,27 +33,28 @@ pub(super) struct Requester {
     cursor: RequestCursor,
     unacked: Psn,
     sent_to: Psn,
-    /// Outstanding reads and atomic operations.
+    /// Number of outstanding reads and atomic operations.
     fetches: u32,
-    /// Where they were counted last: PSN of the oldest request, and the first segment of a read without its whole
-    /// response.
+    /// The state when `fetches` was last counted: PSN of the oldest request, and, if it is a read, its first segment
+    /// whose response is not complete.
     counted_from: Option<(Psn, u32)>,
-    /// Packets sent since the last one with AckReq set.
+    /// Number of packets sent since the last packet with AckReq set.
     since_ack_request: u32,
     probe: TimeoutProbe,
-    /// The peer has executed all packets before this PSN. A packet received out of order may still be refused.
+    /// The peer has executed all packets before this PSN. A packet that it has received out of order may still be
+    /// refused, so it does not count.
     executed_to: Psn,
-    /// `None`: go-back-N, without selective repeat.
+    /// The state of selective repeat; `None`: go-back-N.
     board: Option<Box<Scoreboard>>,
 }
 
-/// The packet that is sent again after a timeout.
+/// The state of the probe: the packet that is sent again after a timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TimeoutProbe {
     None,
     /// Not sent yet.
     Pending,
-    /// Sent; the PSN behind it, and the one behind all packets sent before.
+    /// Sent. `end`: the PSN behind the probe; `sent_to`: the PSN behind all packets that were sent before the probe.
     Out {
         end: Psn,
         sent_to: Psn,
@@ -67,7 +70,7 @@ pub(super) enum NextPacket {
     Failed(CompletionStatus),
 }
 
-/// Whether a packet was sent before.
+/// Whether a packet was sent before, and whether its round trip is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Transmission {
     /// For the first time, with AckReq: its round trip can be measured.
@@ -77,7 +80,7 @@ pub(super) enum Transmission {
     Repeated(Psn),
 }
 
-/// A packet of a request: index of the request in the queue, and number of packets before it in the request.
+/// A position in the send queue: index of a request, and the number of packets of that request before the position.
 #[derive(Clone, Copy, Debug, Default)]
 struct RequestCursor {
     index: usize,
@@ -111,7 +114,7 @@ impl Requester {
         self.queue.push(request, unpolled)
     }
 
-    /// The next packet, if the limits allow one; writes its headers.
+    /// The next packet, if the limits allow one. Its headers are written to `headers`.
     pub(super) fn next<M: RegisteredMemory>(
         &mut self,
         memory: &M,
@@ -126,7 +129,7 @@ impl Requester {
         if let Some(board) = &self.board
             && let Some(lost) = board.next_lost()
         {
-            // The oldest packet ignores the window: the peer waits for it.
+            // The oldest packet may exceed the window, since the peer waits for it.
             let may_leave = lost == 0 || self.has_window(board.in_flight(self.sent()));
             return match may_leave {
                 true => self.next_lost(lost, memory, headers),
@@ -149,7 +152,7 @@ impl Requester {
         let fetches = work.fetches();
         let Ok(payload) = self.packet(self.cursor.index, psn, span, ack_request, (memory, headers))
         else {
-            // A failure is reported in order: requests posted before complete first.
+            // Failures are reported in the order of posting: requests posted earlier complete first.
             return match self.cursor.index {
                 0 => NextPacket::Failed(CompletionStatus::LocalProtection),
                 _ => NextPacket::Nothing,
@@ -175,8 +178,8 @@ impl Requester {
         }
     }
 
-    /// Whether the window allows one more packet. If no outstanding packet has AckReq set, since the window was larger
-    /// when they were sent, one more with AckReq must be sent.
+    /// Whether the window allows one more packet. If no outstanding packet has AckReq set, because the window was
+    /// larger when they were sent, one more packet, with AckReq, must be sent.
     fn has_window(&self, in_flight: u32) -> bool {
         in_flight < self.limits.window_packets || in_flight <= self.since_ack_request
     }
@@ -201,7 +204,8 @@ impl Requester {
         NextPacket::Packet(payload, Transmission::Repeated(self.unacked))
     }
 
-    /// Sends the lost packet at this distance from `unacked`; of a read, all consecutive lost packets from there on.
+    /// Sends the lost packet at distance `lost` from `unacked`. If it belongs to a read, the request is for all
+    /// consecutive lost packets from there on.
     fn next_lost<M: RegisteredMemory>(
         &mut self,
         lost: u32,
@@ -237,7 +241,7 @@ impl Requester {
         NextPacket::Packet(payload, Transmission::Repeated(psn))
     }
 
-    /// Writes the headers of the packet of a span; returns the source of its payload. `Err`: local protection error.
+    /// Writes the headers of the packet for a span; returns the source of its payload. `Err`: local protection error.
     fn packet<M: RegisteredMemory>(
         &self,
         index: usize,
@@ -252,7 +256,7 @@ impl Requester {
         Ok(payload)
     }
 
-    /// Inline bytes of a packet.
+    /// `bytes` bytes from `offset` on of the inline body of the request at `index`.
     pub(super) fn inline(&self, index: usize, offset: u32, bytes: u32) -> &[u8] {
         let range = usize::try_from(offset)
             .ok()
@@ -271,7 +275,7 @@ impl Requester {
         self.limits.set_window(packets);
     }
 
-    /// Sends all unacknowledged packets again.
+    /// Has all unacknowledged packets sent again.
     pub(super) fn go_back(&mut self) {
         self.probe = TimeoutProbe::None;
         let sent = self.sent();
@@ -283,8 +287,8 @@ impl Requester {
         self.count_fetches();
     }
 
-    /// The peer had no receive buffer for this packet: it is sent again, and without selective repeat all packets
-    /// behind it too.
+    /// Records that the peer had no receive buffer for this packet. The packet is sent again; without selective repeat,
+    /// so are all packets behind it.
     pub(super) fn refused(&mut self, psn: Psn) {
         let at = psn.packets_since(self.unacked);
         match &mut self.board {
@@ -300,8 +304,8 @@ impl Requester {
         self.board.is_some()
     }
 
-    /// The peer has executed all packets before `upto`, and received those of `ahead` out of order. Returns whether
-    /// this is new.
+    /// Records that the peer has executed all packets before `upto`, and has received the packets of `ahead` out of
+    /// order. Returns whether any of that is new.
     pub(super) fn note_arrived(&mut self, upto: Psn, ahead: &PacketSet) -> bool {
         let (unacked, sent) = (self.unacked, self.sent());
         self.note_executed(upto);
@@ -311,7 +315,8 @@ impl Requester {
             .is_some_and(|board| board.acknowledge(unacked, sent, in_order, ahead))
     }
 
-    /// Records the response packet with this PSN to a read or an atomic operation. Returns whether it is new.
+    /// Records the response packet with this PSN to a read or an atomic operation. Returns whether it is the first with
+    /// this PSN.
     pub(super) fn note_answer(&mut self, psn: Psn) -> bool {
         let unacked = self.unacked;
         self.note_executed(psn.plus(1));
@@ -321,7 +326,8 @@ impl Requester {
             .is_some_and(|board| board.answer(unacked, at))
     }
 
-    /// The PSN behind all packets that were executed and have their responses.
+    /// The end of the longest run of packets from `unacked` on that the peer has executed and whose responses, if they
+    /// need any, have arrived.
     pub(super) fn ended_to(&self) -> Psn {
         let run = self.board.as_ref().map_or(0, |board| board.run());
         let carried = self.executed_to.packets_since(self.unacked);
@@ -334,22 +340,22 @@ impl Requester {
         self.queue.get(index)
     }
 
-    /// Whether this packet is known to have arrived.
+    /// Whether the packet with this PSN is known to have arrived at the peer, or, for a read, its response here.
     pub(super) fn has_arrived(&self, psn: Psn) -> bool {
         let at = psn.packets_since(self.unacked);
         let board = self.board.as_ref();
         psn.is_before(self.unacked) || board.is_some_and(|board| board.has_arrived(at))
     }
 
-    /// Requests a probe after a timeout: the oldest packet is sent again, with AckReq.
+    /// Requests a probe after a timeout, if packets are outstanding: the oldest packet is sent again, with AckReq.
     pub(super) fn probe(&mut self) {
         if self.has_outstanding() {
             self.probe = TimeoutProbe::Pending;
         }
     }
 
-    /// Whether a response that made progress is the one to a probe and shows that all packets behind the probe are
-    /// missing. If it acknowledges more than the probe, another probe is sent.
+    /// Whether a response that advanced `unacked` is the response to a probe, and shows that all packets behind the
+    /// probe are missing. If it acknowledges more than the probe, another probe is requested.
     pub(super) fn shows_gap(&mut self, answer: Psn) -> bool {
         let TimeoutProbe::Out { end, sent_to } = self.probe else {
             return false;
@@ -358,7 +364,8 @@ impl Requester {
             return false;
         }
         self.probe = TimeoutProbe::None;
-        // Packets sent after the probe may still be on their way.
+        // All packets that were sent before the probe are acknowledged; packets sent after it may still be on their
+        // way.
         if !self.unacked.is_before(sent_to) {
             return false;
         }
@@ -369,7 +376,7 @@ impl Requester {
         is_gap
     }
 
-    /// Advances `unacked`; requests that end before `upto` were removed before.
+    /// Advances `unacked` to `upto`. The caller has removed the requests that end before `upto`.
     pub(super) fn advance(&mut self, upto: Psn) {
         if let Some(board) = &mut self.board {
             board.forget_front(upto.packets_since(self.unacked));
@@ -381,7 +388,7 @@ impl Requester {
             self.cursor = least;
         }
         if self.fetches != 0 {
-            // Response packets within one segment of a read do not change the count.
+            // The count is unchanged while response packets of the same segment of a read arrive.
             let segment = least.packet / self.limits.read_packets;
             let first = self.queue.oldest().map(|work| (work.first, segment));
             if std::mem::replace(&mut self.counted_from, first) != first || first.is_none() {
@@ -394,7 +401,7 @@ impl Requester {
         self.queue.oldest()
     }
 
-    /// Removes the oldest request.
+    /// Removes the oldest request and returns it.
     pub(super) fn end_oldest(&mut self) -> Option<SendQueueEntry> {
         match self.cursor.index.checked_sub(1) {
             Some(index) => self.cursor.index = index,
@@ -416,8 +423,8 @@ impl Requester {
         self.sent_to != self.unacked
     }
 
-    /// The part of the oldest request, a read, that the response with this PSN carries: its offset in the body, its
-    /// length, and whether it is the last packet of a response.
+    /// The part of a read that the response packet with this PSN carries: offset and length in bytes, and whether the
+    /// packet is the last of a response.
     pub(super) fn answer_of(&self, read: &SendQueueEntry, psn: Psn) -> (u32, u32, bool) {
         let packet = psn.packets_since(read.first);
         let offset = packet * self.limits.mtu_bytes;
@@ -472,7 +479,7 @@ impl Requester {
         }
     }
 
-    /// Counts the reads and atomic operations between `unacked` and the cursor.
+    /// Counts the outstanding reads and atomic operations, between `unacked` and the cursor.
     fn count_fetches(&mut self) {
         let mut answered = self.first_unacked().packet;
         let mut count = 0;

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The responder: executes each request of the peer once and in order. IBTA vol. 1 section 9.7.4.
 //!
-//! | packet                  | action                                                            |
-//! |-------------------------|-------------------------------------------------------------------|
-//! | expected                | executed; acknowledged at once if AckReq is set, else later       |
-//! | out of order            | dropped; the first one since the last accepted packet gets a NAK  |
-//! | duplicate send, write   | acknowledged again                                                |
-//! | duplicate read          | answered again, if it is one of the last `responder_depth`        |
-//! | duplicate atomic        | its recorded result is sent again, likewise                       |
-//! | without receive buffer  | RNR NAK; later packets are dropped until it is sent again         |
-//! | invalid                 | NAK; the queue pair enters the error state                        |
+//! | packet                 | action |
+//! |------------------------|----------------------------------------------------------------------|
+//! | expected               | executed; acknowledged at once if AckReq is set, else later |
+//! | out of order           | dropped; the first one since the last accepted packet gets a NAK |
+//! | duplicate send, write  | acknowledged again |
+//! | duplicate read         | answered again, if it is one of the last `responder_depth` |
+//! | duplicate atomic       | its result is sent again, if it is one of the last `responder_depth` |
+//! | without receive buffer | RNR NAK; later packets are dropped until it is sent again |
+//! | invalid                | NAK; the queue pair enters the error state |
 //!
-//! With selective repeat a packet received out of order is kept, and every acknowledgement names the kept ones
-//! (`ahead.rs`). When the missing packet arrives, the packets behind it are executed as if they arrived then; only
-//! payload of the current write is placed at once. A packet without a receive buffer is no longer kept: the peer sends
-//! it again.
+//! With selective repeat a packet received out of order is kept, and every acknowledgement reports the kept packets
+//! (`ahead.rs`). When the missing packet arrives, the packets behind it are executed as if they had just arrived. Only
+//! payload of the current write is placed as soon as it is received. If there is no receive buffer for a kept packet
+//! when it is executed, it is no longer kept: the peer sends it again.
 
 use super::ahead::Ahead;
 use super::assembly::{ArrivedPacket, Assembly, FilledBuffer, PacketRefusal};
@@ -36,9 +36,9 @@ pub(super) struct Responder {
     assembly: Assembly,
     replay: ReplayCache,
     replies: Replies,
-    /// `None`: packets received out of order are dropped.
+    /// The kept packets; `None`: packets received out of order are dropped.
     ahead: Option<Ahead>,
-    /// Message sequence number: messages completed, 24 bits.
+    /// Message sequence number: the number of completed messages, 24 bits.
     msn: u32,
     mtu: PathMtu,
     min_rnr_timer: u8,
@@ -48,13 +48,13 @@ pub(super) struct Responder {
     next_behind_at: u64,
 }
 
-/// An acknowledgement that the peer did not request.
+/// The state of an acknowledgement that the peer did not request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DelayedAck {
     None,
-    /// Due since the current packet; `schedule_delayed_ack` sets its time.
+    /// The current packet needs one; `schedule_delayed_ack` sets its time.
     New,
-    /// It is sent at this time, unless another response is sent before.
+    /// It is sent at this time, in nanoseconds, except if another response is queued before.
     At(u64),
 }
 
@@ -63,7 +63,8 @@ enum DelayedAck {
 pub(super) enum ResponderEvent {
     Nothing,
     Received(WorkCompletion),
-    /// The request is invalid: the queue pair enters the error state. With the completion of a receive buffer in use.
+    /// The request is invalid: the queue pair enters the error state. If a receive buffer was in use, this is its
+    /// completion.
     Fatal(Option<WorkCompletion>),
 }
 
@@ -85,7 +86,7 @@ impl Responder {
         }
     }
 
-    /// Handles a request of the peer.
+    /// Handles a request packet of the peer.
     pub(super) fn request<M: RegisteredMemory>(
         &mut self,
         packet: &Packet<'_>,
@@ -136,8 +137,8 @@ impl Responder {
         event
     }
 
-    /// The next response packet; writes its headers. `Err`: memory of a read is no longer registered, and the queue
-    /// pair enters the error state.
+    /// Takes the next response packet and writes its headers. `Err`: the memory of a read is no longer registered, so
+    /// the queue pair must enter the error state.
     pub(super) fn next<M: RegisteredMemory>(
         &mut self,
         memory: &M,
@@ -151,7 +152,7 @@ impl Responder {
         match self.replies.next(memory, ahead, headers) {
             NextReply::Packet(payload) => Ok(Some(payload)),
             NextReply::Nothing => Ok(None),
-            NextReply::Gone(psn) => {
+            NextReply::Inaccessible(psn) => {
                 self.replies.clear();
                 self.acknowledge(psn, Syndrome::Nak(Nak::RemoteAccess));
                 Err(())
@@ -166,7 +167,7 @@ impl Responder {
         }
     }
 
-    /// When the delayed acknowledgement is due.
+    /// When the delayed acknowledgement is due, in nanoseconds; `None`: there is none.
     pub(super) fn delayed_ack_at(&self) -> Option<u64> {
         match self.delayed_ack {
             DelayedAck::At(at) => Some(at),
@@ -174,15 +175,15 @@ impl Responder {
         }
     }
 
-    /// Queues the delayed acknowledgement.
+    /// Queues the delayed acknowledgement, if there is one.
     pub(super) fn send_delayed_ack(&mut self) {
         if self.delayed_ack != DelayedAck::None {
             self.acknowledge(self.order.expected().previous(), Syndrome::UNLIMITED);
         }
     }
 
-    /// Queues the delayed acknowledgement after a request was sent, at most twice per `ack_delay_ns`: under load
-    /// requests with AckReq acknowledge the rest. Returns whether it did.
+    /// Queues the delayed acknowledgement, if there is one, after requests were sent; at most twice per `ack_delay_ns`,
+    /// since under load the peer requests acknowledgements anyway. Returns whether it was queued.
     pub(super) fn acknowledge_after_request(&mut self, now_ns: u64) -> bool {
         let is_due = self.delayed_ack != DelayedAck::None && now_ns >= self.next_behind_at;
         if is_due {
@@ -198,7 +199,7 @@ impl Responder {
         Some(self.failed(work, CompletionStatus::Flushed))
     }
 
-    /// Discards all responses.
+    /// Discards all responses that are not sent yet.
     pub(super) fn discard_responses(&mut self) {
         self.delayed_ack = DelayedAck::None;
         self.replies.clear();
@@ -209,7 +210,7 @@ impl Responder {
         self.replies.len()
     }
 
-    /// Keeps a packet received out of order, and acknowledges it selectively.
+    /// Keeps a packet received out of order, if it can be kept, and acknowledges it selectively.
     fn keep_ahead<M: RegisteredMemory>(&mut self, packet: &Packet<'_>, memory: &mut M) {
         let Some(ahead) = &mut self.ahead else {
             return;
@@ -219,7 +220,7 @@ impl Responder {
             let placed = self.assembly.place_ahead(packet, distance, memory);
             ahead.keep(distance, packet, placed);
         }
-        // An RNR NAK that was not sent yet must not be replaced.
+        // The acknowledgement must not replace an RNR NAK that was not sent yet.
         if !self.order.has_refused() {
             self.acknowledge(self.order.expected().previous(), Syndrome::UNLIMITED);
         }
@@ -359,13 +360,14 @@ impl Responder {
         Ok(())
     }
 
-    /// Answers a duplicate request again.
+    /// Responds to a duplicate request again.
     fn repeat(&mut self, packet: &Packet<'_>) {
         let psn = packet.bth.psn;
         match packet.bth.opcode.kind() {
             OpcodeClass::Send | OpcodeClass::Write => {
-                // A read needs its own response: rdma_rxe takes an acknowledgement of its PSN for its completion,
-                // without the data. With selective repeat the requester does not, and everything is acknowledged.
+                // Without selective repeat, PSNs of reads and atomic operations are not acknowledged: rdma_rxe would
+                // take that for the completion of the read, without its data. With selective repeat the requester does
+                // not, and all packets are acknowledged.
                 let expected = self.order.expected();
                 let fetches = match self.ahead {
                     None => self.replay.first_behind(psn, expected),
@@ -406,7 +408,8 @@ impl Responder {
         }
     }
 
-    /// Records a read or an atomic operation. Its response acknowledges all packets before it.
+    /// Records a read or an atomic operation. The delayed acknowledgement is dropped, since the response acknowledges
+    /// all packets before it.
     fn keep(&mut self, carried: ReplayEntry) {
         self.delayed_ack = DelayedAck::None;
         if let Some(oldest) = self.replay.keep(carried) {

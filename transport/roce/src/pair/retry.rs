@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Retransmission timers and retry limits. IBTA vol. 1 section 9.7.6.1.3.
+//! The requester's retransmission timers and retry limits. IBTA vol. 1 section 9.7.6.1.3.
 //!
-//! A timeout sends one packet again, as a probe; only a response to it causes further retransmissions. A peer of
-//! another implementation is given up after `retry_count` timeouts, an rmpi peer when nothing was received from it for
-//! `silence_ns`.
+//! After a timeout one packet is sent again, as a probe; only a response to the probe causes further retransmissions. A
+//! peer of another implementation is given up after `retry_count` timeouts, and an rmpi peer after nothing was received
+//! from it for `silence_ns`.
 
 use super::config::Config;
 use super::request::CompletionStatus;
@@ -11,10 +11,11 @@ use super::round_trip::RoundTrip;
 use crate::format::rnr_timer_ns;
 use crate::psn::Psn;
 
-/// The timers of a requester, and its counters since the last progress (an acknowledgement of something new).
+/// The timers of a requester, and its counters since the last progress (the arrival of a response that acknowledges
+/// anything new).
 #[derive(Debug)]
 pub(super) struct Retry {
-    /// `None`: no timeout.
+    /// The measured round trip; `None`: responses never time out.
     round_trip: Option<RoundTrip>,
     limit: RetryLimit,
     rnr_retry: u8,
@@ -22,17 +23,18 @@ pub(super) struct Retry {
     count: u8,
     /// RNR NAKs since the last progress.
     rnr_count: u8,
-    /// When the response times out.
+    /// When the response times out, in nanoseconds; `None`: no timer runs.
     deadline: Option<u64>,
-    /// Nothing is sent before this time: the RNR timer runs.
+    /// The end of the RNR timer: no request is sent before this time. `None`: it does not run.
     rnr_until: Option<u64>,
-    /// It has gone back since the last progress: further NAKs and gaps are ignored.
+    /// Whether the requester has gone back since the last progress or timeout. If so, further NAKs and gaps are
+    /// ignored.
     has_gone_back: bool,
-    /// When the peer was last known to be alive, or a request was sent after a pause.
+    /// When the peer was last known to be alive, or the timer was started for a new request, if that was later.
     alive_at: u64,
 }
 
-/// When an unresponsive peer is given up.
+/// The limit after which an unresponsive peer is given up.
 #[derive(Clone, Copy, Debug)]
 enum RetryLimit {
     Timeouts(u8),
@@ -57,7 +59,7 @@ impl Retry {
         }
     }
 
-    /// Records a sent packet; `timed` is its PSN if it was sent for the first time, with AckReq.
+    /// Records a sent packet. `timed`: its PSN if it was sent for the first time and with AckReq, else `None`.
     pub(super) fn sent(&mut self, now: u64, timed: Option<Psn>) {
         if self.deadline.is_none() {
             self.alive_at = self.alive_at.max(now);
@@ -68,7 +70,7 @@ impl Retry {
         }
     }
 
-    /// Records a retransmission; `None`: of all unacknowledged packets.
+    /// Records a retransmission of the packet with this PSN; `None`: of all unacknowledged packets.
     pub(super) fn sent_again(&mut self, psn: Option<Psn>) {
         if let Some(round_trip) = &mut self.round_trip {
             round_trip.sent_again(psn);
@@ -80,7 +82,7 @@ impl Retry {
         self.round_trip.as_ref()?.timed()
     }
 
-    /// Ends the measurement: that packet was acknowledged. Returns its round trip in nanoseconds.
+    /// Ends the measurement, because the timed packet was acknowledged. Returns its round trip in nanoseconds.
     pub(super) fn measure(&mut self, now: u64) -> Option<u64> {
         self.round_trip.as_mut()?.answered(now)
     }
@@ -90,7 +92,7 @@ impl Retry {
         self.alive_at = self.alive_at.max(now);
     }
 
-    /// Records an acknowledgement of something new.
+    /// Records progress. `more_outstanding`: whether packets are still unacknowledged.
     pub(super) fn progress(&mut self, now: u64, more_outstanding: bool) {
         self.count = 0;
         self.rnr_count = 0;
@@ -104,12 +106,13 @@ impl Retry {
         }
     }
 
-    /// Whether to go back for a NAK or a gap: once between two acknowledgements of something new.
+    /// Whether to go back because of a NAK or a gap: only once until the next progress or timeout.
     pub(super) fn should_go_back(&mut self) -> bool {
         !std::mem::replace(&mut self.has_gone_back, true)
     }
 
-    /// Handles an RNR NAK. Returns whether it is the first one of this round.
+    /// Handles an RNR NAK and starts the RNR timer. `Ok(false)`: the timer runs already, so the NAK is ignored. `Err`:
+    /// too many RNR NAKs.
     pub(super) fn rnr_nak(&mut self, now: u64, timer: u8) -> Result<bool, CompletionStatus> {
         if self.rnr_until.is_some() {
             return Ok(false);
@@ -126,7 +129,7 @@ impl Retry {
         Ok(true)
     }
 
-    /// Whether packets may be sent now; `outstanding`: unacknowledged packets exist.
+    /// Whether packets may be sent now. `outstanding`: whether there are unacknowledged packets.
     pub(super) fn may_send(&mut self, now: u64, outstanding: bool) -> bool {
         let is_over = self.rnr_until.is_some_and(|until| until <= now);
         if is_over {
@@ -138,7 +141,7 @@ impl Retry {
         self.rnr_until.is_none()
     }
 
-    /// Whether the response has timed out, so that a probe is to be sent.
+    /// Whether the response has timed out, so that a probe must be sent. `Err`: the peer is given up.
     pub(super) fn is_overdue(&mut self, now: u64) -> Result<bool, CompletionStatus> {
         if self.deadline.is_none_or(|deadline| deadline > now) {
             return Ok(false);
@@ -159,7 +162,7 @@ impl Retry {
         Ok(true)
     }
 
-    /// The next deadline.
+    /// When the RNR timer or the response timer expires next, in nanoseconds; `None`: neither runs.
     pub(super) fn deadline(&self) -> Option<u64> {
         self.rnr_until.or(self.deadline)
     }
@@ -170,7 +173,7 @@ impl Retry {
     }
 }
 
-/// An RNR retry count without limit.
+/// The value of `rnr_retry` that means: no limit.
 const RNR_RETRY_UNLIMITED: u8 = 7;
 
 #[cfg(test)]
@@ -206,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_begins_anew() {
+    fn progress_resets_the_retry_count() {
         let mut retry = retry(1, 7);
         retry.sent(0, None);
         assert_eq!(retry.is_overdue(TIMEOUT_NS), Ok(true));
@@ -217,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_back_once_without_progress() {
+    fn requester_goes_back_once_without_progress() {
         let mut retry = retry(1, 7);
         assert!(retry.should_go_back());
         assert!(!retry.should_go_back());
@@ -226,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn s9_7_5_2_8_a_peer_without_a_buffer_is_left_in_peace_for_a_while() {
+    fn s9_7_5_2_8_rnr_nak_pauses_sending_for_the_timer() {
         let mut retry = retry(1, 1);
         retry.sent(0, None);
         assert_eq!(retry.rnr_nak(0, 1), Ok(true));
@@ -241,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn no_answer_is_overdue_while_the_peer_is_left_in_peace() {
+    fn rnr_pause_prevents_timeouts() {
         let mut retry = retry(0, 7);
         retry.sent(0, None);
         assert_eq!(retry.rnr_nak(0, 1), Ok(true));
@@ -250,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn seven_is_for_ever() {
+    fn rnr_retry_7_is_unlimited() {
         let mut retry = retry(1, 7);
         for round in 0..100 {
             assert_eq!(retry.rnr_nak(round * 20_000, 1), Ok(true));
@@ -259,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_of_ours_is_given_up_for_its_silence_alone() {
+    fn rmpi_peer_is_given_up_only_after_silence() {
         let mut retry = Retry::new(&Config {
             peer_is_rmpi: true,
             retry_count: 0,

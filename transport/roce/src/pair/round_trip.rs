@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Round-trip measurement and response timeout: RFC 6298 section 2, with the floor and ceiling of [`Config`].
+//! Measures round trips and computes the response timeout by RFC 6298 section 2, with the floor and the ceiling of
+//! [`Config`].
 //!
-//! One packet at a time is timed, so an acknowledgement costs one comparison. A packet that is sent again is not timed,
-//! since it is unknown which transmission was acknowledged (Karn's algorithm).
+//! Only one packet at a time is timed, so for most acknowledgements this costs one comparison. A packet that is sent
+//! again is not timed, since it is unknown which of its transmissions was acknowledged (Karn's algorithm).
 
 use super::config::Config;
 use crate::psn::Psn;
@@ -14,14 +15,14 @@ pub(super) struct RoundTrip {
     deviation_ns: u64,
     has_sample: bool,
     timed: Option<TimedPacket>,
-    /// Timeout before the first measurement.
+    /// Timeout in nanoseconds before the first measurement.
     initial_ns: u64,
     floor_ns: u64,
     ceiling_ns: u64,
-    /// How often the timeout was doubled since a packet was last timed, or [`IN_TIME_ACKS`] acknowledgements arrived in
-    /// time.
+    /// How often the timeout was doubled. Reset to 0 when a round trip was measured, or after [`IN_TIME_ACKS`]
+    /// acknowledgements without a timeout between them.
     doublings: u32,
-    /// Acknowledgements of something new since the last timeout.
+    /// Number of acknowledgements of anything new since the last timeout, while the timeout is doubled.
     in_time: u32,
 }
 
@@ -33,7 +34,7 @@ struct TimedPacket {
 }
 
 impl RoundTrip {
-    /// `None`: no timeout.
+    /// Creates the state of a new connection; `None`: responses never time out.
     pub(super) fn new(config: &Config) -> Option<Self> {
         Some(Self {
             smoothed_ns: 0,
@@ -51,14 +52,15 @@ impl RoundTrip {
         })
     }
 
-    /// Starts the measurement, if none runs: a packet was sent for the first time, with AckReq.
+    /// Records that this packet was sent for the first time, with AckReq: its measurement starts, if none runs.
     pub(super) fn sent(&mut self, now: u64, psn: Psn) {
         if self.timed.is_none() {
             self.timed = Some(TimedPacket { psn, left_at: now });
         }
     }
 
-    /// Cancels the measurement if this packet is sent again; `None`: all unacknowledged packets are.
+    /// Records that the packet with this PSN is sent again (`None`: all unacknowledged packets are): its measurement is
+    /// cancelled.
     pub(super) fn sent_again(&mut self, psn: Option<Psn>) {
         if let Some(timed) = self.timed
             && psn.is_none_or(|psn| psn == timed.psn)
@@ -67,7 +69,7 @@ impl RoundTrip {
         }
     }
 
-    /// PSN of the packet being timed.
+    /// PSN of the packet whose round trip is being measured.
     pub(super) fn timed(&self) -> Option<Psn> {
         self.timed.map(|timed| timed.psn)
     }
@@ -92,12 +94,13 @@ impl RoundTrip {
     /// Doubles the timeout.
     pub(super) fn back_off(&mut self) {
         self.doublings = (self.doublings + 1).min(DOUBLINGS_MAX);
-        // The peer may not have been scheduled: that time is not a round trip.
+        // Possibly the peer was not scheduled: then the time until its response is not a round trip.
         self.timed = None;
         self.in_time = 0;
     }
 
-    /// Records an acknowledgement of something new. On a link with heavy loss hardly any packet can be timed.
+    /// Records an acknowledgement of anything new. This resets the doublings too, because on a link with heavy loss
+    /// hardly any packet can be timed.
     pub(super) fn progress(&mut self) {
         if self.doublings != 0 {
             self.in_time += 1;
@@ -107,7 +110,7 @@ impl RoundTrip {
         }
     }
 
-    /// The response timeout.
+    /// The response timeout in nanoseconds.
     pub(super) fn wait_ns(&self) -> u64 {
         let measured = self
             .smoothed_ns
@@ -122,10 +125,10 @@ impl RoundTrip {
     }
 }
 
-/// So many acknowledgements in a row show that the timeout is long enough. One alone does not: it may acknowledge a
-/// packet that was sent again, after another timeout.
+/// This number of acknowledgements without a timeout between them shows that the timeout is long enough. A single one
+/// does not: it may acknowledge a packet that was sent again after a timeout.
 const IN_TIME_ACKS: u32 = 2;
-/// The ceiling is reached before.
+/// Limit of the doublings, so that the shift does not overflow; the ceiling is usually reached before.
 const DOUBLINGS_MAX: u32 = 20;
 
 #[cfg(test)]
@@ -150,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wait_is_the_smoothed_time_and_four_deviations() {
+    fn timeout_is_smoothed_rtt_plus_four_deviations() {
         let mut round_trip = round_trip(false);
         assert_eq!(round_trip.wait_ns(), 4096 << 4, "nothing was measured");
         measure(&mut round_trip, 8_000);
@@ -160,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn floor_and_ceiling_hold() {
+    fn timeout_respects_floor_and_ceiling() {
         let mut steady = round_trip(false);
         let mut shared = round_trip(true);
         for _ in 0..100 {
@@ -175,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wait_doubles_until_a_packet_was_timed_again() {
+    fn timeout_doubles_until_the_next_rtt_sample() {
         let mut round_trip = round_trip(false);
         measure(&mut round_trip, 8_000);
         let waits = [0; 3].map(|_| {
@@ -188,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_in_time_end_the_doubling() {
+    fn timely_acks_end_the_backoff() {
         let mut round_trip = round_trip(false);
         measure(&mut round_trip, 8_000);
         round_trip.back_off();
@@ -200,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_that_was_sent_again_is_not_timed() {
+    fn retransmitted_packet_gives_no_rtt_sample() {
         let mut round_trip = round_trip(false);
         round_trip.sent(0, Psn::new(1));
         round_trip.sent_again(Some(Psn::new(2)));

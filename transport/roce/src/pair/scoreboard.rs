@@ -1,35 +1,38 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! State of each outstanding packet of a requester with selective repeat. Loss recovery is that of IRN (Mittal et al.,
-//! SIGCOMM 2018): the peer keeps packets received out of order, and only missing ones are sent again.
+//! The state of each outstanding packet of a requester with selective repeat. Loss recovery is that of IRN (Mittal et
+//! al., SIGCOMM 2018): the peer keeps packets received out of order, and only missing packets are sent again.
 //!
-//! Each packet has the serial number of its last transmission. If a packet that was sent only once has arrived, and the
-//! network preserves order, a packet with an earlier serial that has not arrived is lost. Retransmitted packets are no
-//! evidence: an acknowledgement may be for their first transmission.
+//! For each packet the serial number of its last transmission is recorded. The network is assumed to preserve order. So
+//! if a packet that was sent only once has arrived, each packet with an earlier serial that has not arrived is lost.
+//! The arrival of a packet that was sent more than once is no such evidence: it may be its first transmission that has
+//! arrived.
 //!
-//! Response packets to reads have PSNs too, and are sent in PSN order. Such a PSN has arrived when its response has. It
-//! is requested again when the request was lost, or was executed and a later response has arrived.
+//! The response packets of a read have PSNs of the requester too, and are sent in PSN order. Such a PSN counts as
+//! arrived when its response packet has arrived. The response packet is requested again if the request was lost, or if
+//! the request was executed and a later response packet has arrived.
 //!
-//! Packets are named by their distance from `unacked`.
+//! Packets are identified by their distance from `unacked`.
 
 use crate::format::PacketSet;
 use crate::psn::Psn;
 
-/// Outstanding packets, at most [`PacketSet::PACKETS`].
+/// The state of outstanding packets, at most [`PacketSet::PACKETS`].
 #[derive(Debug)]
 pub(super) struct Scoreboard {
-    /// Packets that have arrived; of reads and atomic operations, those whose responses have.
+    /// Packets that have arrived; PSNs of reads and atomic operations whose response packets have arrived.
     arrived: PacketSet,
     /// Packets to be sent again.
     lost: PacketSet,
     /// Packets sent more than once.
     again: PacketSet,
-    /// PSNs of reads and atomic operations.
+    /// Packets that are PSNs of reads and atomic operations.
     fetches: PacketSet,
-    /// Serial of the last transmission, indexed by the low bits of the PSN.
+    /// Serial number of each packet's last transmission, indexed by the low bits of the PSN.
     serials: [u32; SLOTS],
     next_serial: u32,
-    /// The latest serial of a packet sent once that has arrived, and the same among the executed ones.
+    /// The latest serial of the packets that were sent only once and have arrived.
     newest: u32,
+    /// The latest serial of the packets that were sent only once and have been executed.
     newest_in_order: u32,
 }
 
@@ -49,7 +52,8 @@ impl Scoreboard {
         }
     }
 
-    /// Records the first transmission of a packet at this distance from `unacked`; a read takes several PSNs.
+    /// Records the first transmission of a packet at distance `at` from `unacked`. `packets`: its number of PSNs, which
+    /// is more than 1 for a read; `fetches`: whether it is a read or an atomic operation.
     pub(super) fn sent(&mut self, unacked: Psn, at: u32, packets: u32, fetches: bool) {
         let serial = self.take_serial();
         for packet in at..at + packets {
@@ -60,7 +64,7 @@ impl Scoreboard {
         }
     }
 
-    /// Records a retransmission.
+    /// Records a retransmission of `packets` PSNs from distance `at` on.
     pub(super) fn sent_again(&mut self, unacked: Psn, at: u32, packets: u32) {
         let serial = self.take_serial();
         for packet in at..at + packets {
@@ -81,7 +85,7 @@ impl Scoreboard {
         u32::try_from(run.count()).unwrap_or(0)
     }
 
-    /// Number of the first `sent` packets that are in flight.
+    /// How many of the first `sent` packets are in flight, that is, neither arrived nor lost.
     pub(super) fn in_flight(&self, sent: u32) -> u32 {
         sent.saturating_sub(self.arrived.len() + self.lost.len())
     }
@@ -104,14 +108,14 @@ impl Scoreboard {
         }
     }
 
-    /// Marks a packet as lost even if it had arrived: the peer has not kept it.
+    /// Marks a packet as lost even if it has arrived, since the peer has not kept it.
     pub(super) fn refuse(&mut self, packet: u32) {
         self.arrived.remove(packet);
         self.lost.insert(packet);
     }
 
-    /// The peer has executed the first `in_order` of `sent` packets, and received those in `ahead` out of order; bit 0
-    /// of `ahead` is packet `in_order + 1`. Returns whether this is new.
+    /// Records that the peer has executed the first `in_order` of `sent` packets, and has received the packets in
+    /// `ahead` out of order; bit 0 of `ahead` is packet `in_order + 1`. Returns whether any of that is new.
     pub(super) fn acknowledge(
         &mut self,
         unacked: Psn,
@@ -140,34 +144,35 @@ impl Scoreboard {
                 self.arrive(packet);
             }
         }
-        // Packets behind the last one in order were sent later, so without out-of-order arrivals none of them is known
-        // to be lost.
+        // Packets behind the first `in_order` ones were sent later, so none of them is known to be lost if no packet
+        // has arrived out of order.
         if !ahead.is_empty() || self.arrived.run() < in_order.min(sent) {
             self.find_lost(unacked, sent, in_order, ahead);
         }
         self.arrived != before
     }
 
-    /// A response packet has arrived; responses requested before it should have arrived too. Returns whether it is new.
+    /// Records that a response packet has arrived. Response packets that were requested before it should have arrived
+    /// too, so the missing ones are marked as lost. Returns whether this packet is the first with its PSN.
     pub(super) fn answer(&mut self, unacked: Psn, packet: u32) -> bool {
         let is_new = !self.arrived.contains(packet);
         self.arrive(packet);
         let serial = self.serials[slot(unacked, packet)];
         for earlier in 0..packet {
-            let asked = self.serials[slot(unacked, earlier)];
-            if self.fetches.contains(earlier) && !is_later(asked, serial) {
+            let requested = self.serials[slot(unacked, earlier)];
+            if self.fetches.contains(earlier) && !is_later(requested, serial) {
                 self.lose(earlier);
             }
         }
         is_new
     }
 
-    /// Number of packets that have arrived without a gap, from `unacked` on.
+    /// Number of consecutive packets from `unacked` on that have arrived.
     pub(super) fn run(&self) -> u32 {
         self.arrived.run()
     }
 
-    /// `unacked` advances by `packets`.
+    /// Records that `unacked` advances by `packets`.
     pub(super) fn forget_front(&mut self, packets: u32) {
         let sets = [
             &mut self.arrived,
@@ -180,8 +185,8 @@ impl Scoreboard {
         }
     }
 
-    /// The first `count` packets were executed. Serials rise with PSNs except for retransmissions, so the last one has
-    /// the latest serial.
+    /// Records that the first `count` packets were executed. Among packets that were sent only once, serials increase
+    /// with PSNs, so the last of them has the latest serial.
     fn executed(&mut self, unacked: Psn, count: u32) {
         let last = (0..count)
             .rev()
@@ -202,7 +207,8 @@ impl Scoreboard {
     }
 
     fn find_lost(&mut self, unacked: Psn, sent: u32, in_order: u32, ahead: &PacketSet) {
-        // A request received out of order has no response yet; all its PSNs share one serial.
+        // The serial of a read or an atomic request that the peer has received out of order and not executed: it has no
+        // response yet, so its PSNs, which share this serial, are not lost.
         let mut waits = None;
         for packet in 0..sent {
             if self.arrived.contains(packet) {
@@ -230,13 +236,14 @@ impl Scoreboard {
     }
 }
 
-/// Index of a packet's serial.
+/// Index of a packet in `serials`.
 fn slot(unacked: Psn, packet: u32) -> usize {
     let low = unacked.plus(packet).get() % PacketSet::PACKETS;
     usize::try_from(low).unwrap_or(0)
 }
 
-/// Serials wrap around; those of outstanding packets are close together.
+/// Whether serial `one` is later than `other`. Serials wrap around, but those of outstanding packets are close
+/// together.
 fn is_later(one: u32, other: u32) -> bool {
     one.wrapping_sub(other).cast_signed() > 0
 }
@@ -251,7 +258,7 @@ mod tests {
 
     const FIRST: Psn = Psn::new(0x00ff_fff0);
 
-    /// A scoreboard with `sent` packets sent, and a read of three PSNs at each of `reads`.
+    /// A scoreboard with `sent` packets sent, of which a read of three PSNs begins at each of `reads`.
     fn board(sent: u32, reads: &[u32]) -> Scoreboard {
         let mut board = Scoreboard::new();
         let mut at = 0;
@@ -275,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_before_one_that_has_come_is_lost() {
+    fn packets_before_a_received_one_are_lost() {
         let mut board = board(10, &[]);
         assert!(board.acknowledge(FIRST, 10, 2, &set(&[0, 3])));
         assert_eq!(lost(&board), [2, 4, 5], "the last three may come");
@@ -285,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_left_again_is_lost_if_a_later_one_has_come() {
+    fn retransmitted_packet_is_lost_if_a_later_one_arrived() {
         let mut board = board(4, &[]);
         board.acknowledge(FIRST, 4, 0, &set(&[0]));
         board.sent_again(FIRST, 0, 1);
@@ -297,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_that_came_ahead_has_no_answer_yet() {
+    fn read_received_ahead_is_not_complete() {
         let mut board = board(6, &[1]);
         board.acknowledge(FIRST, 6, 0, &set(&[0, 3]));
         assert_eq!(lost(&board), [0]);
@@ -307,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_were_passed_over_are_asked_for_again() {
+    fn skipped_read_responses_are_requested_again() {
         let mut board = board(6, &[1]);
         assert!(board.answer(FIRST, 2));
         assert_eq!(lost(&board), [1], "an earlier answer of the same read");
@@ -319,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_came_ahead_can_be_refused() {
+    fn packet_received_ahead_can_be_refused() {
         let mut board = board(3, &[]);
         board.acknowledge(FIRST, 3, 0, &set(&[0]));
         board.refuse(1);
@@ -327,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn distances_follow_what_is_acknowledged() {
+    fn distances_shift_with_acknowledgements() {
         let mut board = board(10, &[4]);
         board.acknowledge(FIRST, 10, 3, &set(&[4, 5]));
         board.forget_front(board.run());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Posted work requests that have not completed, with their PSNs.
+//! The queue of posted work requests that have not completed, with their PSNs.
 
 use std::collections::VecDeque;
 
@@ -26,7 +26,7 @@ pub(super) struct SendQueueEntry {
     pub(super) body: SendQueueBody,
     pub(super) immediate: Option<[u8; 4]>,
     pub(super) signaled: bool,
-    /// PSN of its first packet; a read has the PSNs of its response.
+    /// PSN of the first packet of the request. The PSNs of a read are those of its response packets.
     pub(super) first: Psn,
     pub(super) packets: u32,
 }
@@ -34,7 +34,7 @@ pub(super) struct SendQueueEntry {
 /// The body of a work request that has not completed.
 #[derive(Debug)]
 pub(super) enum SendQueueBody {
-    /// Short bodies need no allocation.
+    /// A short inline body, which needs no allocation.
     Short {
         bytes: [u8; SHORT_BYTES],
         len: u8,
@@ -53,7 +53,7 @@ impl SendQueue {
         }
     }
 
-    /// Posts a request, if the depth allows it beside `unpolled` completions.
+    /// Posts a request. `unpolled`: the number of unpolled completions, which count against the depth too.
     pub(super) fn push(
         &mut self,
         request: &RoceRequest<'_>,
@@ -91,7 +91,7 @@ impl SendQueue {
         self.works.get(index)
     }
 
-    /// The index of the request that contains this PSN, and the number of its packets before it.
+    /// The index of the request that contains this PSN, and the number of the request's packets before the PSN.
     pub(super) fn find(&self, psn: Psn) -> Option<(usize, u32)> {
         let first = self.works.front()?.first;
         let distance = psn.packets_since(first);
@@ -112,7 +112,8 @@ impl SendQueue {
 }
 
 impl SendQueueEntry {
-    /// Whether its response carries data: then no acknowledgement of a later packet completes it.
+    /// Whether the request is a read or an atomic operation, whose response carries data. Such a request is not
+    /// completed by the acknowledgement of a later packet.
     pub(super) fn fetches(&self) -> bool {
         !matches!(
             self.operation,
@@ -124,7 +125,7 @@ impl SendQueueEntry {
         matches!(self.operation, RequestOpcode::Read { .. })
     }
 
-    /// The PSN behind its last packet.
+    /// The PSN behind the last packet of the request.
     pub(super) fn end(&self) -> Psn {
         self.first.plus(self.packets)
     }
@@ -142,7 +143,7 @@ impl SendQueueBody {
         }
     }
 
-    /// The inline bytes; none for registered memory.
+    /// The inline bytes; empty if the body is registered memory.
     pub(super) fn copied(&self) -> &[u8] {
         match self {
             Self::Short { bytes, len } => &bytes[..usize::from(*len)],
@@ -160,7 +161,7 @@ impl SendQueueBody {
     }
 }
 
-/// Copies the body of a valid request.
+/// Checks a request and copies its body.
 fn copy_body(request: &RoceRequest<'_>) -> Result<SendQueueBody, PostError> {
     let bytes = match request.body {
         RequestBody::Inline(bytes) => bytes.len(),
@@ -190,9 +191,9 @@ fn copy_body(request: &RoceRequest<'_>) -> Result<SendQueueBody, PostError> {
     }
 }
 
-/// Longer bodies are allocated.
+/// Largest inline body that is stored without an allocation, in bytes.
 const SHORT_BYTES: usize = 64;
-/// Largest number of PSNs of all requests that have not completed: a quarter of all, so that their order is
+/// Largest number of PSNs of all requests that have not completed: a quarter of all PSNs, so that their order is
 /// unambiguous.
 const NUMBERS_MAX: u32 = 1 << 22;
 const _: () = assert!(MESSAGE_BYTES_MAX / 256 <= NUMBERS_MAX);
@@ -231,7 +232,7 @@ mod tests {
     };
 
     #[test]
-    fn s9_7_a_read_has_the_numbers_of_its_answers() {
+    fn s9_7_a_read_takes_the_psns_of_its_responses() {
         let mut queue = queue(8);
         for (operation, bytes) in [(READ, 600), (RequestOpcode::Send, 0), (ADD, 8)] {
             queue.push(&request(operation, bytes), 0).unwrap();
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_found_by_any_of_its_numbers() {
+    fn request_is_found_by_any_of_its_psns() {
         let mut queue = queue(8);
         for (operation, bytes) in [(READ, 600), (RequestOpcode::Send, 0), (ADD, 8)] {
             queue.push(&request(operation, bytes), 0).unwrap();
@@ -255,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_are_taken_than_there_is_room_for() {
+    fn full_send_queue_rejects_requests() {
         let mut queue = queue(2);
         let send = request(RequestOpcode::Send, 1);
         assert_eq!(queue.push(&send, 0), Ok(()));
@@ -265,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn packet_numbers_stay_within_a_quarter_of_all() {
+    fn outstanding_psns_stay_within_a_quarter_of_the_range() {
         let mut queue = queue(8);
         queue.push(&request(READ, MESSAGE_BYTES_MAX), 0).unwrap();
         let more = queue.push(&request(RequestOpcode::Send, 0), 0);
@@ -283,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_make_no_sense_are_refused() {
+    fn invalid_requests_are_refused() {
         let mut queue = queue(8);
         let mut refuses = |request: &RoceRequest<'_>| queue.push(request, 0).unwrap_err();
         let long = request(RequestOpcode::Send, MESSAGE_BYTES_MAX + 1);

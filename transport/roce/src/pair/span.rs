@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a request is split into packets, and what each carries. IBTA vol. 1 section 9.7.
+//! Splits requests into packets, and writes the headers of these packets. IBTA vol. 1 section 9.7.
 
 use super::config::Config;
 use super::outgoing::{HeaderTemplate, PayloadSource};
@@ -11,17 +11,19 @@ use crate::format::{
 use crate::memory::{MemoryAccess, RegisteredMemory};
 use crate::psn::Psn;
 
-/// Limits of packets and of the window.
+/// The limits of the size and the number of packets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PacketLimits {
     pub(super) mtu_bytes: u32,
     pub(super) window_packets: u32,
     pub(super) read_packets: u32,
     pub(super) fetches: u32,
-    /// At most half of the window, so that an acknowledgement is on its way before the window is full.
+    /// AckReq is set at least in every packet with this distance from the last one: at most half of the window, so that
+    /// an acknowledgement is on its way before the window is full.
     pub(super) ack_interval: u32,
     ack_interval_max: u32,
-    /// AckReq is set in the last packet of every request; otherwise only in that of signaled ones.
+    /// Whether AckReq is set in the last packet of every request. If not, it is set in the last packet only of signaled
+    /// requests, reads and atomic operations.
     pub(super) acks_every_request: bool,
 }
 
@@ -30,7 +32,7 @@ pub(super) struct PacketLimits {
 pub(super) struct PacketSpan {
     pub(super) offset: u32,
     pub(super) bytes: u32,
-    /// Number of PSNs.
+    /// Number of PSNs that the packet takes: more than 1 for a read.
     pub(super) packets: u32,
     pub(super) position: MessagePosition,
 }
@@ -61,7 +63,7 @@ impl PacketLimits {
         self.ack_interval = packets.div_ceil(2).min(self.ack_interval_max);
     }
 
-    /// The span of the packet that begins at `packet` of a request.
+    /// The span of the packet of a request that has `packet` PSNs of the request before it.
     pub(super) fn span(&self, work: &SendQueueEntry, packet: u32) -> PacketSpan {
         let rest = work.packets.saturating_sub(packet);
         let packets = match work.is_read() {
@@ -86,7 +88,7 @@ impl PacketLimits {
     }
 }
 
-/// The source of a packet's payload; `None`: local protection error.
+/// The source of the payload of a request's packet; `None`: local protection error.
 pub(super) fn payload<M: RegisteredMemory>(
     work: &SendQueueEntry,
     index: usize,
@@ -116,7 +118,7 @@ pub(super) fn payload<M: RegisteredMemory>(
     }
 }
 
-/// Writes the headers of a packet.
+/// Writes the headers of the packet for a span.
 pub(super) fn write_headers(
     headers: &mut Headers,
     template: &HeaderTemplate,
@@ -186,8 +188,8 @@ fn push_atomic(headers: &mut Headers, address: u64, key: u32, [swap, compare]: [
     headers.push(|bytes| atomic.write(bytes));
 }
 
-/// Largest number of packets between two with AckReq in a long message, as in `rdma_rxe`.
+/// Largest distance between two packets with AckReq in a long message, in packets, as in `rdma_rxe`.
 const ACK_INTERVAL_MAX: u32 = 64;
-/// The same for an rmpi peer, which acknowledges a burst once: so an acknowledgement is on its way before the window is
-/// full.
+/// Largest distance between two packets with AckReq for an rmpi peer, in packets. It is shorter because such a peer
+/// acknowledges a burst once, and an acknowledgement should be on its way before the window is full.
 const ACK_INTERVAL_RMPI_MAX: u32 = 16;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Registered memory that is a vector per region.
+//! Registered memory for tests: each region is a vector.
 
 use roce::{AccessError, MemoryAccess, RegisteredMemory, RoceSge};
 
@@ -17,12 +17,12 @@ struct Region {
 }
 
 impl Arena {
-    /// Registers memory with all rights, at [`address`] of its key.
+    /// Registers memory with all access rights, at the [`address`] of its key.
     pub(crate) fn add(&mut self, key: u32, bytes: Vec<u8>) {
         self.add_at(key, address(key), bytes);
     }
 
-    /// The same at another address.
+    /// Registers memory with all access rights, at any address.
     pub(crate) fn add_at(&mut self, key: u32, address: u64, bytes: Vec<u8>) {
         self.regions.push(Region {
             key,
@@ -46,7 +46,7 @@ impl Arena {
         &region.expect("it was added").bytes
     }
 
-    /// The bytes that a carrier gathers.
+    /// The bytes that a carrier gathers for a payload.
     pub(crate) fn gather(&self, sge: RoceSge) -> &[u8] {
         let region = self.region(sge.key).expect("the engine has checked it");
         let from = region.offset(sge.address, sge.bytes.into());
@@ -141,7 +141,7 @@ pub(crate) fn address(key: u32) -> u64 {
     u64::from(key) << 32
 }
 
-/// A part of a region.
+/// `bytes` bytes from `offset` on of the region of a key, if that region is at the [`address`] of its key.
 pub(crate) fn sge(key: u32, offset: u32, bytes: u32) -> RoceSge {
     RoceSge {
         key,

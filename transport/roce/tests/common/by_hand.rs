@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets that a test builds and parses itself, to and from queue pair 1 of host 1.
+//! Packets that a test builds itself for, or has parsed from, queue pair 1 of host 1.
 
 use roce::Psn;
 use roce::format::{
@@ -9,7 +9,7 @@ use roce::format::{
 
 use super::end::End;
 
-/// A packet that an end has sent.
+/// The parsed fields of a packet that an end has sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) code: u8,
@@ -44,12 +44,12 @@ impl Seen {
     }
 }
 
-/// Opcodes and PSNs.
+/// The opcode and the PSN of each packet.
 pub(crate) fn brief(seen: &[Seen]) -> Vec<(u8, u32)> {
     seen.iter().map(|seen| (seen.code, seen.psn)).collect()
 }
 
-/// A packet for an end.
+/// A packet that a test delivers to an end.
 #[derive(Clone, Debug)]
 pub(crate) struct ByHand {
     pub(crate) bth: Bth,
@@ -78,7 +78,7 @@ impl ByHand {
         }
     }
 
-    /// Changes the BTH; must be called first.
+    /// Changes the BTH, and removes all extension headers: called before they are added.
     pub(crate) fn with(mut self, change: impl FnOnce(&mut Bth)) -> Self {
         change(&mut self.bth);
         self.headers = Headers::new(&self.bth);
@@ -125,7 +125,7 @@ impl ByHand {
         self
     }
 
-    /// From the BTH to the pad.
+    /// The bytes of the packet from the BTH to the pad.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut bytes = self.headers.as_bytes().to_vec();
         bytes.extend(&self.payload);
@@ -145,14 +145,14 @@ pub(crate) fn answer(end: &mut End, now_ns: u64, psn: u32, syndrome: u8) {
     packet.to(end, now_ns);
 }
 
-/// A set of these packets.
+/// The set of these packets.
 pub(crate) fn set(packets: &[u32]) -> PacketSet {
     let mut set = PacketSet::default();
     packets.iter().for_each(|packet| set.insert(*packet));
     set
 }
 
-/// Syndromes.
+/// Syndrome bytes.
 pub(crate) const ACK: u8 = 0x1f;
 pub(crate) const RNR: u8 = 0x21;
 pub(crate) const SEQUENCE: u8 = 0x60;

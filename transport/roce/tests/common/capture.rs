@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reads `data/roce.pcap`: the traffic of two `rdma_rxe` devices of Linux, with Ethernet headers.
 //!
-//! | offset | bytes | of the file, little endian        |
-//! |-------:|------:|-----------------------------------|
-//! |      0 |    24 | file header                       |
+//! | offset | bytes | of the file, little endian |
+//! |-------:|------:|-------------------------------------------------------|
+//! |      0 |    24 | file header |
 //! |     24 |    16 | packet header; the length is at offset 8 in it |
-//! |     40 |     … | the packet, and the next ones likewise |
+//! |     40 |     … | the packet; further packet headers and packets follow |
 
-/// All packets, each from its IP header on.
+/// All packets of the capture, each from its IP header on.
 pub(crate) fn datagrams() -> Vec<&'static [u8]> {
     const FILE: &[u8] = include_bytes!("../data/roce.pcap");
     let mut rest = &FILE[24..];

@@ -16,7 +16,7 @@ impl Dice {
         mixed ^ (mixed >> 31)
     }
 
-    /// 0 to `sides - 1`.
+    /// A number from 0 to `sides - 1`.
     pub(crate) fn below(&mut self, sides: u64) -> u64 {
         self.roll() % sides
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One end of a connection: a queue pair, its memory, its receive queue, and its carrier.
+//! One end of a connection, for tests: a queue pair, its memory, its receive queue, and its carrier.
 
 use std::net::SocketAddr;
 
@@ -31,7 +31,7 @@ impl End {
         }
     }
 
-    /// The next packet as it is on the wire, from the BTH to the ICRC.
+    /// The next packet that the end sends, as it is on the wire, from the BTH to the ICRC.
     pub(crate) fn next_on_wire(&mut self, now_ns: u64) -> Option<Vec<u8>> {
         let outgoing = self.pair.next_outgoing(now_ns, &self.arena)?;
         let bytes = u16::try_from(outgoing.bytes()).expect("a packet is short");
@@ -53,7 +53,7 @@ impl End {
         Some(wire)
     }
 
-    /// Delivers a packet to it. `false`: its ICRC is wrong, or it is malformed.
+    /// Delivers a packet to the end. `false`: the packet's ICRC is wrong, or the packet is malformed.
     pub(crate) fn receive(&mut self, now_ns: u64, wire: &[u8]) -> bool {
         let bytes = u16::try_from(wire.len().saturating_sub(4)).expect("a packet is short");
         let from = self.pair.config().to;
@@ -71,7 +71,7 @@ impl End {
         self.pair.receive(now_ns, from, packet, arena, receives);
     }
 
-    /// All packets to send now.
+    /// All packets that the end sends now.
     pub(crate) fn leaving(&mut self, now_ns: u64) -> Vec<Seen> {
         let packets = std::iter::from_fn(|| self.next_on_wire(now_ns));
         packets.map(|wire| Seen::read(&wire)).collect()
@@ -97,7 +97,7 @@ impl End {
     }
 }
 
-/// Attributes with a small path MTU, QPN 1 to QPN 2.
+/// Attributes with a small path MTU, for QPN 1, connected to QPN 2.
 pub(crate) fn config() -> Config {
     Config {
         path_mtu: PathMtu::Bytes256,
@@ -107,12 +107,12 @@ pub(crate) fn config() -> Config {
     }
 }
 
-/// Address of the host of a number.
+/// The address of the host with a number.
 pub(crate) fn address(host: u8) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, host], roce::format::PORT))
 }
 
-/// An end with these attributes; region 7 has the bytes 0, 1, 2, …, region 8 zeros; 8,192 bytes each.
+/// An end with these attributes. Region 7 has the bytes 0, 1, 2, …; region 8 has zeros. Both are 8,192 bytes long.
 pub(crate) fn end(config: Config) -> End {
     let mut end = End::new(config, address(1));
     end.arena.add(7, numbers(8192));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Shared by the tests of queue pairs: registered memory as vectors, an end of a connection, and packets built by hand.
+//! Parts that the tests of queue pairs share: registered memory as vectors, an end of a connection, and packets built
+//! by hand.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 

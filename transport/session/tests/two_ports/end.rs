@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One end: a session, and the streams that carry it. This is all that a provider over sockets does for a peer.
+//! One end for the test: a session, and the streams that carry it. It does all that a provider over sockets does for a
+//! peer.
 
 use std::collections::VecDeque;
 
@@ -10,9 +11,9 @@ use session::{
 };
 
 use crate::frames::{Content, Frame, Reader, Writer};
-use crate::net::{Gone, Net};
+use crate::net::{Net, StreamClosed};
 
-/// Longest body in bytes; bodies longer than [`LARGE`] are lent when they arrive.
+/// Longest body in bytes. Bodies longer than [`LARGE`] are lent when they are received.
 pub(crate) const MOST_BODY: usize = 900;
 pub(crate) const LARGE: usize = 300;
 
@@ -22,12 +23,12 @@ pub(crate) struct End {
     me: usize,
     pub(crate) session: Session,
     connection: Connection<usize>,
-    /// Open streams, including foreign ones.
+    /// The open streams, including foreign ones.
     opened: Vec<Opened>,
-    /// The carrier of the connection's end.
+    /// Number of the carrier that is the connection's stream.
     carrier: u32,
     numbers: CarrierNumbers,
-    /// Bodies of kept packets.
+    /// Bodies of the kept packets, by slot.
     slots: Vec<Option<Vec<u8>>>,
     /// Delivered messages that were not taken.
     pub(crate) ready: VecDeque<Vec<u8>>,
@@ -37,25 +38,25 @@ pub(crate) struct End {
     ack_stall: AckStall,
     observed_ns: u64,
     failures: RecentFailures,
-    /// The last acknowledgement sent; a forgetful end sends it again when a stream begins, so that the peer sends
-    /// packets again that have arrived.
+    /// The last acknowledgement that was sent. When a stream begins, a forgetful end sends this again instead of the
+    /// current one, so the peer sends packets again that have arrived.
     last_ack: Ack,
     is_forgetful: bool,
     pub(crate) seen: Seen,
 }
 
-/// Events of an end.
+/// Counts of the events at an end.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) joined: u32,
-    /// Streams that broke, and those of them that broke within a frame.
+    /// Number of connected streams that broke.
     pub(crate) broken: u32,
     pub(crate) torn: u32,
-    /// Streams that carried invalid data.
+    /// Number of streams that carried invalid data.
     pub(crate) refused: u32,
-    /// Packets received twice.
+    /// Number of packets that were received twice.
     pub(crate) twice: u32,
-    /// Streams closed for silence.
+    /// Number of streams that were closed because the peer did not acknowledge.
     pub(crate) silent: u32,
     pub(crate) is_lost: bool,
 }
@@ -69,7 +70,7 @@ struct Opened {
     writer: Writer,
 }
 
-/// The stream carried something that no peer sends here.
+/// The stream carried data that no peer sends there.
 struct Refused;
 
 impl End {
@@ -133,7 +134,7 @@ impl End {
         }
     }
 
-    /// Makes all progress that is possible now.
+    /// Makes all progress that is possible at `now_ns`.
     pub(crate) fn turn(&mut self, now_ns: u64, net: &mut Net) {
         if self.seen.is_lost {
             return;
@@ -193,7 +194,7 @@ impl End {
         self.carrier = opened.carrier;
     }
 
-    /// The acknowledgement in the first frame of a stream.
+    /// The acknowledgement for the first frame of a stream.
     fn first_ack(&mut self) -> Ack {
         if self.is_forgetful {
             return self.last_ack;
@@ -211,7 +212,7 @@ impl End {
             match net.read(now_ns, stream, self.me, it.reader.place()) {
                 Ok(0) => return self.opened.push(it),
                 Ok(count) => it.reader.filled(count),
-                Err(Gone) => {
+                Err(StreamClosed) => {
                     self.seen.torn += u32::from(it.reader.is_torn());
                     self.over(now_ns, stream);
                     return net.close(now_ns, stream, self.me);
@@ -234,7 +235,8 @@ impl End {
         }
     }
 
-    /// A stream has ended; if it was the connection's, another one is opened.
+    /// Handles the end of a stream. If it was the connection's, the connection ends, and another stream is opened
+    /// later.
     fn over(&mut self, now_ns: u64, stream: usize) {
         if self.connection.end() != Some(stream) {
             return;
@@ -250,7 +252,7 @@ impl End {
         self.session.carrier_broke(self.carrier);
     }
 
-    /// Closes a stream.
+    /// Closes a stream at this end.
     fn leave(&mut self, now_ns: u64, stream: usize, net: &mut Net) {
         self.over(now_ns, stream);
         self.opened.retain(|opened| opened.stream != stream);
@@ -286,7 +288,7 @@ impl End {
                     self.seen.twice += 1;
                     self.session.force_ack();
                 }
-                // A stream preserves order.
+                // A stream preserves order, so these come from no correct peer.
                 PacketVerdict::Held | PacketVerdict::Early | PacketVerdict::Invalid => {
                     return Err(Refused);
                 }
@@ -295,7 +297,7 @@ impl End {
         Ok(())
     }
 
-    /// Handles a message of the peer about the connection.
+    /// Handles a link message that establishes the connection.
     fn handle_message(
         &mut self,
         now_ns: u64,
@@ -312,7 +314,7 @@ impl End {
                 self.carrier = carrier;
                 self.connection.accepted(attempt, stream, now_ns);
                 writer.link_message(self.first_ack(), LinkMessage::Accept { attempt, end });
-                // A stream is connected from the beginning.
+                // A stream is connected from the beginning, so Ready is not needed.
                 self.connection.connected(stream, false);
             }
             (ConnectAction::Connect { .. }, _) if self.connection.end() == Some(stream) => {
@@ -336,9 +338,9 @@ impl End {
             }
         }
         for stream in self.streams() {
-            let is_stranger = self.connection.end() != Some(stream);
+            let is_foreign = self.connection.end() != Some(stream);
             let opened = self.place_of(stream).map(|place| &self.opened[place]);
-            if is_stranger && opened.is_some_and(|it| now_ns > it.since_ns + STRANGER_TIMEOUT_NS) {
+            if is_foreign && opened.is_some_and(|it| now_ns > it.since_ns + FOREIGN_TIMEOUT_NS) {
                 self.leave(now_ns, stream, net);
             }
         }
@@ -351,7 +353,8 @@ impl End {
         }
     }
 
-    /// Sends a peer that does not acknowledge a request; after that the stream counts as dead.
+    /// Observes whether the peer acknowledges. If it does not, it is sent a request; later the stream is closed as
+    /// dead.
     fn observe_acks(&mut self, now_ns: u64, net: &mut Net) {
         let Some(stream) = self.connection.usable() else {
             return;
@@ -367,7 +370,7 @@ impl End {
         }
     }
 
-    /// Gives the peer up.
+    /// Gives the peer up: closes all streams, and discards all packets.
     fn lose(&mut self, now_ns: u64, net: &mut Net) {
         self.seen.is_lost = true;
         for stream in self.streams() {
@@ -418,22 +421,21 @@ impl End {
             match net.write(now_ns, stream, self.me, writer.waiting()) {
                 Ok(0) => return,
                 Ok(count) => writer.taken(count),
-                Err(Gone) => return self.leave(now_ns, stream, net),
+                Err(StreamClosed) => return self.leave(now_ns, stream, net),
             }
         }
     }
 }
 
-/// Delay after a failed attempt; longer each time.
+/// Delay after a failed attempt; it doubles with each failure.
 const PAUSE_NS: u64 = 5_000_000;
 const MOST_DOUBLINGS: u8 = 4;
-/// Repetitions after which an attempt without a reply is given up.
+/// Number of repetitions after which an attempt without a reply is given up.
 const MOST_TRIES: u8 = 2;
 /// Foreign streams are closed after this time.
-const STRANGER_TIMEOUT_NS: u64 = 100_000_000;
-/// Interval of observing the peer's acknowledgements, and the number of observations after which the stream is given
-/// up.
+const FOREIGN_TIMEOUT_NS: u64 = 100_000_000;
+/// Interval between two observations of the peer's acknowledgements.
 const OBSERVE_NS: u64 = 30_000_000;
 const OBSERVATIONS_MAX: u8 = 4;
-/// A peer that is silent for longer is given up.
+/// A peer that is silent for longer than this is given up.
 pub(crate) const MOST_SILENCE_NS: u64 = 5_000_000_000;

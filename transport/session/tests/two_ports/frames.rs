@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets and link messages as frames in a byte stream, such as a socket's. Sans-IO: a [`Writer`] returns bytes to
-//! send, and a [`Reader`] takes received bytes in pieces of any length.
+//! Transfers packets and link messages as frames in a byte stream, such as that of a socket. Sans-IO: a [`Writer`]
+//! returns bytes to send, and a [`Reader`] takes received bytes in pieces of any length.
 //!
 //! Numbers are little endian:
 //!
 //! | offset | bytes | field    | |
-//! |-------:|------:|----------|-|
+//! |-------:|------:|----------|----------------------------------------------|
 //! |      0 |     4 | bytes    | of the body |
-//! |      4 |     1 | kind     | a packet, or which link message |
+//! |      4 |     1 | kind     | a packet, or the kind of link message |
 //! |      5 |     1 | flag     | the flag of a link message, 0 or 1 |
 //! |      6 |     2 | returned | see [`Ack`] |
 //! |      8 |     4 | next     | see [`Ack`] |
 //! |     12 |     4 | number   | of the packet; the attempt of a link message |
 //! |     16 |     – | body     | of a packet; a link message has none |
 //!
-//! A stream loses nothing and preserves order until it breaks, so nothing is acknowledged out of order (`beyond`), and
-//! an end of it needs no number: both ends are connected from the beginning.
+//! A stream loses nothing and preserves order until it breaks, so no packet is acknowledged out of order (`beyond`).
+//! The ends of a stream are connected from the beginning, so an end needs no description.
 //!
-//! A reader trusts none of its input. It has one buffer of a fixed size, rejects lengths that do not fit, and after an
-//! invalid frame it finds no other: the start of the next one is unknown.
+//! A reader does not trust its input. It has one buffer of a fixed size, and rejects lengths that do not fit. After an
+//! invalid frame it finds no further frame, since it is unknown where that begins.
 
 use session::{Ack, LinkMessage};
 
@@ -28,9 +28,9 @@ pub(crate) const HEADER_BYTES: usize = 16;
 /// A received frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Frame<'a> {
-    /// The sender's acknowledgement.
+    /// The acknowledgement of the frame's sender.
     pub(crate) ack: Ack,
-    /// Its content.
+    /// A packet or a link message.
     pub(crate) content: Content<'a>,
 }
 
@@ -39,23 +39,23 @@ pub(crate) struct Frame<'a> {
 pub(crate) enum Content<'a> {
     /// A packet of the session.
     Packet {
-        /// Its sequence number.
+        /// Sequence number of the packet.
         number: u32,
-        /// Its bytes.
+        /// The bytes of the packet.
         body: &'a [u8],
     },
     /// A link message.
     Link(LinkMessage<()>),
 }
 
-/// The stream carries something that is not a frame.
+/// The stream carries bytes that are not a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Garbled;
 
 /// Parses frames from the bytes of a stream.
 #[derive(Debug)]
 pub(crate) struct Reader {
-    /// Received bytes that were not consumed are from `from` to `to`.
+    /// The received bytes that were not consumed are those from `from` to `to`.
     buffer: Box<[u8]>,
     from: usize,
     to: usize,
@@ -64,7 +64,7 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// A reader of frames whose bodies have at most this many bytes. It uses twice as much memory.
+    /// A reader for frames whose bodies have at most this number of bytes. It uses about twice as much memory.
     #[must_use]
     pub(crate) fn new(most_body_bytes: usize) -> Self {
         let buffer = vec![0; 2 * (HEADER_BYTES + most_body_bytes)];
@@ -77,8 +77,8 @@ impl Reader {
         }
     }
 
-    /// The buffer for further bytes, to be followed by [`filled`](Self::filled). Never empty when [`next`](Self::next)
-    /// has just returned `None`.
+    /// The buffer for further received bytes. After the caller has written bytes to it, it calls
+    /// [`filled`](Self::filled). The buffer is not empty when [`next`](Self::next) has just returned `None`.
     pub(crate) fn place(&mut self) -> &mut [u8] {
         let lacks = self.buffer.len() - self.from < HEADER_BYTES + self.most_body_bytes;
         if self.from == self.to || lacks {
@@ -88,10 +88,10 @@ impl Reader {
         &mut self.buffer[self.to..]
     }
 
-    /// Bytes were written to [`place`](Self::place).
+    /// Records that bytes were written to [`place`](Self::place).
     ///
     /// # Panics
-    /// If they exceed its length.
+    /// If `bytes` exceeds the length of that buffer.
     pub(crate) fn filled(&mut self, bytes: usize) {
         let to = self.to + bytes;
         assert!(to <= self.buffer.len(), "{bytes} bytes were not written");
@@ -104,10 +104,10 @@ impl Reader {
         self.from != self.to
     }
 
-    /// The next frame; `None`: it is incomplete.
+    /// The next frame; `None`: it is not received completely.
     ///
     /// # Errors
-    /// The stream is unusable.
+    /// The stream carries bytes that are not a frame: it is unusable.
     #[allow(
         clippy::should_implement_trait,
         reason = "a frame borrows from the reader"
@@ -141,12 +141,12 @@ struct Header {
     bytes: usize,
     ack: Ack,
     number: u32,
-    /// `None`: a packet.
+    /// The link message; `None`: the frame is a packet.
     message: Option<LinkMessage<()>>,
 }
 
 impl Header {
-    /// `None`: it is not a header of this version.
+    /// Parses a header; `None`: it is invalid.
     fn read(bytes: &[u8; HEADER_BYTES]) -> Option<Self> {
         let [a, b, c, d, kind, flag, returned @ ..] = *bytes;
         let [e, f, next @ ..] = returned;
@@ -169,7 +169,7 @@ impl Header {
         })
     }
 
-    /// Whether its length is valid.
+    /// Whether the length in the header is valid.
     fn is_good(&self, most_body_bytes: usize) -> bool {
         match self.message {
             None => self.bytes <= most_body_bytes,
@@ -190,7 +190,7 @@ impl Header {
 /// Buffers frames until the stream accepts them.
 #[derive(Debug, Default)]
 pub(crate) struct Writer {
-    /// The bytes not yet accepted begin at `from`.
+    /// The frames. The bytes that the stream has not accepted yet begin at `from`.
     bytes: Vec<u8>,
     from: usize,
 }
@@ -202,7 +202,7 @@ impl Writer {
         Self::default()
     }
 
-    /// Whether another frame may be written; a limit for streams that accept nothing.
+    /// Whether another frame may be written. This limits the memory for a stream that accepts nothing.
     #[must_use]
     pub(crate) fn has_room(&self) -> bool {
         self.bytes.len() - self.from < MOST_WAITING_BYTES
@@ -232,16 +232,16 @@ impl Writer {
         self.bytes.extend_from_slice(&number.to_le_bytes());
     }
 
-    /// The bytes to send.
+    /// The bytes that the stream has not accepted yet.
     #[must_use]
     pub(crate) fn waiting(&self) -> &[u8] {
         &self.bytes[self.from..]
     }
 
-    /// The stream has accepted this many bytes.
+    /// Records that the stream has accepted this number of bytes.
     ///
     /// # Panics
-    /// If there were fewer.
+    /// If fewer bytes were waiting.
     pub(crate) fn taken(&mut self, bytes: usize) {
         let from = self.from + bytes;
         assert!(from <= self.bytes.len(), "{bytes} bytes did not wait");
@@ -256,7 +256,7 @@ impl Writer {
     }
 }
 
-/// The link message of this kind; `None`: undefined.
+/// The link message of this kind; `None`: the kind is not defined.
 fn message_of(kind: u8, flag: bool, attempt: u32) -> Option<LinkMessage<()>> {
     let message = match (kind, flag) {
         (ACK, ack_request) => LinkMessage::Ack { ack_request },
@@ -286,7 +286,7 @@ fn parts_of(message: LinkMessage<()>) -> (u8, bool, u32) {
     }
 }
 
-/// Limit of buffered bytes, the last frame excluded.
+/// Limit of buffered bytes; the last frame may exceed it.
 const MOST_WAITING_BYTES: usize = 64 << 10;
 
 const PACKET: u8 = 0x21;
@@ -308,7 +308,7 @@ mod tests {
         returned: 0xfedc,
     };
 
-    /// Every kind of frame, with bodies from empty to the longest.
+    /// The contents of frames of every kind, with bodies from empty to the longest.
     fn all() -> Vec<Content<'static>> {
         const BODY: &[u8] = &[7; MOST];
         let attempt = 0x0102_0304;
@@ -349,7 +349,7 @@ mod tests {
         writer
     }
 
-    /// Adds as many bytes as there is room for; returns their number.
+    /// Adds as many bytes as the reader has room for; returns their number.
     fn put(reader: &mut Reader, bytes: &[u8]) -> usize {
         let place = reader.place();
         let bytes = &bytes[..bytes.len().min(place.len())];
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_are_read_as_they_were_written_in_whatever_pieces_they_come() {
+    fn frames_round_trip_in_any_pieces() {
         let all = all();
         for piece in [1, 2, 3, 15, 16, 17, 100, 1000] {
             let mut writer = written(&all);
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_frame_ends_the_stream() {
+    fn malformed_frame_ends_the_stream() {
         let good = written(&[Content::Link(LinkMessage::Ready { attempt: 1 })]);
         let good: [u8; HEADER_BYTES] = good.waiting().try_into().expect("a header");
         let changed = |at: usize, byte: u8| {
@@ -413,13 +413,13 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_forgets_what_was_taken() {
+    fn writer_discards_taken_bytes() {
         let mut writer = Writer::new();
         let body = [1; 1000];
         for number in 0..1000 {
             assert!(writer.has_room());
             writer.packet(ACKED, number, &body);
-            // One frame less its first byte always remains.
+            // One frame without its first byte always remains.
             let rest = writer.waiting().len() - (HEADER_BYTES + 999);
             writer.taken(rest);
             assert!(writer.bytes.len() < 2 * MOST_WAITING_BYTES);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Byte streams between two ends, as in a bad network: they transfer any number of bytes at a time, are slow, break
-//! within a frame, and each end detects that at some later time, or never. A seed determines the run.
+//! Simulates byte streams between two ends in a bad network. Streams transfer any number of bytes at a time, are slow,
+//! and break within a frame; each end detects that later, or never. A seed determines the run.
 
 use std::collections::VecDeque;
 
-/// Random numbers from a seed.
+/// Random numbers that a seed determines.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
@@ -13,7 +13,7 @@ impl Random {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d)
     }
 
-    /// A random word.
+    /// A random number of 64 bits.
     pub(crate) fn word(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let word = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -21,12 +21,12 @@ impl Random {
         word ^ word >> 31
     }
 
-    /// Below `end`, which is not 0.
+    /// A number below `end`, which is not 0.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         (self.word() % end as u64) as usize
     }
 
-    /// True once in `times`.
+    /// `true` on average once in `times` calls.
     pub(crate) fn once_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
@@ -38,38 +38,38 @@ impl Random {
 
 /// The stream has ended.
 #[derive(Debug)]
-pub(crate) struct Gone;
+pub(crate) struct StreamClosed;
 
 /// All streams between end 0 and end 1.
 #[derive(Debug)]
 pub(crate) struct Net {
     pub(crate) random: Random,
     streams: Vec<Stream>,
-    /// Streams opened to an end, and when it sees them.
+    /// For each end, the streams opened to it, and when it sees them.
     incoming: [VecDeque<(u64, usize)>; 2],
-    /// Until this time everything is silently dropped.
+    /// Until this time all bytes are silently dropped.
     pub(crate) down_until_ns: u64,
 }
 
 #[derive(Debug, Default)]
 struct Stream {
-    /// Bytes from each end.
+    /// The bytes from each end.
     directions: [Direction; 2],
-    /// When each end detects that it has ended.
+    /// When each end detects that the stream has ended; `None`: it does not.
     ended: [Option<u64>; 2],
-    /// It accepts everything and delivers nothing.
+    /// Whether the stream accepts all bytes and delivers none.
     is_blackhole: bool,
 }
 
 #[derive(Debug, Default)]
 struct Direction {
-    /// Bytes, and when they arrive.
+    /// Pieces of bytes, and when each arrives.
     pieces: VecDeque<(u64, Vec<u8>)>,
     bytes: usize,
 }
 
 impl Direction {
-    /// All but the first `keep` bytes are lost.
+    /// Loses all bytes except the first `keep`.
     fn cut(&mut self, keep: usize) {
         let mut left = keep;
         for (_, piece) in &mut self.pieces {
@@ -97,7 +97,7 @@ impl Net {
         1000 * (1 + self.random.below(most) as u64)
     }
 
-    /// An end opens a stream to the other.
+    /// End `side` opens a stream to the other end.
     pub(crate) fn dial(&mut self, now_ns: u64, side: usize) -> usize {
         let stream = self.streams.len();
         self.streams.push(Stream {
@@ -111,21 +111,21 @@ impl Net {
         stream
     }
 
-    /// A stream that the other end, or a foreign process, has opened.
+    /// Takes a stream that the other end, or a foreign process, has opened to end `side`.
     pub(crate) fn accepted(&mut self, now_ns: u64, side: usize) -> Option<usize> {
         let (seen_ns, stream) = *self.incoming[side].front()?;
         (seen_ns <= now_ns).then(|| self.incoming[side].pop_front())?;
         Some(stream)
     }
 
-    /// Reads some of the bytes that have arrived.
+    /// End `side` reads some of the bytes that have arrived.
     pub(crate) fn read(
         &mut self,
         now_ns: u64,
         stream: usize,
         side: usize,
         place: &mut [u8],
-    ) -> Result<usize, Gone> {
+    ) -> Result<usize, StreamClosed> {
         let most = 1 + self.random.below(place.len());
         let it = &mut self.streams[stream];
         let direction = &mut it.directions[1 - side];
@@ -145,24 +145,24 @@ impl Net {
         direction.bytes -= read;
         let is_over = it.ended[side].is_some_and(|ended_ns| ended_ns <= now_ns);
         if read == 0 && is_over {
-            Err(Gone)
+            Err(StreamClosed)
         } else {
             Ok(read)
         }
     }
 
-    /// Writes some of the bytes.
+    /// End `side` writes some of the bytes; returns their number.
     pub(crate) fn write(
         &mut self,
         now_ns: u64,
         stream: usize,
         side: usize,
         bytes: &[u8],
-    ) -> Result<usize, Gone> {
+    ) -> Result<usize, StreamClosed> {
         let (ready_ns, part) = (now_ns + self.delay_ns(), self.random.below(bytes.len() + 1));
         let it = &mut self.streams[stream];
         if it.ended[side].is_some_and(|ended_ns| ended_ns <= now_ns) {
-            return Err(Gone);
+            return Err(StreamClosed);
         }
         let direction = &mut it.directions[side];
         let count = part.min(MOST_UNDER_WAY.saturating_sub(direction.bytes));
@@ -171,7 +171,7 @@ impl Net {
             return Ok(count);
         }
         if count != 0 {
-            // Order is preserved.
+            // A piece does not arrive before the piece in front of it.
             let last_ns = direction.pieces.back().map_or(0, |(there_ns, _)| *there_ns);
             let piece = bytes[..count].to_vec();
             direction.pieces.push_back((ready_ns.max(last_ns), piece));
@@ -180,19 +180,19 @@ impl Net {
         Ok(count)
     }
 
-    /// An end closes it.
+    /// End `side` closes a stream.
     pub(crate) fn close(&mut self, now_ns: u64, stream: usize, side: usize) {
         let found_ns = now_ns + self.delay_ns();
         self.streams[stream].ended[side] = Some(0);
         self.end_for(stream, 1 - side, found_ns);
     }
 
-    /// Breaks one of the latest streams.
+    /// Breaks one of the three latest streams.
     pub(crate) fn reset_some(&mut self, now_ns: u64) {
         if self.streams.is_empty() {
             return;
         }
-        // Most likely the latest is in use.
+        // One of the latest streams is most likely in use.
         let back = 1 + self.random.below(self.streams.len().min(3));
         let stream = self.streams.len() - back;
         for side in [0, 1] {
@@ -201,7 +201,7 @@ impl Net {
         }
     }
 
-    /// Some of the bytes on their way to an end are lost, then the end detects that the stream has ended.
+    /// Loses some of the bytes on their way to end `side`; the end detects at `found_ns` that the stream has ended.
     fn end_for(&mut self, stream: usize, side: usize, found_ns: u64) {
         let it = &mut self.streams[stream];
         let direction = &mut it.directions[1 - side];
@@ -210,7 +210,7 @@ impl Net {
         it.ended[side].get_or_insert(found_ns);
     }
 
-    /// The latest stream silently delivers nothing any more.
+    /// Makes the latest stream silently deliver nothing any more.
     pub(crate) fn make_blackhole(&mut self) {
         if let Some(stream) = self.streams.last_mut() {
             stream.is_blackhole = true;
@@ -221,8 +221,8 @@ impl Net {
         }
     }
 
-    /// A foreign process opens a stream to an end, and sends these bytes.
-    pub(crate) fn open_from_stranger(&mut self, now_ns: u64, side: usize, bytes: Vec<u8>) {
+    /// A foreign process opens a stream to end `side`, and sends these bytes.
+    pub(crate) fn open_foreign_stream(&mut self, now_ns: u64, side: usize, bytes: Vec<u8>) {
         let mut stream = Stream::default();
         let direction = &mut stream.directions[1 - side];
         direction.bytes = bytes.len();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A non-blocking connection between two hosts, which transfers messages as frames, in order.
+//! A non-blocking connection between two hosts, which transfers messages in order, each as a frame.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -9,29 +9,29 @@ use std::time::{Duration, Instant};
 /// A message between two hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostMessage {
-    /// The first message of a connecting host: its number, its run, and its test.
+    /// The first message of a connecting host: its number, the number of its run, and the name of its test.
     Hello { host: u32, run: u64, test: String },
     /// Host a is at the same test.
     Welcome,
-    /// Confirms the Welcome: from here on the connection counts.
+    /// Confirms the Welcome: from now on the connecting host counts as arrived.
     Here,
-    /// Host a is in another run, with an explanation.
+    /// Host a is in another run; with an explanation.
     Refused(String),
-    /// Host a is at this other test.
+    /// Host a is at another test, with this name.
     At(String),
-    /// The receiver's test is over at the sender, with its outcome.
+    /// The test of the receiving host is over on the sending host; with its outcome there.
     Over(String),
-    /// The receiver's test was never started at the sender.
+    /// The test of the receiving host was never started on the sending host.
     Never,
     /// The address record of a rank.
     Record { rank: u32, record: Vec<u8> },
     /// A rank has completed another phase.
     Done { rank: u32 },
-    /// A host gives the test up, with the reason.
+    /// A host gives the test up; with the reason.
     GaveUp { host: u32, why: String },
     /// A keep-alive.
     Alive,
-    /// The last message.
+    /// The last message of a successful test.
     Bye,
 }
 
@@ -41,9 +41,9 @@ impl HostMessage {
             Self::Hello { .. } => (0, 0, &[]),
             Self::Welcome => (1, 0, &[]),
             Self::Here => (2, 0, &[]),
-            Self::Refused(words) => (3, 0, words.as_bytes()),
-            Self::At(words) => (4, 0, words.as_bytes()),
-            Self::Over(words) => (5, 0, words.as_bytes()),
+            Self::Refused(reason) => (3, 0, reason.as_bytes()),
+            Self::At(test) => (4, 0, test.as_bytes()),
+            Self::Over(reason) => (5, 0, reason.as_bytes()),
             Self::Never => (6, 0, &[]),
             Self::Record { rank, record } => (7, u64::from(*rank), record),
             Self::Done { rank } => (8, u64::from(*rank), &[]),
@@ -53,7 +53,8 @@ impl HostMessage {
         }
     }
 
-    /// Kind, number, length of the text, text. In a Hello the number is the run, and the text begins with the host.
+    /// Appends the frame of a message: kind, number, length of the text, text. In a Hello the number is that of the
+    /// run, and the text begins with the number of the host.
     fn encode(&self, into: &mut Vec<u8>) {
         let hello;
         let (kind, number, text) = match self {
@@ -70,7 +71,7 @@ impl HostMessage {
     }
 
     fn decode(kind: u8, number: u64, text: &[u8]) -> Result<Self, String> {
-        let words = || String::from_utf8_lossy(text).into_owned();
+        let string = || String::from_utf8_lossy(text).into_owned();
         let small = || u32::try_from(number).map_err(|_| format!("there is no number {number}"));
         Ok(match kind {
             0 => {
@@ -83,9 +84,9 @@ impl HostMessage {
             }
             1 => Self::Welcome,
             2 => Self::Here,
-            3 => Self::Refused(words()),
-            4 => Self::At(words()),
-            5 => Self::Over(words()),
+            3 => Self::Refused(string()),
+            4 => Self::At(string()),
+            5 => Self::Over(string()),
             6 => Self::Never,
             7 => Self::Record {
                 rank: small()?,
@@ -94,11 +95,11 @@ impl HostMessage {
             8 => Self::Done { rank: small()? },
             9 => Self::GaveUp {
                 host: small()?,
-                why: words(),
+                why: string(),
             },
             10 => Self::Alive,
             11 => Self::Bye,
-            _ => return Err(format!("there is no word of kind {kind}")),
+            _ => return Err(format!("there is no message of kind {kind}")),
         })
     }
 }
@@ -107,15 +108,15 @@ pub struct HostLink {
     stream: TcpStream,
     /// The host at the other end, once it is known.
     pub host: Option<u32>,
-    /// Received bytes of an incomplete frame.
+    /// Received bytes that are not parsed yet.
     received: Vec<u8>,
     /// Received messages that were not taken yet.
     messages: VecDeque<HostMessage>,
     /// Bytes to be sent.
     outgoing: Vec<u8>,
-    /// The last message of the other end was received.
+    /// Whether the last message of the other end was received.
     pub is_over: bool,
-    /// The last message of this end was sent.
+    /// Whether the last message of this end was queued.
     is_closing: bool,
     last_received: Instant,
     last_sent: Instant,
@@ -139,8 +140,8 @@ impl HostLink {
         })
     }
 
-    /// Queues a message. After the last one nothing is queued: the other end may be closed, and data it does not read
-    /// would reset the connection before its own last message is received.
+    /// Queues a message. After the last message nothing is queued any more: the other end may be closed, and data that
+    /// it does not read would reset the connection before its own last message is received here.
     pub fn send(&mut self, message: &HostMessage) {
         if self.is_closing {
             return;
@@ -160,8 +161,8 @@ impl HostLink {
         self.last_received.elapsed()
     }
 
-    /// Sends and receives what is possible. The error is the reason for which nothing more will be received; messages
-    /// received before can still be taken.
+    /// Sends and receives as much as possible without blocking. An error is the reason why nothing more will be
+    /// received; messages that were received before can still be taken.
     pub fn turn(&mut self) -> Result<(), String> {
         let sent = self.flush();
         let read = self.fill();
@@ -173,13 +174,13 @@ impl HostLink {
         self.messages.pop_front()
     }
 
-    /// Whether everything queued was passed to the kernel.
+    /// Whether all queued bytes were passed to the kernel.
     pub fn is_flushed(&self) -> bool {
         self.outgoing.is_empty()
     }
 
-    /// Shuts down this direction, and waits until the other end has received everything and closes: closing a
-    /// connection with unread data may discard data that was sent.
+    /// Shuts down the sending direction, and waits until the other end has received everything and closes, at most for
+    /// `most`. Closing a connection at once, with unread data, might discard data that was sent.
     pub fn finish(&mut self, most: Duration) {
         let limit = Instant::now() + most;
         let mut is_shut = false;
@@ -224,7 +225,9 @@ impl HostLink {
             let number = u64::from_le_bytes(head[1..9].try_into().unwrap());
             let length = u32::from_le_bytes(head[9..].try_into().unwrap()) as usize;
             if length > TEXT_BYTES_MAX {
-                return Err(format!("it says {length} bytes at once, no host does"));
+                return Err(format!(
+                    "it sends a message of {length} bytes, longer than any of a host"
+                ));
             }
             let Some(text) = rest.get(..length) else {
                 break;
@@ -238,9 +241,9 @@ impl HostLink {
     }
 }
 
-/// Length of the header of a frame.
+/// Length of the header of a frame in bytes.
 const HEADER_BYTES: usize = 13;
-/// Largest text of a frame.
+/// Largest text of a frame in bytes.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 /// Interval of keep-alives.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(1);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One test on one host: the messages of all ranks, and the reason of a failure.
+//! The state of one test on one host: the messages of all ranks, and the reason of a failure.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use super::link::{HostLink, HostMessage};
-use super::{MeetingLimits, PAUSE, gave_up, letter};
+use super::{MeetingLimits, PAUSE, gave_up, host_name};
 
-/// The state of a meeting, for the thread that exchanges messages with the other hosts.
+/// The state of a test, for the thread that exchanges messages with the other hosts.
 pub(super) struct MeetingTable {
     me: u32,
     links: Vec<HostLink>,
@@ -16,7 +16,7 @@ pub(super) struct MeetingTable {
     state: Arc<Mutex<MeetingState>>,
 }
 
-/// The state of a meeting, for a rank. Its methods panic once the test has failed anywhere.
+/// The state of a test, for a rank. Its methods panic after the test has failed on any host.
 pub struct MeetingRank {
     pub me: u32,
     pub ranks: u32,
@@ -28,11 +28,11 @@ struct MeetingState {
     records: Vec<Option<Vec<u8>>>,
     /// Number of phases that each rank has completed.
     done: Vec<u32>,
-    /// Messages of this host's ranks to be sent to the other hosts.
+    /// Messages of this host's ranks that must be sent to the other hosts.
     outgoing: Vec<HostMessage>,
-    /// Ranks of this host whose threads are running.
+    /// Number of ranks of this host whose threads are running.
     running: u32,
-    /// Why the test has failed: the first reason; later ones are consequences of it.
+    /// The first reason why the test has failed; later failures are consequences of the first.
     failed: Option<String>,
 }
 
@@ -54,7 +54,7 @@ impl MeetingState {
                 self.records[*rank as usize] = Some(record.clone());
             }
             HostMessage::Done { rank } => self.done[*rank as usize] += 1,
-            HostMessage::GaveUp { host, why } => self.fail(gave_up(&letter(*host), why)),
+            HostMessage::GaveUp { host, why } => self.fail(gave_up(&host_name(*host), why)),
             _ => {}
         }
     }
@@ -77,8 +77,8 @@ impl MeetingTable {
         }
     }
 
-    /// Runs these ranks until all of them have ended, and sends their messages to the other hosts; host a also relays
-    /// the messages of the others.
+    /// Runs the ranks of this host until all have ended, and sends their messages to the other hosts. Host a also
+    /// relays the messages of the other hosts.
     pub(super) fn run<F>(&mut self, here: impl Iterator<Item = u32>, rank: F) -> Result<(), String>
     where
         F: Fn(&MeetingRank) + Clone + Send + 'static,
@@ -118,12 +118,12 @@ impl MeetingTable {
             let mut state = hold(&state);
             state.running -= 1;
             if let Err(panic) = end {
-                state.fail(format!("rank {me}: {}", words_of(&*panic)));
+                state.fail(format!("rank {me}: {}", panic_message(&*panic)));
             }
         });
     }
 
-    /// Exchanges new messages. An error if the test has failed.
+    /// Exchanges new messages with the other hosts. `Err`: the test has failed.
     fn turn(&mut self) -> Result<(), String> {
         let outgoing = std::mem::take(&mut hold(&self.state).outgoing);
         for link in &mut self.links {
@@ -148,17 +148,17 @@ impl MeetingTable {
         hold(&self.state).failed.clone().map_or(Ok(()), Err)
     }
 
-    /// Checks that a host has not disappeared before it is done.
+    /// Checks that a host has not disappeared before it has sent its last message.
     fn check_alive(&self, at: usize, end: Result<(), String>) -> Result<(), String> {
         let link = &self.links[at];
-        let host = letter(link.host.unwrap_or_default());
+        let host = host_name(link.host.unwrap_or_default());
         let most = self.limits.silence;
         match end {
             _ if link.is_over => Ok(()),
-            Err(why) => Err(format!("host {host} is gone: {why}")),
+            Err(why) => Err(format!("host {host} is lost: {why}")),
             Ok(()) if link.silence() > most => {
                 let seconds = most.as_secs_f32();
-                Err(format!("host {host} said nothing for {seconds} s"))
+                Err(format!("host {host} sent nothing for {seconds} s"))
             }
             Ok(()) => Ok(()),
         }
@@ -173,7 +173,7 @@ impl MeetingTable {
         }
     }
 
-    /// Sends the others the reason for which this host gives up, and waits for its ranks to end.
+    /// Sends the other hosts the reason why this host gives up, and waits until the ranks of this host have ended.
     fn give_up(&mut self, why: &str) {
         let limit = Instant::now() + self.limits.end;
         for link in &mut self.links {
@@ -188,7 +188,7 @@ impl MeetingTable {
         }
     }
 
-    /// Ends a successful test: everything sent was received, on both sides.
+    /// Ends a successful test: waits until all messages are sent, and the last message of every other host is received.
     fn finish(&mut self, limit: Instant) -> Result<(), String> {
         self.turn().inspect_err(|why| self.give_up(why))?;
         for link in &mut self.links {
@@ -206,23 +206,23 @@ impl MeetingTable {
         Ok(())
     }
 
-    /// A host whose last message was not received, or that was not sent all of ours.
+    /// A host whose last message was not received, or to which messages of this host are still queued.
     fn not_over(&self) -> Option<String> {
         let open = |link: &&HostLink| !link.is_over || !link.is_flushed();
         let open = self.links.iter().find(open)?;
-        open.host.map(letter)
+        open.host.map(host_name)
     }
 }
 
 impl MeetingRank {
-    /// Sends this rank's record to all ranks, and returns those of all.
+    /// Sends this rank's record to all ranks; waits for the records of all ranks, and returns them.
     pub fn exchange(&self, record: Vec<u8>) -> Vec<Vec<u8>> {
         self.publish(HostMessage::Record {
             rank: self.me,
             record,
         });
         loop {
-            let state = self.look();
+            let state = self.locked_state();
             if state.records.iter().all(Option::is_some) {
                 return state.records.iter().flatten().cloned().collect();
             }
@@ -238,17 +238,17 @@ impl MeetingRank {
 
     /// Whether all ranks have completed this many phases.
     pub fn is_over(&self, phases: u32) -> bool {
-        self.look().done.iter().all(|done| *done >= phases)
+        self.locked_state().done.iter().all(|done| *done >= phases)
     }
 
     fn publish(&self, message: HostMessage) {
-        let mut state = self.look();
+        let mut state = self.locked_state();
         state.record(&message);
         state.outgoing.push(message);
     }
 
-    /// The state, unless the test has failed.
-    fn look(&self) -> MutexGuard<'_, MeetingState> {
+    /// Locks and returns the state; panics if the test has failed.
+    fn locked_state(&self) -> MutexGuard<'_, MeetingState> {
         let state = hold(&self.state);
         if let Some(why) = &state.failed {
             let why = why.clone();
@@ -263,14 +263,14 @@ impl MeetingRank {
     }
 }
 
-/// Locks the state, ignoring poisoning: the state is consistent after each statement.
+/// Locks the state, and ignores poisoning: the state is consistent after each statement.
 fn hold(state: &Mutex<MeetingState>) -> MutexGuard<'_, MeetingState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The message of a panic.
-fn words_of(panic: &(dyn std::any::Any + Send)) -> String {
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-    text.unwrap_or("it panicked without words").to_owned()
+    text.unwrap_or("it panicked without a message").to_owned()
 }

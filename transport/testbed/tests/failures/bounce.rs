@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Small data in unregistered memory pass through bounce buffers: every byte arrives, no further registration is made
-//! for it, and no buffer is reused too early.
+//! Tests of small data in unregistered memory, which pass through bounce buffers: every byte arrives, the memory itself
+//! is not registered, and no buffer is reused too early.
 
 use transport::{Fabric, FakeConfig, FakeNet, NetLimits, Peer, RemoteKey, WorkOutcome};
 
@@ -8,9 +8,9 @@ use super::job::{AT_ONCE, Job, RETRY_EXC, SECOND};
 use testbed::memory::{Guarded, is_all};
 use testbed::pattern;
 
-/// The largest size that is copied.
+/// The largest size that is copied, in bytes.
 const MOST: usize = 64 << 10;
-/// Buffers of each direction.
+/// Number of bounce buffers for each direction.
 const BUFFERS: usize = 16;
 
 fn job() -> Job {
@@ -26,13 +26,13 @@ fn offer(job: &mut Job, owner: u32, user: u32, memory: &mut Guarded) -> RemoteKe
     fabric.offer(Peer(user), address, bytes as u64)
 }
 
-/// One message from 1 to 0.
+/// Rank 0 reads one message that rank 1 offers.
 fn carry(job: &mut Job, number: u64, bytes: usize) {
     let body = pattern(1, number, bytes);
     let mut source = Guarded::of(&body);
     let mut target = Guarded::new(bytes);
     let key = offer(job, 1, 0, &mut source);
-    // Offered data may be copied: then they are not read from here.
+    // Offered data may be copied to a bounce buffer; then the read does not access `source`.
     source.assert_guards();
     assert_eq!(job.read(0, 1, key, &mut target), WorkOutcome::Done);
     assert!(target.bytes() == body, "message {number} of {bytes} bytes");
@@ -50,7 +50,7 @@ fn small_data_are_registered_once_and_large_ones_each_time() {
     let mut job = job();
     carry(&mut job, 0, MOST);
     let first = registered(&job);
-    // Pieces of 1024 bytes, and the rest.
+    // Sizes around the pieces of 1024 bytes, and other sizes.
     let sizes = [1, 7, 1023, 1024, 1025, 4096, 10_001, MOST - 1, MOST];
     for (number, bytes) in (1..).zip(sizes) {
         carry(&mut job, number, bytes);
@@ -63,7 +63,7 @@ fn small_data_are_registered_once_and_large_ones_each_time() {
 }
 
 #[test]
-fn where_it_is_not_wanted_nothing_is_copied() {
+fn messages_above_copied_bytes_are_not_copied() {
     for (copied_bytes, is_copied) in [(0, false), (4999, false), (5000, true)] {
         let limits = NetLimits {
             copied_bytes,
@@ -80,7 +80,7 @@ fn where_it_is_not_wanted_nothing_is_copied() {
 }
 
 #[test]
-fn who_offers_may_change_the_bytes_of_a_copy() {
+fn source_of_a_bounced_offer_may_be_overwritten() {
     let mut job = job();
     let mut source = Guarded::of(&pattern(1, 7, 5000));
     let mut target = Guarded::new(5000);
@@ -95,7 +95,7 @@ fn who_offers_may_change_the_bytes_of_a_copy() {
 }
 
 #[test]
-fn more_than_there_are_buffers_for_are_registered() {
+fn messages_beyond_the_bounce_buffers_are_registered() {
     const MESSAGES: u64 = 3 * BUFFERS as u64;
     let mut job = job();
     for round in 0..3 {
@@ -128,9 +128,10 @@ fn more_than_there_are_buffers_for_are_registered() {
     job.assert_careful();
 }
 
-/// Reads complete in another order than they were posted, and are posted again; meanwhile buffers change owners.
+/// Reads complete in a different order from that of posting, and are posted again after breaks; meanwhile buffers are
+/// released and used for other messages.
 #[test]
-fn every_byte_comes_where_packets_are_lost_and_queue_pairs_break() {
+fn bounced_data_survive_loss_and_broken_queue_pairs() {
     for seed in 0..12 {
         let config = FakeConfig {
             loss_permille: 50,
@@ -162,19 +163,19 @@ fn every_byte_comes_where_packets_are_lost_and_queue_pairs_break() {
                 job.all[1].fabric.withdraw(Peer(0), key);
             }
         }
-        job.assert_nobody_lost();
+        job.assert_no_peer_lost();
         job.assert_careful();
     }
 }
 
 #[test]
-fn a_read_that_ends_badly_leaves_the_memory_alone() {
+fn failed_read_leaves_the_target_unchanged() {
     let mut job = job();
     let mut source = Guarded::of(&pattern(1, 7, 5000));
     let key = job.export(1, 0, &mut source);
     job.all[1].fabric.withdraw(Peer(0), key);
     let mut target = Guarded::new(5000);
-    // The buffer contains another message now.
+    // Now the bounce buffer contains another message.
     carry(&mut job, 8, 5000);
     assert_eq!(job.read(0, 1, key, &mut target), WorkOutcome::BadKey);
     assert!(is_all(target.bytes(), 0), "B2");
@@ -182,7 +183,7 @@ fn a_read_that_ends_badly_leaves_the_memory_alone() {
 }
 
 #[test]
-fn a_copy_that_was_for_a_lost_peer_gets_another_key() {
+fn bounce_buffer_of_a_lost_peer_gets_a_new_key() {
     let limits = NetLimits {
         silence_ns: 5 * SECOND,
         ..AT_ONCE
@@ -191,7 +192,7 @@ fn a_copy_that_was_for_a_lost_peer_gets_another_key() {
     job.assert_whole();
     let mut source = Guarded::of(&pattern(1, 7, 5000));
     let device_key = |key: RemoteKey| key.check as u32;
-    // A buffer that changes from one live peer to another changes its key.
+    // The device key of a buffer is unchanged if the buffer is used for one live peer after another.
     let first = offer(&mut job, 1, 0, &mut source);
     job.all[1].fabric.withdraw(Peer(0), first);
     let second = offer(&mut job, 1, 2, &mut source);
@@ -208,9 +209,10 @@ fn a_copy_that_was_for_a_lost_peer_gets_another_key() {
     assert!(target.bytes() == pattern(1, 7, 5000));
 }
 
-/// The owner writes if devices have no reads: memory withdrawn meanwhile is not overwritten with other data.
+/// If devices have no reads, the owner writes: if the memory is withdrawn meanwhile, no other data are written to the
+/// reader.
 #[test]
-fn a_copy_that_is_being_written_gets_another_key() {
+fn bounce_buffer_withdrawn_during_a_write_gets_a_new_key() {
     let config = FakeConfig {
         reads: 0,
         atomics: false,
@@ -245,7 +247,7 @@ fn a_copy_that_is_being_written_gets_another_key() {
 }
 
 #[test]
-fn a_device_that_is_lost_amid_reads_ends_them() {
+fn device_loss_completes_outstanding_reads() {
     for turns in 0..8 {
         let mut job = job();
         let mut source = Guarded::of(&pattern(1, 7, MOST));
@@ -267,7 +269,7 @@ fn a_device_that_is_lost_amid_reads_ends_them() {
 }
 
 #[test]
-fn traffic_that_takes_another_rail_takes_the_buffers_along() {
+fn bounce_buffers_follow_a_rail_change() {
     let mut job = Job::on_rails(FakeConfig::calm(1), &[2, 2], AT_ONCE);
     job.assert_whole();
     carry(&mut job, 0, MOST);
@@ -284,7 +286,7 @@ fn traffic_that_takes_another_rail_takes_the_buffers_along() {
         }
         job.assert_whole();
     }
-    // Each buffer is registered on one rail.
+    // Each buffer is registered on one rail only.
     for process in &job.all {
         let there: u64 = job
             .ports(process.me)
@@ -295,9 +297,9 @@ fn traffic_that_takes_another_rail_takes_the_buffers_along() {
     job.assert_careful();
 }
 
-/// The requirement: 8 MiB at 10 000 peers. Bounce buffers use the rest.
+/// The requirement is at most 8 MiB of memory with 10 000 peers. Bounce buffers use only what is left of that.
 #[test]
-fn the_more_peers_the_fewer_buffers() {
+fn bounce_buffers_shrink_with_the_peer_count() {
     let net = FakeNet::new(FakeConfig::calm(1));
     let most_of = |me: u32, peers: u32, copied_bytes: u64| {
         let limits = NetLimits {

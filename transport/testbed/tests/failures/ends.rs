@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reads and writes complete when their peer is lost, however much of them was posted by then.
+//! Tests that reads and writes complete when their peer is lost, however many of their parts were posted by then.
 
 use transport::{FakeConfig, NetLimits, Peer, WorkOutcome};
 
@@ -8,7 +8,7 @@ use testbed::memory::Guarded;
 use testbed::pattern;
 
 const PART: usize = 4096;
-/// More than one queue pair takes at once.
+/// More bytes than one queue pair accepts at a time.
 const BYTES: usize = 100 * PART;
 const IN_PARTS: NetLimits = NetLimits {
     part_bytes: PART as u64,
@@ -16,9 +16,10 @@ const IN_PARTS: NetLimits = NetLimits {
     ..AT_ONCE
 };
 
-/// The success of its parts does not complete an operation whose other parts are no longer posted.
+/// If only some parts of an operation were posted before the peer was lost, the operation is not successful, even
+/// though all posted parts are.
 #[test]
-fn what_was_posted_in_part_ends_with_its_peer_though_all_of_that_ends_well() {
+fn partly_posted_operation_fails_with_its_peer() {
     for is_write in [false, true] {
         let mut job = Job::on(FakeConfig::calm(1), 2, IN_PARTS);
         job.assert_whole();

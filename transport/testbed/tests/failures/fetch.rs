@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reads on devices without RDMA READ: the owner of the data writes instead, with the same outcome as a read.
+//! Tests of reads on devices without RDMA READ: the owner of the data writes them instead, with the same outcome as
+//! that of a read.
 
 use transport::{FakeConfig, Head, NetLimits, Peer, RemoteKey, WorkOutcome};
 
@@ -10,7 +11,7 @@ use testbed::{head, pattern};
 
 const BYTES: usize = 100_000;
 const LARGE: usize = 4 << 20;
-/// "Write this to my memory", and "it is written".
+/// Kind of the frame that requests that the owner writes data to the reader.
 const FETCH: u8 = 130;
 const FETCHED: u8 = 131;
 
@@ -30,7 +31,7 @@ fn job(ranks: u32) -> Job {
 }
 
 #[test]
-fn the_owner_writes_what_would_be_read() {
+fn owner_writes_if_devices_cannot_read() {
     let mut job = job(3);
     for (number, bytes) in [1, 4097, BYTES, LARGE].into_iter().enumerate() {
         let body = pattern(1, number as u64, bytes);
@@ -52,9 +53,10 @@ fn the_owner_writes_what_would_be_read() {
     job.assert_careful();
 }
 
-/// With a device emulated in the kernel, a lost packet repeats one part and not the whole transfer.
+/// Writes of a device that is emulated in the kernel are split into parts, so after a lost packet only one part is
+/// repeated, not the whole transfer.
 #[test]
-fn devices_in_software_write_in_parts() {
+fn software_devices_split_writes() {
     let config = FakeConfig {
         in_software: true,
         ..without_reads()
@@ -71,9 +73,9 @@ fn devices_in_software_write_in_parts() {
     job.assert_careful();
 }
 
-/// An empty read needs no key, and an empty write no other path.
+/// An empty write needs no valid key; a write of 8 bytes does.
 #[test]
-fn nothing_is_written_where_there_is_nothing() {
+fn empty_write_needs_no_valid_key() {
     let mut job = Job::on(FakeConfig::calm(1), 2, AT_ONCE);
     job.assert_whole();
     let mut source = Guarded::new(8);
@@ -90,9 +92,9 @@ fn nothing_is_written_where_there_is_nothing() {
     job.assert_careful();
 }
 
-/// Consecutive reads are confirmed together: two empty writes for all of them.
+/// Consecutive reads are confirmed together, by at most two empty writes.
 #[test]
-fn reads_prove_those_before_them() {
+fn consecutive_reads_are_confirmed_together() {
     let config = FakeConfig {
         empty_read_permille: 1,
         ..FakeConfig::calm(1)
@@ -119,9 +121,9 @@ fn reads_prove_those_before_them() {
     job.assert_careful();
 }
 
-/// A device emulated in the kernel needs the cores during large transfers.
+/// A device that is emulated in the kernel needs CPU cores during large transfers.
 #[test]
-fn devices_in_software_need_the_cores_while_large_data_move() {
+fn software_devices_need_cores_during_large_transfers() {
     let config = FakeConfig {
         in_software: true,
         ..FakeConfig::calm(1)
@@ -147,7 +149,7 @@ fn devices_in_software_need_the_cores_while_large_data_move() {
 }
 
 #[test]
-fn a_break_amid_the_writes_is_made_good() {
+fn owner_writes_survive_a_broken_queue_pair() {
     for carried_out in [false, true] {
         for breaker in 0..2 {
             let mut job = job(2);
@@ -175,7 +177,7 @@ fn a_break_amid_the_writes_is_made_good() {
 }
 
 #[test]
-fn large_ones_are_written_over_all_rails_whichever_fails() {
+fn striped_owner_writes_survive_a_rail_failure() {
     for how in [Fails::Down, Fails::Cut, Fails::DeviceLost, Fails::QueueLost] {
         for rail in 0..2 {
             let mut job = Job::on_rails(without_reads(), &[2, 2], AT_ONCE);
@@ -209,7 +211,7 @@ fn large_ones_are_written_over_all_rails_whichever_fails() {
 }
 
 #[test]
-fn where_no_queue_pair_can_be_made_the_caller_hears_so() {
+fn fetch_without_a_queue_pair_is_unreachable() {
     for refuser in 0..2 {
         let mut job = Job::on(without_reads(), 2, AT_ONCE);
         job.net.fail_creates(refuser, u32::MAX);
@@ -227,8 +229,8 @@ fn where_no_queue_pair_can_be_made_the_caller_hears_so() {
 }
 
 #[test]
-fn an_owner_that_vanishes_ends_its_reads() {
-    for has_heard in [false, true] {
+fn vanished_owner_fails_its_reads() {
+    for has_received in [false, true] {
         let limits = NetLimits {
             silence_ns: 5 * SECOND,
             ..AT_ONCE
@@ -239,11 +241,11 @@ fn an_owner_that_vanishes_ends_its_reads() {
         let key = job.export(1, 0, &mut memory);
         let mut target = Guarded::new(BYTES);
         job.all[1].is_busy = true;
-        if !has_heard {
+        if !has_received {
             job.net.vanish(1);
         }
         let work = job.post_read(0, 1, key, &mut target);
-        // The owner's device has received the request, and the owner does not poll.
+        // The owner's device may have received the request, but the owner does not poll.
         job.pass(SECOND / 10);
         job.net.vanish(1);
         let regions = job.net.stats(0).regions;
@@ -257,7 +259,7 @@ fn an_owner_that_vanishes_ends_its_reads() {
 }
 
 #[test]
-fn an_owner_that_computes_is_not_lost_and_writes_later() {
+fn computing_owner_writes_later_and_is_not_lost() {
     let mut job = job(2);
     let mut memory = Guarded::of(&pattern(1, 7, BYTES));
     let key = job.export(1, 0, &mut memory);
@@ -277,7 +279,7 @@ fn an_owner_that_computes_is_not_lost_and_writes_later() {
 }
 
 #[test]
-fn what_is_withdrawn_is_not_written() {
+fn withdrawn_memory_is_not_written() {
     for turns in [None, Some(0), Some(6), Some(10), Some(14)] {
         let mut job = job(2);
         let mut memory = Guarded::of(&pattern(1, 7, LARGE));
@@ -293,7 +295,7 @@ fn what_is_withdrawn_is_not_written() {
             job.turn();
         }
         job.all[1].fabric.withdraw(Peer(0), key);
-        // After the withdrawal the memory may be written at once.
+        // Immediately after the withdrawal the owner may write to the memory.
         memory.bytes_mut().fill(0xaa);
         for (work, target) in works.into_iter().zip(&targets) {
             match job.end_of(0, work) {
@@ -309,11 +311,11 @@ fn what_is_withdrawn_is_not_written() {
 }
 
 #[test]
-fn one_message_from_memory_that_stays_registered_ends_without_the_others() {
+fn messages_from_registered_memory_complete_independently() {
     let mut job = job(2);
     let words = AtomicWords::new(&mut job.all[1].fabric, LARGE / 8);
     let whole = words.export(&mut job.all[1].fabric, 0);
-    // Messages from staging memory, which is registered once, with one key.
+    // Messages from memory of the fabric, which is registered once, with one key.
     let mut targets: Vec<_> = (0..80).map(|_| Guarded::of(&[0xaa; 40_000])).collect();
     let mut keys = Vec::new();
     let mut works = Vec::new();
@@ -332,7 +334,7 @@ fn one_message_from_memory_that_stays_registered_ends_without_the_others() {
     job.assert_careful();
 }
 
-/// Requests bytes of rank 0 as rank 1, in a message that its library would not send.
+/// As rank 1, requests bytes of rank 0 with a message that the library would not send.
 fn request(job: &mut Job, number: u64, (address, bytes, check): (u64, u64, u64), to: RemoteKey) {
     let words = [address, bytes, check, to.address, to.check & 0xffff_ffff, 0];
     let body: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -346,15 +348,15 @@ fn request(job: &mut Job, number: u64, (address, bytes, check): (u64, u64, u64),
 }
 
 #[test]
-fn nobody_gets_what_was_not_exported_to_it() {
+fn fetch_of_unexported_memory_is_refused() {
     let mut job = job(3);
     let bytes = BYTES as u64;
     let mut theirs = Guarded::of(&pattern(0, 1, BYTES));
     let mut of_other = Guarded::of(&pattern(0, 2, BYTES));
-    let mut gone = Guarded::of(&pattern(0, 3, BYTES));
+    let mut withdrawn = Guarded::of(&pattern(0, 3, BYTES));
     let key = job.export(0, 1, &mut theirs);
     let foreign = job.export(0, 2, &mut of_other);
-    let old = job.export(0, 1, &mut gone);
+    let old = job.export(0, 1, &mut withdrawn);
     job.all[0].fabric.withdraw(Peer(1), old);
     let mut target = Guarded::new(BYTES);
     let to = job.export(1, 0, &mut target);
@@ -380,10 +382,10 @@ fn nobody_gets_what_was_not_exported_to_it() {
     assert_eq!(job.net.stats(0).writes, 0);
     assert!(is_all(target.bytes(), 0));
     assert_eq!(job.net.stats(0).broken, 0);
-    // A message of this form is served for memory that was exported to rank 1.
+    // A message of this form is served if the memory was exported to rank 1.
     request(&mut job, 99, (key.address + 16, 32, key.check), to);
     assert!(target.bytes()[..32] == pattern(0, 1, BYTES)[16..48]);
-    // A destination without a valid key gets nothing.
+    // Nothing is written to a destination without a valid key.
     let nowhere = RemoteKey { check: 77, ..to };
     request(&mut job, 100, (key.address, 32, key.check), nowhere);
     assert!(is_all(&target.bytes()[32..], 0));
@@ -392,7 +394,7 @@ fn nobody_gets_what_was_not_exported_to_it() {
 }
 
 #[test]
-fn only_who_was_asked_says_that_it_is_written() {
+fn fetch_completion_from_another_peer_is_refused() {
     let mut job = job(3);
     let mut memory = Guarded::of(&pattern(2, 7, BYTES));
     let key = job.export(2, 0, &mut memory);

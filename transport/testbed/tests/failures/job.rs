@@ -14,7 +14,7 @@ use testbed::{head, pattern};
 pub const MILLISECOND: u64 = 1_000_000;
 pub const SECOND: u64 = 1_000 * MILLISECOND;
 
-/// Numbers of `enum ibv_wc_status`.
+/// Values of `enum ibv_wc_status`.
 pub const LOC_LEN: u32 = 1;
 pub const LOC_PROT: u32 = 4;
 pub const REM_INV_REQ: u32 = 9;
@@ -23,7 +23,7 @@ pub const REM_OP: u32 = 11;
 pub const RETRY_EXC: u32 = 12;
 pub const RNR_RETRY_EXC: u32 = 13;
 
-/// Queue pairs are created at once.
+/// Limits with which queue pairs are created at once, without datagrams before.
 pub const AT_ONCE: NetLimits = NetLimits {
     datagrams_first: 0,
     ..NetLimits::DEFAULT
@@ -32,7 +32,7 @@ pub const AT_ONCE: NetLimits = NetLimits {
 pub struct Job {
     pub net: FakeNet,
     pub all: Vec<Process>,
-    /// The first port of each process, and the end of the last.
+    /// The first port of each process; the last entry is the number of all ports.
     first: Vec<u32>,
     works: u64,
 }
@@ -40,16 +40,16 @@ pub struct Job {
 pub struct Process {
     pub me: u32,
     pub fabric: Fabric,
-    /// Received frames by sender: number and body.
+    /// Received frames by sender: number and body of each.
     pub received: Vec<Vec<(u64, Vec<u8>)>>,
-    /// Immediates and frames in the order of arrival, by sender.
+    /// Numbers of received immediates (plus [`WRITTEN`]) and frames in the order of arrival, by sender.
     pub order: Vec<Vec<u64>>,
     pub ended: Vec<(WorkId, WorkOutcome, Lease)>,
     pub lost: Vec<u32>,
     pub messages: Vec<String>,
     /// Number of frames sent, by receiver.
     pub sent: Vec<u64>,
-    /// Whether it polls.
+    /// Whether the process computes and does not poll.
     pub is_busy: bool,
     waits: VecDeque<u32>,
     completions: Completions,
@@ -64,7 +64,7 @@ impl Job {
         Self::on_rails(config, &vec![1; ranks as usize], limits)
     }
 
-    /// Processes with this many ports each.
+    /// A job whose processes have these numbers of ports.
     pub fn on_rails(config: FakeConfig, rails: &[u32], limits: NetLimits) -> Self {
         let net = FakeNet::new(config);
         let ranks = rails.len() as u32;
@@ -102,7 +102,7 @@ impl Job {
         self.first[rank as usize]..self.first[rank as usize + 1]
     }
 
-    /// The port of a process's rail.
+    /// The port of a rail of a process.
     pub fn port(&self, rank: u32, rail: u32) -> u32 {
         let ports = self.ports(rank);
         assert!(rail < ports.len() as u32);
@@ -113,7 +113,8 @@ impl Job {
         self.net.is_running(self.first[rank as usize])
     }
 
-    /// Every process polls once, then one event happens, or a millisecond passes.
+    /// Every process polls once; then the next event of the network happens, or, if there is none, a millisecond
+    /// passes.
     pub fn turn(&mut self) {
         self.poll();
         if !self.net.advance() {
@@ -135,7 +136,7 @@ impl Job {
         }
     }
 
-    /// Turns until `is_so` holds.
+    /// Takes turns until `is_so` returns `true`.
     pub fn until(&mut self, what: &str, mut is_so: impl FnMut(&mut Self) -> bool) {
         let limit = self.net.now_ns() + 1_000 * SECOND;
         while !is_so(self) {
@@ -144,7 +145,7 @@ impl Job {
         }
     }
 
-    /// Lets this time pass.
+    /// Lets this number of nanoseconds pass.
     pub fn pass(&mut self, time_ns: u64) {
         let limit = self.net.now_ns() + time_ns;
         let step = MILLISECOND.max(time_ns / 20_000);
@@ -154,7 +155,7 @@ impl Job {
         }
     }
 
-    /// Posts the next frame, of this length.
+    /// Posts the next frame to `to`, with `bytes` bytes. `false`: it was refused.
     pub fn try_send(&mut self, from: u32, to: u32, bytes: usize) -> bool {
         let process = &mut self.all[from as usize];
         let word = process.sent[to as usize];
@@ -171,7 +172,7 @@ impl Job {
         }
     }
 
-    /// Every process sends to every other.
+    /// Every process sends `count` frames to every other process.
     pub fn chat(&mut self, count: u64) {
         let ranks = self.all.len() as u32;
         for number in 0..count {
@@ -184,7 +185,8 @@ impl Job {
         }
     }
 
-    /// Waits until all sent frames have arrived, each once and in order, except for those of lost peers.
+    /// Waits until all sent frames have arrived, and checks that each arrived once and in order. Not waited for: frames
+    /// to and from lost peers, and to processes that compute or do not run.
     pub fn settle(&mut self) {
         self.until("all frames have come", |job| {
             job.all.iter().all(|to| {
@@ -201,7 +203,7 @@ impl Job {
         self.assert_streams();
     }
 
-    /// Received frames arrived once and in order.
+    /// Asserts that the received frames arrived once and in order.
     pub fn assert_streams(&self) {
         for process in &self.all {
             for (from, received) in (0..).zip(&process.received) {
@@ -217,20 +219,20 @@ impl Job {
         }
     }
 
-    /// The whole job works: frames of all sizes in all directions.
+    /// Asserts that the whole job works: frames of all sizes arrive in all directions.
     pub fn assert_whole(&mut self) {
         self.chat(10);
         self.settle();
-        self.assert_nobody_lost();
+        self.assert_no_peer_lost();
     }
 
-    pub fn assert_nobody_lost(&self) {
+    pub fn assert_no_peer_lost(&self) {
         for process in &self.all {
             assert_eq!(process.lost, [0u32; 0], "{:?}", process.messages);
         }
     }
 
-    /// No device was asked for anything invalid.
+    /// Asserts that no device got an invalid request.
     pub fn assert_careful(&self) {
         for process in &self.all {
             for port in self.ports(process.me) {
@@ -241,7 +243,7 @@ impl Job {
         }
     }
 
-    /// The reliable queue pair with which a process sends.
+    /// The latest reliable queue pair of a process, which it uses for sends.
     pub fn pair_of(&mut self, rank: u32) -> u32 {
         self.until("a queue pair", |job| !job.net.pairs(rank).is_empty());
         *self.net.pairs(rank).last().unwrap()
@@ -251,7 +253,7 @@ impl Job {
         self.all[rank as usize].fabric.net_stats().joined
     }
 
-    /// Memory of `owner`, for `user`.
+    /// Exports memory of `owner` for `user`.
     pub fn export(&mut self, owner: u32, user: u32, memory: &mut Guarded) -> RemoteKey {
         memory.export(&mut self.all[owner as usize].fabric, user)
     }
@@ -261,7 +263,7 @@ impl Job {
         WorkId(self.works)
     }
 
-    /// Posts a read of a whole key.
+    /// Posts a read of all memory of a key.
     pub fn post_read(
         &mut self,
         reader: u32,
@@ -297,7 +299,7 @@ impl Job {
         self.all[rank as usize].ended.remove(place).1
     }
 
-    /// All messages of a process to its user, concatenated.
+    /// All warnings of a process to its user, one per line.
     pub fn messages_of(&self, rank: u32) -> String {
         self.all[rank as usize].messages.join("\n")
     }
@@ -345,10 +347,10 @@ impl Process {
     }
 }
 
-/// Some fit a slot, some a datagram, some neither.
+/// The length of a frame: some fit a slot, some fit a datagram, and some fit neither.
 pub fn size_of_frame(number: u64) -> usize {
     [0, 8, 48, 49, 700, 3000, 8000][number as usize % 7]
 }
 
-/// Marks the number of an immediate.
+/// Added to the number of an immediate in [`Process::order`].
 pub const WRITTEN: u64 = 1 << 40;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Settings that limit the use of devices.
+//! Tests of settings that limit the use of devices.
 
 use transport::{FakeConfig, FakeStats, NetLimits, NetTerms, Peer, WorkOutcome};
 
@@ -8,7 +8,7 @@ use super::rails::join_rails;
 use testbed::memory::Guarded;
 use testbed::pattern;
 
-/// Port statistics of a reader that reads this many bytes.
+/// Rank 1 reads this number of bytes; returns the statistics of that for each of its ports.
 fn read_of(job: &mut Job, bytes: usize) -> Vec<FakeStats> {
     let body = pattern(0, 1, bytes);
     let (mut source, mut target) = (Guarded::of(&body), Guarded::new(bytes));
@@ -32,7 +32,7 @@ fn read_of(job: &mut Job, bytes: usize) -> Vec<FakeStats> {
 }
 
 #[test]
-fn large_data_are_read_in_parts_of_the_size_that_is_set() {
+fn large_reads_are_split_by_part_bytes() {
     for part_bytes in [4 << 10, 64 << 10, 1 << 30] {
         let limits = NetLimits {
             part_bytes,
@@ -49,7 +49,7 @@ fn large_data_are_read_in_parts_of_the_size_that_is_set() {
 }
 
 #[test]
-fn messages_from_the_size_that_is_set_go_over_all_rails() {
+fn messages_from_striped_bytes_use_all_rails() {
     for (striped_bytes, is_striped) in [(512 << 10, false), (64 << 10, true)] {
         let limits = NetLimits {
             striped_bytes,
@@ -64,7 +64,7 @@ fn messages_from_the_size_that_is_set_go_over_all_rails() {
 }
 
 #[test]
-fn so_many_packets_go_without_a_word_as_is_set() {
+fn signal_every_limits_unsignaled_requests() {
     let signaled = |signal_every| {
         let limits = NetLimits {
             signal_every,
@@ -83,12 +83,12 @@ fn so_many_packets_go_without_a_word_as_is_set() {
         after.signaled - before.signaled
     };
     assert_eq!((signaled(1), signaled(4)), (320, 80));
-    // If many slots wait for completions, more of them are requested.
+    // If many slots wait for completions, a completion is requested more often.
     assert!((20..40).contains(&signaled(16)));
 }
 
 #[test]
-fn packets_are_as_long_and_travel_inside_as_is_set() {
+fn packet_bytes_and_inline_bytes_are_respected() {
     let limits = |packet_bytes, inline_bytes| NetLimits {
         inline_bytes,
         terms: NetTerms {
@@ -97,7 +97,7 @@ fn packets_are_as_long_and_travel_inside_as_is_set() {
         },
         ..NetLimits::DEFAULT
     };
-    // A message that does not fit one packet creates a queue pair at once.
+    // For a message that does not fit one packet, a queue pair is created at once.
     let joined = |packet_bytes| {
         let mut job = Job::calm(2, limits(packet_bytes, 220));
         job.send(0, 1, 900);
@@ -113,7 +113,7 @@ fn packets_are_as_long_and_travel_inside_as_is_set() {
 }
 
 #[test]
-fn a_queue_pair_waits_for_answers_as_long_as_is_set() {
+fn answer_ms_sets_the_queue_pair_timeout() {
     let broken_after = |answer_ms| {
         let limits = NetLimits {
             terms: NetTerms {
@@ -144,7 +144,7 @@ fn a_queue_pair_waits_for_answers_as_long_as_is_set() {
 }
 
 #[test]
-fn shallow_queues_carry_everything_all_the_same() {
+fn shallow_queues_carry_all_traffic() {
     let limits = NetLimits {
         send_depth: 2,
         receive_depth: 4,
@@ -158,12 +158,12 @@ fn shallow_queues_carry_everything_all_the_same() {
     job.chat(200);
     job.settle();
     assert!(read_of(&mut job, 1 << 20)[0].reads == 256);
-    job.assert_nobody_lost();
+    job.assert_no_peer_lost();
     job.assert_careful();
 }
 
 #[test]
-fn what_is_registered_is_counted() {
+fn registered_memory_is_counted() {
     let mut job = Job::on_rails(FakeConfig::calm(1), &[2, 2], AT_ONCE);
     job.assert_whole();
     let quiet = job.all[0].fabric.net_stats();

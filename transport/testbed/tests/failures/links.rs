@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ports that go down and come back, with the same address or another, and processes that do not respond.
+//! Tests of ports that go down and come back, with the same address or a different one, and of processes that do not
+//! respond.
 
 use transport::{FakeConfig, NetLimits};
 
 use super::job::{AT_ONCE, Job, MILLISECOND, SECOND};
 
-/// How a port comes back.
+/// With which address a port comes back.
 #[derive(Clone, Copy, Debug)]
 enum Back {
     Same,
@@ -36,7 +37,7 @@ fn port_err_and_port_active_lose_and_repeat_nothing() {
 
 fn go_down_and_come_back(job: &mut Job, back: Back, down_ns: u64) {
     for number in 0..6 {
-        // Some frames are in flight when it happens, some are posted while nothing passes.
+        // Some frames are in flight when the port goes down, and some are posted while no packet passes.
         for (from, to) in [(0, 1), (1, 0), (0, 2), (2, 0)] {
             assert!(job.try_send(from, to, super::job::size_of_frame(number)) || number > 2);
         }
@@ -59,7 +60,7 @@ fn go_down_and_come_back(job: &mut Job, back: Back, down_ns: u64) {
     job.pass(SECOND);
     for text in ["has gone down", "has come up"] {
         let count = job.messages_of(0).matches(text).count();
-        assert_eq!(count, 1, "the user hears once that the port {text}");
+        assert_eq!(count, 1, "there is one message that the port {text}");
     }
 }
 
@@ -87,7 +88,7 @@ fn gid_change_of_a_port_that_stays_up_is_followed() {
 }
 
 #[test]
-fn a_queue_pair_that_broke_unanswered_is_made_again_with_more_patience() {
+fn queue_pair_is_recreated_with_a_longer_timeout() {
     let mut job = Job::calm(2, AT_ONCE);
     job.assert_whole();
     let mut times: Vec<u64> = (0..6).map(|_| time_to_break(&mut job)).collect();
@@ -96,7 +97,7 @@ fn a_queue_pair_that_broke_unanswered_is_made_again_with_more_patience() {
         (400..800).contains(&(first / MILLISECOND)),
         "eight times 67 ms: {first} ns"
     );
-    // 67 ms, 134, ... 1074.
+    // The timeouts: 67 ms, 134 ms, ... 1074 ms.
     times.truncate(5);
     for pair in times.windows(2) {
         let ratio = pair[1] as f64 / pair[0] as f64;
@@ -109,7 +110,7 @@ fn a_queue_pair_that_broke_unanswered_is_made_again_with_more_patience() {
         job.send(0, 1, 40);
     }
     job.settle();
-    // An existing queue pair keeps its timeout; the next one starts over.
+    // The existing queue pair keeps its timeout; the next queue pair begins with the shortest timeout again.
     time_to_break(&mut job);
     let after = time_to_break(&mut job);
     assert!(after.abs_diff(times[1]) < first / 10, "{after}: {times:?}");
@@ -117,7 +118,8 @@ fn a_queue_pair_that_broke_unanswered_is_made_again_with_more_patience() {
     job.assert_careful();
 }
 
-/// The time until a rank considers the path to another broken; the path works again afterwards.
+/// Cuts the path between two ranks; returns the nanoseconds until rank 0 considers its queue pair broken. Afterwards
+/// the path works again.
 fn time_to_break(job: &mut Job) -> u64 {
     let broken = |job: &Job| job.all[0].fabric.net_stats().broken;
     job.pair_of(0);
@@ -133,7 +135,7 @@ fn time_to_break(job: &mut Job) -> u64 {
 }
 
 #[test]
-fn gid_change_is_found_out_as_soon_as_nobody_answers() {
+fn gid_change_is_detected_within_30_ms() {
     let limits = NetLimits {
         datagrams_first: 1000,
         ..AT_ONCE
@@ -156,7 +158,7 @@ fn gid_change_is_found_out_as_soon_as_nobody_answers() {
 }
 
 #[test]
-fn a_process_that_vanishes_is_lost_alone_and_in_words() {
+fn only_the_vanished_process_is_lost_with_a_reason() {
     let mut job = Job::calm(3, AT_ONCE);
     job.assert_whole();
     job.net.vanish(1);
@@ -181,7 +183,7 @@ fn a_process_that_vanishes_is_lost_alone_and_in_words() {
         "{}",
         job.messages_of(0)
     );
-    // From now on packets to it are dropped at once.
+    // From now on packets to the lost peer are dropped at once.
     for _ in 0..100 {
         assert!(job.try_send(0, 1, 40));
     }
@@ -191,7 +193,7 @@ fn a_process_that_vanishes_is_lost_alone_and_in_words() {
 }
 
 #[test]
-fn a_peer_that_computes_for_ten_minutes_is_not_lost_and_loses_nothing() {
+fn peer_computing_for_ten_minutes_is_not_lost() {
     for datagrams_first in [0, 1000] {
         for bytes in [40, 3000] {
             let limits = NetLimits {
@@ -201,12 +203,12 @@ fn a_peer_that_computes_for_ten_minutes_is_not_lost_and_loses_nothing() {
             let mut job = Job::calm(3, limits);
             job.assert_whole();
             job.net.pause(1, 600 * SECOND);
-            // More than its buffers take.
+            // More packets than the buffers of rank 1 can hold.
             for from in [0, 2] {
                 while job.try_send(from, 1, bytes) {}
             }
             job.pass(601 * SECOND);
-            job.assert_nobody_lost();
+            job.assert_no_peer_lost();
             job.settle();
             job.assert_whole();
             job.assert_careful();
@@ -215,7 +217,7 @@ fn a_peer_that_computes_for_ten_minutes_is_not_lost_and_loses_nothing() {
 }
 
 #[test]
-fn a_process_that_computes_itself_does_not_take_its_peers_for_silent() {
+fn own_computing_time_is_not_peer_silence() {
     for datagrams_first in [0, 1000] {
         let limits = NetLimits {
             datagrams_first,
@@ -232,7 +234,8 @@ fn a_process_that_computes_itself_does_not_take_its_peers_for_silent() {
         }
         job.pass(100 * MILLISECOND);
         job.send(0, 1, 40);
-        // Rank 1 has no reason to doubt rank 0.
+        // Ranks 2 and 3 have unacknowledged packets to rank 0. Rank 1 has none, so it has no reason to consider rank 0
+        // silent.
         for from in 2..4 {
             while job.try_send(from, 0, 40) {}
         }
@@ -245,7 +248,7 @@ fn a_process_that_computes_itself_does_not_take_its_peers_for_silent() {
 }
 
 #[test]
-fn a_way_that_is_cut_for_a_minute_is_found_again() {
+fn path_cut_for_a_minute_recovers() {
     let mut job = Job::calm(3, AT_ONCE);
     job.assert_whole();
     job.net.cut(0, 1);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Processes with several ports: all of them carry large messages, and the traffic of a failed port moves to another.
+//! Tests of processes with several ports: large messages use all ports, and the traffic of a failed port moves to
+//! another port.
 
 use transport::{Fabric, FakeConfig, FakeNet, NetLimits, Peer, WorkOutcome};
 
@@ -21,7 +22,7 @@ fn move_large(job: &mut Job, number: u64) {
     let mut source = Guarded::of(&body);
     let mut target = Guarded::new(LARGE);
     let key = job.export(0, 1, &mut source);
-    // The announcement of the memory wakes the reader.
+    // A message that announces the memory wakes the reader.
     job.send(0, 1, 8);
     job.settle();
     assert_eq!(job.read(1, 0, key, &mut target), WorkOutcome::Done);
@@ -30,7 +31,8 @@ fn move_large(job: &mut Job, number: u64) {
     target.assert_guards();
 }
 
-/// The same until the rails between the two are connected, on demand of the first messages.
+/// Moves large messages from rank 0 to rank 1 until all rails between the two are connected; the first messages cause
+/// that.
 pub fn join_rails(job: &mut Job) {
     for number in 0..3 {
         move_large(job, number);
@@ -44,7 +46,7 @@ fn read_bytes(job: &Job, rank: u32) -> Vec<u64> {
 }
 
 #[test]
-fn large_messages_are_shared_among_all_rails() {
+fn large_messages_are_striped_over_all_rails() {
     for rails in 2..=4 {
         let mut job = on_rails(&[rails, rails]);
         join_rails(&mut job);
@@ -86,7 +88,7 @@ fn a_faster_rail_carries_a_larger_share() {
 }
 
 #[test]
-fn writes_are_shared_too_and_small_ones_are_not() {
+fn large_writes_are_striped_and_small_ones_are_not() {
     let mut job = on_rails(&[2, 2]);
     join_rails(&mut job);
     for bytes in [1 << 20, 100_000] {
@@ -120,7 +122,7 @@ fn writes_are_shared_too_and_small_ones_are_not() {
 }
 
 #[test]
-fn processes_with_one_port_and_with_three_talk() {
+fn processes_with_different_port_counts_communicate() {
     let mut job = on_rails(&[1, 3, 2]);
     job.assert_whole();
     join_rails(&mut job);
@@ -135,13 +137,13 @@ fn processes_with_one_port_and_with_three_talk() {
 }
 
 #[test]
-fn where_one_rail_gets_no_queue_pair_large_messages_go_over_the_other() {
+fn large_messages_avoid_a_rail_without_queue_pairs() {
     for (refuser, rail) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
         let mut job = on_rails(&[2, 2]);
         job.net.fail_creates(job.port(refuser, rail), u32::MAX);
         job.assert_whole();
         join_rails(&mut job);
-        // One by one the queue pairs of the other rail break, and are created again.
+        // The queue pairs of the working rail break again and again, and are created again.
         let mut breaks = 0;
         for number in 0..8 {
             let body = pattern(0, 3, LARGE);
@@ -189,7 +191,7 @@ pub fn fail(job: &Job, how: Fails, rail: u32) {
 }
 
 #[test]
-fn when_a_rail_fails_amid_messages_all_of_them_come_once() {
+fn messages_arrive_once_when_a_rail_fails() {
     for how in [Fails::Down, Fails::Cut, Fails::DeviceLost, Fails::QueueLost] {
         for (rail, datagrams_first) in [(0, 0), (1, 0), (0, 1000), (1, 1000)] {
             let limits = NetLimits {
@@ -223,7 +225,7 @@ fn talk_while_it_fails(job: &mut Job, how: Fails, rail: u32) {
 }
 
 #[test]
-fn reads_under_way_when_a_rail_fails_end_well() {
+fn outstanding_reads_survive_a_rail_failure() {
     for how in [Fails::Down, Fails::Cut, Fails::DeviceLost, Fails::QueueLost] {
         for rail in 0..2 {
             let mut job = on_rails(&[2, 2]);
@@ -253,9 +255,9 @@ fn reads_under_way_when_a_rail_fails_end_well() {
     }
 }
 
-/// A message that a device has acknowledged was not necessarily received by its process.
+/// A message that a device has acknowledged was not necessarily received by the process: it is sent again.
 #[test]
-fn what_a_device_had_taken_in_when_it_was_lost_comes_again() {
+fn messages_acknowledged_by_a_lost_device_are_resent() {
     for how in [Fails::DeviceLost, Fails::QueueLost] {
         for number in [1, 10, 24] {
             let mut job = on_rails(&[2, 2]);
@@ -266,13 +268,13 @@ fn what_a_device_had_taken_in_when_it_was_lost_comes_again() {
                 assert!(job.try_send(1, 0, size_of_frame(at)));
             }
             job.pass(100 * MILLISECOND);
-            // Together with its other traffic.
+            // The count of the port includes its other traffic.
             assert!(job.net.stats(job.port(1, 0)).messages >= taken_in + number);
             fail(&job, how, 0);
             job.all[0].is_busy = false;
             job.settle();
             job.assert_whole();
-            // Its buffers are lost with the device.
+            // Only the port of rank 1 is checked: the buffers of rank 0 are lost with its device.
             let never = job.net.stats(job.port(1, 0));
             assert_eq!((never.wrong, never.overruns, never.buffers_lost), (0, 0, 0));
         }
@@ -309,9 +311,9 @@ fn all_rails_down_and_up_again_lose_and_repeat_nothing() {
     }
 }
 
-/// For some seconds one rail, or all of them, deliver nothing.
+/// For some seconds one rail delivers nothing, or no rail does.
 #[test]
-fn a_rail_that_joins_again_carries_its_share_soon() {
+fn recovered_rail_carries_its_share_soon() {
     for rail in [Some(0), Some(1), None] {
         for seconds in [1, 4, 30] {
             let mut job = on_rails(&[2, 2]);
@@ -331,7 +333,8 @@ fn a_rail_that_joins_again_carries_its_share_soon() {
     }
 }
 
-/// Cuts the path between the two ports of a rail; or takes the link of rank 0 down, which its peer does not see.
+/// Cuts the path between the two ports of a rail, or mends it. Without `rail`, takes all ports of rank 0 down, which
+/// its peer does not see, or up again.
 fn silence(job: &Job, rail: Option<u32>, is_silent: bool) {
     match (rail, is_silent) {
         (Some(rail), true) => job.net.cut(job.port(0, rail), job.port(1, rail)),
@@ -341,7 +344,7 @@ fn silence(job: &Job, rail: Option<u32>, is_silent: bool) {
     }
 }
 
-/// Reads, one per second, which complete when they can.
+/// Posts one read per second while the rails are silent; all of them complete afterwards.
 fn read_while_silent(job: &mut Job, rail: Option<u32>, seconds: u64) {
     let mut source = Guarded::of(&pattern(0, 1, LARGE));
     let mut targets: Vec<Guarded> = (0..seconds).map(|_| Guarded::new(LARGE)).collect();
@@ -360,9 +363,9 @@ fn read_while_silent(job: &mut Job, rail: Option<u32>, seconds: u64) {
     job.all[0].fabric.withdraw(Peer(1), key);
 }
 
-/// Large transfers in both directions, on networks with all kinds of faults.
+/// Large transfers in both directions are correct on networks with all kinds of faults.
 #[test]
-fn shares_arrive_whole_where_everything_fails() {
+fn striped_transfers_survive_all_faults() {
     let (mut striped, mut done) = (0, 0);
     for seed in 1..40 {
         let _failing = Failing(seed);
@@ -376,7 +379,7 @@ fn shares_arrive_whole_where_everything_fails() {
                 let key = job.export(owner, user, &mut source);
                 job.send(owner, user, 8);
                 job.settle();
-                // A device with few queue pairs may have none left: the caller takes another path then.
+                // A device with few queue pairs may have none left: then the caller has to use another path.
                 let outcome = job.read(user, owner, key, &mut target);
                 let is_done = outcome == WorkOutcome::Done;
                 assert!(
@@ -415,7 +418,7 @@ fn each_rail_reaches_its_own_network_only() {
 }
 
 #[test]
-fn a_first_rail_that_leads_nowhere_is_found_out() {
+fn unconnected_first_rail_is_detected() {
     for datagrams_first in [0, 1000] {
         let limits = NetLimits {
             datagrams_first,
@@ -448,7 +451,7 @@ fn a_process_is_lost_with_its_last_rail_and_not_before() {
 }
 
 #[test]
-fn a_process_that_vanishes_is_given_up_over_all_rails() {
+fn vanished_process_is_given_up_on_all_rails() {
     let mut job = on_rails(&[2, 2]);
     job.assert_whole();
     for port in job.ports(1) {
@@ -485,7 +488,7 @@ fn a_peer_that_computes_is_not_lost_when_a_rail_fails_meanwhile() {
 }
 
 #[test]
-fn a_record_that_nobody_wrote_loses_its_peer_alone() {
+fn corrupt_address_record_loses_only_its_peer() {
     let mut random = Random(5);
     for round in 0..200 {
         let net = FakeNet::new(FakeConfig::calm(1));
@@ -518,9 +521,9 @@ fn a_record_that_nobody_wrote_loses_its_peer_alone() {
     }
 }
 
-/// The cost of a further rail: its buffers and queues, and some hundred bytes for each active peer.
+/// A further rail costs the memory of its buffers and queues, and some hundred bytes for each active peer.
 #[test]
-fn memory_grows_with_rails_by_what_is_promised() {
+fn memory_per_rail_is_bounded() {
     let memory = |rails| {
         let net = FakeNet::new(FakeConfig::calm(1));
         let fabric = Fabric::faked_on_rails(&net, Peer(0), 10_000, rails, NetLimits::default());

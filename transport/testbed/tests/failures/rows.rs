@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How work requests complete, status by status.
+//! Tests of the reaction to failed work requests, for each completion status.
 
 use transport::{Atomic, FakeConfig, NetLimits, Peer, WorkOutcome};
 
@@ -11,7 +11,7 @@ use testbed::memory::{AtomicWords, Guarded, is_all};
 use testbed::pattern;
 
 #[test]
-fn flush_err_is_only_what_follows_the_first_error() {
+fn flush_err_after_the_first_error_is_not_reported() {
     let mut job = Job::calm(2, AT_ONCE);
     job.assert_whole();
     let pair = job.pair_of(0);
@@ -31,7 +31,7 @@ fn flush_err_is_only_what_follows_the_first_error() {
     assert_eq!(
         messages.len(),
         1,
-        "told once, for the one that failed: {messages:?}"
+        "reported once, for the one that failed: {messages:?}"
     );
     assert!(!messages[0].contains("flush"), "{messages:?}");
     job.assert_careful();
@@ -55,7 +55,7 @@ fn retry_exc_err_is_rebuilt_over_datagrams_and_replayed() {
                 job.chat(7);
                 job.settle();
             }
-            job.assert_nobody_lost();
+            job.assert_no_peer_lost();
             assert!(job.joined(0) > 8, "{}", job.joined(0));
             let stats = job.all[0].fabric.net_stats();
             assert!(stats.broken >= 8, "{stats:?}");
@@ -65,7 +65,7 @@ fn retry_exc_err_is_rebuilt_over_datagrams_and_replayed() {
 }
 
 impl Job {
-    /// A queue pair of this rank; sends frames until there is one.
+    /// The latest queue pair of this rank; frames are sent until there is one.
     fn pair_of_either_in_talk(&mut self, rank: u32) -> u32 {
         while self.net.pairs(rank).is_empty() {
             self.chat(1);
@@ -102,7 +102,7 @@ fn rnr_retry_exc_err_is_counted_and_replayed() {
     };
     let mut job = Job::on(config, 2, AT_ONCE);
     job.assert_whole();
-    // The peer returns no buffers for far longer than the device's retry limit.
+    // The peer posts no receive buffers for far longer than the device's retry limit.
     job.net.pause(1, SECOND);
     for _ in 0..30 {
         assert!(job.try_send(0, 1, 40));
@@ -126,7 +126,7 @@ fn starve(job: &mut Job) {
 }
 
 #[test]
-fn rnr_retry_exc_err_is_told_if_it_comes_again_and_again() {
+fn rnr_retry_exc_err_is_reported_when_it_recurs() {
     let mut job = Job::calm(2, AT_ONCE);
     job.assert_whole();
     for _ in 0..3 {
@@ -145,7 +145,7 @@ fn rnr_retry_exc_err_is_told_if_it_comes_again_and_again() {
         starve(&mut job);
     }
     let messages = &job.all[0].messages;
-    assert_eq!(messages.len(), 1, "told once: {messages:?}");
+    assert_eq!(messages.len(), 1, "reported once: {messages:?}");
     for part in [
         "RNR retry",
         "rank 1 on ",
@@ -158,7 +158,7 @@ fn rnr_retry_exc_err_is_told_if_it_comes_again_and_again() {
 }
 
 #[test]
-fn rem_access_err_of_memory_that_was_withdrawn_ends_the_read_alone() {
+fn rem_access_err_of_withdrawn_memory_fails_only_that_read() {
     let mut job = Job::calm(3, AT_ONCE);
     job.assert_whole();
     let mut memory = Guarded::of(&pattern(1, 7, 5000));
@@ -187,11 +187,12 @@ fn rem_access_err_of_memory_that_was_withdrawn_ends_the_read_alone() {
 }
 
 #[test]
-fn every_error_of_a_request_ends_it_and_nothing_else() {
+fn request_error_fails_only_that_request() {
     let outcomes = [
-        // Once: it may be the refusal of a completed read, repeated by the device.
+        // A single such status does not fail the work: it may be the refusal of a completed read that the device has
+        // repeated.
         (REM_ACCESS, WorkOutcome::Done),
-        // Once: Soft-RoCE has reported this for a valid write.
+        // A single such status does not fail the work: Soft-RoCE has reported it for a valid write.
         (REM_INV_REQ, WorkOutcome::Done),
         (REM_OP, WorkOutcome::BadKey),
         (LOC_PROT, WorkOutcome::Unreachable),
@@ -226,7 +227,7 @@ fn every_error_of_a_request_ends_it_and_nothing_else() {
 }
 
 #[test]
-fn an_error_of_a_message_is_no_loss() {
+fn message_error_loses_no_message() {
     for status in [REM_ACCESS, REM_INV_REQ, REM_OP, LOC_PROT, LOC_LEN, 21] {
         let mut job = Job::calm(2, AT_ONCE);
         job.assert_whole();
@@ -265,7 +266,7 @@ fn reads_and_writes_are_posted_again_after_a_break() {
 }
 
 #[test]
-fn device_fatal_loses_all_peers_and_gives_all_memory_back() {
+fn device_fatal_loses_all_peers_and_returns_all_memory() {
     let mut job = Job::calm(3, AT_ONCE);
     job.assert_whole();
     let mut memory = Guarded::of(&pattern(1, 7, 5000));
@@ -284,10 +285,10 @@ fn device_fatal_loses_all_peers_and_gives_all_memory_back() {
         "{}",
         job.messages_of(0)
     );
-    // All work posted from now on completes.
+    // Work that is posted from now on completes too.
     assert!(job.try_send(0, 1, 40));
     assert_eq!(job.read(0, 1, key, &mut target), WorkOutcome::Unreachable);
-    // The others receive nothing from it any more.
+    // The other ranks receive nothing from this rank any more.
     let before = job.net.now_ns();
     job.send(1, 0, 40);
     job.until("it is given up", |job| job.all[1].lost == [0]);
@@ -296,7 +297,7 @@ fn device_fatal_loses_all_peers_and_gives_all_memory_back() {
 }
 
 #[test]
-fn srq_err_loses_all_peers_even_those_that_nobody_spoke_to() {
+fn srq_err_loses_all_peers_including_unused() {
     let limits = NetLimits {
         silence_ns: SECOND,
         ..AT_ONCE
@@ -317,13 +318,13 @@ fn srq_err_loses_all_peers_even_those_that_nobody_spoke_to() {
 }
 
 impl Job {
-    /// Two ranks that are not involved continue.
+    /// Checks that two ranks that are not involved still reach each other.
     pub fn chat_between(&mut self, one: u32, other: u32) {
         for number in 0..20 {
             self.send(one, other, super::job::size_of_frame(number));
             self.send(other, one, super::job::size_of_frame(number));
         }
-        self.until("they hear each other", |job| {
+        self.until("they reach each other", |job| {
             let received =
                 |to: u32, from: u32| job.all[to as usize].received[from as usize].len() as u64;
             let sent = |from: u32, to: u32| job.all[from as usize].sent[to as usize];
@@ -334,7 +335,7 @@ impl Job {
 }
 
 #[test]
-fn an_atomic_operation_that_a_break_hits_is_in_doubt_and_not_done_twice() {
+fn interrupted_atomic_is_unknown_and_not_repeated() {
     for carried_out in [false, true] {
         let mut job = Job::calm(2, AT_ONCE);
         job.assert_whole();
@@ -357,7 +358,7 @@ fn an_atomic_operation_that_a_break_hits_is_in_doubt_and_not_done_twice() {
         assert_eq!(
             job.end_of(0, works[1]),
             WorkOutcome::Unknown,
-            "it was flushed: who knows"
+            "it was flushed: its outcome is unknown"
         );
         job.assert_whole();
         let done = words.get(0);
@@ -365,7 +366,7 @@ fn an_atomic_operation_that_a_break_hits_is_in_doubt_and_not_done_twice() {
             true => assert!((1..=2).contains(&done), "{done}"),
             false => assert_eq!(done, 0),
         }
-        // The next operation succeeds.
+        // The next operation on the same word succeeds.
         let work = job.name_work();
         let add = Atomic::FetchAdd { add: 10 };
         let lease = old.lease(0, 8);
@@ -379,7 +380,7 @@ fn an_atomic_operation_that_a_break_hits_is_in_doubt_and_not_done_twice() {
 }
 
 #[test]
-fn a_device_without_atomic_operations_says_so() {
+fn atomic_without_device_support_is_unreachable() {
     let config = FakeConfig {
         atomics: false,
         ..FakeConfig::calm(1)
@@ -401,23 +402,23 @@ fn a_device_without_atomic_operations_says_so() {
 }
 
 #[test]
-fn what_a_device_forgets_is_not_waited_for() {
+fn missing_completions_do_not_block() {
     for carried in 0..3 {
         let mut job = Job::calm(2, AT_ONCE);
         job.assert_whole();
         let body = pattern(1, 5, 100_000);
         let (mut source, mut target) = (Guarded::of(&body), Guarded::new(body.len()));
         let key = job.export(1, 0, &mut source);
-        // By then everything before it was requested.
+        // A pause, so that no completion of earlier work is still to be requested.
         job.pass(20 * SECOND);
         let pair = job.pair_of(0);
         job.net.forget_pair(pair);
         let begin = job.net.now_ns();
         match carried {
             0 => assert_eq!(job.read(0, 1, key, &mut target), WorkOutcome::Done),
-            // The completion of these is not reported.
+            // Frames of which the device does not report completions.
             1 => job.send(0, 1, 40),
-            // More than there is room for.
+            // More frames than there is room for.
             _ => (0..100).for_each(|_| job.send(0, 1, 40)),
         }
         job.settle();
@@ -425,7 +426,12 @@ fn what_a_device_forgets_is_not_waited_for() {
         assert!(carried != 0 || target.bytes() == body);
         assert_eq!(job.all[0].fabric.net_stats().broken, 1);
         let messages = job.messages_of(0);
-        for part in ["rank 0 on ", "rank 1 on ", "told nothing", "no completion"] {
+        for part in [
+            "rank 0 on ",
+            "rank 1 on ",
+            "did not report",
+            "no completion",
+        ] {
             assert!(messages.contains(part), "no {part:?} in {messages}");
         }
         job.all[1].fabric.withdraw(Peer(0), key);
@@ -435,7 +441,7 @@ fn what_a_device_forgets_is_not_waited_for() {
 }
 
 #[test]
-fn a_process_that_looks_away_for_long_blames_no_device() {
+fn long_pause_between_polls_is_no_device_fault() {
     let mut job = Job::calm(2, AT_ONCE);
     job.assert_whole();
     for _ in 0..4 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Devices and processes with scarce resources: queue pairs, queues, locked memory.
+//! Tests of devices and processes with scarce resources: queue pairs, queues, locked memory.
 
 use transport::{Fabric, FakeConfig, FakeNet, NetLimits, Peer, RemoteKey, WorkOutcome};
 
@@ -8,7 +8,7 @@ use testbed::memory::Guarded;
 use testbed::pattern;
 
 #[test]
-fn where_no_queue_pair_can_be_made_datagrams_do_and_large_frames_are_cut() {
+fn datagrams_replace_unavailable_queue_pairs() {
     for refuser in [0, 1] {
         let mut job = Job::calm(2, AT_ONCE);
         job.net.fail_creates(refuser, u32::MAX);
@@ -16,14 +16,14 @@ fn where_no_queue_pair_can_be_made_datagrams_do_and_large_frames_are_cut() {
         assert_eq!((job.joined(0), job.joined(1)), (0, 0));
         let stats = job.net.stats(0);
         assert_eq!((stats.messages, stats.broken), (0, 0));
-        // Reads are impossible, which is reported to the caller.
+        // Without a queue pair reads are impossible, which is reported to the caller.
         let mut memory = Guarded::of(&pattern(1, 7, 5000));
         let key = job.export(1, 0, &mut memory);
         let mut target = Guarded::new(5000);
         assert_eq!(job.read(0, 1, key, &mut target), WorkOutcome::Unreachable);
         job.assert_whole();
         job.assert_careful();
-        // Later there is room.
+        // Later the device has room for queue pairs.
         job.net.fail_creates(refuser, 0);
         job.until("a queue pair", |job| {
             job.chat(1);
@@ -36,7 +36,7 @@ fn where_no_queue_pair_can_be_made_datagrams_do_and_large_frames_are_cut() {
 }
 
 #[test]
-fn memory_that_cannot_be_locked_is_told_once_and_sent_through_buffers() {
+fn registration_failure_is_reported_once_and_uses_buffers() {
     let mut job = Job::calm(2, AT_ONCE);
     job.assert_whole();
     let mut memory = Guarded::of(&pattern(1, 7, 5000));
@@ -45,7 +45,7 @@ fn memory_that_cannot_be_locked_is_told_once_and_sent_through_buffers() {
     for _ in 0..2 {
         assert_eq!(job.export(1, 0, &mut memory), RemoteKey::default());
     }
-    // A staging buffer, and the memory itself.
+    // Two registrations fail: of a staging buffer, and of the memory itself.
     job.net.fail_registers(0, 2);
     let mut target = Guarded::new(5000);
     assert_eq!(job.read(0, 1, key, &mut target), WorkOutcome::Unreachable);
@@ -67,9 +67,9 @@ fn memory_that_cannot_be_locked_is_told_once_and_sent_through_buffers() {
 }
 
 #[test]
-fn buffers_that_cannot_grow_are_enough() {
+fn initial_buffers_suffice_if_registration_fails() {
     let mut job = Job::calm(3, AT_ONCE);
-    // The initial resources: no rank waits forever for its first slot.
+    // All further registrations fail. The initial buffers suffice, so no rank waits forever for its first slot.
     for rank in 0..3 {
         job.net.fail_registers(rank, u32::MAX);
     }
@@ -77,16 +77,17 @@ fn buffers_that_cannot_grow_are_enough() {
     job.assert_careful();
 }
 
-/// A slot becomes free when its packet is acknowledged, and a few packets are not acknowledged on their own.
+/// A slot becomes free when its packet is acknowledged, and the peer does not acknowledge a few packets on its own. So
+/// a rank without free slots requests acknowledgements.
 #[test]
-fn whoever_has_no_slot_left_asks_for_some() {
+fn rank_without_slots_requests_acknowledgements() {
     for (ranks, frames, bytes) in [(16, 7, 8000), (90, 15, 40)] {
         let mut job = Job::calm(ranks, AT_ONCE);
         for to in 1..ranks {
             job.send(0, to, 8);
         }
         job.settle();
-        // Until they are connected.
+        // Time until all are connected.
         job.pass(SECOND);
         for to in 1..ranks {
             job.all[to as usize].is_busy = true;
@@ -97,7 +98,7 @@ fn whoever_has_no_slot_left_asks_for_some() {
         assert!((5..100).contains(&count), "{count} find no slot");
         for to in 1..ranks {
             job.all[to as usize].is_busy = false;
-            // The first reply is lost too.
+            // The first acknowledgement of each peer is lost.
             job.net.drop_datagrams(to, 1);
         }
         let since = job.net.now_ns();
@@ -107,13 +108,13 @@ fn whoever_has_no_slot_left_asks_for_some() {
         let took = job.net.now_ns() - since;
         assert!(took < 300 * MILLISECOND, "{took} ns");
         job.settle();
-        job.assert_nobody_lost();
+        job.assert_no_peer_lost();
         job.assert_careful();
     }
 }
 
 #[test]
-fn nobody_is_told_of_a_write_whose_memory_cannot_be_locked() {
+fn failed_write_registration_is_invisible_to_the_peer() {
     let mut job = Job::calm(2, AT_ONCE);
     job.send(0, 1, 40);
     job.settle();
@@ -127,14 +128,14 @@ fn nobody_is_told_of_a_write_whose_memory_cannot_be_locked() {
     let done = post_write(&mut job, &mut sources[1], key, 0);
     assert_eq!(job.end_of(0, done), WorkOutcome::Done);
     job.settle();
-    // The first frame, the one after the write that was impossible, and the other write.
+    // The order is: the first frame, the frame after the failed write, and the second write.
     assert_eq!(job.all[1].order[0], [0, 1, WRITTEN]);
     assert!(target.bytes() == pattern(0, 1, 16));
     job.assert_careful();
 }
 
 #[test]
-fn a_rank_keeps_few_queue_pairs_and_gives_the_idle_ones_to_others() {
+fn idle_queue_pairs_are_evicted_for_other_peers() {
     let limits = NetLimits {
         pairs: 2,
         ..AT_ONCE
@@ -147,7 +148,7 @@ fn a_rank_keeps_few_queue_pairs_and_gives_the_idle_ones_to_others() {
             ..FakeConfig::calm(seed)
         };
         let mut job = Job::on(config, 6, limits);
-        // Rank 0 sends to five peers in turn, again and again, but may have only two queue pairs.
+        // Rank 0 sends to five peers in turn, but may have only two queue pairs.
         for round in 0..15 {
             for _ in 0..30 {
                 job.send(0, 1 + round % 5, 3000);
@@ -184,13 +185,13 @@ fn queues_of_any_depth_are_never_overrun() {
         let mut job = Job::on(config, 4, AT_ONCE);
         job.chat(40);
         job.settle();
-        job.assert_nobody_lost();
+        job.assert_no_peer_lost();
         job.assert_careful();
     }
 }
 
 #[test]
-fn few_work_requests_ask_for_a_completion() {
+fn few_work_requests_are_signaled() {
     let mut job = Job::calm(2, AT_ONCE);
     job.assert_whole();
     let before = job.net.stats(0);
@@ -209,7 +210,7 @@ fn few_work_requests_ask_for_a_completion() {
 }
 
 #[test]
-fn what_was_held_back_goes_with_few_rings_of_the_bell() {
+fn held_back_frames_share_doorbells() {
     const FRAMES: u64 = 28;
     let mut job = Job::calm(2, AT_ONCE);
     job.assert_whole();
@@ -217,7 +218,7 @@ fn what_was_held_back_goes_with_few_rings_of_the_bell() {
     job.pass(SECOND);
     let before = job.net.stats(0);
     job.net.break_pair_as(pair, RETRY_EXC, false);
-    // Too long for datagrams: all of them wait for the next queue pair.
+    // The frames are too long for datagrams, so all wait for the next queue pair.
     for _ in 0..FRAMES {
         assert!(job.try_send(0, 1, 3000));
     }
@@ -232,7 +233,7 @@ fn what_was_held_back_goes_with_few_rings_of_the_bell() {
     job.assert_careful();
 }
 
-/// The requirement: the memory of a rank does not grow with the size of the job.
+/// The requirement is that the memory of a rank does not grow with the size of the job.
 #[test]
 fn memory_is_bounded() {
     let net = FakeNet::new(FakeConfig::calm(1));
@@ -243,7 +244,7 @@ fn memory_is_bounded() {
         assert!(now <= 1 << 20, "{now} bytes without any traffic");
         assert!(most <= 8 << 20, "{most} bytes at most");
     }
-    // Registered memory is counted.
+    // The reported memory includes registered memory.
     for (port, fabric) in [(0, &two), (1, &many)] {
         let registered = net.stats(port).region_bytes as usize;
         assert!(registered <= fabric.net_memory().0);
@@ -251,7 +252,7 @@ fn memory_is_bounded() {
 }
 
 #[test]
-fn memory_under_load_stays_below_what_was_promised() {
+fn memory_under_load_stays_below_the_reported_maximum() {
     let mut job = Job::calm(8, AT_ONCE);
     let most = job.all[0].fabric.net_memory().1;
     for _ in 0..40 {
@@ -301,7 +302,7 @@ fn an_immediate_comes_after_its_bytes_and_in_order_across_breaks() {
             assert_eq!(job.end_of(0, work), WorkOutcome::Done);
         }
         job.settle();
-        // The first frame, then a write and a frame in turn.
+        // The order is: the first frame, then a write and a frame in turn.
         let order = &job.all[1].order[0];
         assert_eq!(order[0], 0);
         for (round, pair) in (0..).zip(order[1..].chunks(2)) {
@@ -309,7 +310,7 @@ fn an_immediate_comes_after_its_bytes_and_in_order_across_breaks() {
             let at = 16 * round as usize;
             assert!(target.bytes()[at..at + 16] == pattern(0, round, 16));
         }
-        job.assert_nobody_lost();
+        job.assert_no_peer_lost();
         job.assert_careful();
     }
 }

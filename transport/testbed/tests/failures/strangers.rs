@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Input that no process of the job would send, and simultaneous actions of both sides.
+//! Tests of input that no process of the job would send, and of simultaneous actions of both sides.
 
 use transport::FakeConfig;
 
@@ -7,7 +7,7 @@ use super::job::{AT_ONCE, Job, SECOND};
 use testbed::Random;
 
 #[test]
-fn datagrams_with_another_q_key_are_not_heard() {
+fn datagrams_with_a_wrong_q_key_are_dropped() {
     let mut job = Job::calm(2, AT_ONCE);
     job.assert_whole();
     let (number, q_key) = job.net.datagrams_at(0);
@@ -24,7 +24,7 @@ fn datagrams_with_another_q_key_are_not_heard() {
 }
 
 #[test]
-fn whoever_is_not_where_its_rank_lives_is_refused() {
+fn datagram_from_a_wrong_source_is_refused() {
     let mut job = Job::calm(3, AT_ONCE);
     job.assert_whole();
     let (real, q_key) = job.net.datagrams_at(0);
@@ -50,10 +50,10 @@ fn whoever_is_not_where_its_rank_lives_is_refused() {
     job.assert_careful();
 }
 
-/// Bytes from a trusted queue pair: whatever they contain, this process does not fail, and other peers are not
-/// affected.
+/// Whatever bytes a process receives from a queue pair of its job, it does not fail, and the traffic with other peers
+/// is not affected.
 #[test]
-fn hostile_bytes_never_panic_and_harm_nobody_else() {
+fn hostile_bytes_affect_no_other_peer() {
     for seed in 0..60 {
         let mut random = Random(seed);
         let config = FakeConfig {
@@ -79,12 +79,12 @@ fn hostile_bytes_never_panic_and_harm_nobody_else() {
             }
         }
         job.pass(SECOND / 10);
-        // Rank 1 may accept anything from rank 0, but not from rank 2.
+        // Rank 1 may have accepted any of that as from rank 0, but its traffic with rank 2 is correct.
         job.chat_between(1, 2);
     }
 }
 
-/// Garbage, or nearly valid input.
+/// Random bytes, or bytes that are nearly valid input.
 fn hostile(random: &mut Random, first: u32) -> Vec<u8> {
     let bytes = match random.below(4) {
         0 => random.below(300),
@@ -128,7 +128,7 @@ fn hostile(random: &mut Random, first: u32) -> Vec<u8> {
     body
 }
 
-/// A note as in `wire.rs`.
+/// A note in the format of `wire.rs`.
 fn note(what: u8, source: u32, attempt: u32) -> [u8; 32] {
     let mut bytes = [0; 32];
     bytes[0] = what;
@@ -138,7 +138,7 @@ fn note(what: u8, source: u32, attempt: u32) -> [u8; 32] {
 }
 
 #[test]
-fn streams_pass_their_largest_number() {
+fn packet_numbers_wrap_around() {
     for before in [0, 1, 5, 63, 64, 65, 130] {
         for datagrams_first in [0, 20, 1000] {
             let limits = transport::NetLimits {
@@ -156,14 +156,14 @@ fn streams_pass_their_largest_number() {
             let mut job = Job::on(config, 2, limits);
             job.chat(100);
             job.settle();
-            job.assert_nobody_lost();
+            job.assert_no_peer_lost();
             job.assert_careful();
         }
     }
 }
 
 #[test]
-fn who_ask_for_a_queue_pair_at_the_same_time_make_one() {
+fn simultaneous_connects_make_one_queue_pair() {
     for seed in 0..30 {
         let config = FakeConfig {
             most_delay_ns: 1_000 + 1_000 * seed,
@@ -172,7 +172,7 @@ fn who_ask_for_a_queue_pair_at_the_same_time_make_one() {
             ..FakeConfig::calm(seed)
         };
         let mut job = Job::on(config, 2, AT_ONCE);
-        // Both have the other's address before either has received anything from it.
+        // Each rank has the other's address before it has received anything from the other.
         assert!(job.try_send(0, 1, 40) && job.try_send(1, 0, 40));
         job.settle();
         job.until("a queue pair", |job| {
@@ -190,7 +190,7 @@ fn who_ask_for_a_queue_pair_at_the_same_time_make_one() {
     }
 }
 
-/// First byte of a note.
+/// First byte of a packet, in the format of `wire.rs`; those of notes follow.
 const PACKET: u8 = 0x11;
 const ACK: u8 = 0x12;
 const MOVED: u8 = 0x18;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two jobs on a fake network that a test drives step by step, and that meet later. Here a process has a place among
-//! those of both jobs, which the processes do not use.
+//! Two jobs on a fake network, which meet later; a test drives the network step by step. The test identifies a process
+//! by its place among the processes of both jobs; the processes themselves do not use these places.
 
 use transport::{
     Completion, Completions, Fabric, FakeConfig, FakeNet, ForeignPeer, Head, Lease, NetLimits,
@@ -13,7 +13,7 @@ use testbed::{head, pattern};
 pub const MILLISECOND: u64 = 1_000_000;
 pub const SECOND: u64 = 1_000 * MILLISECOND;
 
-/// The keys of the two jobs.
+/// The datagram keys of the two jobs.
 pub const KEYS: [u32; 2] = [0x0000_0a0a, 0x7b0b_0b0b];
 
 /// The structure of the two jobs.
@@ -21,14 +21,14 @@ pub const KEYS: [u32; 2] = [0x0000_0a0a, 0x7b0b_0b0b];
 pub struct Shape {
     pub sizes: [u32; 2],
     pub rails: u32,
-    /// The second job numbers the processes of the first in reverse.
+    /// Whether the second job numbers the processes of the first in reverse.
     pub is_reversed: bool,
-    /// Whether processes of the first job count as the first of a pair.
+    /// Whether, in a pair of processes of both jobs, that of the first job is the one with `is_first`.
     pub is_first: bool,
     pub limits: NetLimits,
 }
 
-/// One rank of each job, each with the same number for the other, and queue pairs at once.
+/// One rank in each job. Each has the same number for the other, and queue pairs are created at once.
 pub const TWO: Shape = Shape {
     sizes: [1, 1],
     rails: 1,
@@ -44,7 +44,7 @@ pub struct Both {
     pub net: FakeNet,
     pub shape: Shape,
     pub all: Vec<Process>,
-    /// Whether requested addresses are provided.
+    /// Whether addresses that a process requests are provided.
     pub provides_addresses: bool,
     works: u64,
 }
@@ -52,11 +52,11 @@ pub struct Both {
 pub struct Process {
     pub fabric: Fabric,
     job: usize,
-    /// The numbers by which it addresses all processes, by their places.
+    /// The peer numbers that the process uses for all processes, by their places.
     numbers: Vec<u32>,
-    /// Received frames, by the places of their senders: number and body.
+    /// Received frames, by the places of their senders: number and body of each.
     pub received: Vec<Vec<(u64, Vec<u8>)>>,
-    /// Received immediates.
+    /// Received immediates, by the places of their senders.
     pub written: Vec<Vec<u32>>,
     ended: Vec<(WorkId, WorkOutcome, Lease)>,
     pub lost: Vec<usize>,
@@ -68,7 +68,7 @@ pub struct Process {
 }
 
 impl Both {
-    /// Two jobs without knowledge of each other.
+    /// Two jobs that have not met.
     pub fn apart(config: FakeConfig, shape: Shape) -> Self {
         let net = FakeNet::new(config);
         let sizes = shape.sizes.map(|size| size as usize);
@@ -111,7 +111,7 @@ impl Both {
         both
     }
 
-    /// The description of another process that a process adds.
+    /// The description of process `other` that process `me` needs to add it.
     pub fn far(&self, me: usize, other: usize) -> ForeignPeer {
         let (mine, theirs) = (&self.all[me], &self.all[other]);
         ForeignPeer {
@@ -122,11 +122,12 @@ impl Both {
         }
     }
 
-    /// Adds all processes of the other job to a process, with or without their addresses.
+    /// Adds all processes of the other job to process `me`. `with_address`: whether their addresses are provided at
+    /// once.
     pub fn add_others(&mut self, me: usize, with_address: bool) {
-        let strangers = |both: &Self, other: &usize| both.all[*other].job != both.all[me].job;
+        let is_of_other_job = |both: &Self, other: &usize| both.all[*other].job != both.all[me].job;
         let mut others: Vec<usize> = (0..self.all.len()).collect();
-        others.retain(|other| strangers(self, other));
+        others.retain(|other| is_of_other_job(self, other));
         others.sort_by_key(|other| self.all[me].numbers[*other]);
         for other in others {
             let (far, record) = (self.far(me, other), self.record(other));
@@ -140,17 +141,18 @@ impl Both {
         self.all[place].fabric.network_record().unwrap()
     }
 
-    /// The number of a process, for another one.
+    /// The number that process `me` uses for process `other`.
     pub fn peer(&self, me: usize, other: usize) -> Peer {
         Peer(self.all[me].numbers[other])
     }
 
-    /// The port of a process's rail.
+    /// The port of a rail of a process.
     pub fn port(&self, place: usize, rail: u32) -> u32 {
         place as u32 * self.shape.rails + rail
     }
 
-    /// Every process polls once, then one event happens, or a millisecond passes.
+    /// Every process polls once; then the next event of the network happens, or, if there is none, a millisecond
+    /// passes.
     pub fn turn(&mut self) {
         self.poll();
         if !self.net.advance() {
@@ -167,7 +169,7 @@ impl Both {
         }
     }
 
-    /// Turns until `is_so` holds.
+    /// Takes turns until `is_so` returns `true`.
     pub fn until(&mut self, what: &str, mut is_so: impl FnMut(&mut Self) -> bool) {
         let limit = self.net.now_ns() + 1_000 * SECOND;
         while !is_so(self) {
@@ -176,7 +178,7 @@ impl Both {
         }
     }
 
-    /// Lets this time pass.
+    /// Lets this number of nanoseconds pass.
     pub fn pass(&mut self, time_ns: u64) {
         let limit = self.net.now_ns() + time_ns;
         let step = MILLISECOND.max(time_ns / 20_000);
@@ -186,7 +188,7 @@ impl Both {
         }
     }
 
-    /// Posts the next frame, of this length.
+    /// Posts the next frame to `to`, with `bytes` bytes. `false`: it was refused.
     pub fn try_send(&mut self, from: usize, to: usize, bytes: usize) -> bool {
         let peer = self.peer(from, to);
         let process = &mut self.all[from];
@@ -204,7 +206,7 @@ impl Both {
         });
     }
 
-    /// Every process of both jobs sends to every other, frames of all sizes.
+    /// Every process of both jobs sends `count` frames of all sizes to every other process.
     pub fn chat(&mut self, count: usize) {
         for number in 0..count {
             for from in 0..self.all.len() {
@@ -218,7 +220,8 @@ impl Both {
         }
     }
 
-    /// Waits until all sent frames have arrived, each once and in order, except for those of lost peers.
+    /// Waits until all sent frames have arrived, except those to and from lost peers, and checks that each arrived once
+    /// and in order.
     pub fn settle(&mut self) {
         self.until("all frames have come", |both| {
             let all = 0..both.all.len();
@@ -242,25 +245,25 @@ impl Both {
         }
     }
 
-    /// Number of received frames.
+    /// Number of frames that `to` has received from `from`.
     pub fn received(&self, to: usize, from: usize) -> u64 {
         self.all[to].received[from].len() as u64
     }
 
-    /// Both jobs work, each alone and together.
+    /// Asserts that both jobs work, each by itself and with the other.
     pub fn assert_whole(&mut self) {
         self.chat(2 * SIZES.len());
         self.settle();
-        self.assert_nobody_lost();
+        self.assert_no_peer_lost();
     }
 
-    pub fn assert_nobody_lost(&self) {
+    pub fn assert_no_peer_lost(&self) {
         for process in &self.all {
             assert_eq!(process.lost, [0usize; 0], "{:?}", process.messages);
         }
     }
 
-    /// No device was asked for anything invalid.
+    /// Asserts that no device got an invalid request.
     pub fn assert_careful(&self) {
         for port in 0..self.net.ports() {
             let stats = self.net.stats(port);
@@ -273,7 +276,7 @@ impl Both {
         self.all[place].fabric.stats().refused
     }
 
-    /// Reads `bytes` of memory of `owner`, and checks them.
+    /// Reads `bytes` bytes of memory of `owner`, and checks them.
     pub fn read(&mut self, reader: usize, owner: usize, bytes: usize) {
         self.works += 1;
         let (work, body) = (WorkId(self.works), pattern(owner as u32, self.works, bytes));
@@ -281,7 +284,7 @@ impl Both {
         let mut target = Guarded::new(bytes);
         let (there, back) = (self.peer(reader, owner), self.peer(owner, reader));
         let key = source.export(&mut self.all[owner].fabric, back.0);
-        // The announcement of the memory wakes the reader.
+        // A message that announces the memory wakes the reader.
         self.send(owner, reader, 8);
         self.settle();
         let lease = target.lease(0, bytes);
@@ -293,7 +296,7 @@ impl Both {
         target.assert_guards();
     }
 
-    /// Writes `bytes` to memory of `owner`, and notifies it.
+    /// Writes `bytes` bytes to memory of `owner`, with an immediate, and checks both.
     pub fn write(&mut self, writer: usize, owner: usize, bytes: usize) {
         self.works += 1;
         let (work, body) = (
@@ -317,7 +320,7 @@ impl Both {
             lease.is_none()
         });
         assert_eq!(self.end_of(writer, work), WorkOutcome::Done);
-        self.until("the owner is told", |both| {
+        self.until("the owner is notified", |both| {
             both.all[owner].written[writer].last() == Some(&immediate)
         });
         self.all[owner].fabric.withdraw(back, key);
@@ -339,7 +342,7 @@ impl Both {
 }
 
 impl Process {
-    /// Polls once, and provides requested addresses, if there are `records`.
+    /// Polls once. Addresses that the process requests are provided from `records`, if there are any.
     fn poll(&mut self, records: Option<&Vec<Vec<u8>>>) {
         while let Some(peer) = self.fabric.next_unresolved() {
             let mut numbers = self.numbers.iter();
@@ -378,8 +381,8 @@ impl Process {
     }
 }
 
-/// The peer number that processes of `job` use for the process at `place`: its rank for a process of their own job;
-/// those of the other job follow.
+/// The peer number that processes of `job` use for the process at `place`. For a process of their own job it is its
+/// rank; the numbers of processes of the other job follow.
 fn number(shape: Shape, job: usize, place: usize) -> u32 {
     let [first, second] = shape.sizes;
     let place = place as u32;
@@ -391,5 +394,5 @@ fn number(shape: Shape, job: usize, place: usize) -> u32 {
     }
 }
 
-/// Some fit a slot, some a datagram, some neither.
+/// Lengths of frames in bytes: some fit a slot, some fit a datagram, and some fit neither.
 pub const SIZES: [usize; 7] = [0, 8, 48, 49, 700, 3000, 8000];

@@ -5,7 +5,7 @@ use testbed::memory::Guarded;
 use testbed::{Random, TestRank, body_of, head, key_of, pattern};
 use transport::{Peer, RemoteKey};
 
-/// Around the largest size that is sent with an announcement.
+/// Sizes in bytes around the largest size that is sent with an announcement, and larger ones.
 const SIZES: [usize; 9] = [
     1, 4095, 8192, 8193, 50_000, 65_536, 262_144, 262_145, 600_001,
 ];
@@ -14,13 +14,14 @@ const MOST: u64 = 8;
 const ALL: u8 = 8;
 const READ: u8 = 9;
 
-/// Data announced by a rank.
+/// Data that a rank has announced.
 struct Source {
     memory: Guarded,
     key: RemoteKey,
 }
 
-/// Each rank announces data, and reads the other's: at once or later, in any order, all of it, a part, or nothing.
+/// Each rank announces data, and reads the data of another rank: at once or later, in any order, and all of it, a part,
+/// or nothing. Data may be read twice.
 pub async fn announced(rank: &mut TestRank) {
     let other = rank.size - 1 - rank.me;
     let mut random = Random(u64::from(rank.me) + 7);
@@ -79,7 +80,7 @@ async fn announce(rank: &mut TestRank, to: u32, name: u64, bytes: usize) -> Sour
     Source { memory, key }
 }
 
-/// Reads announced data: data that were read before are still valid.
+/// Reads all or a part of announced data, or declines them. Data that were read before can be read again.
 async fn read(rank: &mut TestRank, from: u32, (name, key): (u64, RemoteKey), random: &mut Random) {
     let bytes = key.bytes as usize;
     let (at, part) = match random.below(6) {

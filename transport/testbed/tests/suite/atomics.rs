@@ -6,7 +6,8 @@ use transport::{Atomic, Head, Mover, Peer, RemoteKey, WorkOutcome};
 use testbed::memory::AtomicWords;
 use testbed::{TestRank, head};
 
-/// A counter to which all others add, and a word that one of them takes; an adapter and a CPU never share a word.
+/// Each rank has a counter to which other ranks add, and a word that one of them takes. If adapters perform atomic
+/// operations, the owner itself does not use its words: an adapter and a CPU never share a word.
 pub async fn atomics(rank: &mut TestRank) {
     const ROUNDS: u64 = 20;
     let mine = AtomicWords::new(&mut rank.fabric, 2);
@@ -62,7 +63,8 @@ pub async fn atomics(rank: &mut TestRank) {
     rank.barrier().await;
 }
 
-/// Adds; the word never seems to decrease. `sums` sums the additions, and those with an undetermined outcome.
+/// Adds to a counter, whose value must not decrease. `sums[0]` is the sum of the additions, and `sums[1]` the sum of
+/// those whose outcome is not determined.
 async fn add_once(rank: &mut TestRank, owner: u32, key: RemoteKey, add: u64, sums: &mut [u64; 4]) {
     let (outcome, old) = rank.change(owner, Atomic::FetchAdd { add }, key, 0).await;
     match outcome {
@@ -75,7 +77,8 @@ async fn add_once(rank: &mut TestRank, owner: u32, key: RemoteKey, add: u64, sum
     }
 }
 
-/// Only one rank finds the original value.
+/// Takes a word, if it has its original value. `sums[2]` counts the ranks that have found that value (one at most), and
+/// `sums[3]` the operations whose outcome is not determined.
 async fn elect(rank: &mut TestRank, owner: u32, key: RemoteKey, sums: &mut [u64; 4]) {
     let swap = u64::from(rank.me) + 1;
     let atomic = Atomic::CompareSwap { compare: 0, swap };
@@ -90,7 +93,7 @@ async fn elect(rank: &mut TestRank, owner: u32, key: RemoteKey, sums: &mut [u64;
     }
 }
 
-/// Unaligned, partial and invalid memory is refused.
+/// Checks that operations on unaligned memory, or memory beyond the end, are refused.
 async fn refuse(rank: &mut TestRank, owner: u32, key: RemoteKey) {
     let add = Atomic::FetchAdd { add: 1 << 40 };
     for offset in [4, 9, 16, u64::MAX - 7] {

@@ -6,7 +6,7 @@ use transport::{Head, Peer, RemoteKey, WorkId, WorkOutcome};
 use testbed::memory::{Guarded, is_all};
 use testbed::{PeerEvent, TestRank, head, pattern, yield_now};
 
-/// Around words, pages, and the chunks of large copies; the largest takes several polls.
+/// Sizes in bytes around words, pages, and the chunks of large copies; a copy of the largest takes several polls.
 const SIZES: [usize; 14] = [
     1,
     7,
@@ -45,7 +45,7 @@ pub async fn reads(rank: &mut TestRank) {
                 assert!(is_all(front, 0) && is_all(&rest[length..], 0));
             }
         }
-        // The peer may still be reading.
+        // Until the barrier the peer may still be reading.
         rank.barrier().await;
         source.assert_guards();
     }
@@ -68,7 +68,7 @@ pub async fn writes(rank: &mut TestRank) {
                 ..head(7)
             };
             rank.send(other, head, &[]).await;
-            // Whether the peer's was performed: one may be possible where the other is not.
+            // Whether the peer's write was performed. Writes may be possible in one direction only.
             let done = rank.receive(other).await.0.word == 1;
             rank.barrier().await;
             let content = target.bytes();
@@ -84,7 +84,7 @@ pub async fn writes(rank: &mut TestRank) {
     }
 }
 
-/// Everything, nothing, and parts with arbitrary bounds.
+/// Offset and length of the whole, of nothing, and of parts with arbitrary bounds.
 fn parts(bytes: usize) -> [(usize, usize); 5] {
     let third = bytes / 3;
     [
@@ -123,7 +123,7 @@ pub async fn immediates(rank: &mut TestRank) {
         assert_eq!(
             there,
             pattern(other, number.into(), 16),
-            "told before the bytes are there"
+            "notified before the bytes are there"
         );
         written += 1;
     }
@@ -155,7 +155,8 @@ async fn post_write(
     work
 }
 
-/// Whether the next event of `from` is the completion of a write: if the system forbids writes, there is none.
+/// Waits for the next event of `from`; returns whether it is the completion of a write. If the system forbids writes,
+/// it is another event.
 async fn was_written(rank: &mut TestRank, from: u32) -> bool {
     if rank.reach == testbed::OneSidedReach::Must {
         return true;
@@ -174,7 +175,7 @@ pub async fn bad_keys(rank: &mut TestRank) {
     );
     const BYTES: usize = 40_000;
     let mut memory = Guarded::of(&pattern(rank.me, 1, BYTES));
-    // For the rank before this one, which also receives a key that was made for another rank.
+    // A key for the previous rank, which also receives a key that was made for another rank.
     let key = memory.export(&mut rank.fabric, from);
     rank.send_key(from, key).await;
     let foreign = memory.export(&mut rank.fabric, to);
@@ -255,7 +256,7 @@ pub async fn bad_keys(rank: &mut TestRank) {
     rank.barrier().await;
 }
 
-/// Many reads of many sizes at once: each completes once, with its own id and memory.
+/// Many reads of many sizes at the same time: each completes once, with its own id and memory.
 pub async fn many_at_once(rank: &mut TestRank) {
     const READS: usize = 100;
     let (to, from) = (
@@ -318,7 +319,7 @@ pub async fn crossing_reads(rank: &mut TestRank) {
     }
     for (peer, work, target) in reads {
         let outcome = rank.end_of(work).await;
-        // A process can always access itself.
+        // A process can always access its own memory.
         let done = match peer == rank.me {
             true => outcome == WorkOutcome::Done,
             false => rank.was_done(outcome),

@@ -6,7 +6,7 @@ use transport::{Arrived, Atomic, Head, Peer, WorkOutcome};
 use testbed::memory::AtomicWords;
 use testbed::{PeerEvent, Random, TestRank, head, pattern, yield_now};
 
-/// Around every boundary: a word, a slot's body, a cache line, a page, the largest body.
+/// Sizes in bytes around every boundary: a word, a slot's body, a cache line, a page, and the largest body.
 const SIZES: [usize; 22] = [
     0, 1, 2, 7, 8, 9, 15, 16, 40, 41, 47, 48, 49, 56, 63, 64, 65, 4095, 4096, 4097, 8191, 8192,
 ];
@@ -28,7 +28,7 @@ pub async fn sizes(rank: &mut TestRank) {
     rank.barrier().await;
 }
 
-/// A provider supports exactly what its capabilities state; also towards itself.
+/// A provider supports what its capabilities state, for a peer and for the rank itself.
 pub async fn caps(rank: &mut TestRank) {
     let other = rank.size - 1 - rank.me;
     for peer in [other, rank.me] {
@@ -72,7 +72,7 @@ pub async fn heads(rank: &mut TestRank) {
     };
     for kind in 1..100 {
         rank.send(other, made(kind), &[kind; 3]).await;
-        // The fast path, if there is one: eight or four bytes in one word.
+        // The fast path, if there is one: it sends eight or four bytes as one word.
         let word = u64::from_ne_bytes([kind; 8]);
         let head = || Head {
             len: 4,
@@ -124,7 +124,7 @@ pub async fn order(rank: &mut TestRank) {
     rank.barrier().await;
 }
 
-/// Every rank to every rank, itself included.
+/// Every rank sends to every rank, itself included.
 pub async fn all_to_all(rank: &mut TestRank) {
     const FRAMES: u64 = 30;
     for number in 0..FRAMES {
@@ -162,7 +162,7 @@ pub async fn full_and_recovery(rank: &mut TestRank) {
             assert!(posted < 10_000, "the transport takes any number of frames");
         }
         assert!(posted > 0);
-        // From here on by the ordinary path; refused frames left no trace.
+        // From now on frames are sent with retries; the refused frames have left no trace.
         for word in posted..posted + 300 {
             rank.send(receiver, made(word), &[]).await;
         }
@@ -194,7 +194,7 @@ pub async fn full_and_recovery(rank: &mut TestRank) {
     rank.barrier().await;
 }
 
-/// A receiver that keeps lent buffers stops large bodies after some time, but never small ones.
+/// If a receiver does not release lent buffers, large bodies are refused after some time, but small ones never.
 pub async fn held_buffers(rank: &mut TestRank) {
     let (sender, receiver) = (0, rank.size - 1);
     if sender == receiver {
@@ -210,7 +210,7 @@ pub async fn held_buffers(rank: &mut TestRank) {
             }
             rank.pass().await;
         }
-        assert!(posted < 300, "buffers that nobody gave back do not run out");
+        assert!(posted < 300, "unreleased buffers do not run out");
         rank.send(
             receiver,
             Head {
@@ -226,13 +226,13 @@ pub async fn held_buffers(rank: &mut TestRank) {
         }
     } else if rank.me == receiver {
         let (held, count) = hold_until_small(rank).await;
-        // One more may have arrived behind the small one, in the buffer reserved for this receiver.
+        // One more large body may have arrived behind the small one, in the buffer that is reserved for this receiver.
         let held_count = held.len() as u64;
         assert!(
             (count..=count + 1).contains(&held_count),
             "{held_count} of {count}"
         );
-        // Out of order on purpose: each buffer can be reused as soon as it is released.
+        // Released in reverse order: each buffer can be reused as soon as it is released.
         for (number, arrived) in held.iter().enumerate().rev() {
             let number = number as u64;
             let mut body = vec![0; arrived.bytes() as usize];
@@ -259,7 +259,7 @@ async fn hold_until_small(rank: &mut TestRank) -> (Vec<Arrived>, u64) {
         }
         if rank.waiting(0) > 0 {
             let PeerEvent::Message { head, .. } = rank.incoming(0).await else {
-                panic!("a write that nobody posted");
+                panic!("a write that was not posted");
             };
             return (held, head.word);
         }
@@ -267,7 +267,7 @@ async fn hold_until_small(rank: &mut TestRank) -> (Vec<Arrived>, u64) {
     }
 }
 
-/// A target shorter than the body gets its beginning; a longer one is unchanged beyond it.
+/// A target that is shorter than the body gets the body's beginning; a longer target is unchanged behind the body.
 pub async fn short_target(rank: &mut TestRank) {
     const BYTES: [usize; 5] = [5, 8, 48, 49, 3000];
     let (sender, receiver) = (0, rank.size - 1);
@@ -280,8 +280,8 @@ pub async fn short_target(rank: &mut TestRank) {
     if rank.me == receiver {
         let mut seen = 0;
         while seen < BYTES.len() {
-            for arrived in rank.look_raw() {
-                copy_to_all_sorts_of_room(
+            for arrived in rank.poll_raw() {
+                copy_to_targets_of_several_sizes(
                     rank,
                     &arrived,
                     &pattern(sender, seen as u64, BYTES[seen]),
@@ -295,7 +295,7 @@ pub async fn short_target(rank: &mut TestRank) {
     rank.barrier().await;
 }
 
-fn copy_to_all_sorts_of_room(rank: &TestRank, arrived: &Arrived, whole: &[u8]) {
+fn copy_to_targets_of_several_sizes(rank: &TestRank, arrived: &Arrived, whole: &[u8]) {
     let bytes = whole.len();
     for room in [0, 1, bytes / 2, bytes - 1, bytes, bytes + 9] {
         let mut target = vec![0xAB; room];

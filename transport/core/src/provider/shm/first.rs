@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The fast path of receiving: frames of the ring that is polled first, one by one, without a poll.
+//! The fast path of receiving: frames of the first active ring, one by one, without a poll.
 
 use ring::{Peeked, SLOT_BODY_BYTES};
 
 use super::{INTERNAL, LENT, Rx, give_back_lent, lent, lent_buffer};
 use crate::{Head, Node, Peer, RecvBuffer, words};
 
-/// A frame that is still in its ring, where it stays unless it is [taken](Self::take).
+/// A frame that is still in its ring, and stays there unless it is [taken](Self::take).
 #[derive(Debug)]
 pub struct FirstFrame<'a> {
     pub(super) rx: &'a mut Rx,
@@ -60,7 +60,7 @@ impl FirstFrame<'_> {
         words::unpack(|at| self.frame.word(at), target);
     }
 
-    /// Copies the start of its [body](Self::body) to `target`, and takes it out of the ring.
+    /// Copies the start of its [body](Self::body) to `target`, and takes the frame out of the ring.
     #[inline(always)]
     pub fn take_into(mut self, body: RecvBuffer, target: &mut [u8]) {
         match body {
@@ -73,7 +73,7 @@ impl FirstFrame<'_> {
     /// Copies a body in a buffer of the sender, and returns the buffer.
     #[inline(never)]
     fn drain(&mut self, index: u32, target: &mut [u8]) {
-        // It takes as long as many small ones: other peers must be polled in between.
+        // This takes as long as a batch of small frames, and counts as one: other peers must be polled in between.
         self.active.count_batch();
         let Some(node) = self.node else { return };
         let from = self.from;
@@ -85,7 +85,8 @@ impl FirstFrame<'_> {
         give_back_lent(node, &self.rx.consumer, from, index);
     }
 
-    /// Takes it out of the ring. Not for a body in a buffer, which only [`take_into`](Self::take_into) returns.
+    /// Takes the frame out of the ring. Not for a body in a buffer, since only [`take_into`](Self::take_into) returns
+    /// the buffer.
     #[inline(always)]
     pub fn take(self) {
         self.rx.last_frame = *self.polls;
@@ -95,13 +96,13 @@ impl FirstFrame<'_> {
     }
 }
 
-/// Local ranks whose rings are polled each time.
+/// Local ranks whose rings every poll checks.
 #[derive(Debug)]
 pub(super) struct Active {
     pub(super) ranks: Vec<u32>,
-    /// The first of them, or [`NONE`](Self::NONE); one comparison with the number of ranks covers both cases.
+    /// The first of `ranks`, or [`NONE`](Self::NONE), which a comparison with the number of ranks excludes too.
     pub(super) first: u32,
-    /// Batches of frames that were taken from the first one since the last poll.
+    /// Batches of frames that were taken from the first ring since the last poll.
     batches: u32,
 }
 
@@ -123,7 +124,7 @@ impl Active {
     }
 
     /// Counts a batch. A caller that takes frame after frame from the first ring would never serve the others, nor its
-    /// own transfers: after so many batches there is no first ring until the next poll.
+    /// own transfers: after [`MOST_BATCHES`] batches there is no first ring until the next poll.
     #[inline(always)]
     fn count_batch(&mut self) {
         self.batches += 1;
@@ -132,7 +133,7 @@ impl Active {
         }
     }
 
-    /// Whether that limit is reached.
+    /// Whether [`MOST_BATCHES`] is reached.
     #[inline(always)]
     pub(super) fn has_run_out(&self) -> bool {
         self.batches >= MOST_BATCHES

@@ -63,7 +63,7 @@ impl Shm {
 
     pub(super) fn key_for(&self, to: u32, address: u64, bytes: u64) -> RemoteKey {
         let arenas = self.arenas.as_ref();
-        // Memory that is named in an arena may be read without a secret.
+        // Memory in an arena needs no secret, since every rank of the node can map it.
         let (address, check) = match arenas.and_then(|arenas| arenas.name_of(address, bytes)) {
             Some(name) => (name, 0),
             None => (address, self.seal_for(to, &[address, bytes])),
@@ -117,7 +117,7 @@ impl Shm {
                 flags: 0,
                 word: u64::from(immediate),
             };
-            // There was room just now, and only this process fills the ring.
+            // Room was checked at the start of this call, and only this process fills the ring.
             let _ = self.push(self.peer_of(to), head, &[]);
         }
         self.finished.push_back(Completion::Worked {
@@ -128,7 +128,7 @@ impl Shm {
         Ok(())
     }
 
-    /// Only memory in an arena can be changed in one step; elsewhere the kernel can only copy.
+    /// Carries out an atomic operation. That works only on memory in an arena; elsewhere the kernel can only copy.
     pub(super) fn change(
         &mut self,
         to: u32,
@@ -183,7 +183,7 @@ impl Shm {
         let fits = offset
             .checked_add(lease.bytes() as u64)
             .is_some_and(|end| end <= key.bytes);
-        // An arena needs no secret: whatever its owner names there may be read.
+        // Memory in an arena needs no secret: every rank of the node can map it.
         if let (true, Some(arenas)) = (arena::is_name(key.address), &self.arenas) {
             let whole = arenas.offset_of(key.address, key.bytes);
             return match whole.filter(|_| fits) {

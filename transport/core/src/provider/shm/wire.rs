@@ -87,7 +87,7 @@ impl Provider for Shm {
     }
 
     fn prepare_sleep(&mut self) -> bool {
-        self.doze()
+        self.announce_sleep()
     }
 
     /// Adds the bell, on which this process has announced that it dozes.

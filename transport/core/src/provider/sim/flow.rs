@@ -2,8 +2,8 @@
 //! The reliability of one ordered pair of simulated ranks: sequence numbers, cumulative acknowledgement, credit and
 //! retransmission, without a clock or a wire of its own.
 //!
-//! An item is *received* when it and all before it have reached the other rank's adapter, and *consumed* when that
-//! rank has polled it. The window counts items that are not consumed, so a rank that does not poll closes it.
+//! An item is *received* when it and all items before it have reached the other rank's adapter, and *consumed* when
+//! that rank has polled it. The window counts items that are not consumed, so a rank that does not poll closes it.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
@@ -15,7 +15,7 @@ pub(super) struct Sender<T> {
     kept: VecDeque<T>,
     received: u64,
     consumed: u64,
-    /// Large bodies posted, and those whose buffers were returned.
+    /// `lent`: large bodies posted. `returned`: large bodies whose buffers were returned.
     lent: u64,
     returned: u64,
     timer: Timer,
@@ -159,8 +159,8 @@ impl Timer {
 }
 
 impl Receiver {
-    /// Accepts an arrived item; returns the items that are in order now. Empty for a duplicate or one that came too
-    /// early.
+    /// Accepts an arrived item; returns the items that are in order now: none for a duplicate, or for an item that came
+    /// too early.
     pub(super) fn accept(&mut self, sequence: u64) -> Range<u64> {
         if sequence >= self.expected {
             self.ahead.insert(sequence);
@@ -172,17 +172,17 @@ impl Receiver {
         first..self.expected
     }
 
-    /// Marks an item as not consumed until the rank has polled it.
-    pub(super) fn wait_for_look(&mut self, sequence: u64) {
+    /// Records an item that does not count as consumed until the rank has polled it.
+    pub(super) fn wait_for_poll(&mut self, sequence: u64) {
         self.waiting.push_back(sequence);
     }
 
-    /// The rank has consumed the oldest waiting item.
-    pub(super) fn looked(&mut self) {
+    /// Records that the rank has consumed the oldest waiting item.
+    pub(super) fn polled(&mut self) {
         self.waiting.pop_front();
     }
 
-    /// The buffer of a large body was returned.
+    /// Records that the buffer of a large body was returned.
     pub(super) fn give_back(&mut self) {
         self.returned += 1;
     }
@@ -196,7 +196,7 @@ impl Receiver {
     }
 }
 
-/// Timeouts double at most so often.
+/// Most times that a timeout doubles.
 const MOST_BACKOFF: u32 = 5;
 
 #[cfg(test)]
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn items_come_in_order_whatever_the_wire_does() {
+    fn reordered_and_duplicate_items_are_delivered_in_order() {
         let (mut sender, mut receiver) = pair(4);
         assert_eq!(receiver.accept(2), 0..0);
         assert_eq!(receiver.accept(1), 0..0);
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_received_is_sent_again_ever_more_slowly() {
+    fn lost_items_are_retransmitted_with_backoff() {
         let (mut sender, mut receiver) = pair(2);
         assert_eq!(sender.timeout(9), None);
         assert_eq!(sender.timeout(10), Some(Again::Items(0..2)));
@@ -244,13 +244,13 @@ mod tests {
     }
 
     #[test]
-    fn the_window_opens_when_the_rank_looks_and_a_lost_answer_is_asked_for() {
+    fn the_window_opens_at_a_poll_and_a_lost_ack_is_probed_for() {
         let (mut sender, mut receiver) = pair(1);
         receiver.accept(0);
-        receiver.wait_for_look(0);
+        receiver.wait_for_poll(0);
         sender.acknowledge(receiver.ack(), 1);
         assert_eq!(sender.in_window(), 1);
-        receiver.looked();
+        receiver.polled();
         assert_eq!(sender.timeout(11), Some(Again::Probe));
         sender.acknowledge(receiver.ack(), 12);
         assert_eq!((sender.in_window(), sender.deadline()), (0, None));
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_or_wild_acknowledgement_changes_nothing() {
+    fn old_and_invalid_acknowledgements_are_ignored() {
         let (mut sender, mut receiver) = pair(1);
         let old = receiver.ack();
         receiver.accept(0);

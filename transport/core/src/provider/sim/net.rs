@@ -22,17 +22,17 @@ pub(super) struct SimWire {
     config: SimConfig,
     random: SimRandom,
     now: u64,
-    /// By time, then by a number that keeps events of equal times in order.
+    /// Time of each event, and its id. Ids grow, which keeps events of equal times in order.
     events: BinaryHeap<Reverse<(u64, u64)>>,
     happenings: Vec<Option<SimEvent>>,
     free: Vec<usize>,
     scheduled: u64,
     adapters: Vec<SimAdapter>,
-    /// Flow `from * ranks + to`.
+    /// The flow from `from` to `to` is at index `from * ranks + to`.
     flows: Vec<Flow>,
-    /// For each node, until when its adapter is busy with outgoing packets, and with incoming ones.
+    /// For each node, the times until which its adapter is busy with outgoing and with incoming packets.
     busy_until: Vec<[u64; 2]>,
-    /// For each rank, until when its core is busy with data that have arrived.
+    /// For each rank, the time until which its core is busy with data that have arrived.
     cores_until: Vec<u64>,
     pub(super) stats: SimStats,
 }
@@ -42,7 +42,7 @@ pub(super) struct SimWire {
 struct Flow {
     sender: Sender<SimPost>,
     receiver: Receiver,
-    /// Packets put on the wire, and the number of the last that arrived.
+    /// `sent`: packets put on the wire. `latest`: the highest number of a packet that has arrived.
     sent: u64,
     latest: u64,
     secret: u64,
@@ -76,19 +76,20 @@ pub(super) enum SimPost {
         work: WorkId,
     },
     /// A frame that was delivered.
-    Gone,
+    Delivered,
     /// A read or write that the receiver's adapter has carried out.
     Done(Completion),
 }
 
 impl SimPost {
-    /// Bytes of data that go with it: those of a read count too, since the adapters take as long to return them.
+    /// Bytes of data that the item moves. The bytes that a read returns count too, since they occupy the adapters for
+    /// as long.
     fn bytes(&self) -> u64 {
         match self {
             Self::Frame { body, .. } => body.len() as u64,
             Self::Read { lease, .. } | Self::Write { lease, .. } => lease.bytes() as u64,
             Self::Atomic { .. } => 8,
-            Self::Gone | Self::Done(_) => 0,
+            Self::Delivered | Self::Done(_) => 0,
         }
     }
 }
@@ -96,7 +97,7 @@ impl SimPost {
 /// The simulated network adapter of one rank.
 #[derive(Debug)]
 struct SimAdapter {
-    /// Arrived items, and whether their sender waits for them to be consumed.
+    /// Arrived items, each with the rank that sent it.
     inbox: VecDeque<(u32, Completion)>,
     finished: VecDeque<Completion>,
     lent: Vec<Option<(u32, Box<[u8]>)>>,
@@ -123,8 +124,8 @@ enum SimPacket {
 impl SimWire {
     pub(super) fn new(config: SimConfig) -> Self {
         let mut random = SimRandom::new(config.seed);
-        // Twice the longest round trip, so that a wire without loss retransmits nothing. Queueing delays at adapters
-        // are not known in advance.
+        // Twice the longest round trip, so that a wire without loss retransmits nothing. For queueing delays at
+        // adapters, which are not known in advance, an upper bound is added.
         let timeout = match config.between {
             Some(hop) => 4 * (config.most_delay_ns + hop.delay_ns) + WAITS_AT_ADAPTERS_NS,
             None => 4 * config.most_delay_ns + 1,
@@ -225,7 +226,7 @@ impl SimWire {
             seen.push(from);
         }
         for from in &seen {
-            self.flow(*from, rank).receiver.looked();
+            self.flow(*from, rank).receiver.polled();
         }
         seen.sort_unstable();
         seen.dedup();
@@ -319,9 +320,11 @@ impl SimWire {
         let Some(place) = self.flow(from, to).sender.item(sequence) else {
             return;
         };
-        let item = std::mem::replace(place, SimPost::Gone);
-        let (rest, seen) = match item {
-            SimPost::Frame { head, body } => (SimPost::Gone, Some(self.land(from, to, head, body))),
+        let (rest, seen) = match std::mem::replace(place, SimPost::Delivered) {
+            SimPost::Frame { head, body } => {
+                let frame = self.land(from, to, head, body);
+                (SimPost::Delivered, Some(frame))
+            }
             SimPost::Read {
                 mut lease,
                 key,
@@ -358,19 +361,18 @@ impl SimWire {
                 if outcome == WorkOutcome::Done {
                     lease.copy_to_process(key.address + offset);
                 }
-                let peer = Peer(from);
-                let written = immediate.filter(|_| outcome == WorkOutcome::Done);
-                let written = written.map(|immediate| Completion::Written { peer, immediate });
+                let immediate = immediate.filter(|_| outcome == WorkOutcome::Done);
+                let written = immediate.map(|it| written(from, it));
                 (SimPost::Done(worked(work, outcome, lease)), written)
             }
-            rest @ (SimPost::Gone | SimPost::Done(_)) => (rest, None),
+            rest @ (SimPost::Delivered | SimPost::Done(_)) => (rest, None),
         };
         let flow = self.flow(from, to);
         if let Some(place) = flow.sender.item(sequence) {
             *place = rest;
         }
         if let Some(completion) = seen {
-            flow.receiver.wait_for_look(sequence);
+            flow.receiver.wait_for_poll(sequence);
             self.adapters[index(to)].inbox.push_back((from, completion));
         }
     }
@@ -408,7 +410,7 @@ impl SimWire {
         })
     }
 
-    /// Checks the key of an atomic operation likewise.
+    /// Checks the key of an atomic operation, and that the word is aligned.
     fn check_word(
         &mut self,
         user: u32,
@@ -441,8 +443,8 @@ impl SimWire {
         WorkOutcome::BadKey
     }
 
-    /// The outcome of a read or write on a network without one-sided operations; `None` for frames, and on a network
-    /// that has them.
+    /// The outcome of a one-sided operation on a network that does not support such operations; `None` for frames, and
+    /// on other networks.
     fn refuse_one_sided(&self, from: u32, item: &SimPost) -> Option<WorkOutcome> {
         let waits = matches!(item, SimPost::Read { .. } | SimPost::Atomic { .. });
         let one_sided = waits || matches!(item, SimPost::Write { .. });
@@ -482,7 +484,7 @@ impl SimWire {
         self.send(from, to, SimPacket::Item { sequence, number });
     }
 
-    /// Acknowledges to the sender of flow `from -> to` how far its receiver is.
+    /// Sends the sender of flow `from -> to` an acknowledgement of what its receiver has received and consumed.
     fn acknowledge(&mut self, from: u32, to: u32) {
         let ack = self.flow(from, to).receiver.ack();
         self.send(to, from, SimPacket::Ack(ack));
@@ -512,7 +514,7 @@ impl SimWire {
                 }
             }
             Some(Again::Probe) => self.send(from, to, SimPacket::Probe),
-            // The timer was restarted meanwhile, and has another event.
+            // The timer was restarted meanwhile, and another event is scheduled for it.
             None => return,
         }
         self.set_timer(from, to);
@@ -566,7 +568,7 @@ impl SimWire {
         *core
     }
 
-    /// When a packet with `bytes` bytes of data that is sent now has passed the adapters of two nodes.
+    /// The time at which a packet with `bytes` bytes of data, sent now, has passed the adapters of both nodes.
     fn passes_adapters(
         &mut self,
         hop: SimHop,
@@ -682,6 +684,12 @@ impl SimRandom {
     }
 }
 
+/// The completion of a write with an immediate from `from`, at its receiver.
+fn written(from: u32, immediate: u32) -> Completion {
+    let peer = Peer(from);
+    Completion::Written { peer, immediate }
+}
+
 fn worked(work: WorkId, outcome: WorkOutcome, lease: Lease) -> Completion {
     Completion::Worked {
         work,
@@ -702,9 +710,9 @@ fn place_of(id: u64) -> usize {
     usize::try_from(id & ((1 << PLACE_BITS) - 1)).expect("a place is an index")
 }
 
-/// Events that can be scheduled at one time: 2^24.
+/// Bits of an event's id that are its index: at most 2^24 events are pending at a time.
 const PLACE_BITS: u32 = 24;
-/// No packet waits longer.
+/// Upper bound of the time that a packet waits at adapters, for time-outs.
 const WAITS_AT_ADAPTERS_NS: u64 = 1_000_000_000;
 
 #[cfg(test)]
@@ -766,7 +774,7 @@ mod tests {
     }
 
     #[test]
-    fn a_calm_network_repeats_nothing_and_comes_to_rest() {
+    fn a_calm_network_retransmits_nothing_and_becomes_idle() {
         let mut net = SimWire::new(SimConfig::calm(1, 2));
         let head = Head {
             kind: 1,
@@ -790,7 +798,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_off_its_processor_neither_posts_nor_polls() {
+    fn a_descheduled_rank_neither_posts_nor_polls() {
         let config = SimConfig {
             most_away_ns: 10_000,
             away_permille: 500,

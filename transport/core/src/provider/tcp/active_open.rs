@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Connecting to a peer: all its addresses are tried at once, and each again when it fails. The first that replies is
-//! sent a proof, and its WELCOME ends the attempt.
+//! Connecting to a peer: all its addresses are tried at once, and an address that fails is tried again later. The first
+//! address that replies is sent a proof, and its WELCOME ends the attempt.
 
 use std::net::SocketAddr;
 
@@ -14,33 +14,34 @@ pub(super) struct ActiveOpen {
     pub(super) tries: Vec<ConnectTry>,
     /// The try that has proved the key and waits for a WELCOME.
     pub(super) proving: Option<usize>,
-    /// Start of its turn.
+    /// Start of the attempt's turn (see [`ConnectQueue`](super::connect_queue::ConnectQueue)).
     pub(super) since_ns: u64,
-    /// The process lacked a descriptor for it, which is no evidence about the peer.
+    /// Whether this process lacked a descriptor for a connection, which is no evidence about the peer.
     pub(super) lacks: bool,
-    /// Since when the peer's system has accepted a connection, and since when one waits for a WELCOME.
+    /// `accepted_ns`: since when the peer's system has held an accepted connection. `proved_ns`: since when the try
+    /// `proving` waits for a WELCOME.
     accepted_ns: Option<u64>,
     proved_ns: u64,
-    /// Until when the silence of the peer was counted.
+    /// Time up to which the silence of the peer was counted.
     pub(super) counted_ns: u64,
 }
 
-/// One of its addresses.
+/// The attempt at one address of the peer.
 #[derive(Debug)]
 pub(super) struct ConnectTry {
     pub(super) address: SocketAddr,
     pub(super) stage: ConnectStage,
-    /// Number of failures, and the last reason.
+    /// Number of failures; `why` is the reason of the last.
     pub(super) failures: u8,
     pub(super) why: String,
-    /// Consecutive refusals: its system reported that nothing listens there, or another process replied.
+    /// Consecutive refusals: the system at the address reported that nothing listens there, or another process replied.
     pub(super) refusals: u8,
 }
 
 /// The stage of a connection attempt.
 #[derive(Debug)]
 pub(super) enum ConnectStage {
-    /// It failed: not tried again before this time.
+    /// The address has failed, or was not tried yet: it is not tried before this time.
     Failed { again_at_ns: u64 },
     /// HELLO is sent as soon as the connection is established.
     Connecting {
@@ -81,7 +82,7 @@ impl ActiveOpen {
         }
     }
 
-    /// Sets the stage of one of its tries.
+    /// Sets the stage of a try.
     pub(super) fn has_come(&mut self, index: usize, stage: ConnectStage, now_ns: u64) {
         if matches!(stage, ConnectStage::Proved { .. }) && self.proving != Some(index) {
             self.proving = Some(index);
@@ -102,14 +103,14 @@ impl ActiveOpen {
         for_ns.is_some_and(|for_ns| for_ns <= PROMISE_NS)
     }
 
-    /// For how long the peer's system has had a connection; `None`: it has none. A connection that is rejected at once
-    /// does not count: another process may be listening there.
+    /// For how long the peer's system has held an accepted connection; `None`: it holds none. A connection that is
+    /// rejected at once does not count: another process may be listening there.
     pub(super) fn accepted_for_ns(&self, now_ns: u64) -> Option<u64> {
         self.accepted_ns
             .map(|accepted_ns| now_ns.saturating_sub(accepted_ns))
     }
 
-    /// The try that has waited so long for a WELCOME that others should prove instead, if there are others.
+    /// The proving try, if it has waited too long for a WELCOME and others wait to prove instead.
     pub(super) fn proves_in_vain(&self, now_ns: u64) -> Option<usize> {
         let greeted = |one: &ConnectTry| matches!(one.stage, ConnectStage::Greeted { .. });
         let is_late = now_ns.saturating_sub(self.proved_ns) > PROMISE_NS;
@@ -117,7 +118,7 @@ impl ActiveOpen {
         self.proving.filter(|_| has_others)
     }
 
-    /// This process did not poll for so long: that time does not count.
+    /// Leaves `passed_ns`, for which this process did not poll, out of all durations.
     pub(super) fn skip_time(&mut self, passed_ns: u64) {
         self.since_ns += passed_ns;
         self.counted_ns += passed_ns;
@@ -130,7 +131,7 @@ impl ActiveOpen {
         }
     }
 
-    /// Duration of its turn so far.
+    /// Duration of the attempt's turn so far.
     pub(super) fn lasts_ns(&self, now_ns: u64) -> u64 {
         now_ns.saturating_sub(self.since_ns)
     }
@@ -139,14 +140,15 @@ impl ActiveOpen {
         self.socks().next().is_some()
     }
 
-    /// Ends its turn: returns the connections to be closed. Those that the peer's system has accepted stay open: the
-    /// peer finds them when it polls, and would find dead ones beside each new one. Failures are remembered.
+    /// Ends the attempt's turn: returns the connections to be closed. Those that the peer's system has accepted stay
+    /// open: the peer finds them when it polls, and would otherwise find a dead connection beside each new one.
+    /// Failures are remembered.
     pub(super) fn rest(&mut self) -> Vec<Sock> {
         self.fail_where(|stage| matches!(stage, ConnectStage::Connecting { .. }))
     }
 
-    /// Ends its turn without keeping any connection: returns all of them, to be closed.
-    pub(super) fn let_go(&mut self) -> Vec<Sock> {
+    /// Ends the attempt's turn without keeping any connection: returns all of them, to be closed.
+    pub(super) fn release_all(&mut self) -> Vec<Sock> {
         let socks = self.fail_where(|stage| stage.sock().is_some());
         (self.proving, self.accepted_ns) = (None, None);
         socks
@@ -161,19 +163,19 @@ impl ActiveOpen {
         socks
     }
 
-    /// Whether nothing is left to be tried: the peer's system has accepted a connection at each address, and none of
-    /// them is waited for in vain while others wait for their turn to prove.
+    /// Whether nothing is left to be tried: the peer's system has accepted a connection at each address, and no try is
+    /// proving while others wait for their turn to prove.
     pub(super) fn may_stand_aside(&self) -> bool {
         let waits_behind = self.proving.is_some() && self.tries.len() > 1;
         !waits_behind && self.tries.iter().all(|one| one.stage.is_accepted())
     }
 
-    /// Whether the peer's system has accepted a connection: the rest is only a matter of time.
+    /// Whether the peer's system holds an accepted connection: the rest is only a matter of time.
     pub(super) fn is_accepted(&self) -> bool {
         self.tries.iter().any(|one| one.stage.is_accepted())
     }
 
-    /// Its connections.
+    /// The connections of all tries.
     pub(super) fn socks(&self) -> impl Iterator<Item = Sock> {
         self.tries.iter().filter_map(|one| one.stage.sock())
     }
@@ -207,7 +209,7 @@ impl ActiveOpen {
         late.collect()
     }
 
-    /// Time of the next retry.
+    /// Time of the next try, or of the next time-out of one.
     pub(super) fn again_at_ns(&self) -> Option<u64> {
         let times = self.tries.iter().filter_map(|one| match one.stage {
             ConnectStage::Failed { again_at_ns } => Some(again_at_ns),
@@ -222,14 +224,13 @@ impl ActiveOpen {
         self.tries[index].refusals = refusals.saturating_add(1);
     }
 
-    /// Whether all addresses have been refused so often that the process must have ended: a live one listens until its
-    /// end.
+    /// Whether all addresses have been refused so often that the peer must have ended: a process listens until its end.
     pub(super) fn is_refused(&self) -> bool {
         self.tries.iter().all(|one| one.refusals >= CERTAIN)
     }
 
-    /// Why it does not succeed, for the user.
-    pub(super) fn words(&self) -> String {
+    /// Why the attempt does not succeed, for the user.
+    pub(super) fn describe_failures(&self) -> String {
         let each = self.tries.iter().map(|one| match &*one.why {
             "" => one.address.to_string(),
             why => format!("{}: {why}", one.address),
@@ -268,11 +269,11 @@ impl ConnectTry {
     }
 }
 
-/// Age of an accepted connection after which the peer need not be the process that listens there.
+/// Age of an accepted connection without a reply after which it is doubtful whether the peer listens there.
 const PROMISE_NS: u64 = 2_000_000_000;
 /// A connection that is not established after so much time is tried again.
 pub(super) const CONNECT_NS: u64 = 5_000_000_000;
-/// Refusals in a row that leave little doubt: with growing intervals, these take ten seconds.
+/// Consecutive refusals that leave little doubt: with growing intervals, so many take ten seconds.
 const CERTAIN: u8 = 27;
 const FIRST_PAUSE_NS: u64 = 1_000_000;
 const MOST_BACKOFF: u8 = 9;
@@ -284,7 +285,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_fails_is_tried_again_ever_more_slowly() {
+    fn failed_connects_are_retried_with_backoff() {
         let address = "127.0.0.1:9".parse().unwrap();
         let mut call = ActiveOpen::new(&[address], 0);
         assert_eq!(call.again_at_ns(), Some(0));
@@ -295,12 +296,12 @@ mod tests {
             assert!(again >= last && again <= 1_000_000_000);
             last = again;
         }
-        assert_eq!(call.words(), "127.0.0.1:9: no");
+        assert_eq!(call.describe_failures(), "127.0.0.1:9: no");
         assert!(!call.is_accepted());
     }
 
     #[test]
-    fn who_does_not_answer_holds_nobody_up_for_long() {
+    fn an_unanswered_connect_is_promising_for_a_limited_time() {
         let addresses = [7, 8].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
         let mut call = ActiveOpen::new(&addresses, 0);
         let hello = Hello {
@@ -337,7 +338,7 @@ mod tests {
         assert!(!call.may_stand_aside(), "one waits behind another");
         assert_eq!(call.rest(), []);
         assert!(call.is_promising(10), "they stay");
-        assert_eq!(call.let_go(), [0, 1]);
+        assert_eq!(call.release_all(), [0, 1]);
         assert!(!call.is_promising(10) && !call.has_socks());
         (0..2).for_each(|index| call.has_come(index, greeted(7), 11));
         assert!(call.may_stand_aside());

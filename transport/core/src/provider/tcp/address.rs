@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The address of a process for this provider: its part of the process's record.
 //!
-//! | offset | bytes | field | |
-//! |-------:|------:|-------|-|
-//! |      0 |     1 | version | [`VERSION`] |
-//! |      1 |     1 | count | of addresses, in at most [`MOST_ADDRESS_BYTES`] |
-//! |      2 |     2 | port  | little endian |
-//! |      4 |     8 | identity | of the process, drawn at random: a connecting process names the one it means |
+//! | offset | bytes | field     | |
+//! |-------:|------:|-----------|-----|
+//! |      0 |     1 | version   | [`VERSION`] |
+//! |      1 |     1 | count     | of addresses, in at most [`MOST_ADDRESS_BYTES`] |
+//! |      2 |     2 | port      | little endian |
+//! |      4 |     8 | identity  | of the process, drawn at random: a connecting process sends the identity that it expects |
 //! |     12 |     – | addresses | each 4 or 6, and the 4 or 16 bytes of an IP address in network order |
-//! |        |       | host  | its name, for messages |
+//! |        |       | host      | name of the host, for messages |
 
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-/// The address of a process: 24 bytes for each, and a [`TcpHost`] that all processes of its host share.
+/// The address of a process: 24 bytes, which refer to a [`TcpHost`] that all processes of the host share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TcpAddress {
     pub(super) host: Arc<TcpHost>,
-    /// Identifies the process: the addresses may lead to another one.
+    /// Identifies the process, since the addresses may lead to another process.
     pub(super) identity: u64,
     port: u16,
 }
@@ -35,7 +35,7 @@ pub(super) struct TcpHost {
 #[derive(Debug, Default)]
 pub(super) struct TcpHosts {
     all: HashSet<Arc<TcpHost>>,
-    /// Number of hosts at which unused ones are removed.
+    /// Number of hosts at which those that are not in use are removed.
     many: usize,
 }
 
@@ -50,7 +50,7 @@ impl TcpAddress {
 }
 
 impl TcpHosts {
-    /// The same address, with the one stored copy of its host.
+    /// Returns `place` with the stored copy of its host, which is added if there is none.
     pub(super) fn share(&mut self, place: TcpAddress) -> TcpAddress {
         if self.all.len() >= self.many {
             self.all.retain(|host| Arc::strong_count(host) > 1);
@@ -118,7 +118,7 @@ pub(super) fn from_record(record: &[u8]) -> Option<TcpAddress> {
         rest = &after[if address.is_ipv4() { 4 } else { 16 }..];
         addresses.push(address);
     }
-    // It is displayed to users.
+    // The name is displayed to users.
     let name = String::from_utf8_lossy(rest).replace(char::is_control, "?");
     let host = Arc::new(TcpHost {
         addresses: addresses.into(),
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_of_a_host_share_its_addresses_and_take_24_bytes_each() {
+    fn peers_on_one_host_share_its_addresses_and_take_24_bytes_each() {
         assert_eq!(size_of::<TcpAddress>(), 24);
         let address = |host: u8| IpAddr::from([10, 0, 0, host]);
         let read = |host, port| {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Receiving from peers. All bytes are received into one buffer of the process, except data whose target is known by
-//! then: those are received in place. Packets for which the caller has no room stay at their connection, with all that
-//! follow.
+//! Receiving from peers. All bytes are received into one buffer of the process, except data whose target is known
+//! before they are received: those go directly to the target. Packets for which the caller has no room are kept with
+//! their connection, and so are all bytes that follow them.
 //!
-//! All input is from a process that has proved to be of the job and may still be faulty: an invalid length, a number
-//! out of order, or unrequested data end the connection, and after several such errors the peer is given up.
+//! All input is from a process that has proved to be of the job but may be faulty: an invalid length, a number out of
+//! order, or unrequested data end the connection, and after several such errors the peer is lost.
 
 mod rail;
 
@@ -50,7 +50,7 @@ impl TcpRecvBuffer {
         &mut self.bytes[self.to..]
     }
 
-    /// The same, for at most `bytes` bytes.
+    /// At most `bytes` bytes of [`place`](Self::place).
     fn place_of(&mut self, bytes: usize) -> &mut [u8] {
         let place = self.place();
         let bytes = bytes.min(place.len());
@@ -85,14 +85,14 @@ enum TcpRecvStep {
     Taken,
     /// More bytes are needed.
     Lacks,
-    /// The caller has no room, or must first see the completions it has.
+    /// The caller has no room for another completion, or must first handle the completions that it has.
     Full,
     /// A protocol violation.
     Violation(&'static str),
 }
 
 impl<S: Sockets> Tcp<S> {
-    /// Processes the bytes from a peer, up to some share. `true`: there were some.
+    /// Receives and processes bytes from a peer, up to some share. `true`: some were received.
     pub(super) fn take(&mut self, peer: u32, completions: &mut Completions) -> bool {
         if self.is_paused(peer) {
             return false;
@@ -142,7 +142,7 @@ impl<S: Sockets> Tcp<S> {
     #[inline]
     fn is_paused(&mut self, peer: u32) -> bool {
         let line = self.links.find(peer).and_then(|side| side.line.as_ref());
-        // Bytes that are here already cause no other event.
+        // A line with bytes that were received already is not paused: no event announces those.
         let line = line.filter(|line| !line.has_waiting() && line.paused_until_ns != 0);
         let Some(until_ns) = line.map(|line| line.paused_until_ns) else {
             return false;
@@ -168,7 +168,8 @@ impl<S: Sockets> Tcp<S> {
         }
     }
 
-    /// Checks whether exactly one frame has come over the last active connection: the fast path of waiting.
+    /// Checks whether exactly one frame has come over the connection over which bytes arrived last: the fast path of
+    /// waiting.
     pub(in crate::provider) fn poll_word(&mut self) -> WordPoll {
         let Some(peer) = self.hot.filter(|_| self.has_nothing_to_do()) else {
             return WordPoll::Poll;
@@ -180,7 +181,7 @@ impl<S: Sockets> Tcp<S> {
         let Some(line) = line.filter(|line| line.rest.is_empty() && line.inflow.is_none()) else {
             return WordPoll::Poll;
         };
-        // Requested data shall go to their target, not through the buffer.
+        // If data are expected, little is received: they shall go directly to their target.
         let most = if side.expects_data == 0 {
             HEADER_BYTES + MOST_FRAME_BYTES + 1
         } else {
@@ -190,7 +191,7 @@ impl<S: Sockets> Tcp<S> {
         let place = buffer.place_for(most);
         let found = match self.links.sockets.receive(line.sock, None, place) {
             Ok(0) => WordPoll::Nothing,
-            Ok(got) => self.look_at(peer, &place[..got]),
+            Ok(got) => self.handle_received(peer, &place[..got]),
             Err(error) => {
                 self.links.broke(peer, &error);
                 WordPoll::Poll
@@ -200,8 +201,8 @@ impl<S: Sockets> Tcp<S> {
         found
     }
 
-    /// Handles bytes that are all that has come from a peer, none of whose bytes wait.
-    fn look_at(&mut self, peer: u32, bytes: &[u8]) -> WordPoll {
+    /// Handles all bytes received from a peer in `poll_word`; no earlier bytes of the peer wait.
+    fn handle_received(&mut self, peer: u32, bytes: &[u8]) -> WordPoll {
         self.has_activity = true;
         self.idle = 0;
         if let Some((head, body)) = self.take_frame(peer, bytes) {
@@ -258,7 +259,8 @@ impl<S: Sockets> Tcp<S> {
         self.settle();
     }
 
-    /// Returns the number of bytes received.
+    /// Consumes the waiting bytes of a peer's line and receives more, up to some share; returns the number of bytes
+    /// received.
     fn take_some(
         &mut self,
         peer: u32,
@@ -313,7 +315,7 @@ impl<S: Sockets> Tcp<S> {
             return Ok((0, 0));
         };
         let Some(inflow) = inflow else {
-            // Data shall go to their target, not through the buffer.
+            // If data are expected or may follow, little is received: they shall go directly to their target.
             let place = match (side.expects_data, side.announces) {
                 (0, false) => buffer.place(),
                 (0, true) => buffer.place_of(BEFORE_BYTES),
@@ -327,7 +329,8 @@ impl<S: Sockets> Tcp<S> {
         let left = inflow.bytes - inflow.at;
         let memory = self.find_target(peer, &inflow);
         let place = buffer.place();
-        // More data most likely follow: little is copied through the buffer.
+        // More data most likely follow these: the buffer takes only little of them, since they shall go directly to
+        // their target.
         let (most, got) = match memory {
             Some(memory) => {
                 let place = &mut place[..BEHIND_BYTES];
@@ -355,7 +358,8 @@ impl<S: Sockets> Tcp<S> {
         Ok((got, most))
     }
 
-    /// The present target of the remaining data.
+    /// The memory for the remaining data of a packet, looked up anew; `None`: they have no target any more, or none
+    /// yet.
     fn find_target(&mut self, peer: u32, inflow: &Inflow) -> TargetMemory {
         let whole: Option<MemoryRange> = match &inflow.target {
             TcpDataTarget::Read { id, at } => self.moves.works.place(peer, *id, *at, inflow.bytes),
@@ -466,7 +470,7 @@ impl<S: Sockets> Tcp<S> {
         };
         if !is_good {
             return TcpRecvStep::Violation(
-                "a packet asks for what nobody may ask, or answers what nobody asked",
+                "a packet requests what is not allowed, or answers a request that was not made",
             );
         }
         self.accept(peer);
@@ -491,7 +495,7 @@ impl<S: Sockets> Tcp<S> {
         has_room
     }
 
-    /// Whether a body of this many bytes is accepted from a peer: the number of lent ones is limited.
+    /// Whether a body of this many bytes is accepted from a peer: the number of lent bodies is limited.
     fn may_take(&self, peer: u32, bytes: usize) -> bool {
         let lent = self.links.find(peer).map_or(MOST_LENT, |side| side.lent);
         bytes <= ring::SLOT_BODY_BYTES || lent < MOST_LENT
@@ -549,7 +553,7 @@ impl<S: Sockets> Tcp<S> {
             }
         };
         if !is_good {
-            return TcpRecvStep::Violation("data come for which nobody has asked");
+            return TcpRecvStep::Violation("data arrive that were not requested");
         }
         let line = self
             .links
@@ -602,7 +606,7 @@ impl<S: Sockets> Tcp<S> {
         }
     }
 
-    /// All data of a packet are in place.
+    /// Ends a packet with data, all of which are in place.
     fn end_inflow(
         &mut self,
         peer: u32,
@@ -646,15 +650,15 @@ impl<S: Sockets> Tcp<S> {
         TcpRecvStep::Taken
     }
 
-    /// A peer has violated the protocol.
+    /// Ends the connection with a peer that has violated the protocol; after [`MOST_VIOLATIONS`], the peer is lost.
     fn refuse(&mut self, peer: u32, what: &str) {
         self.links.counts.refused.add(1);
         let side = self.links.of(peer);
         side.violations += 1;
-        let words = format!("what rank {peer} sends over tcp makes no sense: {what}");
+        let message = format!("what rank {peer} sends over tcp makes no sense: {what}");
         match side.violations {
-            1 => self.links.notices.complain(words),
-            MOST_VIOLATIONS => return self.links.lose(peer, &words),
+            1 => self.links.notices.complain(message),
+            MOST_VIOLATIONS => return self.links.lose(peer, &message),
             _ => {}
         }
         self.links.broke(peer, &io::ErrorKind::InvalidData.into());
@@ -665,15 +669,16 @@ impl<S: Sockets> Tcp<S> {
 const WORD_FRAME_BYTES: usize = HEADER_BYTES + FRAME_BYTES + 8;
 /// Size of the receive buffer.
 const BUFFER_BYTES: usize = 64 << 10;
-/// Bytes per receive before data that may follow unsolicited.
+/// Most bytes per receive on a line over which unsolicited data may follow.
 const BEFORE_BYTES: usize = 8 << 10;
-/// Bytes per receive after data.
+/// Most bytes per receive behind data that go to their target, or while requested data are expected.
 const BEHIND_BYTES: usize = 4 << 10;
-/// Time without polls of a line that brings much and has nothing now: less than a sender needs for 64 KiB.
+/// Time without polls of a line on which the data of several reads are expected and nothing has arrived: less than a
+/// sender needs for 64 KiB.
 const PAUSE_NS: u64 = 10_000;
-/// Bytes received from one peer in one turn, before others are served: at most so many, and one piece.
+/// Bytes received from one peer in one turn after which no further receive is begun, so that others are served.
 const TURN_BYTES: usize = 1 << 20;
-/// Bodies of one peer that may be lent; well-behaved peers need fewer.
+/// Most bodies of one peer that may be lent; a peer that keeps to the protocol needs fewer.
 const MOST_LENT: u32 = 64;
-/// Protocol violations after which a peer is given up.
+/// Protocol violations after which a peer is lost.
 const MOST_VIOLATIONS: u32 = 4;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets that may be deferred and leave with others. Sending each alone through the kernel's network costs some
-//! microseconds; no process waits for packets that only announce what a later turn of this one has to move.
+//! Packets that may be deferred and leave with others. To send each separately through the kernel's network costs some
+//! microseconds; and no process waits for a packet that only announces what a later turn of this process has to move.
 
 use session::Slot;
 
@@ -8,8 +8,8 @@ use super::links::TcpLinks;
 use super::sockets::Sockets;
 
 impl<S: Sockets> TcpLinks<S> {
-    /// As [`post`](Self::post), but the packet may leave with the next one to this peer, or in the next turn. The
-    /// first one since the last turn leaves at once: its sender may be waiting for the reply.
+    /// As [`post`](Self::post), but the packet may leave with the next packet to this peer, or in the next turn. The
+    /// first packet in a turn leaves at once: its sender may be waiting for the reply.
     pub(super) fn post_deferrable(&mut self, peer: u32, slot: Slot) {
         let turn = self.turn;
         let side = self.of(peer);
@@ -27,7 +27,7 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// Pushes out what the system has held back for more to follow.
+    /// Makes the system send the bytes that it holds back until more follow.
     pub(super) fn push_held(&mut self) {
         while let Some(peer) = self.held.pop() {
             let line = self.find_mut(peer).and_then(|side| side.line.as_mut());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Timers: connection attempts that are repeated, unauthenticated connections whose time is over, peers that cannot be
-//! reached any more, connections that the network has cut.
+//! Timers: they repeat connection attempts, close unauthenticated connections whose time is over, give up peers that
+//! cannot be reached, and break connections that the network has cut.
 
 use std::io;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::sockets::{Sock, Sockets};
 
 impl<S: Sockets> TcpLinks<S> {
     /// Runs the timers that are due.
-    pub(super) fn look_at_clock(&mut self) {
+    pub(super) fn run_timers(&mut self) {
         let before_ns = std::mem::replace(&mut self.now_ns, self.sockets.clock_ns());
         let passed_ns = self.now_ns.saturating_sub(before_ns);
         if passed_ns > AWAY_NS {
@@ -34,10 +34,10 @@ impl<S: Sockets> TcpLinks<S> {
         }
         if !self.railed.is_empty() {
             let away_ns = if passed_ns > STALL_NS { passed_ns } else { 0 };
-            self.look_at_rails(away_ns);
+            self.check_rails(away_ns);
         }
         for peer in self.calls.under_way().to_vec() {
-            self.look_at_call(peer);
+            self.check_connect(peer);
         }
         self.take_turns();
         while let Some(caller) = self.unproven.take_late(self.now_ns) {
@@ -56,7 +56,8 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// Starts waiting connection attempts, where there is room, or ends the turns of long unsuccessful ones.
+    /// Starts waiting connection attempts if there is room; ends the turns of attempts that have long been
+    /// unsuccessful.
     fn take_turns(&mut self) {
         self.calls.grow(self.now_ns);
         let mut others = self.calls.waiting();
@@ -78,9 +79,9 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    fn look_at_call(&mut self, peer: u32) {
+    fn check_connect(&mut self, peer: u32) {
         let (now_ns, limit_ns) = (self.now_ns, self.limits.silence_ns);
-        // The failure of another one may have ended its turn.
+        // The failure of another attempt may have ended the turn of this one.
         let is_under_way = self.calls.is_under_way(peer);
         let Some(side) = self.find_mut(peer).filter(|_| is_under_way) else {
             return;
@@ -101,7 +102,11 @@ impl<S: Sockets> TcpLinks<S> {
             return;
         };
         if let Some(index) = call.proves_in_vain(now_ns) {
-            return self.give_try_up(peer, index, "who answers there does not go on");
+            return self.give_try_up(
+                peer,
+                index,
+                "the process there accepts, but does not continue the handshake",
+            );
         }
         if call.lacks || call.accepted_for_ns(now_ns) >= Some(COUNT_NS) {
             call.counted_ns = now_ns;
@@ -112,37 +117,37 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// A peer has been unreachable for so long.
+    /// Handles that a peer has been unreachable for `silent_ns`: warns the user, or marks the peer lost.
     fn doubt(&mut self, peer: u32, silent_ns: u64, limit_ns: u64) {
         let side = self.of(peer);
         let (Some(call), Some(place)) = (&side.call, &side.place) else {
             return;
         };
-        let words = format!(
+        let message = format!(
             "{} cannot be reached ({})",
             match &*place.host.name {
                 "" => "its host".to_owned(),
                 host => format!("host {host}"),
             },
-            call.words()
+            call.describe_failures()
         );
         if call.is_refused() {
-            let why = format!("{words}: its process has ended, or a firewall refuses");
+            let why = format!("{message}: its process has ended, or a firewall refuses");
             self.lose(peer, &why);
         } else if silent_ns >= limit_ns {
             let seconds = limit_ns / 1_000_000_000;
             let why = format!(
-                "{words} for {seconds} s: is there a firewall? RMPI_NET_INTERFACES chooses addresses, RMPI_PORT_RANGE ports"
+                "{message} for {seconds} s: is there a firewall? RMPI_NET_INTERFACES chooses addresses, RMPI_PORT_RANGE ports"
             );
             self.lose(peer, &why);
         } else if silent_ns >= COMPLAIN_NS && !std::mem::replace(&mut side.has_complained, true) {
-            let words = format!("rank {peer}: {words}; it is tried again and again");
-            self.notices.complain(words);
+            let message = format!("rank {peer}: {message}; it is tried again and again");
+            self.notices.complain(message);
         }
     }
 
     /// Breaks connections, established or not, on which the network has long been silent although something is in
-    /// flight. Where nothing is, TCP keepalive checks that the other host is there.
+    /// flight. If nothing is in flight, TCP keepalive checks that the other host is there.
     fn check_lines(&mut self) {
         for peer in self.joined.clone() {
             let side = self.find(peer);
@@ -171,14 +176,14 @@ impl<S: Sockets> TcpLinks<S> {
             let cut = accepted
                 .into_iter()
                 .find(|(_, sock)| self.sockets.is_cut_off(*sock, CUT_OFF_MS));
-            // Other tries of the attempt are checked the next time, if there are any then.
+            // Other tries of this attempt are checked the next time.
             if let Some((index, _)) = cut {
                 self.give_try_up(peer, index, "the network has cut the connection");
             }
         }
     }
 
-    /// One address of a peer has failed.
+    /// Closes the connection to one address of a peer, which has failed.
     fn give_try_up(&mut self, peer: u32, index: usize, why: &str) {
         let call = self.find(peer).and_then(|side| side.call.as_ref());
         if let Some(sock) = call.and_then(|call| call.tries[index].stage.sock()) {
@@ -210,7 +215,7 @@ impl<S: Sockets> TcpLinks<S> {
         ))
     }
 
-    /// Time of the next turn of connection attempts, or of evictions.
+    /// Time at which the next connection attempt may start, or connections may be evicted.
     fn turn_due_ns(&self) -> Option<u64> {
         let is_waiting = self.calls.waiting() != 0;
         let is_above = self.joined.len() > self.limits.lines;
@@ -222,18 +227,18 @@ impl<S: Sockets> TcpLinks<S> {
     }
 }
 
-/// Length of a turn of a connection attempt, before waiting ones have theirs.
+/// Length of a turn of a connection attempt while others wait for theirs.
 const TURN_NS: u64 = 2_000_000_000;
-/// Interval of evictions, where there are too many connections.
+/// Interval of evictions while there are too many connections.
 const TRIM_NS: u64 = 20_000_000;
-/// A process that has not polled for so long was computing: time-outs of peers meanwhile are not their fault.
+/// A process that has not polled for so long was computing: time-outs meanwhile are not the fault of the peers.
 const AWAY_NS: u64 = 1_000_000_000;
-/// How often the silence of a peer is counted; time in which this process does not poll counts little.
+/// Interval at which the silence of a peer is counted; time in which this process does not poll counts little.
 pub(super) const COUNT_NS: u64 = 500_000_000;
-/// How often connections are checked.
+/// Interval at which connections are checked.
 const CHECK_NS: u64 = 1_000_000_000;
-/// A connection on which the kernel got no reply for so long although one was due is cut off, in ms; the second value
-/// applies where data moved over a rail to that peer meanwhile, or shortly before.
+/// A connection is cut off if the kernel got no reply on it for this many ms although one was due. The second value
+/// applies if data moved over a rail to that peer meanwhile, or shortly before.
 const CUT_OFF_MS: u32 = 10_000;
 const CUT_OFF_BESIDE_MS: u32 = 2_000;
 /// Time after which the user is warned that a peer cannot be reached.

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Choice of the congestion control algorithm. The hosts of a job are near each other, and its messages come in bursts
-//! with pauses between them. BBR measures rates, and it takes the pauses of such a stream for low bandwidth: after
-//! small messages it sends large ones at a tenth of what the network carries. Cubic and Reno, which wait for losses,
-//! do not.
+//! with pauses between them. BBR measures rates, and takes the pauses for low bandwidth: after small messages it sends
+//! large ones at a tenth of what the network carries. Cubic and Reno, which wait for losses, do not.
 
 /// The congestion control algorithm that the user selects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,7 +16,7 @@ pub enum TcpCongestion {
 }
 
 impl TcpCongestion {
-    /// Algorithms to try in turn where the system's default is `system`; empty: the default stays.
+    /// Algorithms to try in turn if the system's default is `system`; empty: the default stays.
     pub(super) fn candidates(self, system: &str) -> &'static [&'static str] {
         match self {
             Self::Auto if system.starts_with("bbr") => &["cubic", "reno"],
@@ -31,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_bbr_is_replaced_and_only_where_nobody_chooses() {
+    fn only_bbr_is_replaced_and_only_by_the_auto_setting() {
         let of = |wanted: TcpCongestion, system| wanted.candidates(system);
         assert_eq!(of(TcpCongestion::Auto, "bbr"), ["cubic", "reno"]);
         assert_eq!(of(TcpCongestion::Auto, "bbr2"), ["cubic", "reno"]);

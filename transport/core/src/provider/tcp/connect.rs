@@ -2,9 +2,10 @@
 //! Establishing connections: this process connects to a peer (a *call*), or is connected to; then both prove their
 //! identity (`proof.rs`), and join.
 //!
-//! Where two processes call each other at once, the call of the one with precedence counts, if it has got through; the
-//! other one gets the verdict to yield, and abandons its own call when it is called. When a peer joins a second time,
-//! the later connection counts: the peer has noticed before this process that the former broke.
+//! If two processes call each other at once, the call of the process with precedence counts, if its call has got
+//! through. The other process gets the verdict to yield, and abandons its own call when it is called. If a peer joins a
+//! second time, the later connection counts: the peer has noticed before this process that the earlier connection
+//! broke.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -27,9 +28,9 @@ pub(super) enum HandshakeRefusal {
     Io(io::Error),
     /// An invalid message.
     Fault(HandshakeFault),
-    /// Another process was meant, or a rule rejects the connection.
+    /// The other side rejects the connection, or is to be sent this verdict.
     Verdict(HandshakeVerdict),
-    /// A further connection was requested by a peer and is refused, for this reason.
+    /// This peer has requested a further connection, which is refused for this reason.
     Rail(u32, &'static str),
 }
 
@@ -72,7 +73,7 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// The same, at the end of the queue.
+    /// As [`call`](Self::call), but the call waits at the end of the queue.
     pub(super) fn call_later(&mut self, peer: u32) {
         let now_ns = self.now_ns;
         let side = self.of(peer);
@@ -99,10 +100,10 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// Ends the turn of a call, which waits for the next one, or for the peer alone. It makes no further connections
-    /// meanwhile, and keeps those that the peer's system has accepted, at most one for each of its addresses. All
-    /// connections kept so are at most as many as there may be connections, and take only a part of the descriptors:
-    /// the program needs some, too.
+    /// Ends the turn of a call. The call then waits for its next turn, or is set aside and waits only for the peer.
+    /// Meanwhile it makes no further connections, and keeps those that the peer's system has accepted, at most one for
+    /// each address. All such calls together keep no more connections than the limit of connections, and than a part of
+    /// the descriptors: the program needs descriptors, too.
     pub(super) fn put_off(&mut self, peer: u32) {
         let socks = |peer: u32| {
             let call = self.find(peer).and_then(|side| side.call.as_ref());
@@ -116,7 +117,7 @@ impl<S: Sockets> TcpLinks<S> {
         let most = self.limits.lines.min(self.sockets.most_open() / KEPT_PART);
         let call = self.find(peer).and_then(|side| side.call.as_ref());
         if kept + call.map_or(0, |call| call.accepted().len()) > most {
-            return self.let_go(peer);
+            return self.release_connect(peer);
         }
         let call = self.of(peer).call.as_mut();
         let socks = call.map(|call| call.rest()).unwrap_or_default();
@@ -128,15 +129,15 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// The same, but no connection is kept: the descriptors are needed.
-    pub(super) fn let_go(&mut self, peer: u32) {
+    /// Ends the turn of a call without keeping a connection: the descriptors are needed.
+    pub(super) fn release_connect(&mut self, peer: u32) {
         let call = self.of(peer).call.as_mut();
-        let socks = call.map(|call| call.let_go()).unwrap_or_default();
+        let socks = call.map(|call| call.release_all()).unwrap_or_default();
         socks.into_iter().for_each(|sock| self.close(sock));
         self.calls.wait(peer);
     }
 
-    /// Queues a call that stands aside again, if it has connections to make.
+    /// Queues a call again that was set aside, if it has connections to make now.
     fn requeue_if_useful(&mut self, peer: u32) {
         let call = self.find(peer).and_then(|side| side.call.as_ref());
         let has_to_do = call.is_some_and(|call| !call.may_stand_aside());
@@ -160,7 +161,7 @@ impl<S: Sockets> TcpLinks<S> {
     pub(super) fn try_again(&mut self, peer: u32) {
         let now_ns = self.now_ns;
         let call = self.find(peer).and_then(|side| side.call.as_ref());
-        // This process may have polled late: a connection that was established meanwhile is no failure.
+        // This process may have polled late: a connection that was established in time is not treated as late.
         let late = call.map(|call| call.late(now_ns)).unwrap_or_default();
         late.into_iter()
             .for_each(|sock| self.continue_call(peer, sock));
@@ -173,7 +174,7 @@ impl<S: Sockets> TcpLinks<S> {
     /// Connects to one address.
     fn try_one(&mut self, peer: u32, index: usize) {
         let now_ns = self.now_ns;
-        // The failure of another one may have ended the call's turn, or the call.
+        // The failure of another try may have ended the call's turn, or the call.
         if !self.calls.is_under_way(peer) {
             return;
         }
@@ -184,7 +185,7 @@ impl<S: Sockets> TcpLinks<S> {
         match &one.stage {
             ConnectStage::Failed { again_at_ns } if *again_at_ns <= now_ns => {}
             ConnectStage::Connecting { since_ns, .. } if since_ns + CONNECT_NS <= now_ns => {
-                let old = one.fail("nobody answers".to_owned(), now_ns);
+                let old = one.fail("no answer".to_owned(), now_ns);
                 old.into_iter().for_each(|sock| self.close(sock));
                 return;
             }
@@ -210,7 +211,7 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// Starts to connect; without a free descriptor, closes another connection for it.
+    /// Starts to connect; if no descriptor is free, closes another connection first.
     fn connect(&mut self, peer: u32, address: SocketAddr) -> io::Result<Sock> {
         match self.sockets.connect(address) {
             Err(error) if eviction::is_without_descriptors(&error) && self.free_one(Some(peer)) => {
@@ -277,9 +278,12 @@ impl<S: Sockets> TcpLinks<S> {
                 let attempt = Some(attempt);
                 self.join(peer, TcpConnection { attempt, ..line }, (ack, rails));
             }
-            Err(HandshakeRefusal::Verdict(HandshakeVerdict::Gone)) => {
+            Err(HandshakeRefusal::Verdict(HandshakeVerdict::GivenUp)) => {
                 self.close(sock);
-                self.lose(peer, "it has given this process up, and says why itself");
+                self.lose(
+                    peer,
+                    "it has given this process up, and reports the reason itself",
+                );
             }
             Err(refusal) => {
                 self.close(sock);
@@ -289,7 +293,7 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// The process that was called is of another installation: calling again does not help.
+    /// Warns that the called process is of another version: calling again does not help.
     fn complain_of_host(&mut self, peer: u32, index: usize, refusal: &HandshakeRefusal) {
         let HandshakeRefusal::Fault(HandshakeFault::Version(version)) = refusal else {
             return;
@@ -300,17 +304,17 @@ impl<S: Sockets> TcpLinks<S> {
             return;
         };
         let host = side.place.as_ref().map_or("", |place| &*place.host.name);
-        let words = format!(
+        let message = format!(
             "rank {peer}{}{host} cannot be reached at {address}: it {}",
             if host.is_empty() { "" } else { " on host " },
             describe_version(*version)
         );
         if self.unproven.is_first_report(address.ip(), "version") {
-            self.notices.complain(words);
+            self.notices.complain(message);
         }
     }
 
-    /// One address of a peer has failed for this reason.
+    /// Marks one address of a peer as failed for this reason.
     fn try_refused(&mut self, peer: u32, index: usize, refusal: &HandshakeRefusal) {
         let refusals = self
             .of(peer)
@@ -318,7 +322,7 @@ impl<S: Sockets> TcpLinks<S> {
             .as_ref()
             .map_or(0, |call| call.tries[index].refusals);
         self.try_failed(peer, index, &describe_refusal(refusal));
-        // Nothing listens at that port, or another process does.
+        // Nothing listens at that port, or a process other than the peer does.
         let is_not_there = match refusal {
             HandshakeRefusal::Io(error) => error.kind() == io::ErrorKind::ConnectionRefused,
             HandshakeRefusal::Fault(HandshakeFault::Garbage | HandshakeFault::Key)
@@ -331,7 +335,7 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// One address of a peer has failed; another may prove now.
+    /// Marks one address of a peer as failed; the try at another address may prove now.
     pub(super) fn try_failed(&mut self, peer: u32, index: usize, why: &str) {
         let now_ns = self.now_ns;
         let Some(call) = self.of(peer).call.as_mut() else {
@@ -419,7 +423,7 @@ impl<S: Sockets> TcpLinks<S> {
         match verdict {
             HandshakeVerdict::Joined => {}
             // These verdicts come only after the proofs.
-            HandshakeVerdict::Gone | HandshakeVerdict::NoRail => {
+            HandshakeVerdict::GivenUp | HandshakeVerdict::NoRail => {
                 return Err(HandshakeRefusal::Fault(HandshakeFault::Garbage));
             }
             verdict => return Err(HandshakeRefusal::Verdict(verdict)),
@@ -436,14 +440,14 @@ impl<S: Sockets> TcpLinks<S> {
     }
 }
 
-/// Calls that wait for their turn keep at most one of so many descriptors.
+/// Calls that are not in their turn keep at most this fraction (one of so many) of the descriptors.
 const KEPT_PART: usize = 4;
 
 /// Progress of a call.
 #[derive(Debug)]
 pub(super) enum Stepped {
     At(ConnectStage),
-    /// The peer has joined, on this attempt.
+    /// The peer has joined, on the attempt with this number.
     Joined(Welcome, u32),
 }
 
@@ -461,13 +465,14 @@ impl<S: Sockets> TcpLinks<S> {
                         self.close(caller.stream.sock);
                         self.complain_of_many(&caller);
                     }
-                    self.own(sock, SockOwner::Stranger);
+                    self.own(sock, SockOwner::Unproven);
                     self.unproven.add(sock, from, now_ns);
                 }
                 Ok(None) => return,
                 Err(error) if eviction::is_without_descriptors(&error) => {
                     if has_taken {
-                        // The event also occurs when no further connection waits; if one does there is another event.
+                        // Perhaps no further connection waits, since `accept` may fail in this way even then. If one
+                        // waits, there is another event.
                         return;
                     }
                     if !self.free_one(None) {
@@ -478,9 +483,9 @@ impl<S: Sockets> TcpLinks<S> {
                 Err(error) => {
                     let here = IpAddr::from([0, 0, 0, 0]);
                     if self.unproven.is_first_report(here, "accept") {
-                        let words =
+                        let message =
                             format!("a connection cannot be taken in: {error}; it is tried again");
-                        self.notices.complain(words);
+                        self.notices.complain(message);
                     }
                     break;
                 }
@@ -489,12 +494,13 @@ impl<S: Sockets> TcpLinks<S> {
         self.is_crowded = !self.unproven.has_room(now_ns);
         let give_way_ns = self.unproven.replaceable_at_ns();
         let until_ns = give_way_ns.filter(|_| self.is_crowded);
-        // Else the kernel would report the waiting connection again and again.
+        // Until then the listeners are not watched: the kernel would report the waiting connection again and again.
         self.shut_until_ns = Some(until_ns.unwrap_or(now_ns + SHUT_NS));
         self.sockets.watch_listeners(false);
     }
 
-    /// An unauthenticated connection has ended: waiting ones are accepted soon, or at once if many have ended.
+    /// Called when an unauthenticated connection has ended: waiting connections are accepted soon, or at once if many
+    /// have ended.
     fn schedule_accept(&mut self) {
         let soon_ns = match self.unproven.has_much_room() {
             true => self.now_ns,
@@ -506,7 +512,7 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// Accepts connections again after a pause; there is an event if one waits.
+    /// Watches the listeners again after a pause; there is an event if a connection waits.
     pub(super) fn resume_accepting(&mut self) {
         let is_over = |until_ns: &u64| *until_ns <= self.now_ns;
         if self
@@ -537,7 +543,8 @@ impl<S: Sockets> TcpLinks<S> {
         self.schedule_accept();
     }
 
-    /// Processes the caller's messages; returns the peer and its proof's content when it is authenticated.
+    /// Processes the caller's messages; once the caller is authenticated, returns the peer and the content of its
+    /// proof.
     fn listen(
         &mut self,
         caller: &mut UnprovenConnection,
@@ -551,7 +558,7 @@ impl<S: Sockets> TcpLinks<S> {
             };
             let hello = match hello {
                 Err(HandshakeFault::Version(version)) => {
-                    // It compares versions itself, and can report that.
+                    // The caller compares versions itself, and can report the difference.
                     caller
                         .stream
                         .enqueue(&proof::riddle(HandshakeVerdict::NotMe, [0; 2]));
@@ -606,7 +613,7 @@ impl<S: Sockets> TcpLinks<S> {
             .wrapping_sub(side.peer_attempt)
             .cast_signed()
             <= 0;
-        // It has called before it has welcomed the call that led to the present connection.
+        // The peer sent this HELLO before it welcomed the call that made the present connection.
         let is_stale =
             |attempt: u32| context.hello.welcomed.wrapping_sub(attempt).cast_signed() < 0;
         let has_crossed = side
@@ -617,7 +624,7 @@ impl<S: Sockets> TcpLinks<S> {
         let is_promising = |call: &ActiveOpen| call.is_promising(now_ns);
         let calls = is_first && side.call.as_deref().is_some_and(is_promising);
         let verdict = if side.lost.is_some() {
-            HandshakeVerdict::Gone
+            HandshakeVerdict::GivenUp
         } else if is_old || !side.may_have(ack.next) {
             HandshakeVerdict::Old
         } else if calls || has_crossed {
@@ -629,7 +636,7 @@ impl<S: Sockets> TcpLinks<S> {
             caller
                 .stream
                 .enqueue(&context.welcome(verdict, Ack::default(), 0));
-            // If that does not get through, the end of the connection has the same effect.
+            // If the verdict does not get through, the end of the connection has the same effect.
             _ = caller.stream.push(&mut self.sockets);
             return self.close(sock);
         }
@@ -654,7 +661,7 @@ impl<S: Sockets> TcpLinks<S> {
                 .is_first_report(IpAddr::from([0, 0, 0, 0]), "many")
         {
             self.notices.complain(format!(
-                "for 10 s more have connected than prove to be of this job, and the oldest are sent away, as one from {}: ranks connect \
+                "for 10 s more have connected than prove to be of this job, and the oldest are closed, as one from {}: ranks connect \
                  again, others should not connect at all",
                 caller.from
             ));
@@ -664,10 +671,10 @@ impl<S: Sockets> TcpLinks<S> {
     /// Warns about a rejected connection, if the reason concerns the user.
     pub(super) fn complain_of(&mut self, caller: &UnprovenConnection, refusal: &HandshakeRefusal) {
         let (from, ip) = (caller.from, caller.from.ip());
-        let (what, words) = match refusal {
+        let (what, message) = match refusal {
             HandshakeRefusal::Fault(HandshakeFault::Key) => (
                 "key",
-                "did not prove to know the key of this job: it is of another job, or of nobody's"
+                "did not prove that it has the key of this job: it is of another job, or of none"
                     .to_owned(),
             ),
             HandshakeRefusal::Fault(HandshakeFault::Garbage) => {
@@ -678,7 +685,7 @@ impl<S: Sockets> TcpLinks<S> {
             }
             HandshakeRefusal::Rail(peer, why) => (
                 "rail",
-                format!("is rank {peer}, which wants another connection {why}"),
+                format!("is rank {peer}, which requests another connection {why}"),
             ),
             // The caller has given up, has another connection, or has been computing since it connected.
             HandshakeRefusal::Io(_) | HandshakeRefusal::Verdict(_) => return,
@@ -686,20 +693,20 @@ impl<S: Sockets> TcpLinks<S> {
         self.counts.refused.add(1);
         if self.unproven.is_first_report(ip, what) {
             self.notices.complain(format!(
-                "somebody at {from} has connected and {words}: refused, which is said once of each host"
+                "a program at {from} has connected and {message}: refused; reported once for each host"
             ));
         }
     }
 }
 
-/// Pause before the next accept after a failure.
+/// Pause before the next `accept` after a failure.
 const SHUT_NS: u64 = 50_000_000;
-/// Pause where there was no room, and some of the connections that filled it have ended.
+/// Pause before the next `accept` after unauthenticated connections have filled all places and one of them has ended.
 const CROWD_NS: u64 = 5_000_000;
 
 /// Joining, when both sides are authenticated.
 impl<S: Sockets> TcpLinks<S> {
-    /// Makes this connection the line to a peer, whose handshake reported this state.
+    /// Makes this connection the line to a peer, whose state is as reported in the handshake.
     fn join(&mut self, peer: u32, line: TcpConnection, (ack, rails): HandshakeReport) {
         let sock = line.sock;
         self.end_call(peer, Some(sock));
@@ -727,11 +734,11 @@ impl<S: Sockets> TcpLinks<S> {
         self.upshots.push_back(TcpLinkEvent::GoOn(peer));
     }
 
-    /// Records a peer's address.
+    /// Records a peer's address; a peer without an address is lost.
     pub(super) fn set_peer_address(&mut self, peer: u32, part: Option<&[u8]>) {
         let place = part.and_then(address::from_record);
         let Some(place) = place.filter(|place| !place.addresses().is_empty()) else {
-            let why = "it has told no address at which it can be reached by tcp: is tcp in its RMPI_PROVIDERS?";
+            let why = "it has announced no address at which it can be reached by tcp: is tcp in its RMPI_PROVIDERS?";
             return self.lose(peer, why);
         };
         let place = self.hosts.share(place);
@@ -740,8 +747,8 @@ impl<S: Sockets> TcpLinks<S> {
     }
 }
 
-/// State that a peer reports in its handshake: its acknowledgement of our stream, and how many connections it allows
-/// with this process; 0: it does not support rails.
+/// State that a peer reports in its handshake: its acknowledgement of the stream from this process, and how many
+/// connections it allows with this process (0: it does not support rails).
 type HandshakeReport = (Ack, u8);
 
 /// Checks that the incoming message is of this version.
@@ -762,7 +769,7 @@ fn pull_first<const BYTES: usize>(
     Ok(pulled?)
 }
 
-/// Reads the available part of a RIDDLE, for later.
+/// Reads the available part of a RIDDLE, to be processed later.
 fn take_riddle_in(
     stream: &mut HandshakeStream,
     sockets: &mut impl Sockets,
@@ -798,7 +805,7 @@ fn describe_refusal(refusal: &HandshakeRefusal) -> String {
         }
         HandshakeRefusal::Verdict(HandshakeVerdict::NotMe) => "another process answers".to_owned(),
         HandshakeRefusal::Verdict(HandshakeVerdict::Old) => {
-            "it has heard of a later attempt".to_owned()
+            "it has received a later attempt".to_owned()
         }
         HandshakeRefusal::Rail(_, why) => (*why).to_owned(),
         HandshakeRefusal::Verdict(_) => "it is about to connect itself".to_owned(),

@@ -9,11 +9,11 @@ use std::collections::VecDeque;
 pub(super) struct ConnectQueue {
     under_way: Vec<u32>,
     waiting: VecDeque<u32>,
-    /// Peers whose attempts wait for the peer alone.
+    /// Peers whose attempts need no turn: they wait only for the peer.
     aside: Vec<u32>,
-    /// The system lacked a descriptor: no attempt starts before this time.
+    /// No attempt starts before this time, since the system lacked a descriptor; 0: it did not.
     paused_until_ns: u64,
-    /// Limit of concurrent attempts: reduced where descriptors were lacking, and raised again with time.
+    /// Limit of concurrent attempts: reduced when descriptors are lacking, and raised again with time.
     most: usize,
     grown_ns: u64,
 }
@@ -37,7 +37,7 @@ impl ConnectQueue {
         &self.under_way
     }
 
-    /// All peers; those set aside come first, since their connections can be given up best.
+    /// All peers. Those set aside come first, since their connections are the first to be given up.
     pub(super) fn all(&self) -> impl Iterator<Item = u32> {
         let others = self.waiting.iter().chain(&self.under_way);
         self.aside.iter().chain(others).copied()
@@ -78,13 +78,13 @@ impl ConnectQueue {
         self.waiting.push_back(peer);
     }
 
-    /// The peer needs no turn as long as its connections hold.
+    /// Sets the peer aside: it needs no turn as long as its connections hold.
     pub(super) fn set_aside(&mut self, peer: u32) {
         self.end(peer);
         self.aside.push(peer);
     }
 
-    /// The next peer whose turn has come.
+    /// Starts the turn of the next waiting peer, if an attempt may start now; returns the peer.
     pub(super) fn next(&mut self, now_ns: u64) -> Option<u32> {
         let peer = self.has_room(now_ns).then(|| self.waiting.pop_front())??;
         self.under_way.push(peer);
@@ -119,7 +119,7 @@ impl ConnectQueue {
         }
     }
 
-    /// Time of the next turn, if it depends on time.
+    /// Time from which the next attempt may start; `None`: none waits, or one must end first.
     pub(super) fn next_at_ns(&self) -> Option<u64> {
         let is_waiting = !self.waiting.is_empty() && self.under_way.len() < self.most;
         is_waiting.then_some(self.paused_until_ns)
@@ -132,7 +132,7 @@ impl ConnectQueue {
 
 /// Most concurrent attempts.
 pub(super) const MOST_CALLS: usize = 32;
-/// Time after which the limit is raised by one.
+/// Interval at which the limit is raised by one.
 const GROW_NS: u64 = 250_000_000;
 
 #[cfg(test)]
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_are_called_at_a_time_and_the_others_in_their_order() {
+    fn connects_are_limited_and_the_rest_queue_in_order() {
         let mut calls = ConnectQueue::default();
         let most = u32::try_from(MOST_CALLS).unwrap();
         let began = (0..40).filter(|peer| calls.begin(*peer, 5)).count();
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn who_stands_aside_is_in_nobodys_way() {
+    fn connects_set_aside_leave_their_turn_to_others() {
         let mut calls = ConnectQueue::default();
         let most = u32::try_from(MOST_CALLS).unwrap();
         let began = (0..=most).filter(|peer| calls.begin(*peer, 5)).count();

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which connection makes room for another one, where the limit is reached, or the system has no more descriptors. An
-//! evicted connection is made again when it is needed, and loses nothing. A connection that moves large data is kept
-//! as long as they move: a partly sent piece would start again with each connection, and might never get through.
+//! Chooses the connection that is closed for another one when the limit is reached, or when the system has no more
+//! descriptors. An evicted connection is made again when it is needed, and nothing is lost. A connection is kept as
+//! long as large data move over it: a partly sent piece would start again with each connection, and might never get
+//! through.
 
 use std::io;
 
@@ -10,8 +11,8 @@ use super::peer::TcpPeer;
 use super::sockets::Sockets;
 
 impl<S: Sockets> TcpLinks<S> {
-    /// Closes the least recently used connections until there are at most `most`, as far as nothing is in flight over
-    /// them.
+    /// Closes rails, then the least recently used idle connections, until there are at most `most`. While there are
+    /// more than twice the limit, connections over which something is in flight are closed too.
     pub(super) fn make_room(&mut self, most: usize) {
         while self.connections() > most && self.give_rail_up() {}
         while self.joined.len() > most {
@@ -24,7 +25,7 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// Whether so many connections are kept for the data that move over them that new ones have to wait for their end.
+    /// Whether so many connections are new or move large data that new ones have to wait until some end.
     pub(super) fn is_full(&self) -> bool {
         let most = self.limits.lines.saturating_mul(2).max(1);
         let stays = |side: &&TcpPeer| {
@@ -35,14 +36,14 @@ impl<S: Sockets> TcpLinks<S> {
         self.joined.len() >= most && sides.filter(stays).count() >= most
     }
 
-    /// Closes the least useful connection, except that to the peer that is to be connected, so that another one can
-    /// have its descriptor. `false`: there is none, or all are new.
+    /// Closes the least useful connection, so that another one can have its descriptor; but not connections of the
+    /// attempt to connect to `but`. `false`: there is none to close, or all are new.
     pub(super) fn free_one(&mut self, but: Option<u32>) -> bool {
         if self.give_rail_up() {
             return true;
         }
-        if let Some(stranger) = self.unproven.take_silent(self.now_ns) {
-            self.close(stranger.stream.sock);
+        if let Some(silent) = self.unproven.take_silent(self.now_ns) {
+            self.close(silent.stream.sock);
             return true;
         }
         if let Some(peer) = self.oldest_idle() {
@@ -58,7 +59,7 @@ impl<S: Sockets> TcpLinks<S> {
             .all()
             .find(|peer| but != Some(*peer) && is_old(peer));
         if let Some(peer) = oldest {
-            self.let_go(peer);
+            self.release_connect(peer);
             return true;
         }
         let line = self.oldest_line(true);
@@ -78,8 +79,8 @@ impl<S: Sockets> TcpLinks<S> {
         Some(self.joined.iter().filter_map(used).min()?.1)
     }
 
-    /// The least recently used connection that is not new and moves no data: what is in flight over it is sent again.
-    /// `in_need`: new ones are candidates too.
+    /// The least recently used connection that is not new and moves no large data: what is in flight over it is sent
+    /// again. `in_need`: whether connections over which nothing has arrived yet are candidates too, after [`HOLD_NS`].
     fn oldest_line(&self, in_need: bool) -> Option<u32> {
         let used = |peer: &u32| {
             let side = self.find(*peer)?;
@@ -92,39 +93,40 @@ impl<S: Sockets> TcpLinks<S> {
     }
 
     fn give_up(&mut self, peer: u32) {
-        // Received packets are acknowledged first, also where packets wait: else the peer would connect again only to resend them.
+        // Received packets are acknowledged first, even if packets wait to be sent: else the peer would connect again
+        // only to resend what it has not seen acknowledged.
         let side = self.find_mut(peer).filter(|side| side.owes);
         if let Some(line) = side.and_then(|side| side.line.as_mut()) {
             line.owes_ack = true;
-            // If it is broken, it is no more than closed.
+            // An error does not matter, since the connection is closed next.
             let _ = self.send_some(peer, false);
         }
         if self.hang_up(peer) {
             self.counts.given_up.add(1);
         }
-        // The new call is queued last, behind the one that the connection made room for.
+        // The new call is queued last, behind the call for which this connection makes room.
         if self.of(peer).needs_line() {
             self.call_later(peer);
         }
     }
 
-    /// The system has no descriptor for another connection, and none that could be given up.
+    /// Handles that the system has no descriptor for another connection, and that no connection could be given up.
     pub(super) fn lack_descriptors(&mut self) {
-        let words = "no descriptor is free for another connection: it is made when there is one again; a higher limit (ulimit -n) helps, \
+        let message = "no descriptor is free for another connection: it is made when there is one again; a higher limit (ulimit -n) helps, \
                      or a smaller RMPI_NET_PAIRS";
         if !std::mem::replace(&mut self.has_reported_descriptors, true) {
-            self.notices.complain(words.to_owned());
+            self.notices.complain(message.to_owned());
         }
         for peer in self.calls.lack(self.now_ns, HOLD_NS) {
-            self.let_go(peer);
+            self.release_connect(peer);
         }
     }
 }
 
-/// Whether the system, or this process, has as many descriptors as it may.
+/// Whether an error means that this process or the system has as many descriptors as it may have.
 pub(super) fn is_without_descriptors(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
-/// So long everything that was made may stay.
+/// Time for which a new connection or attempt may not be closed for another one.
 pub(super) const HOLD_NS: u64 = 100_000_000;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A network of TCP streams that exists only in tests. Everything that a real one may do is drawn from a seed: bytes
-//! come in arbitrary pieces and late, calls take less than they could, connections are refused or break and lose what
-//! was in flight, and addresses lead to other processes. Time passes only in calls of `advance` and `pass`.
+//! A network of TCP streams that exists only in tests. Everything that a real network may do is drawn from a seed:
+//! bytes come in arbitrary pieces and late, calls take fewer bytes than they could, connections are refused, or break
+//! and lose what was in flight, and addresses lead to other processes. Time passes only in calls of `advance` and
+//! `pass`.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -19,14 +20,14 @@ use super::memory::MemoryRange;
 use super::sockets::{Sock, SockEvent, Sockets};
 use crate::wait_set::WaitSet;
 
-/// Faults and limits of such a network.
+/// Faults and limits of a fake network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamsConfig {
     /// Seed of all random choices.
     pub seed: u64,
-    /// Processes.
+    /// Number of processes.
     pub ranks: u32,
-    /// Calls that break their connection, of 100,000.
+    /// Calls on a connection that break it, of 100,000.
     pub breaks: u64,
     /// Connections that are refused, of 100.
     pub refusals: u64,
@@ -34,10 +35,10 @@ pub struct StreamsConfig {
     pub most_delay_ns: u64,
     /// Most bytes that one call moves.
     pub most_bytes: usize,
-    /// Connections that a process may have open.
+    /// Most connections that a process may have open.
     pub most_open: usize,
-    /// Interfaces of each process, at most 200. Packets leave by the interface with the number of the one that they go
-    /// to.
+    /// Interfaces of each process, at most 200. Packets leave by the interface that has the same number as the
+    /// interface that they go to.
     pub interfaces: u32,
 }
 
@@ -62,7 +63,7 @@ impl StreamsConfig {
         let most_bytes = [400, 1500, 70_000, 1 << 20][random.below(4) as usize];
         let breaks = [0, 10, 100, 1000][random.below(4) as usize];
         Self {
-            // The largest packet must get through now and then.
+            // Limited so that the largest packet gets through now and then.
             breaks: breaks.min(most_bytes as u64 / 24),
             refusals: [0, 20, 60][random.below(3) as usize],
             most_delay_ns: 1 + random.below(100_000),
@@ -83,7 +84,7 @@ struct FakeByteQueue {
 }
 
 impl FakeByteQueue {
-    /// Accepts bytes that leave now, or with those that follow.
+    /// Accepts bytes. `more`: they leave with those that follow; else they leave now.
     fn send(&mut self, at_ns: u64, bytes: Vec<u8>, more: bool) {
         self.held.extend(bytes);
         if !more {
@@ -132,7 +133,8 @@ struct FakeStreamNet {
     processes: Vec<FakeProcess>,
     connections: Vec<FakeConnection>,
     broken: u64,
-    /// For each interface number, since when the network between those interfaces is cut.
+    /// For each interface number, since when the network between the interfaces with that number is cut; `None`: it is
+    /// not.
     cut: Vec<Option<u64>>,
 }
 
@@ -142,13 +144,13 @@ struct FakeProcess {
     socks: Vec<Option<FakeSock>>,
     listener: VecDeque<(u64, usize)>,
     is_shut: bool,
-    /// Everything sent to it is lost, silently.
+    /// Whether everything sent to the process is silently lost.
     is_cut_off: bool,
     has_ended: bool,
-    /// Most connections that it had open, and how often it has polled.
+    /// `peak`: most connections that the process had open. `event_polls`: how often it has polled for events.
     peak: usize,
-    looks: u64,
-    /// When it wakes up without an event, and whether that is only its longest sleep.
+    event_polls: u64,
+    /// When the process wakes up without an event, and whether that sleep is so long that no timer can have set it.
     sleep: Option<(u64, bool)>,
     overslept: u64,
 }
@@ -163,12 +165,12 @@ struct FakeSock {
 #[derive(Debug, Default)]
 struct FakeConnection {
     interface: u32,
-    /// The process that has made it, and its peer.
+    /// The process that has made the connection, and its peer.
     between: [u32; 2],
     ready_ns: u64,
     is_refused: bool,
     is_broken: bool,
-    /// Bytes for each end; and whether the other end was closed.
+    /// `ends`: bytes in flight to each end. `closed`: whether each end was closed.
     ends: [FakeByteQueue; 2],
     closed: [bool; 2],
     received: u64,
@@ -190,7 +192,7 @@ impl FakeStreams {
         })))
     }
 
-    /// Cuts or restores the network between interfaces of this number; restoring delivers what waited there.
+    /// Cuts or restores the network between interfaces of this number; restoring it delivers what waited.
     pub fn cut(&self, interface: u32, is_cut: bool) {
         let mut net = self.lock();
         let now_ns = net.now_ns;
@@ -226,7 +228,7 @@ impl FakeStreams {
         self.lock().processes[process as usize].is_cut_off = true;
     }
 
-    /// Ends a process: its system closes its connections, and refuses new ones.
+    /// Ends a process: its connections break, and new ones are refused.
     pub fn end(&self, process: u32) {
         let mut net = self.lock();
         net.processes[process as usize].has_ended = true;
@@ -248,11 +250,11 @@ impl FakeStreams {
 
     /// How often a process has polled for events.
     #[must_use]
-    pub fn looks(&self, process: u32) -> u64 {
-        self.lock().processes[process as usize].looks
+    pub fn event_polls(&self, process: u32) -> u64 {
+        self.lock().processes[process as usize].event_polls
     }
 
-    /// Whether a process sleeps: it fell asleep, nothing has come for it and nothing is due.
+    /// Whether a process still sleeps: since it began to sleep no event has come for it, and its time is not over.
     #[must_use]
     pub fn is_asleep(&self, process: u32) -> bool {
         let net = self.lock();
@@ -261,7 +263,7 @@ impl FakeStreams {
             && net.sock_events(process).is_empty()
     }
 
-    /// How often a process has slept for half a minute though nothing was due: an event was missed.
+    /// How often a process has slept for half a minute or more without an event at the end: it has missed an event.
     #[must_use]
     pub fn overslept(&self, process: u32) -> u64 {
         self.lock().processes[process as usize].overslept
@@ -375,7 +377,7 @@ impl FakeStreamNet {
         Ok(connection)
     }
 
-    /// The number of bytes, of so many, that a call moves.
+    /// The number of bytes, at most `bytes`, that a call moves.
     fn share(&mut self, bytes: usize) -> usize {
         let most = bytes.min(self.config.most_bytes);
         if most == 0 || self.config.seed != 0 && self.random.below(8) == 0 {
@@ -605,13 +607,13 @@ impl Sockets for FakeSockets {
         sock_events.extend(net.sock_events(self.me));
         let now_ns = net.now_ns;
         let process = &mut net.processes[self.me as usize];
-        process.looks += 1;
+        process.event_polls += 1;
         let sleep = process.sleep.take();
         let is_over = sleep.is_some_and(|(until_ns, is_last)| is_last && now_ns >= until_ns);
         process.overslept += u64::from(is_over && sock_events.is_empty());
     }
 
-    /// It sleeps in the time of the network, which the test advances.
+    /// The process sleeps in the time of the network, which the test advances.
     fn fall_asleep(&self, waits: &mut WaitSet) {
         let mut net = self.net.lock();
         let (now_ns, longest) = (net.now_ns, waits.longest());
@@ -632,5 +634,5 @@ impl Sockets for FakeSockets {
 
 /// Most bytes in flight in one direction.
 const WINDOW_BYTES: usize = 200_000;
-/// No timer of a process is so late: a process that has slept for so long should have been woken.
+/// No timer is set for so long a time: a process that has slept for this long should have been woken.
 const OVERSLEPT: Duration = Duration::from_secs(30);

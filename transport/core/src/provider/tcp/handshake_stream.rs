@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages of a fixed length over a connection that carries no packets yet. Reads no byte beyond the current message.
+//! Sends and receives messages of a fixed length over a connection that carries no packets yet. Reads no byte beyond
+//! the current message.
 
 use std::io;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which addresses of this host are published. Addresses that other hosts have too, such as those of bridges for
-//! containers and virtual machines, would lead to the wrong process.
+//! Chooses the addresses of this host that are published. Addresses that other hosts have too, such as those of bridges
+//! for containers and virtual machines, would lead to the wrong process.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -21,10 +21,11 @@ pub(super) struct CandidateAddress {
 }
 
 /// The addresses to publish. `wanted`: names of interfaces or networks as in `10.1.0.0/16`, with commas between them;
-/// empty: all that lead to other hosts, or to this one where no other is of the job.
+/// empty: all that lead to other hosts, or, if there are none and the job is on this host only, those of the loopback
+/// interface.
 ///
 /// # Errors
-/// The wanted interface that does not exist, or the interfaces found where none leads to other hosts, in words.
+/// In words: that no wanted interface exists, or that none leads to other hosts; and the interfaces found.
 pub(super) fn choose(
     found: Vec<TcpInterface>,
     wanted: &str,
@@ -64,7 +65,7 @@ pub(super) fn choose(
             list(&offers, true)
         ));
     }
-    // A host without a network uses addresses of its own.
+    // A host without a network uses its loopback addresses.
     for offer in &mut offers {
         if offer.interface.is_loopback {
             offer.unfit = None;
@@ -85,18 +86,18 @@ pub(super) fn numbered(offers: &[CandidateAddress]) -> Vec<(IpAddr, u32)> {
     fit.map(number).collect()
 }
 
-/// All candidates, for the user; `says_why`: with the reason why each is not used.
-fn list(offers: &[CandidateAddress], says_why: bool) -> String {
-    let words = |offer: &CandidateAddress| {
+/// All candidates, for the user; `with_reason`: whether to add the reason why each is not used.
+fn list(offers: &[CandidateAddress], with_reason: bool) -> String {
+    let describe = |offer: &CandidateAddress| {
         let TcpInterface { name, address, .. } = &offer.interface;
-        match offer.unfit.filter(|_| says_why || needs_scope(*address)) {
+        match offer.unfit.filter(|_| with_reason || needs_scope(*address)) {
             Some(why) => format!("{name} {address} ({why})"),
             None => format!("{name} {address}"),
         }
     };
     match offers {
         [] => "none".to_owned(),
-        some => some.iter().map(words).collect::<Vec<_>>().join(", "),
+        some => some.iter().map(describe).collect::<Vec<_>>().join(", "),
     }
 }
 
@@ -128,7 +129,7 @@ fn matches(word: &str, interface: &TcpInterface) -> bool {
 
 /// Properties of interfaces beside their addresses.
 pub(super) trait Kinds {
-    /// Why this address is not published; `None`: it is.
+    /// Why this address is not to be published; `None`: it is.
     fn why_unfit(&self, interface: &TcpInterface) -> Option<&'static str>;
 }
 
@@ -141,8 +142,8 @@ impl SysClassNet {
         Self(PathBuf::from("/sys/class/net"))
     }
 
-    /// Whether packets through this interface leave the host by a device: that of the interface, or of a lower one, as
-    /// below bonds, VLANs and bridges.
+    /// Whether packets through this interface leave the host by a device: its own, or that of a lower interface, such
+    /// as those below bonds, VLANs and bridges.
     fn leads_out(&self, name: &str, depth: u32) -> bool {
         let folder = self.0.join(name);
         if folder.join("device").exists() {
@@ -182,7 +183,7 @@ impl Kinds for SysClassNet {
     }
 }
 
-/// Most stacked interfaces, as a bridge over a VLAN over a bond over a device.
+/// Most stacked interfaces, such as a bridge over a VLAN over a bond over a device.
 const MOST_LAYERS: u32 = 8;
 
 #[cfg(test)]
@@ -223,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_that_lead_elsewhere_are_told() {
+    fn only_addresses_reachable_from_other_hosts_are_announced() {
         assert_eq!(chosen(host(), ""), ["10.1.2.3", "fd00::5", "10.2.2.3"]);
         assert_eq!(chosen(host()[..2].to_vec(), " , "), ["127.0.0.1"]);
     }
@@ -241,31 +242,37 @@ mod tests {
             assert_eq!(chosen(host(), wanted), expected, "{wanted}");
         }
         for wanted in ["eth9", "10.3.0.0/16", "10.1.2.4", "10.1.0.0/x"] {
-            let words = choose(host(), wanted, true, &Names).unwrap_err();
-            assert!(words.contains(wanted) && words.contains("eth0"), "{words}");
+            let message = choose(host(), wanted, true, &Names).unwrap_err();
+            assert!(
+                message.contains(wanted) && message.contains("eth0"),
+                "{message}"
+            );
         }
     }
 
     #[test]
-    fn other_hosts_are_not_told_of_loopback_unless_the_user_wants_it() {
+    fn loopback_is_announced_to_other_hosts_only_by_setting() {
         let lonely = || host()[..2].to_vec();
-        let words = choose(lonely(), "", true, &Names).unwrap_err();
+        let message = choose(lonely(), "", true, &Names).unwrap_err();
         for part in ["lo 127.0.0.1 (unfit)", "docker0", "RMPI_NET_INTERFACES"] {
-            assert!(words.contains(part), "{words}");
+            assert!(message.contains(part), "{message}");
         }
         assert!(choose(host(), "", true, &Names).is_ok());
         assert!(choose(lonely(), "lo", true, &Names).is_ok());
-        let words = choose(Vec::new(), "", true, &Names).unwrap_err();
-        assert!(words.contains("there are none"), "{words}");
+        let message = choose(Vec::new(), "", true, &Names).unwrap_err();
+        assert!(message.contains("there are none"), "{message}");
     }
 
     #[test]
-    fn an_address_that_needs_a_scope_is_told_nobody() {
+    fn link_local_addresses_are_never_announced() {
         let host = || vec![some("eth0", "fe80::7"), some("eth0", "fd00::5")];
         assert_eq!(chosen(host(), ""), ["fd00::5"]);
         assert_eq!(chosen(host(), "eth0"), ["fd00::5"]);
-        let words = choose(host(), "fe80::/10", false, &Names).unwrap_err();
-        assert!(words.contains("fe80::7 (is of one link only)"), "{words}");
+        let message = choose(host(), "fe80::/10", false, &Names).unwrap_err();
+        assert!(
+            message.contains("fe80::7 (is of one link only)"),
+            "{message}"
+        );
     }
 
     /// A directory like the kernel's, of interfaces and their lower interfaces.
@@ -280,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bridge_leads_out_if_there_is_a_device_somewhere_below() {
+    fn a_bridge_is_usable_if_a_device_is_below_it() {
         let kernel = kernel(
             "bridges",
             &[

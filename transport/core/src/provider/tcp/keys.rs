@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory of this process that peers may access. A key is valid only if it is in this table, word for word, and for
-//! that peer: its check is an unguessable number. Every access looks it up again, so that nothing is accessed after
-//! its key was withdrawn.
+//! The table of memory of this process that peers may access. A key is valid only if it is in this table, word for word
+//! and for the peer that uses it; its `check` is an unguessable number. Every access looks it up again, so that nothing
+//! is accessed after its key was withdrawn.
 
 use std::collections::HashMap;
 
@@ -15,9 +15,9 @@ pub(super) struct Exports(HashMap<(u32, RemoteKey), ExportedKey>);
 /// The state of a remote key.
 #[derive(Debug, Default)]
 struct ExportedKey {
-    /// Number of exports; 1 for a key made here.
+    /// Number of exports under this key; 1 for a key made here.
     given: u32,
-    /// Its check number is unique to this memory, and no announcement has used the key.
+    /// Whether the key was made here, so that its `check` is unique to this memory, and no announcement has used it.
     is_new: bool,
 }
 
@@ -54,19 +54,19 @@ impl Exports {
         true
     }
 
-    /// Whether memory may be announced under this key: once, and only if no other memory can be found by it.
+    /// Whether memory may be announced under this key: only once, and only if the key can name no other memory.
     pub(super) fn may_announce(&self, peer: u32, key: RemoteKey) -> bool {
         self.0.get(&(peer, key)).is_some_and(|export| export.is_new)
     }
 
-    /// Records that it is announced.
+    /// Records that the memory of a key is announced.
     pub(super) fn announce(&mut self, peer: u32, key: RemoteKey) {
         if let Some(export) = self.0.get_mut(&(peer, key)) {
             export.is_new = false;
         }
     }
 
-    /// The memory that a peer may access by a key: `bytes` bytes from `offset`. `None`: it may not.
+    /// The memory that a peer may access by a key: `bytes` bytes from `offset`. `None`: the peer may not access it.
     pub(super) fn find(
         &self,
         peer: u32,
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_was_exported_is_found_and_only_by_its_peer() {
+    fn exports_are_found_only_in_bounds_and_by_their_peer() {
         let mut exports = Exports::default();
         let key = exports.add(3, 1000, 50, 77);
         let found = exports.find(3, key, 10, 40);
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_was_given_twice_holds_until_both_are_taken_back() {
+    fn a_key_added_twice_is_valid_until_removed_twice() {
         let mut exports = Exports::default();
         let key = RemoteKey {
             address: 1000,

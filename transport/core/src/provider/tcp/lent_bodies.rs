@@ -8,7 +8,7 @@ struct LentBody {
     is_lent: bool,
 }
 
-/// All of them.
+/// All lent bodies.
 #[derive(Debug, Default)]
 pub(super) struct Bodies {
     all: Vec<LentBody>,

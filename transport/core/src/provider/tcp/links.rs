@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Peers and the connections to them: packets are kept and sent, and a connection that broke is made again. Events of
-//! a peer are reported upwards as values ([`TcpLinkEvent`]).
+//! Peers and the connections to them: keeps and sends packets, and makes a connection again that broke. The *line* to a
+//! peer is the first connection with it; further ones are *rails*. Events of a peer are reported upwards as values
+//! ([`TcpLinkEvent`]).
 //!
-//! | file | its methods |
-//! |------|---------------------|
-//! | `links.rs` | keep and send packets, break connections |
+//! | file          | its methods |
+//! |---------------|------------------------------------------|
+//! | `links.rs`    | keep and send packets, break connections |
 //! | `batching.rs` | send packets later, with others |
-//! | `connect.rs` | make connections: call, be called, join |
-//! | `rails.rs` | make further connections, and end them |
-//! | `clock.rs` | timers |
+//! | `connect.rs`  | make connections: call, be called, join |
+//! | `rails.rs`    | make further connections, and end them |
+//! | `clock.rs`    | timers |
 //! | `eviction.rs` | evict connections for others |
 
 use std::collections::VecDeque;
@@ -31,11 +32,11 @@ use super::store::PacketStore;
 use super::unproven::UnprovenConnections;
 use crate::provider::verbs::PeerIdentities;
 
-/// What a socket is used for.
+/// The use of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SockOwner {
-    Nobody,
-    Stranger,
+    Unused,
+    Unproven,
     /// An attempt to connect to this peer.
     Call(u32),
     /// The line to this peer.
@@ -48,14 +49,14 @@ pub(super) enum SockOwner {
 /// An event of a peer's connections, for the transfers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TcpLinkEvent {
-    /// The peer has a connection, or there is room again.
+    /// The peer has a new connection, or its works may continue because there is room again.
     GoOn(u32),
     /// The peer is lost.
     Lost(u32),
-    /// One of its rails has something to send.
+    /// This rail of the peer may have something to send.
     Push(u32, Sock),
-    /// One of its rails has ended, with so many unserved reads.
-    RailGone {
+    /// A rail of the peer has ended, with `serving` unserved reads.
+    RailEnded {
         peer: u32,
         made: u32,
         serving: usize,
@@ -65,11 +66,11 @@ pub(super) enum TcpLinkEvent {
 /// The limits of this provider.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TcpLimits {
-    /// Most connections.
+    /// Number of lines above which lines are evicted.
     pub(super) lines: usize,
-    /// How long a peer may be unreachable.
+    /// Time for which a peer may be unreachable before it is lost.
     pub(super) silence_ns: u64,
-    /// Maximum number of connections with one peer, and the smallest read that uses all of them, in bytes.
+    /// `rails`: most connections with one peer. `shared_bytes`: size of the smallest read that uses all of them.
     pub(super) rails: u8,
     pub(super) shared_bytes: u64,
 }
@@ -92,22 +93,24 @@ pub(super) struct TcpLinks<S> {
     pub(super) calls: ConnectQueue,
     /// Peers with a connection.
     pub(super) joined: Vec<u32>,
-    /// Number of rails to all peers, those peers, and the rails that are polled.
+    /// `rails`: number of rails to all peers. `railed`: the peers that have rails. `moving`: the rails that are polled.
     pub(super) rails: usize,
     pub(super) railed: Vec<u32>,
     pub(super) moving: Vec<ActiveRail>,
-    /// No connection is accepted before this time; and whether that is because unauthenticated ones fill all places.
+    /// `shut_until_ns`: no connection is accepted before this time. `is_crowded`: whether that is because
+    /// unauthenticated connections fill all places.
     pub(super) shut_until_ns: Option<u64>,
     pub(super) is_crowded: bool,
     pub(super) has_reported_descriptors: bool,
     /// Peers that are owed an acknowledgement.
     owing: Vec<u32>,
-    /// Whether packets are held back, and the peers for which some are.
+    /// `is_corked`: whether packets are held back. `corked`: the peers for which some are.
     is_corked: bool,
     corked: Vec<u32>,
     /// Peers for which the kernel holds back bytes until more follow.
     pub(super) held: Vec<u32>,
-    /// Whether this process has to wait for its core; and how many connected peers have to.
+    /// `lacks_core`: whether this process has to wait for its core. `lacking`: number of connected peers that have to
+    /// wait for theirs.
     pub(super) lacks_core: bool,
     lacking: usize,
     pub(super) store: PacketStore,
@@ -226,19 +229,19 @@ impl<S: Sockets> TcpLinks<S> {
 
     pub(super) fn owner(&self, sock: Sock) -> SockOwner {
         let owner = self.owners.get(sock as usize);
-        owner.copied().unwrap_or(SockOwner::Nobody)
+        owner.copied().unwrap_or(SockOwner::Unused)
     }
 
     pub(super) fn own(&mut self, sock: Sock, owner: SockOwner) {
         let place = sock as usize;
         if place >= self.owners.len() {
-            self.owners.resize(place + 1, SockOwner::Nobody);
+            self.owners.resize(place + 1, SockOwner::Unused);
         }
         self.owners[place] = owner;
     }
 
     pub(super) fn close(&mut self, sock: Sock) {
-        self.own(sock, SockOwner::Nobody);
+        self.own(sock, SockOwner::Unused);
         self.sockets.close(sock);
     }
 
@@ -268,7 +271,7 @@ impl<S: Sockets> TcpLinks<S> {
         self.is_corked
     }
 
-    /// Sends the packets held back. Works that had not begun, since too much was unsent, may continue.
+    /// Sends the packets held back. Works that were waiting because too much was unsent may continue.
     pub(super) fn uncork(&mut self) {
         self.is_corked = false;
         for peer in std::mem::take(&mut self.corked) {
@@ -306,7 +309,7 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// Sends what is pending for a peer. `defers`: the last of it may leave with what follows.
+    /// Sends what is pending for a peer. `defers`: whether the last packet may leave with packets that follow.
     pub(super) fn send_some(&mut self, peer: u32, defers: bool) -> io::Result<()> {
         let side = self.sides[peer as usize].as_deref_mut();
         let (turn, now_ns) = (self.turn, self.now_ns);
@@ -359,7 +362,7 @@ impl<S: Sockets> TcpLinks<S> {
         Ok(())
     }
 
-    /// The line to a peer accepts bytes again.
+    /// Handles that the line to a peer accepts bytes again.
     pub(super) fn unblock(&mut self, peer: u32) {
         let line = self.find_mut(peer).and_then(|side| side.line.as_mut());
         let Some(line) = line else { return };
@@ -379,7 +382,8 @@ impl<S: Sockets> TcpLinks<S> {
         self.sockets.want_to_send(sock, false);
     }
 
-    /// Processes a peer's acknowledgement of our stream. `false`: it acknowledges what was not sent.
+    /// Processes a peer's acknowledgement of this process's stream. `false`: it covers packets that were not sent
+    /// completely.
     #[inline]
     pub(super) fn acknowledge(&mut self, peer: u32, ack: Ack) -> bool {
         let (now_ns, store) = (self.now_ns, &mut self.store);
@@ -419,7 +423,7 @@ impl<S: Sockets> TcpLinks<S> {
         self.lacking != 0
     }
 
-    /// A packet of a peer was delivered: an acknowledgement is owed.
+    /// Records that a packet of a peer was delivered, so that an acknowledgement is owed.
     #[inline]
     pub(super) fn owe_ack(&mut self, peer: u32) {
         let Some(side) = self.find_mut(peer) else {
@@ -462,7 +466,7 @@ impl<S: Sockets> TcpLinks<S> {
         !self.owing.is_empty()
     }
 
-    /// Requests an acknowledgement from a peer, once until one arrives.
+    /// Requests an acknowledgement from a peer, unless one was requested and has not arrived yet.
     pub(super) fn request_ack(&mut self, peer: u32) {
         let Some(side) = self.find_mut(peer) else {
             return;
@@ -476,7 +480,8 @@ impl<S: Sockets> TcpLinks<S> {
         self.flush(peer);
     }
 
-    /// A connection ended unexpectedly: unacknowledged packets are sent again.
+    /// Handles that the connection to a peer broke: it is made again if it is needed, and unacknowledged packets are
+    /// sent again.
     pub(super) fn broke(&mut self, peer: u32, why: &io::Error) {
         if self.hang_up(peer) {
             self.counts.broken.add(1);
@@ -492,7 +497,7 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// Closes the connection to a peer, if there is one.
+    /// Closes the line and the rails to a peer. `false`: there was no line.
     pub(super) fn hang_up(&mut self, peer: u32) -> bool {
         let Some(line) = self.find_mut(peer).and_then(|side| side.line.take()) else {
             return false;
@@ -535,7 +540,7 @@ impl<S: Sockets> TcpLinks<S> {
         was_paused
     }
 
-    /// Whether all that was sent has arrived; requests acknowledgements where that is not known.
+    /// Whether all that was sent has arrived; requests acknowledgements if that is not known.
     pub(super) fn is_all_there(&mut self) -> bool {
         let peers = 0..u32::try_from(self.sides.len()).unwrap_or(u32::MAX);
         let mut all = true;
@@ -589,7 +594,7 @@ fn next_out(side: &mut TcpPeer, store: &mut PacketStore, lacks_core: bool) -> Op
         header.write_to(&mut bytes);
         return Some(TcpOutgoing::Bytes { bytes, at: 0 });
     };
-    // A packet carries an acknowledgement too; only a request for one needs an ACK of its own.
+    // A packet carries an acknowledgement too; only a request for an acknowledgement needs an ACK of its own.
     line.owes_ack = line.requests_ack;
     side.owes = false;
     store.address(due.slot, due.number, side.session.take_ack(), lacks_core);
@@ -601,7 +606,8 @@ fn next_out(side: &mut TcpPeer, store: &mut PacketStore, lacks_core: bool) -> Op
     })
 }
 
-/// Sends as much of it as fits; `more`: further bytes follow. Returns whether that was all.
+/// Sends as much of `out` as the socket takes; `more`: whether further bytes follow. Returns what is left, and whether
+/// all was sent.
 fn send_one(
     sockets: &mut impl Sockets,
     store: &PacketStore,

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory of the program that bytes are moved from and to.
+//! Ranges of the program's memory, from and to which bytes are moved.
 //!
 //! # Safety
-//! A [`MemoryRange`] is made in two places only, and is used only within the call that made it or while its source is held.
-//! T1: from a lease that this provider holds (`works.rs`), which is exclusive until it is returned; ranges of it are dropped
-//! before that. T2: from exported memory whose key is in the table (`keys.rs`) at the moment of the access, and whose owner
-//! leaves it mapped until the key is withdrawn; unsent data are copied at that moment (`store.rs`). Bytes are copied without a
-//! type, and no reference to such memory is ever made.
+//! A [`MemoryRange`] is made in two places only, and is used only within the call that made it or while its source is
+//! held. T1: from a lease that this provider holds (`works.rs`), which is exclusive until it is returned; ranges of the
+//! lease are dropped before that. T2: from exported memory whose key is in the table (`keys.rs`) at the moment of the
+//! access, and whose owner leaves it mapped until the key is withdrawn; data that are unsent at the withdrawal are
+//! copied then (`store.rs`). Bytes are copied without a type, and no reference to such memory is ever made.
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
@@ -23,7 +23,7 @@ pub(in crate::provider) struct MemoryRange {
 }
 
 impl MemoryRange {
-    /// A part of a lease; empty where the lease does not reach.
+    /// Bytes `at .. at + bytes` of a lease; empty if they are not all inside it.
     pub(super) fn of_lease(lease: &Lease, at: u64, bytes: usize) -> Self {
         let fits = at.checked_add(bytes as u64);
         let fits = fits.is_some_and(|end| end <= lease.bytes() as u64);
@@ -57,7 +57,7 @@ impl MemoryRange {
         Self { bytes, ..self }
     }
 
-    /// As address and length, for the kernel.
+    /// The range as address and length, for the kernel.
     pub(super) fn place(self) -> (*mut u8, usize) {
         let place = std::ptr::with_exposed_provenance_mut(to_usize(self.address));
         (place, self.bytes)
@@ -86,7 +86,8 @@ impl MemoryRange {
         if bytes != size_of::<u64>() || !place.is_aligned() {
             return None;
         }
-        // SAFETY: aligned, as was just checked, and mapped (T2); other processes that change it meanwhile use atomics too.
+        // SAFETY: aligned, as was just checked, and mapped (T2); other processes that change the word meanwhile use
+        // atomics too.
         let word = unsafe { AtomicU64::from_ptr(place.as_ptr()) };
         Some(match atomic {
             Atomic::FetchAdd { add } => word.fetch_add(add, Ordering::SeqCst),

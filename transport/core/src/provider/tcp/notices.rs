@@ -13,10 +13,10 @@ impl TcpNotices {
         self.0.is_empty()
     }
 
-    /// Queues a message; their number is limited.
-    pub(super) fn complain(&mut self, words: String) {
+    /// Queues a message; drops it if [`MOST_COMPLAINTS`] are queued.
+    pub(super) fn complain(&mut self, message: String) {
         if self.0.len() < MOST_COMPLAINTS {
-            self.0.push_back(words);
+            self.0.push_back(message);
         }
     }
 

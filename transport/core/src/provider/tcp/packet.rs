@@ -2,35 +2,35 @@
 //! The packet format. Numbers are little endian. Every packet begins with
 //!
 //! | offset | bytes | field    | |
-//! |-------:|------:|----------|-|
+//! |-------:|------:|----------|-----|
 //! |      0 |     4 | bytes    | that follow these 16 |
 //! |      4 |     1 | kind     | [`TcpPacketKind`] |
-//! |      5 |     1 | flags    | 1: what has arrived is to be acknowledged now, in ACK alone; 2: the sender has to wait for its core |
+//! |      5 |     1 | flags    | 1, in ACK only: what has arrived is to be acknowledged now; 2: the sender has to wait for its core |
 //! |      6 |     2 | returned | see [`Ack`] |
 //! |      8 |     4 | next     | see [`Ack`] |
-//! |     12 |     4 | number   | of the packet; 0 in ACK, which is none |
+//! |     12 |     4 | number   | of the packet; 0 in ACK, which has no number |
 //!
 //! and goes on with
 //!
-//! | kind   | bytes | |
-//! |--------|------:|-|
-//! | FRAME  | 12 + body | kind (1), 0 (1), flags (2) and word (8) of its [`Head`]; the body |
-//! | READ   | 44 | id (4), offset (8), bytes (8), key (24) |
-//! | WRITE  | 64 + data | id (4), [`LAST`] and [`HAS_IMMEDIATE`] (4), immediate (4), 0 (4), offset (8) and bytes (8) of all of it, where in that the data belong (8), key (24); the data |
-//! | ATOMIC | 56 | id (4), 0 adds, 1 compares and swaps (4), two operands (8 each), offset (8), key (24) |
-//! | DATA   | 16 + data | id of a read (4), 0 (4), where in it the data belong (8); the data |
-//! | ANSWER | 16 | id (4), 0 done or 1 bad key (4), the word that was there before an atomic operation (8) |
-//! | ACK    | 0 | |
-//! | ANNOUNCE | 36 + body | key (24) of the data that it announces; the rest as in FRAME. All of them follow as UNSOLICITED |
+//! | kind        |     bytes | |
+//! |-------------|----------:|-----|
+//! | FRAME       | 12 + body | kind (1), 0 (1), flags (2) and word (8) of its [`Head`]; the body |
+//! | READ        |        44 | id (4), offset (8), bytes (8), key (24) |
+//! | WRITE       | 64 + data | id (4), [`LAST`] and [`HAS_IMMEDIATE`] (4), immediate (4), 0 (4), offset (8) and bytes (8) of the whole write, offset of these data in the write (8), key (24); the data |
+//! | ATOMIC      |        56 | id (4), 0 adds, 1 compares and swaps (4), two operands (8 each), offset (8), key (24) |
+//! | DATA        | 16 + data | id of a read (4), 0 (4), offset of these data in the read (8); the data |
+//! | ANSWER      |        16 | id (4), 0 done or 1 bad key (4), the word that was there before an atomic operation (8) |
+//! | ACK         |         0 | |
+//! | ANNOUNCE    | 36 + body | key (24) of the announced data; the rest as in FRAME. All of the data follow as UNSOLICITED |
 //! | UNSOLICITED | 24 + data | key (24) of an ANNOUNCE; the data, none if the key was withdrawn |
-//! | DECLINED | 0 | data came unsolicited that were not kept |
+//! | DECLINED    |         0 | the sender has dropped unsolicited data |
 //!
-//! READ, WRITE and ATOMIC carry ids chosen by their sender; DATA and ANSWER repeat them. A read ends with the DATA
-//! that completes it, or with an ANSWER where the key is bad or nothing was to be read; a write with the ANSWER to its
-//! last piece.
+//! READ, WRITE and ATOMIC carry ids chosen by their sender; DATA and ANSWER repeat them. A read ends with the DATA that
+//! completes it, or with an ANSWER if the key is bad or the length is 0. A write ends with the ANSWER to its last
+//! piece, an atomic operation with its ANSWER.
 //!
-//! Between an ANNOUNCE and its UNSOLICITED, other packets may stand. No READ is sent for all that the key names if its
-//! data have arrived, or are in flight.
+//! Other packets may come between an ANNOUNCE and its UNSOLICITED. A read of all that the key names sends no READ if
+//! the announced data have arrived, or are in flight.
 
 use session::Ack;
 
@@ -53,7 +53,7 @@ pub(super) const KEY_BYTES: usize = 24;
 pub(super) const ANNOUNCE_BYTES: usize = KEY_BYTES + FRAME_BYTES;
 /// Most bytes of data in one packet.
 pub(super) const PIECE_BYTES: usize = 512 << 10;
-/// Most bytes of unsolicited data: for more, the reader's request arrives before it has waited for long.
+/// Most bytes of unsolicited data: the transfer of more takes so long that a request for them adds little.
 pub(super) const MOST_UNSOLICITED_BYTES: usize = 256 << 10;
 
 /// The kind of a packet.
@@ -88,7 +88,7 @@ impl TcpPacketKind {
         all.into_iter().find(|kind| *kind as u8 == number)
     }
 
-    /// Bytes before data that are not parsed, and the most bytes of those.
+    /// Bytes of a packet that are parsed, and the most bytes that may follow them.
     fn fixed(self) -> (usize, usize) {
         match self {
             Self::Frame => (FRAME_BYTES, ring::layout::POOL_BUFFER_BYTES),
@@ -116,7 +116,7 @@ pub(super) struct TcpPacketHeader {
 }
 
 impl TcpPacketHeader {
-    /// `None`: not of this version.
+    /// Parses a header; `None`: it is malformed.
     pub(super) fn of(bytes: &[u8; HEADER_BYTES]) -> Option<Self> {
         let kind = TcpPacketKind::of(bytes[4])?;
         let length = usize::try_from(u32_at(bytes, 0)).ok()?;
@@ -150,7 +150,7 @@ impl TcpPacketHeader {
         bytes[12..16].copy_from_slice(&self.number.to_le_bytes());
     }
 
-    /// Bytes that must have arrived before the packet is parsed: all but data that go to memory.
+    /// Bytes after the header that must have arrived before the packet is parsed: all except data that go to memory.
     pub(super) fn wanted(&self) -> usize {
         match self.kind {
             TcpPacketKind::Write => WRITE_BYTES,
@@ -372,7 +372,7 @@ pub(super) fn key_at(bytes: &[u8], at: usize) -> RemoteKey {
 
 /// Flag: the last piece of a write.
 const LAST: u32 = 1;
-/// Flag: it has an immediate.
+/// Flag: the write has an immediate.
 const HAS_IMMEDIATE: u32 = 2;
 
 #[cfg(test)]
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_with_lengths_that_do_not_fit_are_none() {
+    fn headers_with_invalid_lengths_are_rejected() {
         let ack = Ack {
             next: 4,
             beyond: 0,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The state of a peer, created with the first packet: its session, the connection that carries it, and the attempts
-//! to make another.
+//! The state of a peer, created with the first packet: its session, the connection that carries the session, and the
+//! attempts to make another connection.
 
 use session::{Session, Slot};
 
@@ -18,42 +18,43 @@ pub(super) struct TcpPeer {
     pub(super) session: Session,
     pub(super) line: Option<TcpConnection>,
     pub(super) rails: TcpRails,
-    /// This process's attempt to connect to it.
+    /// This process's attempt to connect to the peer.
     pub(super) call: Option<Box<ActiveOpen>>,
     pub(super) place: Option<TcpAddress>,
-    /// Its address was requested.
+    /// Whether the peer's address was requested.
     pub(super) is_wanted: bool,
-    /// Number of this process's last attempt, and of the peer's last one.
+    /// `attempt`: number of this process's last attempt. `peer_attempt`: number of the peer's last attempt.
     pub(super) attempt: u32,
     pub(super) peer_attempt: u32,
-    /// Time during which its system accepted no connection although it was tried, since the last connection.
+    /// Time, since the last connection, in which connecting was tried and the peer's system accepted nothing.
     pub(super) silent_ns: u64,
     pub(super) has_complained: bool,
     /// Number after the last packet that was completely sent, over any connection: the acknowledgement in the peer's
     /// handshake may be older than what arrived there over a connection that has broken since.
     pub(super) sent_end: u32,
-    /// Works that the peer has to answer, and those of them that move large data.
+    /// `expects`: number of works that the peer has to answer. `expects_data`: those of them that move large data.
     pub(super) expects: u32,
     pub(super) expects_data: u32,
-    /// It sends unsolicited data, after the frames that announce them.
+    /// Whether the peer sends unsolicited data, after the frames that announce them.
     pub(super) announces: bool,
-    /// Unacknowledged packets with large data, and incomplete writes by the peer.
+    /// `kept_data`: unacknowledged packets with large data. `incoming`: incomplete writes by the peer.
     pub(super) kept_data: u32,
     pub(super) incoming: u32,
-    /// It is in the list of peers that are owed an acknowledgement.
+    /// `is_owing`: whether the peer is in the list of those that may be owed an acknowledgement. `owes`: whether it is
+    /// owed one.
     pub(super) is_owing: bool,
     pub(super) owes: bool,
-    /// It is in the list of peers with packets held back.
+    /// Whether the peer is in the list of those with packets held back.
     pub(super) is_corked: bool,
-    /// The turn of the last post to it.
+    /// The turn of the last post to the peer.
     pub(super) posted: u64,
-    /// An acknowledgement was requested, and nothing has arrived since.
+    /// Whether an acknowledgement was requested, and none has arrived since.
     pub(super) has_requested_ack: bool,
-    /// A large frame waits until the peer returns buffers that hold frames of this process.
+    /// Whether a large frame waits until the peer returns buffers that hold frames of this process.
     pub(super) awaits_buffers: bool,
-    /// Number of lent buffers that hold its frames.
+    /// Number of lent buffers that hold frames of the peer.
     pub(super) lent: u32,
-    /// Number of its protocol violations.
+    /// Number of protocol violations by the peer.
     pub(super) violations: u32,
     pub(super) lost: Option<Box<str>>,
 }
@@ -89,13 +90,13 @@ impl TcpPeer {
         }
     }
 
-    /// Whether a connection is useful.
+    /// Whether a connection is needed: something is unsent, or a reply is awaited.
     pub(super) fn needs_line(&self) -> bool {
         let awaits = self.expects != 0 || self.awaits_buffers;
         self.lost.is_none() && (self.session.has_unsent() || awaits)
     }
 
-    /// Whether large data are in flight, over this line or the next one.
+    /// Whether large data are in flight, or will be with the next line.
     fn has_data(&self) -> bool {
         let serves = |rails: &TcpRails| rails.all.iter().any(|rail| rail.serving() != 0);
         let has_some = self.expects_data != 0 || self.kept_data != 0 || self.incoming != 0;
@@ -108,7 +109,7 @@ impl TcpPeer {
         self.expects_data += u32::from(is_large);
     }
 
-    /// Counts an answer.
+    /// Counts an answer of the peer.
     pub(super) fn expect_no_more(&mut self, is_large: bool) {
         self.expects = self.expects.saturating_sub(1);
         self.expects_data = self.expects_data.saturating_sub(is_large.into());
@@ -123,7 +124,7 @@ impl TcpPeer {
         }
     }
 
-    /// Whether the line moves large data, and should not be evicted: they would start again with each line.
+    /// Whether the line moves large data, and should not be evicted: the data would start again with each line.
     pub(super) fn is_busy(&self, now_ns: u64) -> bool {
         let is_busy = |line: &TcpConnection| {
             let has_data = self.has_data() || line.inflow.is_some();
@@ -140,9 +141,9 @@ impl TcpPeer {
 }
 
 impl TcpPeer {
-    /// Whether a packet before this number is partly sent over the line. A peer may acknowledge it, from a former
-    /// line, if the acknowledgement in the handshake was outdated; then the line is made anew, since a partly sent
-    /// packet's memory may not be returned.
+    /// Whether a packet with a number below `next` is partly sent over the line. A peer may acknowledge such a packet
+    /// if it has it from a former line, and the acknowledgement in the handshake was outdated. The line is made anew
+    /// then, since the memory of a partly sent packet cannot be freed.
     pub(super) fn is_half_out_before(&self, next: u32) -> bool {
         let out = self.line.as_ref().and_then(|line| line.out.as_ref());
         matches!(out, Some(TcpOutgoing::Packet { number, .. }) if next.wrapping_sub(*number).cast_signed() > 0)
@@ -153,32 +154,35 @@ impl TcpPeer {
 #[derive(Debug)]
 pub(super) struct TcpConnection {
     pub(super) sock: Sock,
-    /// Its number among all connections of this process.
+    /// The connection's number among all connections of this process.
     pub(super) made: u32,
-    /// The attempt of this process that made it; `None`: the peer made it.
+    /// The attempt of this process that made the connection; `None`: the peer made it.
     pub(super) attempt: Option<u32>,
     /// The partly sent packet.
     pub(super) out: Option<TcpOutgoing>,
-    /// It accepts no bytes until there is an event; such events were requested.
+    /// `is_blocked`: whether the socket takes no bytes until there is an event. `is_armed`: whether such events were
+    /// requested.
     pub(super) is_blocked: bool,
     pub(super) is_armed: bool,
-    /// An acknowledgement is owed; and the peer has requested one.
+    /// `owes_ack`: whether an acknowledgement is to be sent. `requests_ack`: whether an ACK is to be sent that requests
+    /// one from the peer.
     pub(super) owes_ack: bool,
     pub(super) requests_ack: bool,
-    /// The peer has to wait for its core, by its last packet.
+    /// Whether the peer has to wait for its core, according to its last packet.
     pub(super) lacks_core: bool,
     /// Received bytes that are not yet processed.
     pub(super) rest: Vec<u8>,
     pub(super) inflow: Option<Inflow>,
-    /// Its last use, in turns of this process; when it was made, and when large data last moved, or could.
+    /// `used`: turn of the last use. `since_ns`: when the connection was made. `moved_ns`: when large data last moved,
+    /// or began to be able to.
     pub(super) used: u64,
     pub(super) since_ns: u64,
     pub(super) moved_ns: u64,
-    /// Bytes have arrived over it.
+    /// Whether bytes have arrived over the connection.
     pub(super) has_come: bool,
-    /// The kernel holds back the end of what was sent, for more to follow.
+    /// Whether the kernel holds back the end of what was sent until more follows.
     pub(super) is_held: bool,
-    /// It is not polled before this time; 0: no pause.
+    /// The connection is not polled before this time; 0: no pause.
     pub(super) paused_until_ns: u64,
 }
 
@@ -208,24 +212,24 @@ impl TcpConnection {
         }
     }
 
-    /// Whether received bytes wait for room: there is no other event for them.
+    /// Whether received bytes wait to be processed: no further event announces them.
     pub(super) fn has_waiting(&self) -> bool {
         let is_whole = |inflow: Inflow| inflow.at == inflow.bytes;
         !self.rest.is_empty() || self.inflow.is_some_and(is_whole)
     }
 
-    /// Whether nothing is in flight, as far as this process can see.
+    /// Whether nothing is partly sent or partly received, as far as this process can see.
     pub(super) fn is_idle(&self) -> bool {
         self.out.is_none() && self.rest.is_empty() && self.inflow.is_none()
     }
 
-    /// This process was away for so long: that time does not count against the peer.
+    /// Leaves out `passed_ns`, for which this process was away: that time does not count against the peer.
     pub(super) fn skip_time(&mut self, passed_ns: u64) {
         self.since_ns = self.since_ns.saturating_add(passed_ns);
         self.moved_ns = self.moved_ns.saturating_add(passed_ns);
     }
 
-    /// Whether it was made so recently that the packet for which it was made may still come.
+    /// Whether the connection was made so recently that the packet for which it was made may still come.
     pub(super) fn is_new(&self, now_ns: u64) -> bool {
         !self.has_come && now_ns.saturating_sub(self.since_ns) < NEW_NS
     }
@@ -238,16 +242,16 @@ pub(super) enum TcpOutgoing {
     Packet {
         slot: Slot,
         number: u32,
-        /// Bytes sent, and their total.
+        /// Bytes sent, and bytes in total.
         at: usize,
         total: usize,
     },
-    /// Other bytes.
+    /// Bytes that are no stored packet.
     Bytes { bytes: Vec<u8>, at: usize },
 }
 
 impl TcpOutgoing {
-    /// Bytes sent of large data.
+    /// Bytes sent of a packet with large data; 0 for others.
     pub(super) fn large_at(&self) -> usize {
         match self {
             Self::Packet { at, total, .. } if *total > HEADER_BYTES + MOST_FRAME_BYTES => *at,
@@ -261,15 +265,15 @@ impl TcpOutgoing {
 pub(super) struct Inflow {
     pub(super) header: TcpPacketHeader,
     pub(super) target: TcpDataTarget,
-    /// Bytes received, and their total.
+    /// Bytes received, and bytes in total.
     pub(super) at: usize,
     pub(super) bytes: usize,
 }
 
-/// Target of the current packet's data. It is looked up whenever some have arrived.
+/// Target of the current packet's data. Its memory is looked up whenever some of the data have arrived.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum TcpDataTarget {
-    /// The lease of a read of ours.
+    /// The lease of a read by this process.
     Read { id: u32, at: u64 },
     /// Memory that the peer may write to, if its key is still valid.
     Write(TcpWriteRequest),
@@ -280,11 +284,11 @@ pub(super) enum TcpDataTarget {
 /// The present memory of a target; `None`: the bytes are dropped.
 pub(super) type TargetMemory = Option<MemoryRange>;
 
-/// Time during which the first bytes may still come over a line.
+/// Time for which a line without arrived bytes counts as new.
 const NEW_NS: u64 = 1_000_000_000;
 /// A line on which large data have not moved for so long counts as idle.
 const BUSY_NS: u64 = 5_000_000_000;
-/// After so long other peers have their turn even if data move.
+/// Age after which a line may be evicted for other peers even if data move.
 const LONG_NS: u64 = 60_000_000_000;
 /// First sequence number of both streams of each peer.
 pub(super) const FIRST_PACKET: u32 = 1;
@@ -294,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_busy_while_data_move_but_not_for_ever() {
+    fn a_connection_is_busy_while_data_move_up_to_a_time_limit() {
         let mut side = TcpPeer::new();
         side.line = Some(TcpConnection::new(3, 1, Vec::new()));
         assert!(!side.is_busy(0), "nothing is under way");

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The handshake by which two connected processes prove that they are of one job, and identify each other. The
-//! connecting process is the *caller*, the other one the *host*. Numbers are little endian:
+//! connecting process is the *caller*, the connected process the *host*. Numbers are little endian:
 //!
 //! | message | sender | bytes | content |
-//! |---------|-------------|------:|---------|
-//! | HELLO   | caller | 48 | `rmpi-tcp`, version (2), 0 or for a [rail](super::rail) 1 (2), the host's number for the caller (4), the identity of the host, from its record (8), attempt (4), the last attempt of the host's that the caller has welcomed (4), nonce (16) |
-//! | RIDDLE  | host   | 28 | `rmpi-tcp`, version (2), [`HandshakeVerdict`] (2), nonce (16) |
-//! | PROOF   | caller | 24 | MAC (16), its acknowledgement of the host's stream: next (4), returned (2), connections that it may have with the host (2) |
-//! | WELCOME | host   | 24 | MAC (16), [`HandshakeVerdict`] (1), connections as in PROOF if that has some (1), the same of the caller's stream: returned (2), next (4) |
+//! |---------|--------|------:|-----|
+//! | HELLO   | caller |    48 | `rmpi-tcp`, version (2), 0 or for a [rail](super::rail) 1 (2), the host's number for the caller (4), the identity of the host, from its record (8), attempt (4), the host's last attempt that the caller has welcomed (4), nonce (16) |
+//! | RIDDLE  | host   |    28 | `rmpi-tcp`, version (2), [`HandshakeVerdict`] (2), nonce (16) |
+//! | PROOF   | caller |    24 | MAC (16), the caller's acknowledgement of the host's stream: next (4), returned (2); connections that the caller allows with the host (2) |
+//! | WELCOME | host   |    24 | MAC (16), [`HandshakeVerdict`] (1), connections that the host allows with the caller, 0 if PROOF has 0 (1), the host's acknowledgement of the caller's stream: returned (2), next (4) |
 //!
-//! For a rail the attempts in HELLO and the acknowledgements are 0. A process without rails sends 0 connections, and
-//! rejects a HELLO for one. Behind a WELCOME with verdict [`HandshakeVerdict::Joined`] both streams begin. A MAC is
-//! computed with the keys of the two jobs over the side that makes it, all of HELLO, the host's nonce and the bytes
-//! after the MAC: so it proves the key for this connection alone, in one direction, and does not reveal the key.
-//! Numbers alone do not identify a process: two processes of another job may use the same number for different
-//! callers. The caller proves first: a port scanner gets no information.
+//! For a rail the attempts in HELLO and the acknowledgements are 0. A process that does not support rails sends 0
+//! connections, and rejects a HELLO for a rail. After a WELCOME with verdict [`HandshakeVerdict::Joined`] both streams
+//! begin. A MAC is computed with the keys of the two jobs over the side that makes it, all of HELLO, the host's nonce
+//! and the bytes after the MAC. So a MAC proves the key for this connection only, in one direction, and does not reveal
+//! the key. A number in HELLO does not identify the caller to every process: two processes of another job may use the
+//! same number for different callers. The caller proves first: a port scanner gets no information.
 
 use std::fmt;
 use std::hash::Hasher;
@@ -39,11 +39,11 @@ pub(super) struct Hello {
     pub(super) from: u32,
     /// The intended host: see [`TcpAddress`](super::address::TcpAddress).
     pub(super) to: u64,
-    /// Number of the attempt, among all of the caller to this host.
+    /// Number of the attempt, among the caller's attempts to connect to this host.
     pub(super) attempt: u32,
     /// The host's last attempt that the caller has welcomed.
     pub(super) welcomed: u32,
-    /// The connection is to be a rail beside the present one.
+    /// Whether the connection is to be a rail beside the line.
     pub(super) is_rail: bool,
     pub(super) nonce: [u64; 2],
 }
@@ -53,14 +53,14 @@ pub(super) struct Hello {
 pub(super) enum HandshakeVerdict {
     /// The caller may continue.
     Joined,
-    /// The host is calling the caller itself, or has done so, and that call has precedence.
+    /// The host is calling the caller, or has called it, and that call has precedence.
     Yield,
-    /// The host is not the process that the caller means.
+    /// The host is not the process that the caller expects.
     NotMe,
     /// The caller has made a later attempt, so this one is out of date.
     Old,
     /// The host has given the caller up. Only in a WELCOME.
-    Gone,
+    GivenUp,
     /// The host does not need this rail. Only in a WELCOME.
     NoRail,
 }
@@ -76,7 +76,7 @@ impl HandshakeVerdict {
             Self::Yield,
             Self::NotMe,
             Self::Old,
-            Self::Gone,
+            Self::GivenUp,
             Self::NoRail,
         ];
         all.into_iter().find(|verdict| verdict.number() == number)
@@ -88,13 +88,13 @@ impl HandshakeVerdict {
 pub(super) enum HandshakeFault {
     /// No message of this protocol.
     Garbage,
-    /// A message of this version.
+    /// A message of another version, which is given.
     Version(u16),
     /// A wrong key.
     Key,
 }
 
-/// The key of a pair of processes, derived from the keys of their jobs; within one job, from that key twice.
+/// The key of a pair of processes, derived from the keys of their two jobs; within one job, from its key twice.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct PairKey([u8; 16]);
 
@@ -176,7 +176,7 @@ pub(super) fn of_riddle(
 pub(super) struct Welcome {
     pub(super) verdict: HandshakeVerdict,
     pub(super) ack: Ack,
-    /// Connections that the caller may have with it.
+    /// Number of connections that the host allows with the caller.
     pub(super) rails: u8,
 }
 
@@ -190,7 +190,7 @@ pub(super) struct HandshakeContext {
 }
 
 impl HandshakeContext {
-    /// `rails`: connections that the caller may have with the host.
+    /// The PROOF. `rails`: number of connections that the caller allows with the host.
     pub(super) fn proof(&self, ack: Ack, rails: u8) -> [u8; PROOF_BYTES] {
         let mut bytes = [0; PROOF_BYTES];
         put(&mut bytes, 16, &ack.next.to_le_bytes());
@@ -210,7 +210,7 @@ impl HandshakeContext {
         Ok((ack, bytes[22]))
     }
 
-    /// `rails`: connections that the host may have with the caller, or 0 where that has sent 0.
+    /// The WELCOME. `rails`: number of connections that the host allows with the caller; 0 if the caller has sent 0.
     pub(super) fn welcome(
         &self,
         verdict: HandshakeVerdict,
@@ -252,7 +252,7 @@ impl HandshakeContext {
 
     fn check(&self, maker: MacSide, bytes: &[u8]) -> Result<(), HandshakeFault> {
         let mac = self.mac(maker, &bytes[MAC_BYTES..]);
-        // Compares all bytes, so that the time reveals nothing.
+        // Compares all bytes, so that the duration reveals nothing.
         let differs = mac.iter().zip(bytes).fold(0, |sum, (a, b)| sum | (a ^ b));
         if differs == 0 {
             Ok(())
@@ -280,8 +280,8 @@ const MAC_BYTES: usize = 16;
 /// Start of HELLO and RIDDLE in all versions: the magic word and the version.
 const FRONT_BYTES: usize = 10;
 
-/// The version in the start of a HELLO or RIDDLE, if it is not ours. Messages of other versions may be shorter, so
-/// that the rest of ours would never arrive.
+/// The version in the start of a HELLO or RIDDLE, if it is not [`VERSION`]. It is checked early, since messages of
+/// other versions may be shorter than those of this version and would never be complete.
 pub(super) fn foreign_version(begun: &[u8]) -> Option<u16> {
     match check_front(begun.get(..FRONT_BYTES)?) {
         Err(HandshakeFault::Version(version)) => Some(version),
@@ -362,7 +362,7 @@ mod tests {
             HandshakeVerdict::Yield,
             HandshakeVerdict::NotMe,
             HandshakeVerdict::Old,
-            HandshakeVerdict::Gone,
+            HandshakeVerdict::GivenUp,
             HandshakeVerdict::NoRail,
         ] {
             let reply = riddle(verdict, [1, 2]);
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proof_is_good_for_one_key_one_pair_and_one_connection() {
+    fn a_proof_is_valid_for_one_key_one_pair_and_one_connection() {
         let proof = context().proof(ACK, 2);
         let hello = |change: fn(&mut Hello)| {
             let mut hello = HELLO;
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ours_is_known_as_such() {
+    fn foreign_handshakes_and_versions_are_recognized() {
         let mut bytes = HELLO.to_bytes();
         bytes[8] = 9;
         assert_eq!(Hello::of(&bytes), Err(HandshakeFault::Version(9)));

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rails: connections with a peer beside the first one, each over an interface of its own at both ends. They carry
-//! pieces of large reads and nothing else: requests, which are READs of at most one packet of data, and their replies,
-//! all without numbers. A read may be repeated, so that a rail needs no session: requests over a rail that ends are
-//! made again over the first connection.
+//! Rails: connections with a peer beside the line, the first connection. Each uses interfaces of its own at both ends.
+//! Rails carry only pieces of large reads: requests, which are READs of at most one packet of data, and their replies,
+//! all without numbers. A read may be repeated, so a rail needs no session: requests over a rail that ends are made
+//! again over the line.
 //!
-//! | file | content |
-//! |------|---------------|
-//! | `rail.rs` | a rail, and over which connection a piece goes |
-//! | `rails.rs` | making and ending rails |
-//! | `striping.rs` | reads that are cut into pieces |
+//! | file                         | content |
+//! |------------------------------|------------------------------------------------------|
+//! | `rail.rs`                    | a rail, and the choice of the connection for a piece |
+//! | `rails.rs`                   | making and ending rails |
+//! | `striping.rs`                | reads that are cut into pieces |
 //! | `serve.rs`, `arrive/rail.rs` | sending and receiving over a rail |
 
 use std::collections::VecDeque;
@@ -24,7 +24,7 @@ use super::sockets::Sock;
 pub(super) struct ConnectionLoad {
     /// Bytes requested and not yet arrived.
     bytes: u64,
-    /// When a piece was last complete.
+    /// When the last piece was complete.
     came_ns: u64,
     /// Nanoseconds per MiB; 0: not measured yet.
     cost_ns: u64,
@@ -40,15 +40,16 @@ impl ConnectionLoad {
         self.bytes += bytes;
     }
 
-    /// Forgets a piece that will not come.
+    /// Stops counting a requested piece that will not come.
     pub(super) fn forget(&mut self, bytes: u64) {
         self.bytes = self.bytes.saturating_sub(bytes);
     }
 
-    /// Counts a completed piece. A late one is little evidence: the peer may have been computing.
-    pub(super) fn come(&mut self, bytes: u64, asked_ns: u64, now_ns: u64) {
+    /// Counts a completed piece, and updates the measured speed. A late piece is little evidence: the peer may have
+    /// been computing.
+    pub(super) fn come(&mut self, bytes: u64, requested_ns: u64, now_ns: u64) {
         self.forget(bytes);
-        let since_ns = asked_ns.max(self.came_ns);
+        let since_ns = requested_ns.max(self.came_ns);
         self.came_ns = now_ns;
         let took_ns = now_ns.saturating_sub(since_ns).min(MOST_TIME_NS);
         let cost_ns = (took_ns << 20) / bytes.max(1);
@@ -66,8 +67,8 @@ impl ConnectionLoad {
         Self { bytes, ..self }
     }
 
-    /// Whether another piece may be requested: little is in flight. More would gain nothing, and fill the system's
-    /// socket buffers meanwhile, which is slow.
+    /// Whether little is in flight, so that another piece may be requested. A request while more is in flight would
+    /// gain nothing, and would fill the system's socket buffers, which is slow.
     fn has_room(&self) -> bool {
         self.bytes <= AHEAD_BYTES
     }
@@ -91,15 +92,15 @@ pub(super) struct TcpRails {
     pub(super) allowed: u8,
     pub(super) all: Vec<TcpRail>,
     pub(super) calls: Vec<RailCall>,
-    /// Pieces over the first connection.
+    /// The load of the line.
     pub(super) first: ConnectionLoad,
-    /// No rail is made before this time; and number of failures in a row.
+    /// `again_at_ns`: no rail is made before this time. `failures`: number of failures, by which the pause grows.
     pub(super) again_at_ns: u64,
     pub(super) failures: u8,
 }
 
 impl TcpRails {
-    /// Whether a large read should be cut into pieces: there is a rail, or will be soon.
+    /// Whether there is a rail, or one is being made, so that large reads are cut into pieces.
     pub(super) fn is_any(&self) -> bool {
         !self.all.is_empty() || !self.calls.is_empty()
     }
@@ -114,19 +115,19 @@ impl TcpRails {
         self.all.iter_mut().find(|rail| rail.sock == sock)
     }
 
-    /// Whether data have moved over one of them recently.
+    /// Whether data have moved over one of the rails recently.
     pub(super) fn has_moved(&self, now_ns: u64) -> bool {
         let moved = |rail: &TcpRail| now_ns.saturating_sub(rail.moved_ns) < RECENT_NS;
         self.all.iter().any(moved)
     }
 
-    /// A rail has failed: the next one is made later.
+    /// Records that a rail has failed: the next rail is made later.
     pub(super) fn fail(&mut self, now_ns: u64) {
         self.again_at_ns = now_ns + (FIRST_PAUSE_NS << self.failures.min(MOST_BACKOFF));
         self.failures = self.failures.saturating_add(1);
     }
 
-    /// The load of each connection, where `here` bytes of a piece over the first one have arrived.
+    /// The load of each connection, without the arrived bytes of incomplete pieces; `here`: those on the line.
     fn loads(&self, here: u64) -> impl Iterator<Item = ConnectionLoad> {
         let rail = |rail: &TcpRail| {
             let here = rail.inflow.map_or(0, |inflow| inflow.at as u64);
@@ -135,10 +136,12 @@ impl TcpRails {
         std::iter::once(self.first.without(here)).chain(self.all.iter().map(rail))
     }
 
-    /// Chooses the connection for the next piece: 0 is the first one, others are rails. `rest`: bytes to be requested
-    /// in all, with this piece. `first`: arrived bytes of the current data on the first one; `None`: it accepts no
-    /// more requests. Chooses the connection on which the piece would complete soonest; if its queue is full, the next
-    /// one, unless the queues complete everything else sooner than that one the piece. `None`: none now.
+    /// Chooses the connection for the next piece of `bytes` bytes: 0 is the line, others are rails. `rest`: bytes still
+    /// to be requested, with this piece. `first`: arrived bytes of the current data on the line; `None`: the line
+    /// accepts no more requests. The result is the connection on which the piece would be complete soonest. If that
+    /// connection accepts no request now, the result is the best of those that do; but `None` if the fastest connection
+    /// would complete all of `rest` before that substitute completes this piece. `None` also if no connection accepts a
+    /// request.
     pub(super) fn choose(&mut self, bytes: u64, rest: u64, first: Option<u64>) -> Option<usize> {
         let here = first.unwrap_or(0);
         let known = self.loads(here).map(|load| load.cost_ns);
@@ -157,7 +160,7 @@ impl TcpRails {
         Some(index)
     }
 
-    /// A slow connection may recover: it is tried again after some time.
+    /// Lets a slow idle connection other than `but` be tried again after some time, since it may have recovered.
     fn retry_slow(&mut self, but: usize) {
         let first = std::iter::once(&mut self.first);
         let all = first.chain(self.all.iter_mut().map(|rail| &mut rail.load));
@@ -173,7 +176,7 @@ impl TcpRails {
 #[derive(Debug)]
 pub(super) struct RailCall {
     pub(super) stage: ConnectStage,
-    /// The interface of this host.
+    /// The index of the interface of this host.
     pub(super) interface: u32,
     pub(super) since_ns: u64,
 }
@@ -184,19 +187,21 @@ pub(super) struct TcpRail {
     pub(super) sock: Sock,
     /// Its number among all connections of this process.
     pub(super) made: u32,
-    /// The interface of this host.
+    /// The index of the interface of this host.
     pub(super) interface: u32,
     pub(super) load: ConnectionLoad,
-    /// When data moved over it last, or could; and since when it is doubted because none did.
+    /// `moved_ns`: when data last moved over the rail, or began to be able to. `doubted_ns`: since when the rail is
+    /// doubted because no data moved.
     pub(super) moved_ns: u64,
     pub(super) doubted_ns: Option<u64>,
-    /// Requests and replies to be sent, and how many of their bytes were.
-    pub(super) words: Vec<u8>,
+    /// `outgoing`: requests and replies to be sent. `sent`: how many of their bytes were sent.
+    pub(super) outgoing: Vec<u8>,
     pub(super) sent: usize,
-    /// Reads by the peer to serve here.
+    /// Reads by the peer whose data are to be sent over this rail.
     pub(super) serves: VecDeque<TcpReadRequest>,
     pub(super) out: Option<Sending>,
-    /// It accepts no bytes until there is an event; such events were requested.
+    /// `is_blocked`: whether the socket takes no bytes until there is an event. `is_armed`: whether such events were
+    /// requested.
     pub(super) is_blocked: bool,
     pub(super) is_armed: bool,
     /// Received bytes that are not yet processed.
@@ -218,7 +223,7 @@ impl TcpRail {
             load: ConnectionLoad::default(),
             moved_ns: now_ns,
             doubted_ns: None,
-            words: first,
+            outgoing: first,
             sent: 0,
             serves: VecDeque::new(),
             out: None,
@@ -239,7 +244,7 @@ impl TcpRail {
         make(&mut TcpPacketBuilder::new(&mut packet));
         let header = bare_header(kind, packet.len() - HEADER_BYTES);
         header.write_to(&mut packet[..HEADER_BYTES]);
-        self.words.extend_from_slice(&packet);
+        self.outgoing.extend_from_slice(&packet);
     }
 
     /// Number of unanswered reads by the peer.
@@ -249,12 +254,12 @@ impl TcpRail {
 
     fn bytes(&self) -> usize {
         let serves = self.serves.capacity() * size_of::<TcpReadRequest>();
-        size_of::<Self>() + self.words.capacity() + self.rest.capacity() + serves
+        size_of::<Self>() + self.outgoing.capacity() + self.rest.capacity() + serves
     }
 
-    /// Whether nothing is in flight over it.
+    /// Whether nothing is in flight over the rail.
     pub(super) fn is_idle(&self) -> bool {
-        self.load.is_idle() && self.serving() == 0 && self.words.is_empty()
+        self.load.is_idle() && self.serving() == 0 && self.outgoing.is_empty()
     }
 }
 
@@ -263,7 +268,7 @@ impl TcpRail {
 pub(super) struct Sending {
     pub(super) head: [u8; HEADER_BYTES + DATA_BYTES],
     pub(super) read: TcpReadRequest,
-    /// Bytes sent, with those of the head.
+    /// Bytes sent, those of `head` included.
     pub(super) at: usize,
 }
 
@@ -282,7 +287,7 @@ impl Sending {
     }
 }
 
-/// Data being received for this part of a read.
+/// Data being received for part `id` of a read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RailInflow {
     pub(super) id: u32,
@@ -290,7 +295,7 @@ pub(super) struct RailInflow {
     pub(super) bytes: usize,
 }
 
-/// Most reads by the peer that wait at a rail; a well-behaved peer sends fewer.
+/// Most reads by the peer that wait at a rail; a peer that keeps to the protocol sends fewer.
 pub(super) const MOST_SERVES: usize = 16;
 /// When at most this many bytes requested over a connection are outstanding, the next piece is requested.
 const AHEAD_BYTES: u64 = 128 << 10;
@@ -307,7 +312,7 @@ mod tests {
 
     const PIECE: u64 = 256 << 10;
 
-    /// Connections on which a piece takes so many microseconds, the first connection in front.
+    /// Connections on which a piece takes the given numbers of microseconds; the line comes first.
     fn rails(times_us: &[u64]) -> TcpRails {
         let mut rails = TcpRails::default();
         for (index, time_us) in times_us.iter().enumerate() {
@@ -326,7 +331,7 @@ mod tests {
         rails
     }
 
-    /// How many pieces of a read each connection gets, where each moves one in its time.
+    /// How many pieces of a read each connection gets, if each moves a piece in its time; and the total time.
     fn dealt(times_us: &[u64], pieces: u64) -> (Vec<u64>, u64) {
         let mut rails = rails(times_us);
         let mut ends: Vec<Vec<u64>> = vec![Vec::new(); times_us.len()];
@@ -349,7 +354,7 @@ mod tests {
             let (next_us, index) = (0..ends.len())
                 .filter_map(|index| Some((*ends[index].first()?, index)))
                 .min()
-                .expect("something is under way, or a piece is asked for");
+                .expect("something is under way, or a piece is requested");
             ends[index].remove(0);
             now_us = next_us;
             let load = match index {
@@ -362,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_dealt_by_how_fast_connections_are() {
+    fn chunks_are_distributed_by_connection_speed() {
         assert_eq!(dealt(&[100, 100], 16).0, [8, 8]);
         let (counts, took_us) = dealt(&[100, 200, 100], 20);
         assert!(counts[1] >= 3 && counts[1] <= 5, "{counts:?}");
@@ -376,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_tried_and_what_was_slow_again() {
+    fn unmeasured_and_slow_rails_are_tried_again() {
         let mut rails = rails(&[100, 0]);
         assert_eq!(rails.choose(PIECE, 4 * PIECE, Some(0)), Some(0));
         rails.first.request(PIECE);
@@ -393,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn no_connection_has_much_under_way() {
+    fn bytes_in_flight_per_connection_are_limited() {
         let mut rails = rails(&[100, 100]);
         let mut counts = [0; 2];
         while let Some(index) = rails.choose(PIECE, 1 << 40, Some(0)) {
@@ -419,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_that_was_late_says_little() {
+    fn one_late_chunk_hardly_changes_the_speed_estimate() {
         let mut load = rails(&[100]).first;
         load.request(PIECE);
         load.come(PIECE, 100_000, 500_000_000);

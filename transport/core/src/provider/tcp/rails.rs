@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Making and ending rails. Of two processes, the one with precedence connects, when the first large read begins, in
-//! either direction; so there is never more than one attempt over the same interfaces. No interface carries two
-//! connections to one peer: the connecting process checks by which interface its packets would leave, the accepting
-//! process to which of its addresses the connection came.
+//! Making and ending rails. Of two processes, the one with precedence connects, when the first large read in either
+//! direction begins; so there is never more than one attempt over the same interfaces. No interface carries two
+//! connections to one peer: the connecting process checks by which interface its packets would leave, and the accepting
+//! process checks which of its addresses the connection came to.
 //!
-//! Rails end with the first connection, and are given up before any other connection where connections or descriptors
-//! are few. A rail over which nothing moves is doubted: the peer is probed over the first connection, and if it
-//! replies, the rail is given up.
+//! Rails end with the line. When connections or descriptors are few, they are given up before any other connection. A
+//! rail over which nothing moves is doubted: the peer is probed over the line, and if it replies but the rail still
+//! moves nothing, the rail is given up.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -24,7 +24,7 @@ use session::Ack;
 pub(super) struct ActiveRail {
     pub(super) peer: u32,
     pub(super) sock: Sock,
-    /// Turns without an arrival.
+    /// Consecutive turns without an arrival.
     pub(super) idle: u32,
 }
 
@@ -45,7 +45,8 @@ impl<S: Sockets> TcpLinks<S> {
         bytes >= self.limits.shared_bytes && side.is_some_and(|side| side.rails.is_any())
     }
 
-    /// Makes rails to a peer to or from which much data move, if more are allowed.
+    /// Makes rails to a peer if a read of `bytes` bytes, in either direction, is large enough and more rails are
+    /// allowed.
     pub(super) fn want_rails(&mut self, peer: u32, bytes: u64) {
         if self.limits.rails <= 1 || bytes < self.limits.shared_bytes {
             return;
@@ -61,7 +62,7 @@ impl<S: Sockets> TcpLinks<S> {
             return;
         }
         let Some(place) = &side.place else {
-            // The peer has made the connection.
+            // The peer has made the line, so its address was not needed until now.
             if !std::mem::replace(&mut side.is_wanted, true) {
                 self.wanted.push_back(peer);
             }
@@ -78,14 +79,14 @@ impl<S: Sockets> TcpLinks<S> {
             }
             self.call_rail(peer, address);
         }
-        // Where no other interface leads to it, the search is not repeated with every read.
+        // If no other interface leads to the peer, the search is not repeated with every read.
         let rails = &mut self.of(peer).rails;
         if rails.calls.is_empty() {
             rails.fail(now_ns);
         }
     }
 
-    /// Number of connections, with rails that are being made.
+    /// Number of lines and rails, and of rails that are being made.
     pub(super) fn connections(&self) -> usize {
         let sides = self.railed.iter().filter_map(|peer| self.find(*peer));
         let calls: usize = sides.map(|side| side.rails.calls.len()).sum();
@@ -193,7 +194,7 @@ impl<S: Sockets> TcpLinks<S> {
             Err(why) => {
                 let no = context.welcome(HandshakeVerdict::NoRail, Ack::default(), 0);
                 caller.stream.enqueue(&no);
-                // If that does not get through, the end of the connection has the same effect.
+                // If the verdict does not get through, the end of the connection has the same effect.
                 _ = caller.stream.push(&mut self.sockets);
                 self.close(sock);
                 if let Some(why) = why {
@@ -207,15 +208,15 @@ impl<S: Sockets> TcpLinks<S> {
         self.add_rail(peer, (sock, interface), first.to_vec());
     }
 
-    /// The interface of a further connection that a peer has made, and the rail that it replaces: a peer that makes a
-    /// second one over an interface has noticed before this process that the former broke. Or a refusal, with a reason
-    /// if it is a protocol violation.
+    /// Returns the interface of a further connection that a peer has made, and the rail that it replaces: a peer that
+    /// makes a second rail over an interface has noticed before this process that the first broke. Or returns a
+    /// refusal, with a reason if the connection is a protocol violation.
     fn may_add_rail(&self, peer: u32, sock: Sock) -> Result<(u32, Option<Sock>), RailRefusal> {
         let Some(side) = self.find(peer).filter(|side| side.lost.is_none()) else {
             return Err(Some("without a first one"));
         };
         if side.line.is_none() {
-            // A former first connection may just have been evicted.
+            // An earlier line may just have been evicted.
             let was_there = side.peer_attempt != 0 || side.attempt != 0;
             return Err((!was_there).then_some("without a first one"));
         }
@@ -252,7 +253,7 @@ impl<S: Sockets> TcpLinks<S> {
         self.upshots.push_back(TcpLinkEvent::GoOn(peer));
     }
 
-    /// Polls a rail on which data are expected.
+    /// Includes a rail, on which data are expected, in the polls of each turn.
     pub(super) fn watch(&mut self, peer: u32, sock: Sock) {
         let idle = 0;
         let is_it = |one: &&mut ActiveRail| one.sock == sock && one.peer == peer;
@@ -265,7 +266,7 @@ impl<S: Sockets> TcpLinks<S> {
 
 /// Ending rails.
 impl<S: Sockets> TcpLinks<S> {
-    /// Ends a rail; its requests are made again over the first connection.
+    /// Ends a rail; its requests are made again over the line.
     pub(super) fn end_rail(&mut self, peer: u32, sock: Sock) -> bool {
         let Some(side) = self.find_mut(peer) else {
             return false;
@@ -278,7 +279,7 @@ impl<S: Sockets> TcpLinks<S> {
         self.rails -= 1;
         self.moving.retain(|one| one.sock != sock);
         self.close(sock);
-        self.upshots.push_back(TcpLinkEvent::RailGone {
+        self.upshots.push_back(TcpLinkEvent::RailEnded {
             peer,
             made: rail.made,
             serving: rail.serving(),
@@ -311,7 +312,7 @@ impl<S: Sockets> TcpLinks<S> {
         self.railed.retain(|railed| *railed != peer);
     }
 
-    /// Gives up the least useful rail, so that another connection can have its place. `false`: there is none.
+    /// Gives up the least useful rail, so that another connection can have its place. `false`: there is no rail.
     pub(super) fn give_rail_up(&mut self) -> bool {
         let all = self.railed.iter().filter_map(|peer| {
             let rails = &self.find(*peer)?.rails;
@@ -328,8 +329,8 @@ impl<S: Sockets> TcpLinks<S> {
         true
     }
 
-    /// Ends attempts and rails that have failed.
-    pub(super) fn look_at_rails(&mut self, passed_ns: u64) {
+    /// Ends attempts and rails that have failed. `passed_ns`: see [`check_rail`](Self::check_rail).
+    pub(super) fn check_rails(&mut self, passed_ns: u64) {
         for index in (0..self.railed.len()).rev() {
             let peer = self.railed[index];
             self.end_late_calls(peer);
@@ -343,7 +344,7 @@ impl<S: Sockets> TcpLinks<S> {
                 }
             };
             for sock in socks {
-                self.look_at_rail(peer, sock, passed_ns);
+                self.check_rail(peer, sock, passed_ns);
             }
         }
     }
@@ -352,7 +353,7 @@ impl<S: Sockets> TcpLinks<S> {
         let now_ns = self.now_ns;
         let is_late = |call: &RailCall| match call.stage {
             ConnectStage::Connecting { since_ns, .. } => since_ns + CONNECT_NS <= now_ns,
-            // The peer may be computing; but a network that was cut meanwhile would never report it.
+            // The peer may be computing; but a network that was cut meanwhile would never report that.
             _ => call.since_ns + PROOF_NS <= now_ns,
         };
         let rails = &mut self.of(peer).rails;
@@ -365,9 +366,10 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// Doubts a rail over which nothing moves though something should, and ends it if its peer replies. `passed_ns`:
-    /// time in which this process was away, which does not count against the peer.
-    fn look_at_rail(&mut self, peer: u32, sock: Sock, passed_ns: u64) {
+    /// Doubts a rail over which nothing moves although requests are outstanding, and ends it if its peer replies over
+    /// the line and still nothing moves. `passed_ns`: time in which this process was away, which does not count against
+    /// the peer.
+    fn check_rail(&mut self, peer: u32, sock: Sock, passed_ns: u64) {
         let now_ns = self.now_ns;
         let Some(side) = self.find_mut(peer) else {
             return;
@@ -387,7 +389,7 @@ impl<S: Sockets> TcpLinks<S> {
                 rail.doubted_ns = Some(now_ns);
                 self.request_ack(peer);
             }
-            // A peer that has not replied was absent: the rail's time starts when it is back.
+            // A peer that has not replied does not poll: the time of the rail starts when the peer replies.
             Some(_) if !has_answered => rail.doubted_ns = Some(now_ns),
             Some(since_ns) if now_ns.saturating_sub(since_ns) >= STALL_NS => {
                 self.rail_broke(peer, sock);
@@ -396,7 +398,7 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// When rails are next to be checked.
+    /// Time of the next check of rails; `None`: there is nothing to check.
     pub(super) fn rails_due_ns(&self) -> Option<u64> {
         let sides = self.railed.iter().filter_map(|peer| self.find(*peer));
         let is_due = |rails: &super::rail::TcpRails| {
@@ -411,7 +413,7 @@ impl<S: Sockets> TcpLinks<S> {
 /// Why a rail is refused, if that is a protocol violation.
 type RailRefusal = Option<&'static str>;
 
-/// How long a peer may leave an attempt unanswered whose connection its system has accepted.
+/// Longest time that a peer may take to answer on a connection that its system has accepted.
 const PROOF_NS: u64 = 30_000_000_000;
-/// A rail over which nothing moves for so long is doubted; it then has the same time to show progress.
+/// A rail over which nothing moves for this long is doubted; it then has as much time again to show progress.
 pub(super) const STALL_NS: u64 = 500_000_000;

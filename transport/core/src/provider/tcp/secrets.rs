@@ -6,8 +6,8 @@ use std::fmt;
 
 use super::proof::PairKey;
 
-/// The secret of a job, with which its processes authenticate to each other: 128 unguessable bits. Its `Debug` output
-/// hides it.
+/// The secret of a job, with which its processes authenticate to each other: 128 unguessable bits. `Debug` does not
+/// show them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct StreamKey(u128);
 
@@ -49,7 +49,7 @@ impl Secrets {
         self.others.insert(peer, key);
     }
 
-    /// The secret that this process shares with a peer.
+    /// The key that this process shares with a peer.
     pub(super) fn with(&self, peer: u32) -> PairKey {
         PairKey::new(
             self.own,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sending over rails: requests, and data that a peer reads here. A key is looked up whenever some of its data are
-//! sent, so nothing is sent of withdrawn memory; an incomplete packet then ends the rail.
+//! sent, so nothing of withdrawn memory is sent. If a packet is incomplete when its key is withdrawn, the rail ends.
 
 use std::io;
 
@@ -24,7 +24,7 @@ impl TcpTransfers {
         true
     }
 
-    /// Sends what is queued at a rail, as much as it accepts.
+    /// Sends what is queued at a rail, as much as the socket takes.
     pub(super) fn push_rail<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32, sock: Sock) {
         match self.push_some(links, peer, sock) {
             Ok(()) => {}
@@ -47,14 +47,14 @@ impl TcpTransfers {
             return Ok(());
         };
         while !rail.is_blocked {
-            if rail.out.is_none() && rail.words.is_empty() && !self.serve_next(peer, rail) {
+            if rail.out.is_none() && rail.outgoing.is_empty() && !self.serve_next(peer, rail) {
                 break;
             }
             let (sent, is_data) = match &rail.out {
                 Some(out) => (self.send_data(sockets, peer, sock, out)?, true),
                 None => {
-                    let words = &rail.words[rail.sent..];
-                    (sockets.send(sock, words, None, false)?, false)
+                    let outgoing = &rail.outgoing[rail.sent..];
+                    (sockets.send(sock, outgoing, None, false)?, false)
                 }
             };
             rail.is_blocked = sent == 0;
@@ -73,8 +73,8 @@ impl TcpTransfers {
                 }
             } else {
                 rail.sent += sent;
-                if rail.sent == rail.words.len() {
-                    rail.words.clear();
+                if rail.sent == rail.outgoing.len() {
+                    rail.outgoing.clear();
                     rail.sent = 0;
                 }
             }
@@ -104,7 +104,7 @@ impl TcpTransfers {
         true
     }
 
-    /// Sends some of the data.
+    /// Sends some of the data of a read; returns the number of bytes.
     fn send_data(
         &self,
         sockets: &mut impl Sockets,

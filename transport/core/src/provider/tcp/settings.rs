@@ -13,7 +13,7 @@ pub struct TcpTerms {
     pub ports: Option<(u16, u16)>,
     /// Most connections of a process at a time.
     pub connections: u32,
-    /// The job is on several hosts, so that an address valid on this one alone is of no use.
+    /// Whether the job is on several hosts, so that an address valid only on this host is of no use.
     pub over_hosts: bool,
     /// The congestion control algorithm.
     pub congestion: TcpCongestion,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The system interface of this provider: connections that never block, listening sockets, and their events. Real ones
-//! are in `system.rs`, those of a network that exists only in tests in `fake.rs`.
+//! The system interface of this provider: connections that never block, listening sockets, and their events.
+//! `system.rs` implements it for the system's sockets, `fake.rs` for a network that exists only in tests.
 
 use std::fmt::Debug;
 use std::io;
@@ -9,10 +9,10 @@ use std::net::{IpAddr, SocketAddr};
 use super::memory::MemoryRange;
 use crate::wait_set::WaitSet;
 
-/// Index of a connection, from when it is made or accepted until it is closed. Small; reused afterwards.
+/// Index of a connection, valid from when it is made or accepted until it is closed. Indices are small, and are reused.
 pub(in crate::provider) type Sock = u32;
 
-/// A hint that an operation may succeed now. Trying in vain does no harm.
+/// A hint that an operation may succeed now. An attempt that has nothing to do does no harm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::provider) enum SockEvent {
     /// A connection waits to be accepted.
@@ -21,9 +21,9 @@ pub(in crate::provider) enum SockEvent {
     On {
         /// The connection.
         sock: Sock,
-        /// Bytes, or its end, can be received.
+        /// Whether bytes, or the end of the stream, can be received.
         reads: bool,
-        /// It accepts bytes, as was [requested](Sockets::want_to_send).
+        /// Whether the connection accepts bytes; reported if [requested](Sockets::want_to_send).
         sends: bool,
     },
 }
@@ -40,12 +40,12 @@ pub(in crate::provider) trait Sockets: Debug {
     /// The addresses of a connection's ends: local, then remote.
     fn ends(&self, sock: Sock) -> io::Result<(IpAddr, IpAddr)>;
 
-    /// The local address of packets to another address.
+    /// The local address from which packets to another address leave.
     fn leaves_from(&self, to: SocketAddr) -> io::Result<IpAddr>;
 
-    /// Sends bytes and then memory, as many as fit now; returns how many. After less than all, there is a
-    /// [`SockEvent`] when there is room if [`want_to_send`](Self::want_to_send) holds. `more`: further bytes follow,
-    /// with which they may leave, or a [`push`](Self::push).
+    /// Sends `bytes` and then `memory`, as much as fits now; returns the number of bytes sent. If not all was sent and
+    /// [`want_to_send`](Self::want_to_send) holds, there is a [`SockEvent`] when there is room. `more`: whether the end
+    /// may be held back, since further bytes or a [`push`](Self::push) follow.
     fn send(
         &mut self,
         sock: Sock,
@@ -54,11 +54,11 @@ pub(in crate::provider) trait Sockets: Debug {
         more: bool,
     ) -> io::Result<usize>;
 
-    /// Pushes out bytes sent last, although more was to follow.
+    /// Makes the bytes leave that were held back because more was to follow.
     fn push(&mut self, sock: Sock);
 
-    /// Receives into memory first and then into `bytes`, as much as has arrived; returns how much. An end of the
-    /// stream is an error.
+    /// Receives first into `memory` and then into `bytes`, as much as has arrived; returns the number of bytes. The end
+    /// of the stream is an error.
     fn receive(
         &mut self,
         sock: Sock,
@@ -72,13 +72,13 @@ pub(in crate::provider) trait Sockets: Debug {
     /// Sets whether there are events when the connection accepts bytes.
     fn want_to_send(&mut self, sock: Sock, wants: bool);
 
-    /// Sets whether there are events when a connection waits to be accepted, as there are at first.
+    /// Sets whether there are events when a connection waits to be accepted; at first there are.
     fn watch_listeners(&mut self, wants: bool);
 
     /// Limit of open descriptors of this process, the program's included.
     fn most_open(&self) -> usize;
 
-    /// Whether the network has not replied on this connection for so long, although it had to.
+    /// Whether no acknowledgement has arrived on this connection for `for_ms` ms although one was due.
     fn is_cut_off(&mut self, sock: Sock, for_ms: u32) -> bool;
 
     /// Appends the pending events.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets that are kept until their peers have acknowledged them. Small ones are copied; the data of large ones stay
-//! where they are, in a lease or in exported memory.
+//! Stores packets until their peers have acknowledged them. Small packets are copied; the data of large ones stay where
+//! they are, in a lease or in exported memory.
 
 use std::collections::HashMap;
 
@@ -13,10 +13,10 @@ use super::packet::{HEADER_BYTES, MOST_FRAME_BYTES, TcpPacketHeader, TcpPacketKi
 #[derive(Debug, Default)]
 struct StoredPacket {
     kind: Option<TcpPacketKind>,
-    /// Its header, which is written when it is sent, and its payload.
+    /// The header, which is written when the packet is sent, and the payload.
     bytes: Vec<u8>,
     data: Option<MemoryRange>,
-    /// The exported memory in which the data are.
+    /// The export whose memory contains the data, if they are in exported memory.
     export: Option<u64>,
 }
 
@@ -25,14 +25,14 @@ struct StoredPacket {
 pub(super) struct PacketStore {
     slots: Vec<StoredPacket>,
     free: Vec<Slot>,
-    /// Memory for large packets that is kept by free slots.
+    /// Bytes of memory of the free slots that keep more than [`SMALL_BYTES`], for large packets.
     spare_bytes: usize,
-    /// Number of packets whose data are in each exported memory.
+    /// For each export, the number of packets whose data are in its memory.
     lent: HashMap<u64, u32>,
 }
 
 impl PacketStore {
-    /// Stores a packet that `make` writes after room for its header; its data may be elsewhere.
+    /// Stores a packet, which `make` writes behind room for the header; `data`: memory with the rest of the payload.
     pub(super) fn keep(
         &mut self,
         kind: TcpPacketKind,
@@ -119,7 +119,8 @@ impl PacketStore {
         }
     }
 
-    /// Copies stored data of an export whose memory may be reused. A well-behaved peer has received all of it by then.
+    /// Copies stored data of an export whose memory may be reused now. A peer that keeps to the protocol has received
+    /// all of them already.
     pub(super) fn withdraw(&mut self, export: u64) {
         if self.lent.remove(&export).is_none() {
             return;
@@ -144,7 +145,8 @@ impl PacketStore {
     }
 }
 
-/// Bytes that each free slot keeps, and that some keep: enough for a few large frames.
+/// `SMALL_BYTES`: most bytes of memory that each free slot keeps. `SPARE_BYTES`: most bytes that slots with more memory
+/// keep in all, enough for a few large frames.
 const SMALL_BYTES: usize = 256;
 const SPARE_BYTES: usize = 128 << 10;
 
@@ -153,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_withdrawn_is_copied_first() {
+    fn withdrawn_memory_is_copied_into_its_stored_packets() {
         let mut store = PacketStore::default();
         let memory = [5u8; 100];
         let address = memory.as_ptr().expose_provenance() as u64;
@@ -175,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn free_places_keep_memory_for_some_large_packets_and_no_more() {
+    fn memory_kept_by_free_packet_slots_is_bounded() {
         let mut store = PacketStore::default();
         let keep = |store: &mut PacketStore, bytes: usize| {
             let make = |place: &mut Vec<u8>| place.resize(bytes, 1);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Large reads over several connections at once: they are cut into pieces, and each is requested over the connection
-//! on which it completes soonest. Pieces requested over a rail that ended are requested again, over the first
-//! connection. A read has ended when all its pieces have arrived; its lease is kept as long as one may.
+//! Large reads over several connections at once: a read is cut into pieces, and each piece is requested over the
+//! connection on which it would be complete soonest. Pieces requested over a rail that ended are requested again, over
+//! the line. A read ends when all its pieces have arrived; its lease is kept as long as a piece may arrive.
 
 use std::collections::VecDeque;
 
@@ -16,9 +16,9 @@ use crate::WorkOutcome;
 /// Reads to one peer that are not completely requested.
 #[derive(Debug, Default)]
 pub(super) struct Shares {
-    /// In their order, each with the offset up to which it was requested.
+    /// The reads in their order: the id, and the offset up to which the read was requested.
     all: VecDeque<(u32, u64)>,
-    /// Bytes of all of them that are not requested yet.
+    /// Bytes of these reads that are not requested yet.
     left: u64,
     /// Pieces that were requested over rails that ended.
     again: Vec<ReadPiece>,
@@ -46,7 +46,7 @@ impl TcpTransfers {
         shares.left += bytes;
     }
 
-    /// Requests pieces, as far as there is room.
+    /// Requests pieces, as long as a connection has room for a request.
     pub(super) fn deal<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32) {
         while links.of(peer).lost.is_none() {
             let session = &links.of(peer).session;
@@ -83,7 +83,7 @@ impl TcpTransfers {
         }
     }
 
-    /// Arrived bytes of a part that is being received over the first connection.
+    /// Arrived bytes of the part that is being received over the line; 0 if none is.
     fn here_over_first<S: Sockets>(&mut self, links: &TcpLinks<S>, peer: u32) -> u64 {
         let line = links.find(peer).and_then(|side| side.line.as_ref());
         let Some(inflow) = line.and_then(|line| line.inflow) else {
@@ -97,7 +97,7 @@ impl TcpTransfers {
         }
     }
 
-    /// The next piece that was not requested, where there are so many connections.
+    /// The next piece to be requested, its size chosen for this number of connections.
     fn next_piece(&mut self, peer: u32, connections: u64) -> Option<ReadPiece> {
         loop {
             let (work, from) = *self.queue(peer).shares.all.front()?;
@@ -113,7 +113,7 @@ impl TcpTransfers {
         }
     }
 
-    /// Requests nothing more of a read.
+    /// Drops all pieces of a read that are still to be requested.
     fn forget_rest(&mut self, peer: u32, id: u32) {
         let bytes = self.works.find(peer, id).map_or(0, |work| work.bytes());
         let shares = &mut self.queue(peer).shares;
@@ -141,7 +141,7 @@ impl TcpTransfers {
             bytes,
             at: 0,
             over,
-            asked_ns: now_ns,
+            requested_ns: now_ns,
         });
         let work = self.works.find(peer, work)?;
         work.shared.get_or_insert_default().parts += 1;
@@ -153,7 +153,7 @@ impl TcpTransfers {
         })
     }
 
-    /// Requests a piece over the first connection.
+    /// Requests a piece over the line.
     fn request_over_first<S: Sockets>(
         &mut self,
         links: &mut TcpLinks<S>,
@@ -196,7 +196,7 @@ impl TcpTransfers {
         links.upshots.push_back(TcpLinkEvent::Push(peer, sock));
         if let Some(rail) = links.rail(peer, sock) {
             if rail.load.is_idle() {
-                // Before this, nothing was expected to move.
+                // Until now, nothing was expected to move over the rail.
                 (rail.moved_ns, rail.doubted_ns) = (now_ns, None);
             }
             rail.load.request(piece.bytes);
@@ -204,7 +204,7 @@ impl TcpTransfers {
         }
     }
 
-    /// A rail has ended: its pieces are requested again.
+    /// Handles that a rail has ended: its pieces are requested again.
     pub(super) fn request_again<S: Sockets>(
         &mut self,
         links: &mut TcpLinks<S>,
@@ -229,7 +229,7 @@ impl TcpTransfers {
         }
     }
 
-    /// Some of a part has arrived, or all of it.
+    /// Handles that `bytes` more bytes of a part have arrived.
     pub(super) fn handle_part<S: Sockets>(
         &mut self,
         links: &mut TcpLinks<S>,
@@ -260,7 +260,8 @@ impl TcpTransfers {
         }
     }
 
-    /// A part cannot be read: neither can the rest, and the parts in flight are waited for.
+    /// Handles that a part cannot be read: the rest of the read is not requested any more, and the read ends when no
+    /// part is in flight.
     pub(super) fn part_is_bad<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32, id: u32) {
         let now_ns = links.sockets.clock_ns();
         let Some(part) = self.end_part(links, id, now_ns) else {
@@ -282,7 +283,7 @@ impl TcpTransfers {
         }
     }
 
-    /// No more data of a part will arrive.
+    /// Removes a part of which no more data will arrive.
     fn end_part<S: Sockets>(
         &mut self,
         links: &mut TcpLinks<S>,
@@ -298,7 +299,7 @@ impl TcpTransfers {
         let rails = &mut links.of(peer).rails;
         match part.over {
             PartConnection::First => {
-                rails.first.come(part.bytes, part.asked_ns, now_ns);
+                rails.first.come(part.bytes, part.requested_ns, now_ns);
                 let queue = self.queue(peer);
                 queue.unanswered = queue.unanswered.saturating_sub(1);
             }
@@ -306,7 +307,7 @@ impl TcpTransfers {
                 rails.failures = 0;
                 let rail = rails.all.iter_mut().find(|rail| rail.made == made);
                 if let Some(rail) = rail {
-                    rail.load.come(part.bytes, part.asked_ns, now_ns);
+                    rail.load.come(part.bytes, part.requested_ns, now_ns);
                 }
             }
         }

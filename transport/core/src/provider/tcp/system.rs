@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sockets of the system. Mostly through the standard library; the calls that it lacks are here.
+//! [`Sockets`] of the system, mostly through the standard library; the calls that the library lacks are made here.
 //!
 //! # Safety
-//! Each call is given memory that lives longer than the call: arrays of this file, or a [`MemoryRange`], whose head
-//! says why the kernel may read or write there. Descriptors are owned, and closed once.
+//! Each call is given memory that stays valid longer than the call: arrays of this file, or a [`MemoryRange`]; the head
+//! of `memory.rs` states why the kernel may read or write that. Descriptors are owned, and closed once.
 #![allow(unsafe_code)]
 
 use std::io::{self, ErrorKind, Read};
@@ -38,8 +38,8 @@ pub(in crate::provider) struct System {
 const RANDOM_WORDS: usize = 64;
 
 impl System {
-    /// Listens at these addresses, on one of these ports; `None`: on whichever the system chooses. Returns the port,
-    /// and the addresses at which that is possible.
+    /// Listens at these addresses, on one of the ports from the first to the last of `ports`; `None`: on a port that
+    /// the system chooses. Returns the port, and the addresses at which listening is possible.
     ///
     /// # Errors
     /// What is unavailable, in words.
@@ -48,19 +48,19 @@ impl System {
         ports: Option<(u16, u16)>,
     ) -> Result<(Self, u16, Vec<IpAddr>), String> {
         let (listeners, port) = listen(addresses, ports)?;
-        let words = |error: io::Error| format!("no connections can be waited for: {error}");
+        let describe = |error: io::Error| format!("no connections can be waited for: {error}");
         for (listener, _) in &listeners {
-            listener.set_nonblocking(true).map_err(words)?;
+            listener.set_nonblocking(true).map_err(describe)?;
             // Many may connect while this process computes.
             // SAFETY: takes no memory.
             if unsafe { libc::listen(listener.as_raw_fd(), MOST_WAITING) } != 0 {
-                return Err(words(io::Error::last_os_error()));
+                return Err(describe(io::Error::last_os_error()));
             }
         }
         // SAFETY: takes no memory.
         let epoll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
         if epoll < 0 {
-            return Err(words(io::Error::last_os_error()));
+            return Err(describe(io::Error::last_os_error()));
         }
         // SAFETY: a descriptor that was just made, with no other owner.
         let epoll = unsafe { OwnedFd::from_raw_fd(epoll) };
@@ -76,7 +76,7 @@ impl System {
         for listener in &system.listeners {
             let listener = listener.as_raw_fd();
             let watched = system.watch(libc::EPOLL_CTL_ADD, listener, LISTENER, libc::EPOLLIN);
-            watched.map_err(words)?;
+            watched.map_err(describe)?;
         }
         Ok((system, port, addresses))
     }
@@ -94,7 +94,7 @@ impl System {
                 set_congestion(listener.as_fd(), name).map_err(|error| {
                     format!(
                         "RMPI_NET_CONGESTION is \"{name}\", which the system does not have, or does not let users choose ({error}): \
-                         net.ipv4.tcp_available_congestion_control and tcp_allowed_congestion_control say what there is"
+                         net.ipv4.tcp_available_congestion_control and tcp_allowed_congestion_control list what there is"
                     )
                 })?;
                 Some(name)
@@ -106,7 +106,7 @@ impl System {
             }
         };
         if let Some(name) = chosen {
-            // Accepted connections inherit it from the listening socket.
+            // Accepted connections inherit the algorithm from the listening socket.
             for listener in &self.listeners {
                 set_congestion(listener.as_fd(), name)
                     .map_err(|error| format!("{name}: {error}"))?;
@@ -180,7 +180,7 @@ fn listen(addresses: &[IpAddr], ports: Option<(u16, u16)>) -> Result<Listeners, 
     })
 }
 
-/// Listens on this port; 0: on a port that the system chooses at the first address.
+/// Listens on this port at all addresses; 0: on a port that the system chooses at the first address.
 fn listen_on(addresses: &[IpAddr], mut port: u16) -> io::Result<Listeners> {
     let mut listeners = Vec::new();
     let mut why = None;
@@ -191,7 +191,7 @@ fn listen_on(addresses: &[IpAddr], mut port: u16) -> io::Result<Listeners> {
                 listeners.push((listener, *address));
             }
             Err(error) if error.kind() == ErrorKind::AddrInUse => return Err(error),
-            // The address may have been removed since it was found: it is not published.
+            // The address may have been removed since it was found: it is left out.
             Err(error) => why = Some(error),
         }
     }
@@ -314,14 +314,15 @@ impl Sockets for System {
         let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
         message.msg_iov = parts.as_mut_ptr();
         message.msg_iovlen = parts.len() as _;
-        // SAFETY: reads the message, its parts, the slice and the stretch.
+        // SAFETY: reads the message, its parts, the slice and the memory range.
         let sent = unsafe { libc::sendmsg(stream.as_raw_fd(), &raw const message, flags) };
         or_nothing(of_call(sent))
     }
 
     fn push(&mut self, sock: Sock) {
         if let Ok(stream) = self.stream(sock) {
-            // Already set: setting it again sends what is pending. Otherwise the system sends it 200 ms later.
+            // The option is set already; setting it again sends what is pending. Otherwise the system sends that 200 ms
+            // later.
             _ = stream.set_nodelay(true);
         }
     }
@@ -347,7 +348,7 @@ impl Sockets for System {
                         iov_len: bytes.len(),
                     },
                 ];
-                // SAFETY: writes to the stretch and the slice.
+                // SAFETY: writes to the memory range and the slice.
                 of_call(unsafe { libc::readv(stream.as_raw_fd(), parts.as_ptr(), 2) })
             }
         };
@@ -360,7 +361,8 @@ impl Sockets for System {
     fn close(&mut self, sock: Sock) {
         let place = self.socks.get_mut(sock as usize);
         if let Some(stream) = place.and_then(Option::take) {
-            // A forked child may have it open: it is no longer watched or used all the same.
+            // A forked child may have the descriptor open: so it is removed from `epoll` and shut down, not only
+            // closed.
             _ = self.watch(libc::EPOLL_CTL_DEL, stream.as_raw_fd(), sock.into(), 0);
             _ = stream.shutdown(Shutdown::Both);
             self.free.push(sock);
@@ -450,7 +452,7 @@ impl Sockets for System {
     }
 
     fn random(&mut self) -> u64 {
-        // One system call for many.
+        // One system call fetches many numbers.
         if self.random_words.is_empty() {
             self.random_words.resize(RANDOM_WORDS, 0);
             wait::random_words(&mut self.random_words);
@@ -459,8 +461,8 @@ impl Sockets for System {
     }
 }
 
-/// Enables TCP keepalive, by which the kernel probes the other host on an idle connection. That host's kernel replies
-/// for a process that computes.
+/// Enables TCP keepalive, by which the kernel probes the other host on an idle connection. The kernel of that host
+/// replies even if the process computes.
 fn enable_keepalive(stream: &TcpStream) -> io::Result<()> {
     let options = [
         (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
@@ -493,7 +495,7 @@ fn set_congestion(socket: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     }
 }
 
-/// Its name; empty if that is not known.
+/// The name of a socket's congestion control algorithm; empty if it is not known.
 fn congestion_of(socket: BorrowedFd<'_>) -> String {
     let mut name = [0u8; 16];
     let mut bytes = size_of_name(&name);
@@ -558,7 +560,7 @@ pub(super) fn interfaces() -> Vec<TcpInterface> {
     found
 }
 
-/// An address, if its interface is up and it is an IP address.
+/// The address of a list entry, if it is an IP address and its interface is up.
 fn interface(entry: &libc::ifaddrs) -> Option<TcpInterface> {
     let flags = entry.ifa_flags.cast_signed();
     let running = libc::IFF_UP | libc::IFF_RUNNING;
@@ -571,7 +573,7 @@ fn interface(entry: &libc::ifaddrs) -> Option<TcpInterface> {
     let family = i32::from(unsafe { (*entry.ifa_addr).sa_family });
     let address: IpAddr = match family {
         libc::AF_INET => {
-            // SAFETY: an address of this family; it need not be aligned for more than its family is.
+            // SAFETY: an address of this family; the unaligned read does not rely on its alignment.
             let name = unsafe { entry.ifa_addr.cast::<libc::sockaddr_in>().read_unaligned() };
             Ipv4Addr::from(name.sin_addr.s_addr.to_ne_bytes()).into()
         }
@@ -589,17 +591,18 @@ fn interface(entry: &libc::ifaddrs) -> Option<TcpInterface> {
     })
 }
 
-/// The epoll name of all listening sockets.
+/// The data word of all listening sockets in epoll events.
 const LISTENER: u64 = u64::MAX;
-/// Ports tried until one is free at all addresses.
+/// Most ports chosen by the system that are tried until one is free at all addresses.
 const MOST_TRIES: u32 = 64;
-/// Connections that may wait to be accepted, where the system allows so many.
+/// Most connections that wait to be accepted, if the system allows so many.
 const MOST_WAITING: i32 = 4096;
-/// Events fetched at once.
+/// Most events fetched at once.
 const MOST_SOCK_EVENTS: usize = 32;
-/// A connection on which the kernel has retransmitted so often, with no reply for long, is cut off.
+/// Retransmissions from which on a connection without a reply for long is cut off.
 const FEW_RETRANSMITS: u8 = 3;
-/// TCP keepalive: idle time before the first probe, interval, and unanswered probes.
+/// TCP keepalive: idle time before the first probe in seconds, interval in seconds, and unanswered probes after which
+/// the connection ends.
 const PROBE_AFTER_S: libc::c_int = 20;
 const PROBE_EVERY_S: libc::c_int = 5;
 const QUESTIONS: libc::c_int = 6;
@@ -609,11 +612,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_is_heard_but_at_the_chosen_addresses() {
+    fn the_listener_accepts_only_at_the_chosen_addresses() {
         let here: [IpAddr; 3] =
             ["127.0.0.2", "203.0.113.77", "127.0.0.4"].map(|it| it.parse().unwrap());
         let (mut system, port, addresses) = System::open(&here, None).unwrap();
-        // The second one is for documentation: no host has it.
+        // The second address is reserved for documentation: no host has it.
         assert_eq!(addresses, [here[0], here[2]]);
         for (address, is_accepted) in [
             ("127.0.0.2", true),
@@ -627,14 +630,14 @@ mod tests {
                 "{address}"
             );
         }
-        // A process that has the port at one address has it for all published ones.
+        // Another process cannot have the port, since one of its addresses is in use.
         let taken = System::open(&here[2..], Some((port, port)));
         assert!(taken.unwrap_err().contains("RMPI_PORT_RANGE"));
         assert!(System::open(&here[1..2], None).is_err());
     }
 
     #[test]
-    fn the_kernel_asks_whether_the_other_end_is_there() {
+    fn keepalive_is_set_on_both_ends_of_a_connection() {
         let here = IpAddr::from([127, 0, 0, 1]);
         let (mut system, port, _) = System::open(&[here], None).unwrap();
         let to = SocketAddr::from(([127, 0, 0, 1], port));
@@ -658,10 +661,10 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_of_a_connection_have_the_congestion_control_that_was_chosen() {
+    fn the_chosen_congestion_control_is_set_on_both_ends() {
         let here = [IpAddr::V4(Ipv4Addr::LOCALHOST)];
         let (mut system, port, _) = System::open(&here, None).unwrap();
-        // Every system has it, and every user may choose it.
+        // Every system has this algorithm, and every user may choose it.
         system
             .choose_congestion(TcpCongestion::Named("reno"))
             .unwrap();
@@ -676,10 +679,10 @@ mod tests {
             assert_eq!(congestion_of(stream.as_fd()), "reno");
         }
         let wrong = system.choose_congestion(TcpCongestion::Named("no-such"));
-        let words = wrong.unwrap_err();
+        let message = wrong.unwrap_err();
         assert!(
-            words.contains("RMPI_NET_CONGESTION is \"no-such\""),
-            "{words}"
+            message.contains("RMPI_NET_CONGESTION is \"no-such\""),
+            "{message}"
         );
     }
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Transfers of large data: works of this process, which peers carry out when they poll, and works of peers, which
-//! this one carries out.
+//! Transfers of large data: works (one-sided operations) of this process, which peers carry out when they poll, and
+//! works of peers, which this process carries out.
 //!
-//! Data are sent in pieces of half a MiB, straight from their memory, and few pieces are queued at a connection at a
-//! time, so that frames need not wait for all of them. At most [`MOST_UNANSWERED`] works wait for one peer's replies,
-//! so that no process has to queue more of them than that, and replies always find room: a process never stops
+//! Data are sent in pieces of half a MiB, straight from their memory. Few pieces are queued at a connection at a time,
+//! so that frames need not wait for all data. At most [`MOST_UNANSWERED`] works wait for one peer's replies, so no
+//! process has to queue more works of a peer than that, and there is always room for replies: a process never stops
 //! receiving.
 
 use std::collections::VecDeque;
@@ -25,7 +25,7 @@ use crate::{Completion, Lease, Peer, RemoteKey, WorkOutcome};
 /// Data for a peer.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Serve {
-    /// A read by the peer here, after the first bytes.
+    /// A read by the peer, whose first `at` bytes are in packets already.
     Read { read: TcpReadRequest, at: u64 },
     /// Data announced with this key.
     Unsolicited(RemoteKey),
@@ -37,25 +37,27 @@ pub(super) struct PeerTransfers {
     /// Replies to works of the peer; they are sent before anything else.
     answers: VecDeque<TcpWorkReply>,
     pub(super) serves: VecDeque<Serve>,
-    /// Reads of ours over several connections.
+    /// Reads by this process over several connections.
     pub(super) shares: Shares,
-    /// Works of ours that were not sent to it, and writes whose data are not all in packets.
+    /// `waiting`: works of this process that were not sent to the peer. `writing`: its writes whose data are not all in
+    /// packets.
     waiting: VecDeque<u32>,
     writing: VecDeque<u32>,
-    /// A write with an immediate; frames are sent only after it has ended.
+    /// A write with an immediate whose data are not all in packets; frames may be posted only when they are.
     ordered: Option<u32>,
-    /// Unanswered works of ours, and of the peer.
+    /// `unanswered`: works of this process that the peer has not answered. `serving`: works of the peer that this
+    /// process has not answered.
     pub(super) unanswered: u32,
     serving: u32,
-    /// Announcements whose data are queued among the peer's reads, and announcements by the peer whose data have not
-    /// arrived.
+    /// `unsolicited`: announcements to the peer whose data are queued in `serves`. `announced`: announcements by the
+    /// peer whose data have not arrived.
     pub(super) unsolicited: u32,
     pub(super) announced: u32,
-    /// Number of announcements to send without data, as the peer has declined some; and whether a DECLINED is owed to
-    /// the peer.
+    /// `bare_announcements`: number of announcements to be sent without data, because the peer has declined some.
+    /// `declines`: whether a DECLINED is owed to the peer.
     pub(super) bare_announcements: u32,
     pub(super) declines: bool,
-    /// Which kind of data is next.
+    /// Whether data of a write are next; else those of a read by the peer.
     writes_next: bool,
 }
 
@@ -66,7 +68,8 @@ pub(super) struct TcpTransfers {
     pub(super) exports: Exports,
     pub(super) unsolicited: Unsolicited,
     queues: Vec<Option<Box<PeerTransfers>>>,
-    /// Works of all peers that this process has to answer, over all connections.
+    /// Number of works of all peers that this process has to answer, over all connections; queued unsolicited data
+    /// count too.
     pub(super) serving: usize,
     /// Completions that were not delivered yet.
     pub(super) ready: VecDeque<Completion>,
@@ -85,13 +88,13 @@ impl TcpTransfers {
         self.queues.get(peer as usize)?.as_deref()
     }
 
-    /// Whether anything may be queued for this peer.
+    /// Whether anything was ever queued for this peer.
     #[inline]
     pub(super) fn has_queue(&self, peer: u32) -> bool {
         self.find_queue(peer).is_some()
     }
 
-    /// Whether frames to this peer must wait for a write.
+    /// Whether frames to this peer must wait until the data of a write are in packets.
     #[inline]
     pub(super) fn is_ordered(&self, peer: u32) -> bool {
         self.find_queue(peer)
@@ -113,7 +116,8 @@ impl TcpTransfers {
         self.go_on(links, peer);
     }
 
-    /// Starts a write with an immediate, which keeps its order among frames.
+    /// Starts a write with an immediate, which keeps its order relative to frames. Gives the lease back if there is no
+    /// room.
     pub(super) fn begin_in_order<S: Sockets>(
         &mut self,
         links: &mut TcpLinks<S>,
@@ -178,7 +182,7 @@ impl TcpTransfers {
         }
     }
 
-    /// Sends the peer its next work. `false`: there is none, or the peer has enough.
+    /// Starts the next work that waits for the peer. `false`: none waits, or the peer has [`MOST_UNANSWERED`] already.
     fn begin_next<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32) -> bool {
         let queue = self.queue(peer);
         if queue.unanswered >= MOST_UNANSWERED {
@@ -196,7 +200,7 @@ impl TcpTransfers {
             let bytes = work.bytes();
             links.want_rails(peer, bytes);
             if links.shares(peer, bytes) && work.fits_key() {
-                // Each piece of it counts instead.
+                // Each piece of the read counts instead.
                 self.queue(peer).unanswered -= 1;
                 self.share(peer, id);
                 return true;
@@ -234,8 +238,8 @@ impl TcpTransfers {
         true
     }
 
-    /// Puts the next data into a packet: alternating writes and reads by the peer, each of them in turn. `false`:
-    /// there are none.
+    /// Puts the next data into a packet, of a write and of a read by the peer alternately; writes take turns, and so do
+    /// reads. `false`: there are none.
     fn cut_next<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32) -> bool {
         let queue = self.queue(peer);
         let writes = queue.writes_next && !queue.writing.is_empty() || queue.serves.is_empty();
@@ -252,7 +256,7 @@ impl TcpTransfers {
         true
     }
 
-    /// Puts a piece of a write into a packet; `true`: it was the last.
+    /// Puts a piece of a write into a packet; `true`: it was the last piece.
     fn cut_write<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32, id: u32) -> bool {
         let Some(work) = self.works.find(peer, id) else {
             return true;
@@ -281,7 +285,7 @@ impl TcpTransfers {
         is_last
     }
 
-    /// Puts a piece of a read by the peer into a packet.
+    /// Puts a piece of a read by the peer, or unsolicited data, into a packet. `false`: there are none.
     fn cut_serve<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32) -> bool {
         let (read, at) = match self.queue(peer).serves.pop_front() {
             Some(Serve::Read { read, at }) => (read, at),
@@ -346,7 +350,7 @@ impl TcpTransfers {
         self.serving != 0 || !self.works.is_empty()
     }
 
-    /// Whether all replies to peers are in packets.
+    /// Whether no transfer is in progress.
     pub(super) fn is_quiet(&self) -> bool {
         let is_quiet = |queue: &PeerTransfers| queue.ordered.is_none();
         !self.is_any_under_way() && self.queues.iter().flatten().all(|queue| is_quiet(queue))
@@ -388,7 +392,7 @@ impl TcpTransfers {
         let Some(work) = self.works.take(id) else {
             return;
         };
-        // Unsolicited data needed no request.
+        // Reads of unsolicited data have not begun, since they needed no request.
         if work.has_begun {
             let queue = self.queue(work.peer);
             queue.unanswered -= u32::from(work.shared.is_none() && queue.unanswered != 0);
@@ -398,7 +402,7 @@ impl TcpTransfers {
     }
 }
 
-/// Processing of peers' packets. `None` and `false`: a protocol violation.
+/// Processing of peers' packets. `false`: a protocol violation.
 impl TcpTransfers {
     /// Queues a read by the peer.
     pub(super) fn handle_read(&mut self, peer: u32, read: TcpReadRequest) -> bool {
@@ -439,7 +443,7 @@ impl TcpTransfers {
         self.answer(peer, change.id, outcome, old.unwrap_or(0))
     }
 
-    /// Queues the reply to the last piece of a write.
+    /// Queues the reply to a write, whose last piece has arrived, or to an atomic operation.
     pub(super) fn answer(&mut self, peer: u32, id: u32, outcome: WorkOutcome, old: u64) -> bool {
         self.serving += 1;
         let queue = self.queue(peer);
@@ -448,7 +452,7 @@ impl TcpTransfers {
         queue.serving <= MOST_UNANSWERED
     }
 
-    /// Whether data of a read of ours may arrive so.
+    /// Whether `bytes` bytes at `at` are the next data that this process expects for its read or part `id`.
     pub(super) fn expects_data(&mut self, peer: u32, id: u32, at: u64, bytes: usize) -> bool {
         let end = at.checked_add(bytes as u64);
         if let Some(part) = self.works.find_part(peer, id) {
@@ -463,7 +467,7 @@ impl TcpTransfers {
         bytes != 0 && self.works.find(peer, id).is_some_and(fits)
     }
 
-    /// Some data have arrived.
+    /// Handles that `bytes` more bytes of a read or of a part have arrived.
     pub(super) fn handle_data<S: Sockets>(
         &mut self,
         links: &mut TcpLinks<S>,
@@ -484,7 +488,7 @@ impl TcpTransfers {
         }
     }
 
-    /// Processes the peer's reply to a work of ours.
+    /// Processes the peer's reply to a work of this process.
     pub(super) fn handle_answer<S: Sockets>(
         &mut self,
         links: &mut TcpLinks<S>,
@@ -493,7 +497,7 @@ impl TcpTransfers {
     ) -> bool {
         let is_done = answer.outcome == WorkOutcome::Done;
         if let Some(part) = self.works.find_part(peer, answer.id) {
-            // Data being received are received to their end.
+            // A part of which data have arrived cannot fail any more.
             let may_be = part.over == PartConnection::First && part.at == 0 && !is_done;
             if may_be {
                 self.part_is_bad(links, peer, answer.id);
@@ -509,7 +513,7 @@ impl TcpTransfers {
         };
         let may_be = match work.kind {
             WorkKind::Read => !is_done || work.bytes() == 0,
-            // Before that its memory is still in packets.
+            // While the last packet of the write is unacknowledged, the write's memory is still in use by packets.
             WorkKind::Write => {
                 let session = &links.of(peer).session;
                 work.last
@@ -534,14 +538,14 @@ impl TcpTransfers {
     }
 }
 
-/// Most works that one process may have in progress with another.
+/// Most unanswered works of one process with another.
 pub(super) const MOST_UNANSWERED: u32 = 32;
-/// Most packets with data that wait at a connection.
+/// Number of unsent packets at a connection from which on no more data are put into packets.
 pub(super) const MOST_UNSENT: u32 = 2;
 
 #[cfg(test)]
 impl TcpTransfers {
-    /// Works for a peer that have not started.
+    /// Number of works for a peer that have not started.
     pub(super) fn waiting(&mut self, peer: u32) -> usize {
         self.queue(peer).waiting.len()
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Connections that are accepted but not authenticated. Their number and their time are limited, and each warning is
-//! given once per host and reason.
+//! Connections that are accepted but not authenticated. Their number and the time of each are limited, and each warning
+//! is given once per host and reason.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
@@ -16,7 +16,7 @@ pub(super) struct UnprovenConnection {
     pub(super) stream: HandshakeStream,
     pub(super) from: SocketAddr,
     pub(super) since_ns: u64,
-    /// The peer that it claims to be, once its HELLO has arrived.
+    /// The peer that the caller claims to be, once its HELLO has arrived.
     pub(super) context: Option<(u32, HandshakeContext)>,
 }
 
@@ -25,28 +25,29 @@ pub(super) struct UnprovenConnection {
 pub(super) struct UnprovenConnections {
     all: Vec<UnprovenConnection>,
     reported: HashSet<(IpAddr, &'static str)>,
-    /// Since when some are closed to make room for others.
+    /// Since when connections have been closed to make room for others; `None`: none was closed, or there was much room
+    /// since.
     crowded_ns: Option<u64>,
 }
 
 impl UnprovenConnections {
-    /// Whether there is room for one more, or one of the present ones may be closed for it.
+    /// Whether there is room for one more connection, or one of the present connections may be closed for it.
     pub(super) fn has_room(&self, now_ns: u64) -> bool {
         self.all.len() < MOST_UNPROVEN || self.find_replaceable(now_ns).is_some()
     }
 
-    /// Whether there is room for many more.
+    /// Whether there is room for many more connections.
     pub(super) fn has_much_room(&self) -> bool {
         self.all.len() <= MOST_UNPROVEN / 2
     }
 
-    /// When one of the present ones may be closed for another.
+    /// The time from which one of the present connections may be closed for another; `None`: there are no connections.
     pub(super) fn replaceable_at_ns(&self) -> Option<u64> {
         let since_ns = self.all.iter().map(|one| one.since_ns).min();
         since_ns.map(|since_ns| since_ns + HOLD_NS)
     }
 
-    /// Takes the one that is to be closed for another, if that is needed.
+    /// Takes the connection that is to be closed for another, if there is no room otherwise.
     pub(super) fn take_for_another(&mut self, now_ns: u64) -> Option<UnprovenConnection> {
         if self.all.len() < MOST_UNPROVEN / 2 {
             self.crowded_ns = None;
@@ -56,13 +57,14 @@ impl UnprovenConnections {
         Some(self.all.swap_remove(at))
     }
 
-    /// Whether that has lasted so long that it deserves a warning: when a large job begins many ranks connect at once.
+    /// Whether connections have been closed for others for so long that the user should be warned. It is no reason for
+    /// a warning at once: when a large job begins, many ranks connect at the same time.
     pub(super) fn is_long_crowded(&self, now_ns: u64) -> bool {
         let is_long = |since_ns: u64| now_ns.saturating_sub(since_ns) > PATIENCE_NS;
         self.crowded_ns.is_some_and(is_long)
     }
 
-    /// Takes one that has sent nothing yet, though it had time.
+    /// Takes a connection over which no HELLO has arrived although there was time for it.
     pub(super) fn take_silent(&mut self, now_ns: u64) -> Option<UnprovenConnection> {
         let at = self.find_replaceable(now_ns)?;
         self.all[at]
@@ -71,7 +73,8 @@ impl UnprovenConnections {
             .then(|| self.all.swap_remove(at))
     }
 
-    /// The oldest one that has sent nothing, or else the oldest. Each has some time.
+    /// The index of the oldest connection without a HELLO, or else of the oldest one, among those that have had
+    /// [`HOLD_NS`].
     fn find_replaceable(&self, now_ns: u64) -> Option<usize> {
         let is_old = |one: &UnprovenConnection| now_ns.saturating_sub(one.since_ns) >= HOLD_NS;
         let old = self.all.iter().enumerate().filter(|(_, one)| is_old(one));
@@ -92,7 +95,7 @@ impl UnprovenConnections {
         });
     }
 
-    /// Takes the one with this sock.
+    /// Takes the connection with this sock.
     pub(super) fn take(&mut self, sock: Sock) -> Option<UnprovenConnection> {
         let at = self.all.iter().position(|one| one.stream.sock == sock)?;
         Some(self.all.swap_remove(at))
@@ -102,27 +105,27 @@ impl UnprovenConnections {
         self.all.push(caller);
     }
 
-    /// Takes one whose time is over.
+    /// Takes a connection whose time is over.
     pub(super) fn take_late(&mut self, now_ns: u64) -> Option<UnprovenConnection> {
         let is_late = |one: &UnprovenConnection| now_ns.saturating_sub(one.since_ns) > PATIENCE_NS;
         let at = self.all.iter().position(is_late)?;
         Some(self.all.swap_remove(at))
     }
 
-    /// This process did not poll for so long: that time does not count.
+    /// Leaves `passed_ns`, for which this process did not poll, out of the time of all connections.
     pub(super) fn skip_time(&mut self, passed_ns: u64, now_ns: u64) {
         for one in &mut self.all {
             one.since_ns = (one.since_ns + passed_ns).min(now_ns);
         }
     }
 
-    /// Whether this was not yet reported for this host.
+    /// Whether `what` was not yet reported for this host; records that it is reported now.
     pub(super) fn is_first_report(&mut self, from: IpAddr, what: &'static str) -> bool {
         self.reported.len() < MOST_REPORTED && self.reported.insert((from, what))
     }
 }
 
-/// At a time; further ones wait in the system's queue.
+/// Most unauthenticated connections at a time; further ones wait in the system's queue.
 const MOST_UNPROVEN: usize = 64;
 /// Time for the handshake, after which the connection is closed.
 pub(super) const PATIENCE_NS: u64 = 10_000_000_000;
@@ -133,15 +136,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_crowd_is_worth_a_word_only_if_it_stays() {
+    fn only_lasting_overcrowding_is_reported() {
         let from = SocketAddr::from(([127, 0, 0, 1], 9));
         let mut unproven = UnprovenConnections::default();
         let mut now_ns = 0;
         let mut crowd = |unproven: &mut UnprovenConnections, moments: u64| {
             for moment in 0..moments {
                 now_ns += HOLD_NS;
-                if let Some(gone) = unproven.take_for_another(now_ns) {
-                    assert!(now_ns - gone.since_ns >= HOLD_NS);
+                if let Some(evicted) = unproven.take_for_another(now_ns) {
+                    assert!(now_ns - evicted.since_ns >= HOLD_NS);
                 }
                 unproven.add(Sock::try_from(moment).unwrap(), from, now_ns);
             }
@@ -151,7 +154,7 @@ mod tests {
         assert!(!unproven.is_long_crowded(at_ns));
         let at_ns = crowd(&mut unproven, 8);
         assert!(unproven.is_long_crowded(at_ns));
-        // They are gone: the next crowd is another one.
+        // These connections are gone: the time of the next crowd is counted anew.
         unproven.all.clear();
         let at_ns = crowd(&mut unproven, 70);
         assert!(!unproven.is_long_crowded(at_ns));

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Data that are sent with the frame that announces them, before the peer requests them: where its receive is posted
-//! already, that saves a round trip. The peer posts a read as for other data; if the data have arrived or are in
-//! flight, it sends no request. Data that arrive before their read are kept, up to [`KEPT_BYTES`] for all peers; beyond
-//! that they are dropped, the sender gets a DECLINED, and the read requests them again.
+//! Data that are sent with the frame that announces them, before the peer requests them: if the peer's receive is
+//! posted already, that saves a round trip. The peer posts a read as for other data; if the data have arrived or are in
+//! flight, no request is sent. Data that arrive before their read are kept, up to [`KEPT_BYTES`] for all peers. Beyond
+//! that, data are dropped, their sender gets a DECLINED, and the read requests them again.
 //!
-//! A key that is announced so was made for this memory, is announced once, and the memory is not changed while the key
-//! is valid: the data kept for a key are those that a read would return.
+//! The key in such an announcement was made for this memory only, is announced once, and the memory is not changed
+//! while the key is valid. So the data kept for a key are those that a read would return.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -20,30 +20,30 @@ use crate::{RemoteKey, WorkOutcome};
 #[derive(Debug, Default)]
 pub(super) struct Unsolicited {
     all: HashMap<(u32, RemoteKey), AnnouncedData>,
-    /// Entries that use memory, the oldest first.
+    /// The entries whose data are kept, oldest first.
     kept: BTreeMap<u64, (u32, RemoteKey)>,
     kept_bytes: usize,
     last: u64,
 }
 
-/// Data that arrive unsolicited, under the key of their announcement.
+/// Announced data, which arrive unsolicited.
 #[derive(Debug, Default)]
 struct AnnouncedData {
     target: AnnouncedTarget,
     has_come: bool,
-    /// The turn in which it was announced.
+    /// The turn in which the announcement arrived.
     turn: u64,
 }
 
 /// Target of unsolicited data.
 #[derive(Debug, Default)]
 enum AnnouncedTarget {
-    /// Nothing has arrived, and there is no read.
+    /// None yet: nothing has arrived, and there is no read.
     #[default]
     None,
     /// The lease of this read.
     Read(u32),
-    /// No read yet: the arrived bytes are here.
+    /// There is no read yet: the arrived bytes are kept in `bytes`.
     Kept {
         bytes: Vec<u8>,
         place: u64,
@@ -54,10 +54,10 @@ enum AnnouncedTarget {
 }
 
 impl Unsolicited {
-    /// Makes room for this many bytes, by dropping data that were not read for long.
+    /// Makes room for this many bytes, by dropping data that were not read for long. `false`: there is not enough room.
     fn make_room(&mut self, bytes: usize, now_ns: u64) -> bool {
         while self.kept_bytes + bytes > KEPT_BYTES {
-            // Incomplete data stay, perhaps for long: there is one of a peer at most.
+            // Incomplete data are not dropped, and may stay for long: each peer has at most one such entry.
             let has_come = |name: &&_| self.all.get(name).is_some_and(|it| it.has_come);
             let Some(&oldest) = self.kept.values().find(has_come) else {
                 return false;
@@ -78,12 +78,12 @@ impl Unsolicited {
     /// Removes an entry.
     fn forget(&mut self, name: (u32, RemoteKey)) {
         if let Some(announced) = self.all.remove(&name) {
-            self.let_go(name, &announced.target);
+            self.free_target(name, &announced.target);
         }
     }
 
     /// Frees the memory of a target.
-    fn let_go(&mut self, (_, key): (u32, RemoteKey), target: &AnnouncedTarget) {
+    fn free_target(&mut self, (_, key): (u32, RemoteKey), target: &AnnouncedTarget) {
         if let AnnouncedTarget::Kept { place, .. } = target {
             self.kept.remove(place);
             self.kept_bytes -= cost_of(key);
@@ -106,7 +106,8 @@ impl TcpTransfers {
         key: RemoteKey,
     ) -> bool {
         let is_fit = (1..=MOST_UNSOLICITED_BYTES as u64).contains(&key.bytes);
-        // Data that may go over several connections are requested, over each of them.
+        // Data that may go over several connections are not sent unsolicited, since pieces are requested over each
+        // connection.
         let limits = &links.limits;
         let is_shared = limits.rails > 1 && key.bytes >= limits.shared_bytes;
         if !is_fit || is_shared {
@@ -117,7 +118,7 @@ impl TcpTransfers {
         may_go && self.exports.may_announce(peer, key)
     }
 
-    /// Counts an announcement without its data.
+    /// Counts an announcement that is sent without its data.
     pub(super) fn count_bare_announcement(&mut self, peer: u32) {
         let queue = self.queue(peer);
         queue.bare_announcements = queue.bare_announcements.saturating_sub(1);
@@ -139,7 +140,7 @@ impl TcpTransfers {
         links.flush(peer);
     }
 
-    /// Puts them into a packet; none, if the key was withdrawn.
+    /// Puts announced data into a packet, which contains no data if the key was withdrawn.
     pub(super) fn cut_unsolicited<S: Sockets>(
         &mut self,
         links: &mut TcpLinks<S>,
@@ -157,7 +158,7 @@ impl TcpTransfers {
         links.post(peer, slot);
     }
 
-    /// The peer had to drop such data, or did not want them.
+    /// Handles a DECLINED: the peer has dropped unsolicited data, so announcements go without data for some time.
     pub(super) fn handle_declined(&mut self, peer: u32) {
         self.queue(peer).bare_announcements = BARE_ANNOUNCEMENTS;
     }
@@ -190,8 +191,8 @@ impl TcpTransfers {
         true
     }
 
-    /// Whether the data have to wait until the caller has seen the announcement, since it may post a read for them.
-    /// Small ones need not: processing many messages at once saves more than a copy costs.
+    /// Whether the data have to wait until the caller has received the announcement, since it may then post a read for
+    /// them. Small data do not wait: processing many messages at once saves more than a copy costs.
     pub(super) fn has_to_be_seen_first<S: Sockets>(
         &self,
         links: &TcpLinks<S>,
@@ -202,7 +203,7 @@ impl TcpTransfers {
         key.bytes > COPIED_BYTES && announced.is_some_and(|announced| announced.turn == links.turn)
     }
 
-    /// Their packet has begun, with this many bytes of them.
+    /// Handles the start of the packet with announced data, of which it contains `bytes` bytes.
     pub(super) fn begin_unsolicited<S: Sockets>(
         &mut self,
         links: &TcpLinks<S>,
@@ -219,7 +220,7 @@ impl TcpTransfers {
             return false;
         }
         match &mut announced.target {
-            // It has begun over another connection before.
+            // A packet with these data had begun before, over a connection that broke.
             AnnouncedTarget::Kept { bytes, .. } => bytes.clear(),
             AnnouncedTarget::None => {
                 let now_ns = links.now_ns;
@@ -249,7 +250,7 @@ impl TcpTransfers {
         }
     }
 
-    /// Their target, if a read waits for them.
+    /// The target of announced data, if a read waits for them.
     pub(super) fn place_unsolicited(&mut self, peer: u32, key: RemoteKey) -> Option<MemoryRange> {
         let announced = self.unsolicited.all.get(&(peer, key))?;
         match announced.target {
@@ -258,7 +259,7 @@ impl TcpTransfers {
         }
     }
 
-    /// Stores some of them for which no read waits.
+    /// Stores some announced data for which no read waits.
     pub(super) fn take_unsolicited(&mut self, peer: u32, key: RemoteKey, some: &[u8]) {
         let announced = self.unsolicited.all.get_mut(&(peer, key));
         if let Some(AnnouncedTarget::Kept { bytes, .. }) = announced.map(|it| &mut it.target) {
@@ -267,7 +268,7 @@ impl TcpTransfers {
         }
     }
 
-    /// All of them have arrived.
+    /// Handles that all bytes of the packet with announced data have arrived.
     pub(super) fn end_unsolicited<S: Sockets>(
         &mut self,
         links: &mut TcpLinks<S>,
@@ -304,7 +305,8 @@ impl TcpTransfers {
         }
     }
 
-    /// Serves a posted read. `true`: its data have arrived, and it has ended, or are in flight.
+    /// Serves a posted read from announced data. `true`: the data have arrived and the read has ended, or they are in
+    /// flight. `false`: the data must be requested.
     pub(super) fn read_unsolicited<S: Sockets>(
         &mut self,
         links: &mut TcpLinks<S>,
@@ -328,7 +330,7 @@ impl TcpTransfers {
                 work.stretch(0, bytes.len()).fill(bytes);
                 let has_come = announced.has_come;
                 let was = std::mem::replace(&mut announced.target, AnnouncedTarget::Read(id));
-                self.unsolicited.let_go(name, &was);
+                self.unsolicited.free_target(name, &was);
                 if has_come {
                     self.unsolicited.forget(name);
                     self.end(links, id, WorkOutcome::Done);
@@ -356,14 +358,14 @@ impl TcpTransfers {
             self.go_on(links, peer);
         } else if !matches!(announced.target, AnnouncedTarget::Read(_)) {
             let was = std::mem::replace(&mut announced.target, AnnouncedTarget::Dropped);
-            self.unsolicited.let_go(name, &was);
+            self.unsolicited.free_target(name, &was);
         }
     }
 
     /// Drops the data of a lost peer.
     pub(super) fn forget_unsolicited_of(&mut self, peer: u32) {
-        let gone = self.unsolicited.all.keys().filter(|(of, _)| *of == peer);
-        for name in gone.copied().collect::<Vec<_>>() {
+        let of_peer = self.unsolicited.all.keys().filter(|(of, _)| *of == peer);
+        for name in of_peer.copied().collect::<Vec<_>>() {
             self.unsolicited.forget(name);
         }
     }
@@ -373,14 +375,14 @@ fn is_large(key: RemoteKey) -> bool {
     bytes_of(key) > super::packet::MOST_FRAME_BYTES
 }
 
-/// Announcements are checked: there are few.
+/// Length of announced data; at most [`MOST_UNSOLICITED_BYTES`], as announcements are checked for that.
 fn bytes_of(key: RemoteKey) -> usize {
     usize::try_from(key.bytes).map_or(MOST_UNSOLICITED_BYTES, |bytes| {
         bytes.min(MOST_UNSOLICITED_BYTES)
     })
 }
 
-/// The accounted size of kept data, with their bookkeeping.
+/// The size that is accounted for kept data, with their bookkeeping.
 fn cost_of(key: RemoteKey) -> usize {
     bytes_of(key) + ENTRY_BYTES
 }
@@ -391,16 +393,16 @@ const ENTRY_BYTES: usize = 256;
 const MOST_ANNOUNCED: u32 = 64;
 /// Most bytes of kept data.
 pub(super) const KEPT_BYTES: usize = 4 << 20;
-/// Up to this many bytes are kept rather than spending a turn of their own on them.
+/// Data of up to this many bytes do not wait until the caller has received the announcement.
 const COPIED_BYTES: u64 = 32 << 10;
-/// Data not read for so long make room for others.
+/// Data that were not read for this time may be dropped for others.
 const OLD_NS: u64 = 1_000_000_000;
-/// Announcements without data after some that were dropped.
+/// Number of announcements that are sent without data after a DECLINED.
 const BARE_ANNOUNCEMENTS: u32 = 64;
 
 #[cfg(test)]
 impl Unsolicited {
-    /// Number of kept data.
+    /// Number of entries with kept data.
     pub(super) fn kept(&self) -> usize {
         assert_eq!(self.kept.is_empty(), self.kept_bytes == 0);
         self.kept.len()

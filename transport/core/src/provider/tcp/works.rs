@@ -20,11 +20,11 @@ pub(super) struct TcpWork {
     pub(super) immediate: Option<u32>,
     /// Bytes of a read that have arrived; bytes of a write that are in packets.
     pub(super) at: u64,
-    /// Whether it was sent to the peer.
+    /// Whether a packet of it was made for the peer.
     pub(super) has_begun: bool,
-    /// The last packet of a write, once there is one.
+    /// The number of the last packet of a write, once there is one.
     pub(super) last: Option<u32>,
-    /// Present in a read over several connections.
+    /// The state of a read that goes over several connections; `None` for other works.
     pub(super) shared: Option<StripedRead>,
 }
 
@@ -33,9 +33,9 @@ pub(super) struct TcpWork {
 pub(super) struct StripedRead {
     /// Parts in flight.
     pub(super) parts: u32,
-    /// A part has failed.
+    /// Whether a part has failed.
     pub(super) is_bad: bool,
-    /// Some of it went over a rail.
+    /// Whether a part went over a rail.
     pub(super) is_striped: bool,
 }
 
@@ -44,19 +44,19 @@ pub(super) struct StripedRead {
 pub(super) struct StripedReadPart {
     pub(super) peer: u32,
     pub(super) work: u32,
-    /// Its offset in the read, and its length.
+    /// `from`: offset of the part in the read. `bytes`: its length.
     pub(super) from: u64,
     pub(super) bytes: u64,
-    /// Bytes that have arrived.
+    /// Bytes of the part that have arrived.
     pub(super) at: u64,
     pub(super) over: PartConnection,
-    pub(super) asked_ns: u64,
+    pub(super) requested_ns: u64,
 }
 
 /// The connection over which a part was requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PartConnection {
-    /// The first connection.
+    /// The line.
     First,
     /// The rail of this number.
     Rail(u32),
@@ -67,19 +67,19 @@ impl TcpWork {
         self.lease.bytes() as u64
     }
 
-    /// Whether all of it lies in the memory that its key names. Else the owner is to refuse it as a whole: parts of it
-    /// would be read.
+    /// Whether all of the work lies in the memory that its key names. If not, it must not be cut into parts: the owner
+    /// must refuse all of it, and would carry out some parts.
     pub(super) fn fits_key(&self) -> bool {
         let end = self.offset.checked_add(self.bytes());
         end.is_some_and(|end| end <= self.key.bytes)
     }
 
-    /// Whether it moves more bytes than fit into a frame.
+    /// Whether the work moves more bytes than fit into a frame.
     pub(super) fn is_large(&self) -> bool {
         self.lease.bytes() > MOST_FRAME_BYTES
     }
 
-    /// A part of its memory.
+    /// A range of the leased memory.
     pub(super) fn stretch(&self, at: u64, bytes: usize) -> MemoryRange {
         MemoryRange::of_lease(&self.lease, at, bytes)
     }
@@ -89,7 +89,7 @@ impl TcpWork {
 #[derive(Debug, Default)]
 pub(super) struct TcpWorks {
     all: HashMap<u32, TcpWork>,
-    /// Parts have ids of their own.
+    /// Parts of reads, by ids of their own.
     parts: HashMap<u32, StripedReadPart>,
     last: u32,
 }
@@ -150,7 +150,7 @@ impl TcpWorks {
         self.parts.retain(|_, part| part.peer != peer);
     }
 
-    /// Target of data that a peer sends for a read, or a part of one: `bytes` bytes after the first `at`.
+    /// Target of data that a peer sends for the read or part with this id: `bytes` bytes after the first `at`.
     pub(super) fn place(
         &mut self,
         peer: u32,
@@ -169,7 +169,8 @@ impl TcpWorks {
         self.all.remove(&id)
     }
 
-    /// All works to this peer, in the order in which they were posted.
+    /// The ids of all works to this peer, in the order in which the works were posted, except that the id that was
+    /// given out last comes first.
     pub(super) fn of(&self, peer: u32) -> Vec<u32> {
         let theirs = self.all.iter().filter(|(_, work)| work.peer == peer);
         let mut ids: Vec<u32> = theirs.map(|(id, _)| *id).collect();

@@ -2,22 +2,22 @@
 //! The network address of a process: the record that is exchanged when a job starts, or when two processes first
 //! communicate.
 //!
-//! | offset | bytes | field | |
-//! |-------:|------:|-------|-|
-//! |      0 |     1 | form  | [`FORM`] |
-//! |      1 |     1 | count | of ports, at least one; more than [`MOST_RAILS`] are not read |
-//! |      2 | 28 each | ports | in the order of the process's rails: an address, and its rate in Mbit/s, 4 bytes, little-endian |
-//! |        |       | host  | its name, for messages |
+//! | offset |   bytes | field | |
+//! |-------:|--------:|-------|-----|
+//! |      0 |       1 | form  | [`FORM`] |
+//! |      1 |       1 | count | of ports, at least 1; ports beyond the first [`MOST_RAILS`] are ignored |
+//! |      2 | 28 each | ports | in the order of the process's rails: an address (24), and the port's rate in Mbit/s (4, little-endian) |
+//! |        |         | host  | name of the host, for messages |
 //!
 //! An address:
 //!
-//! | offset | bytes | field | |
-//! |-------:|------:|-------|-|
+//! | offset | bytes | field   | |
+//! |-------:|------:|---------|-----|
 //! |      0 |     1 | version | [`VERSION`] |
 //! |      1 |     1 | link    | 1 InfiniBand, 2 Ethernet |
-//! |      2 |     2 | lid     | little-endian; on Ethernet the UDP port, or 0 for an adapter (always 4791) |
+//! |      2 |     2 | lid     | little-endian; on Ethernet the UDP port, or 0 for an adapter, whose port is always 4791 |
 //! |      4 |     3 | number  | of the datagram queue pair, little-endian |
-//! |      7 |     1 | packet  | MTU, as a power of two |
+//! |      7 |     1 | packet  | base-2 logarithm of the MTU |
 //! |      8 |    16 | gid     | in network byte order |
 
 use super::rail::MOST_RAILS;
@@ -44,7 +44,7 @@ pub(super) fn to_record(ports: &[Rated], host: &str) -> Vec<u8> {
     record
 }
 
-/// The ports and the host in a record; `None`: it is not of this version.
+/// The ports and the host in a record; `None`: the record is not of this version, or malformed.
 pub(super) fn from_record(record: &[u8]) -> Option<(Vec<Rated>, &[u8])> {
     let ([form, count], rest) = record.split_first_chunk()?;
     if *form != FORM || *count == 0 {
@@ -62,8 +62,8 @@ pub(super) fn from_record(record: &[u8]) -> Option<(Vec<Rated>, &[u8])> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PortAddress {
     pub(crate) link: LinkLayer,
-    /// On InfiniBand the port's LID. On Ethernet the UDP port that receives packets; 0: an adapter, which receives on
-    /// the port of RoCE version 2 (4791), and sends to no other.
+    /// On InfiniBand the port's LID. On Ethernet the UDP port at which packets are received; 0: an adapter, which
+    /// receives at the port of RoCE version 2 (4791), and sends to no other port.
     pub(crate) lid: u16,
     /// Number of the datagram queue pair (QPN).
     pub(crate) number: u32,
@@ -76,12 +76,12 @@ impl PortAddress {
     /// Length of an address in a record.
     pub(crate) const BYTES: usize = 24;
 
-    /// Whether it is a user-space RoCE port, driven by the calls of its process.
+    /// Whether this is a user-space RoCE port, which makes progress in the calls of its process.
     pub(super) fn is_program(&self) -> bool {
         self.link == LinkLayer::Ethernet && self.lid != 0
     }
 
-    /// Whether packets of each of two Ethernet ports arrive at the UDP port of the other.
+    /// Whether each of two Ethernet ports sends to the UDP port at which the other receives.
     pub(super) fn may_reach(&self, other: &Self) -> bool {
         let is_for_adapters = |address: &Self| [0, roce::format::PORT].contains(&address.lid);
         (self.is_program() || is_for_adapters(other))
@@ -102,7 +102,7 @@ impl PortAddress {
         record
     }
 
-    /// Parses an address; `None`: it is not of this version.
+    /// Parses an address; `None`: it is not of this version, or malformed.
     pub(crate) fn from_bytes(record: &[u8]) -> Option<Self> {
         let record: &[u8; Self::BYTES] = record.try_into().ok()?;
         let link = match record[1] {
@@ -125,8 +125,8 @@ impl PortAddress {
 }
 
 const VERSION: u8 = 1;
-/// Earlier forms: 0x23, of processes whose notes had no MTU and whose buffers were too short for padded ones; before
-/// that records began with [`VERSION`].
+/// The present form of a record. Form 0x23 was that of processes whose notes had no MTU, and whose buffers were too
+/// short for padded notes; records before that began with [`VERSION`].
 const FORM: u8 = 0x24;
 /// Length of a port in a record: its address and its rate.
 const PORT_BYTES: usize = PortAddress::BYTES + 4;
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_has_all_ports_and_the_host() {
+    fn an_address_record_has_all_ports_and_the_host() {
         let some = (SOME, 100_000);
         let other = (PortAddress { lid: 9, ..SOME }, u32::MAX);
         let record = to_record(&[some, other], "node7");
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused() {
+    fn invalid_port_addresses_are_rejected() {
         let good = SOME.to_bytes();
         assert_eq!(PortAddress::from_bytes(&good[1..]), None);
         for (at, wrong) in [(0, 9), (1, 0), (1, 3), (7, 7), (7, 200)] {

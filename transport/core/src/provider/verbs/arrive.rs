@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Arriving packets: they pass through their peer's session and are delivered as frames, in order.
 //!
-//! Messages of one word that arrive in order over their peer's queue pair are polled for one by one (`fast_receive.rs`)
-//! while there is nothing else to do.
+//! While there is nothing else to do, messages of one word that arrive in order over their peer's queue pair are polled
+//! one by one (`fast_receive.rs`).
 //!
-//! All input here is untrusted. A source is believed only if the packet came from the queue pair that this peer is
-//! known to have; lengths are those that the device reports.
+//! All input here is untrusted. The source in a packet is accepted only if the packet came from a queue pair that this
+//! peer is known to have; lengths are those that the device reports.
 
 use session::{ACK_EVERY, PacketVerdict, Slot};
 
@@ -15,7 +15,7 @@ use super::pools::is_datagram;
 use super::port::{CqKind, PortCompletion, VerbsPort, WorkStatus};
 use super::rail::{PeerPath, rail_of};
 use super::ready::is_assembled;
-use super::wire::{self, ASKS, BEGINS, ENDS, HEADER_BYTES, StreamPacket, WireMessage};
+use super::wire::{self, ACK_REQUEST, BEGINS, ENDS, HEADER_BYTES, StreamPacket, WireMessage};
 use crate::{Arrived, Completion, Completions, Head, Peer, RecvBuffer};
 
 /// Length of a packet whose body fits in a completion, in bytes.
@@ -32,7 +32,7 @@ impl<P: VerbsPort> Verbs<P> {
     ) {
         let receives = self.streams.links.rails.receives(buffer);
         if done.status != WorkStatus::Success {
-            // Its queue pair broke; the send completion queue reports that.
+            // The queue pair broke; the send completion queue reports that.
             return self.streams.links.rails.give_back(buffer);
         }
         let mut start = [0; SHORT_BYTES];
@@ -57,12 +57,12 @@ impl<P: VerbsPort> Verbs<P> {
             Some(WireMessage::Echo {
                 source,
                 attempt,
-                asks,
+                is_request,
             }) if is_datagram(buffer) && self.is_from(source, done, buffer) => {
                 self.streams.links.rails.give_back(buffer);
                 self.streams
                     .links
-                    .take_echo(path(source, buffer), attempt, asks);
+                    .take_echo(path(source, buffer), attempt, is_request);
             }
             Some(WireMessage::Moved { source, address }) if self.is_from(source, done, buffer) => {
                 self.streams.links.rails.give_back(buffer);
@@ -93,7 +93,8 @@ impl<P: VerbsPort> Verbs<P> {
         links.pairs.is_from(source, done, buffer, peers, rails)
     }
 
-    /// Whether to hold a datagram from a peer whose address has been requested; there is room for some of those.
+    /// Whether to hold a datagram because its source is a possible peer whose address is not known yet, and there is
+    /// room. Requests the address.
     #[cold]
     fn is_unresolved(&mut self, source: u32, buffer: Slot) -> bool {
         let links = &self.streams.links;
@@ -116,7 +117,7 @@ impl<P: VerbsPort> Verbs<P> {
     #[cold]
     pub(super) fn take_held_datagrams(&mut self, peer: u32) {
         for (buffer, number) in self.streams.links.unresolved.take(peer) {
-            // Handled as if they arrived now; the next poll returns their completions.
+            // Held datagrams are handled as if they arrived now; the next poll returns their completions.
             let mut completions = Completions::new();
             let done = PortCompletion {
                 source: number,
@@ -137,12 +138,14 @@ impl<P: VerbsPort> Verbs<P> {
                         .links
                         .take_note(path(peer, buffer), ack, message, true);
                 }
-                Some(WireMessage::Echo { attempt, asks, .. })
-                    if self.is_from(peer, &done, buffer) =>
-                {
+                Some(WireMessage::Echo {
+                    attempt,
+                    is_request,
+                    ..
+                }) if self.is_from(peer, &done, buffer) => {
                     self.streams.links.rails.give_back(buffer);
                     let path = path(peer, buffer);
-                    self.streams.links.take_echo(path, attempt, asks);
+                    self.streams.links.take_echo(path, attempt, is_request);
                 }
                 _ => {
                     self.streams.links.counts.refused.add(1);
@@ -153,7 +156,8 @@ impl<P: VerbsPort> Verbs<P> {
         }
     }
 
-    /// The peer is reached by another network from now on: drops the datagrams held for it, and refuses later ones.
+    /// Handles that the peer is reached by another network from now on: drops the datagrams held for it, and refuses
+    /// later ones.
     pub(in crate::provider) fn exclude(&mut self, peer: Peer) {
         for (buffer, _) in self.streams.links.unresolved.exclude(peer.0) {
             self.streams.links.counts.refused.add(1);
@@ -185,14 +189,15 @@ impl<P: VerbsPort> Verbs<P> {
             .acknowledge(packet.ack, links.schedule.now_ns, |slot| {
                 sends.release(slot)
             });
-        // Packets that came too early must leave room for the one that is missing. Reliable queue pairs send nothing
-        // twice.
+        // Packets that came too early may be held only if a buffer remains for the missing one. This does not apply to
+        // reliable queue pairs: they do not repeat a packet that was not held.
         let receives = &links.rails[usize::from(rail_of(buffer))].receives;
         let can_wait = !by_datagram || receives.has_datagram_buffers();
         let verdict = remote.session.accept(packet.number, buffer, can_wait);
-        let is_asked = verdict == PacketVerdict::Duplicate || packet.parts & ASKS != 0;
-        let owes = by_datagram || remote.session.delivered_since_ack() >= ACK_EVERY || is_asked;
-        if is_asked {
+        let ack_requested = verdict == PacketVerdict::Duplicate || packet.parts & ACK_REQUEST != 0;
+        let owes =
+            by_datagram || remote.session.delivered_since_ack() >= ACK_EVERY || ack_requested;
+        if ack_requested {
             remote.session.force_ack();
         }
         let misses_some = remote.session.has_unsent();
@@ -220,7 +225,7 @@ impl<P: VerbsPort> Verbs<P> {
         }
     }
 
-    /// Delivers packets that came early and are next now.
+    /// Delivers held packets that are next in their stream now.
     #[inline(always)]
     fn deliver_held(&mut self, peer: u32, completions: &mut Completions) {
         while let Some(remote) = self.streams.links.peers.get_mut(peer)
@@ -281,7 +286,7 @@ impl<P: VerbsPort> Verbs<P> {
         self.hand_up(packet, words, RecvBuffer::Inline { bytes }, completions);
     }
 
-    /// Adds a part to a frame, and delivers it when it is complete.
+    /// Adds a part to a frame, and delivers the frame when it is complete.
     #[cold]
     fn assemble(
         &mut self,
@@ -406,14 +411,14 @@ impl<P: VerbsPort> Verbs<P> {
         self.streams.ready.release(index);
     }
 
-    /// Polls for one frame, and does nothing else.
+    /// Polls one rail for one frame, and does only the deferred work of the last word beside that.
     #[inline(always)]
     pub(in crate::provider) fn poll_word(&mut self) -> WordPoll {
         if self.streams.links.schedule.needs_poll() || !self.streams.is_calm() {
             return WordPoll::Poll;
         }
         self.streams.links.schedule.count();
-        // The other rails are polled when a full poll is due.
+        // Only one rail is polled here; full polls poll the others.
         let rail = self.streams.links.rails.warm();
         match self.streams.links.rails[rail]
             .port
@@ -442,7 +447,7 @@ impl<P: VerbsPort> Verbs<P> {
         }
     }
 
-    /// Handles anything but a word; the next poll returns its completions.
+    /// Handles a receive that is not a word; the next poll returns its completions.
     #[cold]
     fn take_other(&mut self, rail: usize, buffer: Slot, done: &PortCompletion) -> WordPoll {
         let mut completions = Completions::new();
@@ -455,7 +460,7 @@ impl<P: VerbsPort> Verbs<P> {
         WordPoll::Poll
     }
 
-    /// Accepts a message of one word. `None`: it is something else, and nothing was done.
+    /// Accepts a message of one word. `None`: the receive is something else, and nothing was done.
     #[inline(always)]
     fn take_word(&mut self, rail: usize, buffer: Slot, done: &PortCompletion) -> Option<NetWord> {
         let is_word = done.bytes as usize == WORD_BYTES && done.status == WorkStatus::Success;
@@ -512,7 +517,7 @@ impl<P: VerbsPort> Verbs<P> {
                 .acknowledge(ack, self.streams.links.schedule.now_ns, |slot| {
                     sends.release(slot)
                 });
-            // The rail for acknowledgements (`peers.rs`).
+            // Acknowledgements to the peer leave over this rail (`peers.rs`).
             remote.last_rail = rail;
             if remote.needs_follow_up() {
                 self.streams.links.peers.do_follow_up(peer);
@@ -524,7 +529,7 @@ impl<P: VerbsPort> Verbs<P> {
     }
 }
 
-/// The path over which the packet in a buffer came.
+/// The path over which the packet in a buffer arrived.
 fn path(peer: u32, buffer: Slot) -> PeerPath {
     let rail = rail_of(buffer);
     PeerPath { peer, rail }

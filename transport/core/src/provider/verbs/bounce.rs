@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Bounce buffers: registered memory of our own, for small transfers from and to memory of the program that is not
-//! registered. Copying takes less time than registering and deregistering.
+//! Bounce buffers: registered memory of this provider, for small transfers from and to memory of the program that is
+//! not registered. Copying takes less time than registering and deregistering.
 //!
 //! - B1: a buffer into which a device may still write is not given to another read. It becomes free when all work
-//!   requests of its read have come back; if they never do, since the port is lost, it stays out of use.
+//!   requests of its read have completed; if they never do, because the port is lost, it stays out of use.
 //! - B2: the program's memory is written by this process, after the read has succeeded. A failed read leaves it
 //!   unchanged.
-//! - B3: a buffer offered to a peer is free when the peer has reported that its read has ended: its key remains valid
-//!   for the next message in the buffer. Without that report, as from a lost peer, the buffer is registered again with
-//!   another key.
+//! - B3: a buffer offered to a peer becomes free, with its key unchanged, when the peer has reported that its read has
+//!   ended. Without that report, for example because the peer is lost, the buffer is registered again with another key
+//!   first: the old key would give access to the next message in the buffer.
 
 use super::keys::Regions;
 use super::memory::RegisteredBlock;
@@ -16,12 +16,12 @@ use super::port::{RegionAccess, VerbsPort};
 use super::rail::Rail;
 use crate::Lease;
 
-/// Buffers for one direction. Each is allocated when first needed, and registered by itself, on one rail.
+/// Buffers for one direction. Each is allocated when first needed, and registered separately, on one rail.
 #[derive(Debug)]
 pub(super) struct Bounces {
     access: RegionAccess,
     each_bytes: usize,
-    /// Most buffers.
+    /// Most buffers that may exist.
     most: usize,
     buffers: Vec<BounceBuffer>,
     free: Vec<u32>,
@@ -31,11 +31,11 @@ pub(super) struct Bounces {
 #[derive(Debug)]
 struct BounceBuffer {
     block: RegisteredBlock,
-    /// The rail on which it is registered, or was last.
+    /// The rail on which the buffer is registered, or was registered last.
     rail: usize,
 }
 
-/// A buffer in use: its number.
+/// The number of a buffer in use.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Bounce(u32);
 
@@ -52,7 +52,7 @@ impl Bounces {
         }
     }
 
-    /// Sets the limit to what fits into `bytes`; existing buffers stay.
+    /// Sets the maximum number of buffers to what fits into `bytes`; existing buffers stay.
     pub(super) fn grant(&mut self, bytes: usize) {
         let fitting = bytes.checked_div(self.each_bytes);
         let fitting = fitting.unwrap_or(0).min(MOST_BUFFERS);
@@ -69,7 +69,8 @@ impl Bounces {
         self.buffers.len() * self.each_bytes
     }
 
-    /// Takes a buffer that is registered on a rail; `None`: all are in use, or no more memory may be locked.
+    /// Takes a buffer that is registered on this rail, or registers one; `None`: all are in use, or no more memory may
+    /// be locked.
     pub(super) fn take<P: VerbsPort>(&mut self, rails: &mut [Rail<P>], rail: u8) -> Option<Bounce> {
         let rail = usize::from(rail);
         let is_known = |number: &u32| {
@@ -95,7 +96,7 @@ impl Bounces {
         u32::try_from(number).ok()
     }
 
-    /// Registers a buffer on a rail, and on no other. If that fails it becomes free again.
+    /// Registers a buffer on a rail, and on no other. If that fails, the buffer becomes free again.
     #[cold]
     fn register_on<P: VerbsPort>(
         &mut self,
@@ -141,7 +142,7 @@ impl Bounces {
         buffer.block.fill_from_lent(address, bytes);
     }
 
-    /// Copies a buffer to a lease.
+    /// Copies from a buffer to a lease.
     pub(super) fn copy_to(&self, bounce: &Bounce, lease: &mut Lease) {
         self.buffers[bounce.0 as usize].block.copy_to(lease);
     }

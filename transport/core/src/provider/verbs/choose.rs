@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which ports a process uses: some of those that are active and allowed by the user; the ranks of a node start with
-//! different ones in turn.
+//! Chooses the ports that a process uses: some of those that are active and allowed by the user. The ranks of a node
+//! start with different ports in turn.
 
 use super::device::{DiscoveredDevice, DiscoveredPort, VerbsDevice, list};
 use super::gid::HostRoute;
@@ -22,7 +22,7 @@ pub(super) fn open_best(
         let device = VerbsDevice::open(name, port.port, &depths, terms, key, None);
         device.map_err(|error| error.to_string())
     });
-    // There is at least one.
+    // `choose` returns at least one port.
     let Some(first) = opened.next() else {
         return Err("there is no port".to_owned());
     };
@@ -37,7 +37,7 @@ pub(super) fn open_best(
     Ok((devices, warnings))
 }
 
-/// The ports for a process, the one that it uses most first. Other ranks of its node start with another.
+/// The ports for a process; the first is the one that it uses most. Other ranks of its node start with another port.
 fn choose<'a>(
     found: &'a [DiscoveredDevice],
     network: &NetworkSettings,
@@ -80,7 +80,7 @@ fn choose<'a>(
     Err(warnings)
 }
 
-/// How many ports a process opens, of `fit` usable ones.
+/// Number of ports that a process opens, of `fit` usable ones.
 pub(super) fn rails(wanted: u32, fit: usize) -> usize {
     (wanted as usize).clamp(1, MOST_RAILS).min(fit)
 }
@@ -105,7 +105,7 @@ pub(super) fn is_allowed(port: &DiscoveredPort, devices: &str) -> bool {
     names.peek().is_none() || names.any(|name| is_name_of(name, port))
 }
 
-/// Whether `mlx5_0` or `mlx5_0:1` names a port.
+/// Whether a name such as `mlx5_0` or `mlx5_0:1` names a port.
 fn is_name_of(name: &str, port: &DiscoveredPort) -> bool {
     match name.rsplit_once(':') {
         None => name == port.device,
@@ -146,7 +146,7 @@ mod tests {
         }
     }
 
-    /// The ports of some ranks of a node.
+    /// The ports that are chosen for some ranks of a node.
     fn chosen(wanted: u32, devices: &str) -> Vec<String> {
         let found = [device("a"), device("b")];
         let of_rank = |local_rank| {
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_of_a_node_begin_with_different_ports() {
+    fn ranks_on_a_node_start_with_different_ports() {
         assert_eq!(chosen(1, ""), ["a1", "a2", "b1"]);
         assert_eq!(chosen(2, ""), ["a1 a2", "a2 b1", "b1 b2"]);
         assert_eq!(chosen(3, "b"), ["b1 b2", "b2 b1", "b1 b2"]);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_each_address_of_a_port_is_told() {
+    fn warnings_state_why_each_gid_is_unusable() {
         let mut found = device("rxe0");
         let ports = found.ports.as_mut().unwrap();
         let entry = |index, gid| GidEntry {

@@ -26,12 +26,12 @@ impl ControlQueue {
         self.0.push_back(packet);
     }
 
-    /// Number of packets waiting for room to a peer.
+    /// Number of packets to a peer that wait for room.
     pub(super) fn count_to(&self, peer: u32) -> usize {
         self.0.iter().filter(|packet| packet.to == peer).count()
     }
 
-    /// Takes all, to try each; those without room are [put back](Self::put_back).
+    /// Takes all packets, so that each can be tried; those without room are then [put back](Self::put_back).
     pub(super) fn take(&mut self) -> VecDeque<ControlPacket> {
         std::mem::take(&mut self.0)
     }
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_find_no_room_keep_their_order() {
+    fn unsent_control_packets_keep_their_order() {
         let mut control = ControlQueue::default();
         for (to, word) in [(1, 10), (2, 11), (1, 12)] {
             control.push(packet(to, word));

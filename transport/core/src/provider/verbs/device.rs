@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A port of a real device, through rdma-core.
 //!
-//! | file | content |
-//! |---|---|
-//! | `object.rs` | ownership of the library's objects |
-//! | `make.rs` | the calls that create or query an object |
-//! | `list.rs` | the devices and ports of the host |
-//! | `pair.rs` | attributes of queue pairs and address handles |
+//! | file           | content |
+//! |----------------|--------------------------------------------------------|
+//! | `object.rs`    | ownership of the library's objects |
+//! | `make.rs`      | the calls that create or query an object |
+//! | `list.rs`      | the devices and ports of the host |
+//! | `pair.rs`      | attributes of queue pairs and address handles |
 //! | `datagrams.rs` | repair of the datagram queue pair after an error |
-//! | `post.rs` | work requests |
-//! | `poll.rs` | completions, completion events and asynchronous events |
+//! | `post.rs`      | work requests |
+//! | `poll.rs`      | completions, completion events and asynchronous events |
 //!
 //! # Safety
-//! - **D1**: the objects of a [`VerbsDevice`] are used by it alone, and calls with `&mut self` exclude each other; so
-//!   it may move to another thread, and no object is destroyed while it is in use. They are destroyed in the order of
-//!   the fields (O2).
-//! - **D2**: no value in a work request makes this process access memory that it was not lent. The device checks keys;
-//!   bodies that the library itself reads ([`WorkBody::Inline`]) are borrowed for the call; where the library itself
-//!   writes (adapters may put short messages into the completion, from which the library copies them), it writes to
-//!   receive buffers, each of which is checked against the regions when it is posted. A [`Sge`] is never sent inline:
-//!   its key would not be checked.
-//! - **D3**: after a region is deregistered no such copy can happen any more: the completions that might need one are
-//!   polled before `deregister` returns.
+//! - **D1**: the objects of a [`VerbsDevice`] are used only by its methods, and calls with `&mut self` exclude each
+//!   other; so a `VerbsDevice` may move to another thread, and no object is destroyed while it is in use. The objects
+//!   are destroyed in the order of the fields (O2).
+//! - **D2**: no value in a work request makes this process access memory that it was not lent. The device checks keys.
+//!   Bodies that the library itself reads ([`WorkBody::Inline`]) are borrowed for the call. The library itself writes
+//!   only to receive buffers (adapters may put short messages into the completion, from which the library copies them),
+//!   and each buffer is checked against the regions when it is posted. A [`Sge`] is never sent inline: its key would
+//!   not be checked.
+//! - **D3**: after a region is deregistered, the library copies no message to it from a completion: the completions
+//!   from which it might are polled before `deregister` returns.
 #![allow(unsafe_code)]
 
 mod datagrams;
@@ -70,8 +70,8 @@ use object::VerbsObject;
 pub(super) use poll::status_of;
 use post::BATCH;
 
-/// An open port. It has more than twenty fields: the objects of rdma-core, in the order in which they must be
-/// destroyed, and buffers for calls.
+/// An open port. It has more than twenty fields, among them the objects of rdma-core, in the order in which they must
+/// be destroyed, and buffers for calls.
 #[derive(Debug)]
 pub(crate) struct VerbsDevice {
     verbs: &'static VerbsFunctions,
@@ -79,7 +79,7 @@ pub(crate) struct VerbsDevice {
     depths: Depths,
     counts: Arc<PortCounts>,
     q_key: u32,
-    /// An address to which packets will go.
+    /// An address to which packets will go, if known.
     toward: Option<IpAddr>,
     datagram_number: u32,
 
@@ -96,11 +96,11 @@ pub(crate) struct VerbsDevice {
     context: VerbsObject<ibv_context>,
     event_fd: OwnedFd,
 
-    /// `None`: the datagram queue pair works.
+    /// The repair of the datagram queue pair; `None`: the queue pair works.
     repair: Option<Repair>,
     /// Buffer for polled completions.
     polled: Box<[ibv_wc; BATCH]>,
-    /// Completions that were polled ahead: of sends, of receives.
+    /// Completions of sends and of receives that are returned by the next polls; most of them were polled ahead.
     kept: [VecDeque<PortCompletion>; 2],
     /// Events detected by other means than `ibv_get_async_event`.
     events: VecDeque<PortEvent>,
@@ -117,12 +117,12 @@ struct PortName<'a> {
 /// A memory region, and the addresses that it covers.
 #[derive(Debug)]
 struct DeviceRegion {
-    // Dropping it ends the device's access.
+    // Dropping this object ends the device's access.
     _region: VerbsObject<ibv_mr>,
     first: u64,
     bytes: u64,
     local_key: u32,
-    /// Whether receive buffers in it were posted.
+    /// Whether receive buffers in the region were posted.
     receives: bool,
 }
 
@@ -217,7 +217,7 @@ impl VerbsDevice {
             receives: &receives,
             shared: Some(&shared),
         };
-        // A reliable queue pair for trial, which shows the size of inline bodies that the device grants.
+        // A reliable queue pair is made as a trial, to find the size of inline bodies that the device grants.
         depths.inline_bytes = pair::reliable(verbs, parts, &depths)?.1;
         parts.shared = None;
         let (datagrams, inline_bytes) = pair::datagrams(verbs, parts, &depths)?;
@@ -295,7 +295,7 @@ impl VerbsPort for VerbsDevice {
         };
         let bits = access_bits(access, self.facts.atomics);
         let region = match register(bits) {
-            // Read-only memory of the program, such as constants, is sent too.
+            // The program also sends from read-only memory, such as constants.
             Err(error) if access == RegionAccess::Read && error.errno == libc::EFAULT => {
                 register(IBV_ACCESS_REMOTE_READ)
             }
@@ -324,7 +324,7 @@ impl VerbsPort for VerbsDevice {
         }
         let held = self.regions.remove(region.id);
         self.counts.take(held.as_ref().map_or(0, |held| held.bytes));
-        // D3.
+        // All completions are polled now (D3).
         if held.is_some_and(|held| held.receives) {
             self.keep_completions();
         }
@@ -450,15 +450,15 @@ fn route_toward(address: Option<IpAddr>) -> HostRoute {
 }
 
 /// The requested depths, limited to what the device supports.
-fn within(asked: Depths, limits: &ibv_device_attr) -> Depths {
-    let at_most = |asked: u32, limit: i32| asked.clamp(1, limit.cast_unsigned().max(1));
+fn within(requested: Depths, limits: &ibv_device_attr) -> Depths {
+    let at_most = |requested: u32, limit: i32| requested.clamp(1, limit.cast_unsigned().max(1));
     Depths {
-        completions: at_most(asked.completions, limits.max_cqe),
-        sends: at_most(asked.sends, limits.max_qp_wr),
-        datagrams: at_most(asked.datagrams, limits.max_qp_wr),
-        shared: at_most(asked.shared, limits.max_srq_wr),
-        datagram_buffers: at_most(asked.datagram_buffers, limits.max_qp_wr),
-        inline_bytes: asked.inline_bytes,
+        completions: at_most(requested.completions, limits.max_cqe),
+        sends: at_most(requested.sends, limits.max_qp_wr),
+        datagrams: at_most(requested.datagrams, limits.max_qp_wr),
+        shared: at_most(requested.shared, limits.max_srq_wr),
+        datagram_buffers: at_most(requested.datagram_buffers, limits.max_qp_wr),
+        inline_bytes: requested.inline_bytes,
     }
 }
 
@@ -493,11 +493,11 @@ fn facts(
     facts
 }
 
-/// Updates the attributes from a query. The port keeps its GID as long as its table has it.
+/// Updates the attributes from a query. The port keeps its GID as long as the GID table contains it.
 fn update(facts: &mut PortAttr, found: &DiscoveredPort) {
     facts.is_up = found.state == IBV_PORT_ACTIVE;
     if facts.is_up {
-        // On Ethernet some drivers report a LID without a meaning.
+        // On Ethernet some drivers report a LID, which has no meaning.
         facts.lid = match facts.link {
             LinkLayer::Infiniband => found.lid,
             LinkLayer::Ethernet => 0,
@@ -523,7 +523,7 @@ fn update(facts: &mut PortAttr, found: &DiscoveredPort) {
     }
 }
 
-/// The bits `IBV_ACCESS_*`.
+/// The bits `IBV_ACCESS_*` for a region.
 fn access_bits(access: RegionAccess, atomics: bool) -> u32 {
     let atomic = if atomics { IBV_ACCESS_REMOTE_ATOMIC } else { 0 };
     match access {
@@ -571,7 +571,7 @@ mod tests {
         }
     }
 
-    /// As a port has them that was opened with the address that ends with 1.
+    /// The attributes of a port that was opened with the GID that ends with 1.
     fn opened() -> PortAttr {
         let mut facts = PortAttr {
             device: "mlx5_0".into(),
@@ -598,7 +598,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_kept_where_it_went_and_replaced_when_it_is_gone() {
+    fn a_moved_gid_is_kept_and_a_removed_one_replaced() {
         let mut facts = opened();
         assert_eq!((facts.is_up, facts.gid[15], facts.gid_index), (true, 1, 1));
         update(&mut facts, &found(IBV_PORT_ACTIVE, &[(0, 2), (5, 1)]));
@@ -608,10 +608,10 @@ mod tests {
     }
 
     #[test]
-    fn a_lid_on_ethernet_means_nothing() {
+    fn a_lid_on_ethernet_is_ignored() {
         let mut facts = opened();
         let mut found = found(IBV_PORT_ACTIVE, &[(1, 1)]);
-        // As irdma reports it.
+        // The driver irdma reports such a LID.
         found.lid = 1;
         update(&mut facts, &found);
         assert_eq!(facts.lid, 0);
@@ -621,7 +621,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_is_down_keeps_what_it_had() {
+    fn a_port_that_is_down_keeps_its_attributes() {
         let mut facts = opened();
         let mut down = found(IBV_PORT_DOWN, &[]);
         down.packet_bytes = 256;
@@ -632,14 +632,14 @@ mod tests {
     }
 
     #[test]
-    fn peers_may_do_what_a_region_says_and_no_more() {
+    fn access_flags_match_the_region_access() {
         let peers = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
         assert_eq!(access_bits(RegionAccess::OwnRead, true), 0);
         assert_eq!(access_bits(RegionAccess::Own, true) & peers, 0);
         let read = access_bits(RegionAccess::Read, true) & peers;
         assert_eq!(read, IBV_ACCESS_REMOTE_READ);
         assert_eq!(access_bits(RegionAccess::Full, true) & peers, peers);
-        // A device without atomics refuses that bit.
+        // A device without atomics would refuse the atomic bit.
         let without = access_bits(RegionAccess::Full, false) & peers;
         assert_eq!(without, IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Error messages of the network: which call, on which port, between which processes, and the remedy.
+//! Error messages of the network: which call failed, on which port, between which processes, and the remedy.
 
 use std::fmt;
 use std::io;
@@ -41,13 +41,13 @@ pub(crate) enum OpenError {
 /// Why a port cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unfit {
-    /// Neither InfiniBand nor Ethernet.
+    /// The link is neither InfiniBand nor Ethernet.
     Link,
-    /// Its state, a value of `enum ibv_port_state`.
+    /// The port is not active; its state, a value of `enum ibv_port_state`.
     Down(u32),
-    /// None of its GIDs can be used.
+    /// None of the port's GIDs can be used.
     NoGid,
-    /// It is not a member of this partition.
+    /// The port is not a member of this partition.
     NoPartition(u16),
 }
 
@@ -84,7 +84,7 @@ impl fmt::Display for OpenError {
 impl std::error::Error for OpenError {}
 
 impl DiscoveredPort {
-    /// Why the port cannot be used; for lack of a usable GID, the reason for each of them.
+    /// Why the port cannot be used; if it has no usable GID, also the reason for each GID.
     pub(super) fn unfit_text(&self, why: Unfit) -> String {
         let mut message = why.to_string();
         let gids = self.gids.all.iter().enumerate();
@@ -102,7 +102,8 @@ impl fmt::Display for Unfit {
             Self::Link => {
                 f.write_str("it is neither of InfiniBand nor of Ethernet, and no other is served")
             }
-            // IBTA vol. 1 section 14.2.5.6: the subnet manager brings a port further from these states.
+            // IBTA vol. 1 section 14.2.5.6: the subnet manager moves a port on from the states Initialize (2) and Armed
+            // (3).
             Self::Down(state @ (2 | 3)) => write!(
                 f,
                 "the port is {}; no manager of the subnet has made it active (is opensm running?)",
@@ -124,7 +125,7 @@ impl fmt::Display for Unfit {
     }
 }
 
-/// A value of `enum ibv_port_state`.
+/// The name of a port state, a value of `enum ibv_port_state`.
 pub(crate) fn state_text(state: u32) -> &'static str {
     match state {
         1 => "down",
@@ -149,7 +150,7 @@ impl fmt::Display for CallError {
 
 impl std::error::Error for CallError {}
 
-/// The remedy for a call's error, where one is known.
+/// The remedy for a call's error, if one is known.
 fn remedy(error: &CallError) -> Option<&'static str> {
     const UNREACHED: [i32; 3] = [libc::ETIMEDOUT, libc::EHOSTUNREACH, libc::ENETUNREACH];
     const STALE: [i32; 3] = [libc::EINVAL, libc::ENOENT, libc::ENODEV];
@@ -177,14 +178,14 @@ fn remedy(error: &CallError) -> Option<&'static str> {
             "the other host's address does not answer: try `ping` and `ip route get` with it"
         }
         (_, errno) if is_path_call && STALE.contains(&errno) => {
-            "the port's own address has changed or gone, or the other one cannot be reached from it"
+            "the port's own address has changed or was removed, or the other one cannot be reached from it"
         }
         (_, libc::EIO | libc::ENODEV) => "the device has failed or was taken away",
         _ => return None,
     })
 }
 
-/// The remedy for registering `bytes` more bytes; `None`: the limit allows it.
+/// The remedy if the limit of locked memory forbids to register `bytes` more bytes; `None`: the limit allows it.
 pub(crate) fn remedy_of(memory: LockedMemory, bytes: u64) -> Option<String> {
     let needed = memory.needed(bytes)?;
     Some(format!(
@@ -221,13 +222,13 @@ pub(crate) struct PairEnds<'a> {
     pub(crate) facts: &'a PortAttr,
     pub(crate) peer: u32,
     pub(crate) is_of_another_job: bool,
-    /// `None`: unknown.
+    /// Host name of the peer; `None`: unknown.
     pub(crate) peer_host: Option<&'a str>,
     pub(crate) address: Option<&'a PortAddress>,
 }
 
 impl PairEnds<'_> {
-    /// The local end.
+    /// Text for the local end.
     fn here(&self) -> String {
         let facts = self.facts;
         let up = if facts.is_up { "up" } else { "down" };
@@ -241,7 +242,7 @@ impl PairEnds<'_> {
         )
     }
 
-    /// The peer.
+    /// Text for the peer.
     fn peer(&self) -> String {
         match self.is_of_another_job {
             true => format!("process {} (of another job)", self.peer),
@@ -249,7 +250,7 @@ impl PairEnds<'_> {
         }
     }
 
-    /// The remote end.
+    /// Text for the remote end: the peer, its host and its address.
     fn there(&self) -> String {
         let host = self.peer_host.map(|host| format!(" on {host}"));
         let address = self.address.map(|at| format!(" ({})", address_text(at)));
@@ -323,7 +324,7 @@ pub(crate) fn of_failure(
     format!("{what} from {here} to {there} failed: {meaning} ({cause}{vendor}){remedy}")
 }
 
-/// Message for a path MTU of `found` bytes where both ports support `most`.
+/// Message for a path MTU of `found` bytes, although both ports support `most`.
 pub(crate) fn of_narrow_path(found: u32, most: u32, ends: &PairEnds<'_>) -> String {
     let host = |name: Option<&str>, at: String| match name {
         Some(name) if !name.is_empty() => format!("host {name} ({at})"),
@@ -381,7 +382,7 @@ fn status_text(status: WorkStatus) -> (&'static str, String) {
         ),
         WorkStatus::LocalLength => ("a message is longer than its buffer", "local length error"),
         WorkStatus::Forgotten => (
-            "this side's device has told nothing of it for longer than it may take",
+            "this side's device did not report its completion within the time limit",
             "no completion",
         ),
         WorkStatus::Other(number) => {
@@ -389,7 +390,7 @@ fn status_text(status: WorkStatus) -> (&'static str, String) {
                 2 => "this side's device could not do it",
                 7 => "the other side's answer makes no sense",
                 19 => "the device has failed",
-                _ => "for a reason that this library does not know",
+                _ => "the reason is unknown",
             };
             return (meaning, format!("status {number}"));
         }
@@ -412,7 +413,8 @@ pub(crate) fn of_event(event: PortEvent, facts: &PortAttr) -> String {
     }
 }
 
-/// The longest headers around a payload behind the IP header, with the checksum; `ping` has 8 bytes of its own there.
+/// Most bytes of headers and checksum around a payload, without the IP header. `ping` puts an ICMP header of 8 bytes
+/// there.
 const AROUND_PAYLOAD_BYTES: u32 = 44;
 const ICMP_BYTES: u32 = 8;
 
@@ -473,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn a_narrow_way_is_told_with_both_sizes_and_what_to_try() {
+    fn the_narrow_path_message_states_both_sizes_and_a_remedy() {
         let (facts, address) = (facts(), address(LinkLayer::Ethernet));
         let ends = PairEnds {
             rank: 0,
@@ -506,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_names_both_ends_the_port_and_what_to_try() {
+    fn failure_messages_name_both_ends_the_port_and_a_remedy() {
         let message = failure(
             WorkStatus::RetryExceeded,
             0x81,
@@ -525,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn on_infiniband_lids_are_named_and_unknown_peers_have_their_rank() {
+    fn infiniband_messages_name_lids_and_unknown_peers_their_rank() {
         let mut facts = facts();
         facts.link = LinkLayer::Infiniband;
         facts.lid = 11;
@@ -548,13 +550,13 @@ mod tests {
     }
 
     #[test]
-    fn a_status_without_a_name_has_its_number() {
+    fn an_unknown_status_is_shown_as_a_number() {
         let message = failure(WorkStatus::Other(99), 0, &facts(), None);
         assert!(message.contains("(status 99)"), "{message}");
     }
 
     #[test]
-    fn too_little_lockable_memory_is_told_with_the_number_that_is_needed() {
+    fn the_memlock_message_states_the_bytes_needed() {
         let limits = "Limit    Soft Limit   Hard Limit  Units\n\
                       Max locked memory         8388608              8388608              bytes     \n";
         let memory = LockedMemory::read(limits, "VmPin:\t    8000 kB\n", "");
@@ -578,7 +580,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_is_named_with_what_the_system_says_and_what_helps() {
+    fn verbs_call_errors_state_errno_and_a_remedy() {
         for (call, errno, part) in [
             (
                 "ibv_open_device",
@@ -611,7 +613,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_device_or_port_is_told_with_those_that_are_there() {
+    fn missing_device_and_port_errors_list_the_present_ones() {
         let found = vec!["mlx5_0".into(), "mlx5_1".into()];
         let device = "mlx5_9".into();
         let message = OpenError::NoDevice { device, found }.to_string();
@@ -636,7 +638,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_is_not_active_is_told_with_its_state() {
+    fn inactive_port_messages_state_the_port_state() {
         assert!(
             Unfit::Down(1)
                 .to_string()
@@ -646,7 +648,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_names_the_port_and_the_queue_pair() {
+    fn event_messages_name_the_port_and_queue_pair() {
         let message = of_event(PortEvent::QueuePairLost(0x1f), &facts());
         assert_eq!(message, "queue pair 0x1f of mlx5_0:1 has broken");
         assert!(of_event(PortEvent::PortDown, &facts()).contains("mlx5_0:1 has gone down"));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Asynchronous events of the ports: they go down and come back, change their address, or are lost with their device.
+//! Handles asynchronous events of the ports: a port goes down or comes back, changes its address, or is lost with its
+//! device.
 
 use session::CarrierState;
 
@@ -20,7 +21,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
             let was_down = self.rails[rail].is_down;
             let is_change = match event {
                 PortEvent::Other(_) | PortEvent::QueuePairLost(_) => false,
-                // Some devices report each of these twice.
+                // Some devices report twice that a port goes down or comes up.
                 PortEvent::PortDown => !was_down,
                 PortEvent::PortUp => was_down,
                 _ => true,
@@ -58,12 +59,13 @@ impl<P: VerbsPort> VerbsLinks<P> {
         }
     }
 
-    /// Queries a port again after it came back or its GID table changed; if its address or GID index is another one,
-    /// drops its address handles and queue pairs. `true`: they were dropped.
+    /// Queries a port again after it came back or its GID table changed; if its address or GID index has changed, drops
+    /// its address handles and breaks its queue pairs, except those that are still connecting. `true`: the address or
+    /// GID index has changed.
     pub(super) fn find_port_again(&mut self, rail: usize) -> bool {
         let port = &mut self.rails[rail].port;
         let before = port.facts().clone();
-        // If the device is lost it reports that itself.
+        // If the device is lost, an event of the device reports that.
         let is_known = port.refresh().is_ok();
         let now = port.facts();
         let is_elsewhere = (now.lid, now.gid) != (before.lid, before.gid);
@@ -77,11 +79,11 @@ impl<P: VerbsPort> VerbsLinks<P> {
             let Some(path) = path.filter(|path| path.at() == rail) else {
                 continue;
             };
-            let asks = |link: &mut PeerPort| {
+            let is_connecting = |link: &mut PeerPort| {
                 matches!(link.connection.state(), CarrierState::Connecting { .. })
             };
-            // One that is not connected yet has no address.
-            if !self.peers.link(path).is_some_and(asks) {
+            // A queue pair that is still connecting has no address set yet.
+            if !self.peers.link(path).is_some_and(is_connecting) {
                 self.break_pair(index);
             }
         }
@@ -105,8 +107,8 @@ impl<P: VerbsPort> VerbsLinks<P> {
         }
     }
 
-    /// Gives up a rail. `is_gone`: its device is lost too, and its completions never come.
-    fn lose_rail(&mut self, rail: usize, is_gone: bool) {
+    /// Gives up a rail. `device_lost`: its device is lost too, so no further completions come.
+    fn lose_rail(&mut self, rail: usize, device_lost: bool) {
         let facts = self.rails[rail].port.facts();
         let why = format!(
             "{} port {} of rank {} on {} is lost",
@@ -120,12 +122,12 @@ impl<P: VerbsPort> VerbsLinks<P> {
         let is_all_lost = self.rails.is_all_lost();
         if !is_all_lost {
             self.leave_rail(number_of(rail));
-            self.forget_pairs(rail, is_gone);
+            self.forget_pairs(rail, device_lost);
         }
         for peer in self.peers.numbers() {
             let remote = self.peers.get(peer);
             let is_over = |remote: &VerbsPeer| is_all_lost || usize::from(remote.main.rail) == rail;
-            // A peer without an address may be reachable over the others.
+            // A peer whose address is not known yet may be reachable over other rails.
             let is_known = |remote: &&VerbsPeer| is_all_lost || remote.main.address.is_some();
             let is_over = remote.filter(is_known).is_some_and(is_over);
             if is_over && (is_all_lost || !self.leave_for_ever(peer)) {
@@ -135,11 +137,11 @@ impl<P: VerbsPort> VerbsLinks<P> {
         }
         if is_all_lost {
             self.link_events
-                .push_back(VerbsLinkEvent::AllLost { is_gone });
+                .push_back(VerbsLinkEvent::AllLost { device_lost });
         }
     }
 
-    /// Gives up a peer whose rail is lost.
+    /// Gives up a peer whose rail is lost, with the loss of the rail as the reason.
     #[cold]
     pub(super) fn lose_with_all(&mut self, path: PeerPath) {
         let lost = self.rails[path.at()].lost.take();

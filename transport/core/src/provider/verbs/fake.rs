@@ -2,22 +2,22 @@
 //! Simulated devices and the network between them, in one process: for tests.
 //!
 //! The simulation is as strict as hardware, and checks more: every request is validated against the registered regions
-//! when it is carried out, work requests hold their slot until a completion of theirs or of a later one was polled,
-//! packets may be lost, delayed or duplicated, and [`FakeStats`] counts what a correct caller never does. Every fault
+//! when it is carried out, a work request holds its slot until its own completion or that of a later request was
+//! polled, packets may be lost, delayed or duplicated, and [`FakeStats`] also counts errors of the caller. Every fault
 //! can be injected on demand, or at random. Time advances only with [`FakeNet::advance`]. The same seed and the same
 //! calls give the same result.
 //!
-//! | file | what |
-//! |---|---|
-//! | `port.rs` | the calls of `VerbsPort` |
-//! | `net.rs` | the clock, the events, and which ports reach each other |
-//! | `adapter.rs` | the state of one port |
-//! | `pair.rs` | one end of a reliable queue pair |
-//! | `requester.rs`, `responder.rs` | how its requests are sent and completed, and how requests of others are carried
-//! out |
-//! | `datagram.rs` | datagrams |
-//! | `queue.rs` | completion queues, and slots of work queues |
-//! | `memory.rs` | registered memory |
+//! | file           | what |
+//! |----------------|--------------------------------------------------------------|
+//! | `port.rs`      | the calls of `VerbsPort` |
+//! | `net.rs`       | the clock, the events, and which ports reach each other |
+//! | `adapter.rs`   | the state of one port |
+//! | `pair.rs`      | one end of a reliable queue pair |
+//! | `requester.rs` | how a device sends and completes the requests of its process |
+//! | `responder.rs` | how a device carries out the requests of peers |
+//! | `datagram.rs`  | datagrams |
+//! | `queue.rs`     | completion queues, and slots of work queues |
+//! | `memory.rs`    | registered memory |
 
 mod adapter;
 mod config;
@@ -42,7 +42,8 @@ use net::{FakeNetEvent, FakeNetState};
 use pair::{FakeFault, FakePair, FakePairState};
 pub(crate) use port::FakePort;
 
-/// A simulated network. Clones share it; ports are opened on it, and numbered from 0 in that order.
+/// A simulated network. Clones refer to the same network. Ports are numbered from 0 in the order in which they are
+/// opened.
 #[derive(Clone, Debug)]
 pub struct FakeNet(Arc<Mutex<FakeNetState>>);
 
@@ -71,8 +72,8 @@ impl FakeNet {
         happens
     }
 
-    /// Advances time until a completion event wakes a process that sleeps on a port, or for `limit_ns`; returns whether
-    /// it is awake.
+    /// Advances time until a completion event or an asynchronous event wakes the process of a port, at most by
+    /// `limit_ns`; returns whether the process was woken.
     pub fn sleep(&self, port: u32, limit_ns: u64) -> bool {
         let limit = self.now_ns().saturating_add(limit_ns);
         while !self.would_wake(port) && self.advance_until(limit) {}
@@ -123,8 +124,8 @@ impl FakeNet {
         self.lock().port(port).carries()
     }
 
-    /// Whether the process of a port would be awake if it slept on the events of its ports since it last acknowledged
-    /// them.
+    /// Whether a port of this port's process has an event that the process has not acknowledged: a process that sleeps
+    /// on the events of its ports is woken then.
     #[must_use]
     pub fn would_wake(&self, port: u32) -> bool {
         self.lock().would_wake(port)
@@ -157,7 +158,7 @@ impl FakeNet {
 
 /// Faults on demand.
 impl FakeNet {
-    /// Takes the link of a port down: it neither sends nor receives.
+    /// Takes the link of a port down: the port neither sends nor receives.
     pub fn port_down(&self, port: u32) {
         self.hold_down(port, true);
     }
@@ -179,7 +180,7 @@ impl FakeNet {
         self.lock().move_gid(port);
     }
 
-    /// Gives the port another GID and LID; the old address is unused.
+    /// Gives the port another GID and LID; no port has the old address any more.
     pub fn readdress(&self, port: u32) {
         self.lock().readdress(port);
     }
@@ -199,7 +200,7 @@ impl FakeNet {
         self.lock().end_port(port, FakeAdapterState::Lost);
     }
 
-    /// Loses the shared receive queue: messages get no answer.
+    /// Loses the shared receive queue: messages to the port get no response.
     pub fn lose_shared_queue(&self, port: u32) {
         let mut net = self.lock();
         let adapter = net.port(port);
@@ -236,18 +237,19 @@ impl FakeNet {
     }
 
     /// Fails the next work request of the reliable queue pair with this number as if the retries were exhausted, which
-    /// breaks it; `carried_out`: after the peer has carried the request out.
+    /// breaks the queue pair. `carried_out`: the peer carries the request out first.
     pub fn break_pair(&self, number: u32, carried_out: bool) {
         self.kill_pair(number, WorkStatus::RetryExceeded, carried_out);
     }
 
-    /// The same with any status, a value of `enum ibv_wc_status`.
+    /// Fails the next work request as [`break_pair`](Self::break_pair) does, but with the status `status`, a value of
+    /// `enum ibv_wc_status`.
     pub fn break_pair_as(&self, number: u32, status: u32, carried_out: bool) {
         self.kill_pair(number, status_of(status), carried_out);
     }
 
-    /// Makes the device lose the requests of the reliable queue pair with this number: until it is broken, nothing is
-    /// sent and nothing completes.
+    /// Makes the device lose the requests of the reliable queue pair with this number: until the queue pair is broken,
+    /// nothing is sent and nothing completes.
     pub fn forget_pair(&self, number: u32) {
         let mut net = self.lock();
         let serial = net.numbers.get(&number).copied();
@@ -280,7 +282,7 @@ impl FakeNet {
         self.lock().is_asleep(port)
     }
 
-    /// The same with any status of the provider.
+    /// Fails the next work request as [`break_pair`](Self::break_pair) does, but with any status of the provider.
     pub(crate) fn kill_pair(&self, number: u32, status: WorkStatus, carried_out: bool) {
         let mut net = self.lock();
         let serial = net.numbers.get(&number).copied();
@@ -296,9 +298,9 @@ impl FakeNet {
         self.lock().port(port).hold(number);
     }
 
-    /// Delivers the completions that were held back.
+    /// Delivers the completions that were held back, and ends [`hold`](Self::hold).
     pub fn let_go(&self, port: u32, number: u32) {
-        self.lock().port(port).let_go(number);
+        self.lock().port(port).release_held(number);
     }
 
     /// Makes the next `count` creations of reliable queue pairs fail.
@@ -317,7 +319,7 @@ impl FakeNet {
 }
 
 impl FakeNetState {
-    /// Whether a port may register `bytes` more bytes.
+    /// Checks that a port may register `bytes` more bytes.
     fn may_register(&mut self, port: u32, bytes: u64) -> Result<(), CallError> {
         let call = "ibv_reg_mr";
         let most = self.config.most_memory_bytes;

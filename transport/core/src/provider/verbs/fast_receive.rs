@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Results and deferred work of the receive fast path (`Verbs::poll_word`): messages of one word that arrive in order over
-//! their peer's queue pair, one by one, while nothing else is pending. Everything else takes the general path
-//! (`arrive.rs`), and is returned by the next poll.
+//! Results and deferred work of the receive fast path (`Verbs::poll_word`). This path takes messages of one word that
+//! arrive in order over their peer's queue pair, one by one, while nothing else is pending. Everything else takes the
+//! general path (`arrive.rs`), and is returned by the next poll.
 //!
 //! A word is delivered as soon as its sender is verified. Its remaining work ([`PendingWord`]) is postponed until no
 //! packet arrives, but is always done before other code looks at the stream: the effect is the same as if the packet
-//! had arrived that much later.
+//! had arrived only then.
 
 use session::{Ack, Slot};
 
@@ -19,7 +19,7 @@ pub enum WordPoll {
     Nothing,
     /// A frame with a body of eight bytes.
     Word(NetWord),
-    /// A frame with another body, as in a poll's completion.
+    /// A frame with a body of another length, in the form of a poll's completion.
     Frame(Arrived),
     /// Something else is pending: call [`poll`](crate::Fabric::poll).
     Poll,
@@ -37,7 +37,7 @@ pub struct NetWord {
 }
 
 impl NetWord {
-    /// The same in the form of a poll's completion.
+    /// This frame in the form of a poll's completion.
     #[must_use]
     pub fn arrived(self) -> Arrived {
         Arrived {

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reads that the owner of the data carries out as writes: where a device supports hardly any reads, or by
+//! Reads that the owner of the data carries out as writes: if a device supports hardly any reads in flight, or by
 //! configuration. The reader sends a request in a packet of the stream, with keys to its own memory; the owner writes
-//! there, over all rails between the two, and reports the outcome in another packet. For the caller it is a read like
-//! any other.
+//! there, over all rails between the two processes, and reports the outcome in another packet. For the caller it is a
+//! read like any other.
 //!
-//! - F1: the owner reads only memory that it has exported to that peer, and only until the export is withdrawn: the
-//!   request names the export, whose bounds were recorded when it was made. Memory that stays registered is open to
-//!   holders of its key until it is freed, as for reads.
+//! - F1: the owner reads only memory that it has exported to the reader, and only until the export is withdrawn: the
+//!   request names the export, whose bounds the owner recorded when it exported the memory. Memory that stays
+//!   registered is open to holders of its key until it is freed, as for reads.
 //! - F2: the reader lets the owner write exactly to the memory of the read, and deregisters it on all devices before
 //!   the lease ends, whatever the owner does.
-//! - F3: writes are posted again when a queue pair breaks (W2); the packets are delivered once. The reply is sent when
-//!   no part of the write can be posted any more.
-//! - F4: the reader has no request in flight meanwhile that would detect the loss of the owner's device, so it writes
-//!   zero bytes there from time to time.
+//! - F3: writes are posted again when a queue pair breaks (W2); the packets of the stream are delivered once. The reply
+//!   is sent when no part of the write can be posted any more.
+//! - F4: meanwhile the reader has no work request in flight that would detect the loss of the owner's device, so it
+//!   posts a write of zero bytes to the owner from time to time.
 
 use std::collections::HashMap;
 
@@ -34,13 +34,13 @@ pub(super) struct Fetch {
     peer: u32,
     id: WorkId,
     lease: Lease,
-    /// The memory, as registered for the owner to write.
+    /// The reader's memory, registered so that the owner can write to it.
     regions: Regions,
     /// When the owner's device was last probed.
     tried_ns: u64,
 }
 
-/// A read requested by a peer: the number of its request, and the export it reads.
+/// A read requested by a peer: the number of the request, and the export from which data are read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PeerFetch {
     pub(super) number: u64,
@@ -48,7 +48,7 @@ pub(super) struct PeerFetch {
     pub(super) check: u64,
 }
 
-/// All reads of this process that peers carry out, by number, and which reads are done that way.
+/// All reads of this process that peers carry out, by number; `rendezvous` determines which reads these are.
 #[derive(Debug)]
 pub(super) struct Fetches {
     rendezvous: Rendezvous,
@@ -82,7 +82,7 @@ impl Fetches {
         self.all.is_empty()
     }
 
-    /// Takes a read that `peer` reports as ended; `None`: it is not one of this peer's.
+    /// Takes a read that `peer` reports as ended; `None`: this peer carries out no read with this number.
     fn take(&mut self, number: u64, peer: u32) -> Option<Fetch> {
         let theirs = self.all.get(&number).map(|fetch| fetch.peer);
         let is_theirs = theirs == Some(peer);
@@ -143,7 +143,7 @@ impl VerbsTransfers {
         offset: u64,
         id: WorkId,
     ) {
-        // Permanently registered memory is not used: its key gives access to more than this (F2).
+        // Permanently registered memory is not used: its key gives access to more than the memory of this read (F2).
         let regions = match self.register_for(streams, peer, lease.address(), lease.bytes()) {
             Ok(regions) => regions,
             Err(error) => {
@@ -292,8 +292,8 @@ impl VerbsTransfers {
         }
     }
 
-    /// Replies to a request that has ended. Replies that a peer does not accept are limited: a well-behaved peer waits
-    /// for them before further requests.
+    /// Replies to a request that has ended. The number of replies that wait for a peer is limited: a well-behaved peer
+    /// takes replies before it sends further requests.
     pub(super) fn answer_fetch<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
@@ -313,7 +313,7 @@ impl VerbsTransfers {
         streams.send_control(peer, head(FETCHED, number, outcome), Vec::new());
     }
 
-    /// Ends a peer's requests for memory that is being withdrawn (F1). `true`: a device still reads it.
+    /// Ends a peer's requests for memory that is being withdrawn (F1). `true`: a device still reads that memory.
     pub(super) fn recall<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
@@ -364,7 +364,8 @@ fn low(word: u64) -> u32 {
     word as u32
 }
 
-/// A device with no more reads in flight than this moves one, waits for its end, and then starts the next.
+/// A device that supports no more reads in flight than this carries out one read, waits for its end, and then starts
+/// the next.
 pub(super) const POOR_READS: u8 = 1;
 /// Length of a request, in bytes.
 const FETCH_BYTES: usize = 48;
@@ -372,8 +373,7 @@ const FETCH_BYTES: usize = 48;
 const DONE: u16 = 0;
 const UNREACHABLE: u16 = 1;
 const BAD_KEY: u16 = 2;
-/// Most works of this process while peers' requests are among them; further requests are refused, and their data must
-/// be sent.
+/// If this process has at least this many works, it refuses further requests of peers; their data must then be sent.
 const MOST_PEER_FETCHES: usize = 4096;
 /// Interval of probes, in nanoseconds.
 pub(super) const TRY_EVERY_NS: u64 = 1_000_000_000;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Choice of the GID that a port uses, among the entries of its GID table, with the reason for each entry.
+//! Chooses the GID that a port uses among the entries of its GID table, and gives the reason for each entry.
 //!
-//! On InfiniBand it is the first entry, assigned by the subnet manager. On Ethernet a port has one entry per address of
-//! its interfaces and RoCE version, and peers can reach only some of them. Candidates are those of RoCE v2 whose
-//! interface is up; link-local ones are excluded: they are not routed, and are ambiguous on a host with two links.
-//! Among the candidates, the best is the one that was published before, then one whose interface is on the route to the
-//! peers, then an IPv4 address, then the first.
+//! On InfiniBand it is the first entry, assigned by the subnet manager. On Ethernet the table has an entry for each
+//! address of the port's interfaces and each RoCE version, and peers can reach only some of the addresses. Candidates
+//! are the entries of RoCE v2 whose interface is up. Link-local addresses are excluded: they are not routed, and are
+//! ambiguous on a host with two links. The best candidate is the address that was published before, then one whose
+//! interface is on the route to the peers, then one whose interface is visible to this process, then an IPv4 address,
+//! then the first in the table.
 //!
 //! Peers get the address, never its table index: indices differ from host to host, and change.
 
@@ -44,7 +45,7 @@ pub(super) enum GidType {
 /// A network interface of this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct HostInterface {
-    /// The system's index of it.
+    /// The kernel's index of the interface.
     pub(super) index: u32,
     pub(super) name: String,
     pub(super) is_up: bool,
@@ -58,7 +59,7 @@ pub(super) enum HostRoute {
     Anywhere,
     /// The address is one of this host.
     Here,
-    /// Through the interface with this number.
+    /// Through the interface with this index.
     Through(u32),
     /// There is no route.
     Nowhere,
@@ -91,11 +92,11 @@ pub(super) struct GidCandidate {
 /// Order of preference of usable entries; greater is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Merit {
-    /// It was chosen before.
+    /// Whether its address was chosen and published before.
     keeps: bool,
-    /// Packets leave through its interface.
+    /// Whether packets to the peers leave through its interface.
     on_route: bool,
-    /// Its interface is visible.
+    /// Whether its interface is visible to this process.
     is_seen: bool,
     is_ipv4: bool,
     name: Reverse<u32>,
@@ -142,7 +143,7 @@ impl GidChoice {
         Self { all, best }
     }
 
-    /// Restricts the choice to these indices, and admits link-local ones among them.
+    /// Restricts the choice to the entries with these indices, and admits link-local addresses among them.
     pub(super) fn only(mut self, places: GidPlaces) -> Self {
         if places == GidPlaces::ANY {
             return self;
@@ -242,7 +243,7 @@ impl Merit {
     fn to_text(self, interface: Option<&str>) -> String {
         let mut reasons = Vec::new();
         if self.keeps {
-            reasons.push("it is the one that others know".into());
+            reasons.push("it is the announced one".into());
         }
         if self.on_route {
             reasons.push(format!(
@@ -262,7 +263,7 @@ impl Merit {
     /// Why a better entry was preferred to this one.
     fn behind(self, best: Self) -> &'static str {
         match () {
-            () if best.keeps && !self.keeps => "others know the chosen one",
+            () if best.keeps && !self.keeps => "the chosen one is announced already",
             () if best.on_route && !self.on_route => "packets do not leave through its interface",
             () if best.is_seen && !self.is_seen => {
                 "its interface cannot be seen (it belongs to another network namespace)"
@@ -281,7 +282,7 @@ impl GidFault {
             Self::RoceV1 => "not used: RoCE v1, which no router passes on".into(),
             Self::NoRoce => "not used: it is not of RoCE".into(),
             Self::LinkLocal => "not used: link-local; give the interface an address".into(),
-            Self::Loopback => "not used: nobody else can reach a loopback address".into(),
+            Self::Loopback => "not used: no other host can reach a loopback address".into(),
             Self::InterfaceDown => format!(
                 "not used: {0} is down or not running yet (ip link set {0} up; look at its cable)",
                 interface.unwrap_or("its interface")
@@ -302,7 +303,7 @@ impl fmt::Display for GidType {
     }
 }
 
-/// Index of an address in the table, as RoCE v2 or InfiniBand; `None`: it is not there.
+/// Table index of the entry for RoCE v2 or InfiniBand with this address; `None`: there is no such entry.
 pub(super) fn place_of(gid: Gid, entries: &[GidEntry]) -> Option<u8> {
     let is_it = |entry: &&GidEntry| entry.gid == gid && entry.kind != GidType::RoceV1;
     entries
@@ -369,7 +370,7 @@ mod tests {
         }
     }
 
-    /// A typical adapter's table: each address twice, with an untagged network and a VLAN.
+    /// A typical adapter's table: each address for both RoCE versions, on an untagged network and on a VLAN.
     fn usual() -> ([GidEntry; 8], [HostInterface; 2]) {
         use GidType::{RoceV1, RoceV2};
         let entries = [
@@ -394,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ipv4_address_of_roce_v2_is_chosen_and_each_entry_has_its_reason() {
+    fn a_roce_v2_ipv4_gid_is_chosen_and_each_entry_has_its_reason() {
         let (entries, interfaces) = usual();
         let choice = GidChoice::make(table(&entries, &interfaces), HostRoute::Anywhere, None);
         assert_eq!(chosen(&choice), Some(5));
@@ -407,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn the_interface_that_packets_leave_through_is_preferred() {
+    fn the_gid_of_the_egress_interface_is_preferred() {
         let (entries, interfaces) = usual();
         let choice = |route| GidChoice::make(table(&entries, &interfaces), route, None);
         let through = choice(HostRoute::Through(3));
@@ -425,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn the_address_that_others_know_is_kept_wherever_it_stands() {
+    fn the_announced_gid_is_kept_at_any_index() {
         let (mut entries, interfaces) = usual();
         let known = Some(gid("2001:db8::1"));
         let choice = |entries: &[GidEntry]| {
@@ -445,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_that_is_down_serves_nobody() {
+    fn gids_of_an_interface_that_is_down_are_not_used() {
         let (entries, mut interfaces) = usual();
         interfaces[0].is_up = false;
         let choice = GidChoice::make(table(&entries, &interfaces), HostRoute::Anywhere, None);
@@ -460,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_without_an_interface_is_found_by_its_address_or_comes_last() {
+    fn a_gid_without_an_interface_is_matched_by_address_or_used_last() {
         let entries = [
             entry(1, "10.1.0.1", GidType::RoceV2, 0),
             entry(2, "10.0.0.1", GidType::RoceV2, 0),
@@ -475,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_that_nobody_reaches_are_dropped() {
+    fn unreachable_gids_are_not_used() {
         for (address, index) in [
             ("127.0.0.1", 1),
             ("::1", 1),
@@ -493,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn on_infiniband_the_first_entry_counts() {
+    fn on_infiniband_the_first_gid_is_chosen() {
         let entries = [
             entry(0, "fe80::2:c903:0:1", GidType::Infiniband, 0),
             entry(1, "fe80::5", GidType::Infiniband, 0),
@@ -510,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_of_ipv4_is_told_from_one_of_ipv6() {
+    fn ipv4_gids_are_distinguished_from_ipv6() {
         assert_eq!(as_ip(gid("10.0.0.1")).to_string(), "10.0.0.1");
         assert_eq!(as_ip(gid("2001:db8::1")).to_string(), "2001:db8::1");
         assert_eq!(to_text(gid("10.0.0.1")), "::ffff:10.0.0.1");

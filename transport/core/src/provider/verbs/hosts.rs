@@ -12,7 +12,7 @@ pub(super) struct HostNames {
 }
 
 impl HostNames {
-    /// Only the host of this process.
+    /// A table with only the host of this process.
     pub(super) fn new(here: String) -> Self {
         Self {
             here,
@@ -51,12 +51,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_has_one_number_and_nobody_has_none() {
+    fn each_host_name_has_one_number() {
         let mut hosts = HostNames::new("here".to_owned());
         let (one, other) = (hosts.number("one"), hosts.number("other"));
         assert_eq!((one, other, hosts.number("one")), (1, 2, 1));
         let nameless = hosts.number("");
-        assert_eq!(hosts.name(nameless), None, "it has not said its name");
+        assert_eq!(hosts.name(nameless), None, "it has no name");
         assert_eq!((hosts.name(0), hosts.name(2)), (None, Some("other")));
     }
 }

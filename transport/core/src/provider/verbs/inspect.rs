@@ -73,7 +73,8 @@ fn port_report(port: &DiscoveredPort, devices: &str, route: HostRoute) -> PortRe
         is_chosen: best == Some(candidate),
         why: port.gids.why(at),
     };
-    let is_asked = port.link == Some(LinkLayer::Ethernet) && matches!(route, HostRoute::Through(_));
+    let has_route =
+        port.link == Some(LinkLayer::Ethernet) && matches!(route, HostRoute::Through(_));
     PortReport {
         name: format!("{}:{}", port.device, port.port),
         link: match port.link {
@@ -89,7 +90,7 @@ fn port_report(port: &DiscoveredPort, devices: &str, route: HostRoute) -> PortRe
         gids: port.gids.all.iter().enumerate().map(gid).collect(),
         unfit: port.unfit.map(|why| why.to_string()),
         is_allowed: is_allowed(port, devices),
-        leads_there: is_asked.then(|| best.is_some_and(gid::GidCandidate::is_on_route)),
+        leads_there: has_route.then(|| best.is_some_and(gid::GidCandidate::is_on_route)),
     }
 }
 
@@ -101,7 +102,7 @@ fn egress(route: HostRoute, interfaces: &[HostInterface]) -> Egress {
         HostRoute::Through(index) => Egress::Through(
             name(index).map_or_else(|| format!("interface {index}"), |one| one.name.clone()),
         ),
-        HostRoute::Anywhere => Egress::Unknown("no address was asked about".into()),
+        HostRoute::Anywhere => Egress::Unknown("no address was given".into()),
     }
 }
 
@@ -116,9 +117,10 @@ fn memory(locked: LockedMemory, rails: usize, limits: &NetLimits) -> LockedMemor
     }
 }
 
-/// Bytes that a process registers at its first send over the network, and at most, without large messages in flight.
-/// Includes the queues, as far as they are known before a device makes them; for `rails` rails, each of which registers
-/// the send slots too; with the bounce buffers of a job that is not very large.
+/// Bytes that a process with `rails` rails registers at its first send over the network, and at most, without large
+/// messages in flight. Each rail registers the send slots too. Both results include the queues, as far as their sizes
+/// are known before a device makes them. The second one also includes the bounce buffers of a job that is not very
+/// large.
 fn registered_bytes(limits: &NetLimits, rails: usize) -> (usize, usize) {
     let receives = RecvPool::new(0, limits.terms.most_packet_bytes(), limits);
     let sends = SendPool::new();
@@ -183,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_serves_is_used_if_it_is_allowed() {
+    fn a_usable_port_is_used_if_the_setting_allows_it() {
         let found = port_report(&port(7, HostRoute::Anywhere), "", HostRoute::Anywhere);
         assert_eq!(
             (&*found.name, found.link, found.state, found.lid),
@@ -207,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_does_not_serve_says_why() {
+    fn an_unusable_port_is_reported_with_the_reason() {
         let down = DiscoveredPort {
             unfit: Some(Unfit::Down(1)),
             ..port(7, HostRoute::Anywhere)
@@ -218,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn the_way_to_a_peer_is_that_of_one_port_and_not_of_another() {
+    fn the_route_to_a_peer_selects_one_port() {
         let route = HostRoute::Through(8);
         let leads = |index| port_report(&port(index, route), "", route).leads_there;
         assert_eq!((leads(7), leads(8)), (Some(false), Some(true)));
@@ -231,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn too_small_a_limit_comes_with_what_to_do() {
+    fn a_too_small_memlock_limit_is_reported_with_a_remedy() {
         let locked = |limit_bytes| LockedMemory {
             limit_bytes,
             used_bytes: 0,
@@ -252,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_not_lock_enough_is_told_how_much_it_takes() {
+    fn memlock_limit_error_states_the_bytes_needed() {
         let facts = PortAttr {
             in_software: false,
             terms: NetTerms::DEFAULT,
@@ -286,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn this_host_is_told_of_whether_it_has_devices_or_not() {
+    fn inspect_reports_devices_or_why_there_are_none() {
         let network = NetworkSettings::default().on_rails(2);
         let report = inspect(&network, Some(IpAddr::from([127, 0, 0, 1])));
         assert_eq!(report.egress, Some(Egress::Here));

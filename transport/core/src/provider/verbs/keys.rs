@@ -2,9 +2,9 @@
 //! Exported memory of this process, and remote keys of peers.
 //!
 //! A key names memory on one rail of its owner. The keys for its other rails are sent to the peer in a packet of the
-//! stream, and only for large memory: without a key for a rail the memory does not go over it. Keys may be missing or
-//! outdated: an outdated key gives no access, or access to the same bytes, since a device accepts addresses of the
-//! owner's process only inside the region of the key.
+//! stream, and only for large memory: without a key for a rail, the memory is not transferred over that rail. Keys may
+//! be missing or outdated: an outdated key gives no access, or access to the same bytes, since a device accepts
+//! addresses of the owner's process only inside the region of the key.
 
 use std::collections::VecDeque;
 
@@ -18,15 +18,15 @@ use crate::{Head, Peer, RemoteKey};
 
 /// The regions of registered memory, by rail.
 pub(super) type Regions = [Option<Region>; MOST_RAILS];
-/// Remote keys of one range of memory, by the rails of its owner; 0 where there is none.
+/// Remote keys of one range of memory, by the rails of its owner; 0: no key for this rail.
 pub(super) type Keys = [u32; MOST_RAILS];
 
-/// Remote keys that peers have sent for their other rails; the newest, up to a limit.
+/// Remote keys that peers have sent for their other rails; only the newest ones are kept, up to a limit.
 #[derive(Debug, Default)]
 pub(super) struct PeerKeys(VecDeque<(u32, RemoteKey, Keys)>);
 
 impl PeerKeys {
-    /// Most memory of it, in bytes.
+    /// Most memory of this table, in bytes.
     pub(super) const MOST_BYTES: usize = MOST_KEPT_KEYS * size_of::<(u32, RemoteKey, Keys)>();
 
     fn put(&mut self, peer: u32, key: RemoteKey, keys: Keys) {
@@ -43,7 +43,8 @@ impl PeerKeys {
         found.map(|(_, _, keys)| *keys)
     }
 
-    /// The keys to a peer's memory, one of which is `key`. `may_have_more`: the peer may have sent the others.
+    /// The keys to a peer's memory, one of which is `key`. `may_have_more`: the peer may have sent keys for its other
+    /// rails.
     pub(super) fn keys_to(&self, peer: u32, key: RemoteKey, may_have_more: bool) -> Keys {
         let entry = may_have_more.then(|| self.of(peer, key)).flatten();
         let mut keys = entry.unwrap_or_default();
@@ -112,7 +113,7 @@ impl VerbsTransfers {
         }
     }
 
-    /// Registers memory on the main rail to a peer; large memory on all rails to it.
+    /// Registers memory on the main rail to a peer; large memory on all rails to the peer.
     pub(super) fn register_for<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
@@ -157,7 +158,7 @@ impl VerbsTransfers {
             let key = region.map_or(0, |region| region.remote_key);
             place.copy_from_slice(&key.to_le_bytes());
         }
-        // Without room the memory goes over one rail.
+        // If there is no room for the packet, the memory is transferred over one rail only.
         if streams.keep(peer, head, BEGINS | ENDS, &body).is_ok() {
             streams.flush(peer);
         }
@@ -189,7 +190,7 @@ impl VerbsTransfers {
     }
 
     /// Ends [`export`](Self::export). Memory that stays registered remains accessible to the peer until it is freed:
-    /// all messages in it share one key, and others may be in flight.
+    /// all messages in that memory share one key, and other messages may be in flight.
     pub(super) fn withdraw<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
@@ -224,8 +225,8 @@ pub(super) fn first_of(regions: &Regions, main: u8) -> Option<(u8, Region)> {
     })
 }
 
-/// A remote key: the low half of `check` is the device's `rkey`, followed by the owner's rail; the rest is a checksum,
-/// the seal.
+/// Makes a remote key. From the lowest bit on, `check` holds the device's `rkey` (32 bits), the owner's rail (2 bits),
+/// and a checksum, the seal.
 pub(super) fn sealed(
     address: u64,
     bytes: u64,
@@ -245,9 +246,9 @@ pub(super) fn sealed(
     }
 }
 
-/// Detects a key that was damaged, or made for another peer, before a device breaks its queue pair over it. It is no
-/// secret: the device's own check protects the memory. Both ends compute it from the numbers by which they address each
-/// other.
+/// The seal of a key. It detects a key that was damaged, or made for another peer, before a device breaks its queue
+/// pair because of that key. The seal is no secret: the device's own check protects the memory. Both ends compute it
+/// from the key and the numbers by which they address each other.
 fn seal(key: RemoteKey, (owner, reader): (u32, u32)) -> u64 {
     let mut sum = 0x9e37_79b9_7f4a_7c15;
     let names = u64::from(owner) << 32 | u64::from(reader);
@@ -263,12 +264,12 @@ pub(super) fn is_sealed(key: RemoteKey, owner: u32, reader: u32) -> bool {
     key.check >> SEAL_SHIFT == seal(key, (owner, reader)) >> SEAL_SHIFT
 }
 
-/// A check without its seal.
+/// The check value of a key without the seal.
 pub(super) fn name_of(check: u64) -> u64 {
     check & ((1 << SEAL_SHIFT) - 1)
 }
 
-/// The owner's rail in a check.
+/// The owner's rail in the check value of a key.
 pub(super) fn rail_of(check: u64) -> u8 {
     #[allow(clippy::cast_possible_truncation, reason = "two bits")]
     let rail = (check >> RAIL_SHIFT) as u8 & 3;
@@ -292,7 +293,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_of_another_rail_peer_or_place_is_not_sealed() {
+    fn the_key_seal_covers_rail_peers_and_address() {
         let key = sealed(0x1000, 64, 2, 0xabcd, (3, 4));
         assert!(is_sealed(key, 3, 4) && !is_sealed(key, 4, 3));
         assert_eq!((rail_of(key.check), low(key.check)), (2, 0xabcd));

@@ -12,7 +12,7 @@ pub struct NetLimits {
     pub pairs: u32,
     /// Packets to a peer before a queue pair is made for it.
     pub datagrams_first: u32,
-    /// Time without an answer, after its queue pair broke, until a peer is given up.
+    /// Time without an answer from a peer, after its queue pair broke, until the peer is given up.
     pub silence_ns: u64,
     /// Send queue depth of one reliable queue pair.
     pub send_depth: u32,
@@ -24,9 +24,10 @@ pub struct NetLimits {
     pub datagram_receives: u32,
     /// Largest inline body in bytes, if the device grants it.
     pub inline_bytes: u32,
-    /// Every this many packets on a queue pair one is signaled.
+    /// One of this many packets on a queue pair is signaled.
     pub signal_every: u32,
-    /// Smallest read or write that is striped over the rails, in bytes; memory of that size is registered on all.
+    /// Smallest read or write that is striped over the rails, in bytes; memory of at least this size is registered on
+    /// all rails.
     pub striped_bytes: u64,
     /// Largest message that is copied through a registered buffer if its memory is not registered, in bytes; at
     /// most 64 KiB.
@@ -46,7 +47,7 @@ pub struct NetTerms {
     pub reads: u8,
     /// Acknowledgement timeout before the first retransmission; rounded up to a value that queue pairs support.
     pub answer_ms: u32,
-    /// Retransmissions; at most 6, since 7 means infinitely many.
+    /// Retransmissions; at most 6, since some devices take 7 as infinitely many.
     pub retries: u8,
     /// Retransmissions of a packet for which the peer had no buffer (RNR retries); at most 6.
     pub rnr_retry: u8,
@@ -114,13 +115,13 @@ impl NetTerms {
         packet_bytes: 4096,
         reads: 16,
         answer_ms: 67,
-        // Soft-RoCE treats seven as infinite here too.
+        // Soft-RoCE treats seven as infinite, not only for RNR retries.
         retries: 6,
-        // About 4 ms, 8 ms on some devices, then the queue pair breaks, and is connected again when the receiver polls.
-        // Seven would be infinite, and hide that no buffers are posted.
+        // After about 4 ms without a buffer, 8 ms on some devices, the queue pair breaks; it is connected again when
+        // the receiver polls. Seven would be infinite, and would hide that no buffers are posted.
         rnr_retry: 6,
-        // Devices double it in practice. A long delay would hold up all packets behind: a process that polls returns
-        // its buffers within microseconds.
+        // Some devices wait twice as long. A long delay would hold up all packets behind the first one without a
+        // buffer, although a process that polls returns its buffers within microseconds.
         not_ready_us: 640,
         service_level: 0,
         // DSCP 26 and ECN-capable transport: the configuration of RoCE switches.
@@ -136,8 +137,8 @@ impl NetTerms {
         1 << self.packet_bytes.clamp(256, 4096).ilog2()
     }
 
-    /// The acknowledgement timeout as an exponent, as queue pairs take it: 4.096 µs × 2^n, rounded up. At most 27, so
-    /// that it can grow after a break.
+    /// The acknowledgement timeout in the form that queue pairs take, the exponent n of 4.096 µs × 2^n, rounded up. At
+    /// most 27, so that it can grow after a break.
     pub(super) fn timeout_exp(&self) -> u8 {
         let us = u64::from(self.answer_ms) * 1000;
         let reaches = |power: &u8| 4096 << power >= us * 1000;
@@ -190,7 +191,7 @@ fn not_ready_us(code: u8) -> u32 {
     }
 }
 
-/// 4.096 µs × 2^27 is nine minutes; four more fit into five bits.
+/// Largest exponent from the settings: 4.096 µs × 2^27 is nine minutes. Four larger values fit into five bits.
 const MOST_TIMEOUT_EXP: u8 = 27;
 
 #[cfg(test)]
@@ -198,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_rounded_up_to_what_queue_pairs_can_be_told() {
+    fn timeouts_are_rounded_up_to_encodable_values() {
         let timeout_exp = |answer_ms| {
             let terms = NetTerms {
                 answer_ms,
@@ -229,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_have_a_power_of_two() {
+    fn packet_size_is_rounded_down_to_a_power_of_two() {
         let most = |packet_bytes| {
             let terms = NetTerms {
                 packet_bytes,
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_those_that_were_named_or_any() {
+    fn gid_indices_are_the_named_ones_or_any() {
         let some = GidPlaces::of([0, 3, 255].into_iter());
         let has = |places: GidPlaces| [0, 1, 3, 64, 255, 256].map(|place| places.has(place));
         assert_eq!(has(some), [true, false, true, false, true, false]);
@@ -252,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn queues_hold_what_may_need_a_completion() {
+    fn completion_queues_hold_all_possible_completions() {
         let depths = NetLimits::DEFAULT.depths();
         assert_eq!(
             (depths.completions, depths.sends, depths.shared),

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The links to all peers: ports, address handles for datagrams, reliable queue pairs. Packets, reads, writes and
-//! exported memory belong to higher layers, which take [`VerbsLinkEvent`]s from here, in the order in which they
+//! Manages the links to all peers: ports, address handles for datagrams, reliable queue pairs. Packets, reads, writes
+//! and exported memory belong to higher layers, which take [`VerbsLinkEvent`]s from here, in the order in which they
 //! occurred.
 //!
-//! | file | methods |
-//! |------|---------------------|
-//! | `peers.rs` | set peers' addresses, create address handles, change rails, give peers up |
-//! | `pairs.rs` | make and break queue pairs, with the notes that this takes |
-//! | `probe.rs` | path MTU discovery |
+//! | file        | methods |
+//! |-------------|---------------------------------------------------------------------------|
+//! | `peers.rs`  | set peers' addresses, create address handles, change rails, give peers up |
+//! | `pairs.rs`  | make and break queue pairs, with the notes that this takes |
+//! | `probe.rs`  | path MTU discovery |
 //! | `events.rs` | asynchronous events of ports |
 
 use std::collections::VecDeque;
@@ -57,14 +57,14 @@ pub(super) enum VerbsLinkEvent {
         bytes: u32,
         status: WorkStatus,
     },
-    /// The links to a peer have changed, or another one is the main link.
+    /// The links to a peer have changed, or another link is the main link now.
     Rebind { peer: u32 },
     /// Waiting works and packets for a peer may be posted.
     GoOn { peer: u32 },
     /// A peer was given up.
     Lost { peer: u32 },
-    /// All ports are lost; `is_gone`: their devices too, whose completions never come.
-    AllLost { is_gone: bool },
+    /// All ports are lost; `device_lost`: their devices are lost too, so no completions of theirs come any more.
+    AllLost { device_lost: bool },
 }
 
 impl<P: VerbsPort> VerbsLinks<P> {
@@ -134,7 +134,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         self.notices.warn_of_registration(error, facts, bytes);
     }
 
-    /// Memory with `rails` rails before any peer, in bytes.
+    /// Memory with `rails` rails before any peer has state, in bytes.
     fn fixed_bytes(&self, rails: usize) -> usize {
         let queues = 2 * COMPLETION_BYTES * self.limits.depths().completions as usize;
         self.peers.fixed_bytes() + rails * (size_of::<Rail<P>>() + queues)

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Lost completions. A queue pair's own timeouts and retry limits end in a completion whatever happens on the path, so
-//! posted requests have no further timer here. But Soft-RoCE can lose its timer when a link goes down at the wrong
-//! moment, and then waits forever. A queue pair without a completion for longer than all its limits allow is broken
-//! here, as its device should have done.
+//! Detects lost completions. Whatever happens on the path, the timeouts and retry limits of a queue pair lead to a
+//! completion, so posted requests have no further timer here. But Soft-RoCE can lose its timer when a link goes down at
+//! the wrong moment, and then waits forever. A queue pair without a completion for longer than all its limits allow is
+//! broken here, as its device should have done.
 
 use super::posted::PostedRequests;
 
 /// Detects that the completions of a queue pair have stopped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct CompletionWatch {
-    /// [`PostedRequests::progress`], and the time since which it has had this value.
+    /// The last value of [`PostedRequests::progress`]; `since_ns` is the time since which it has not changed.
     progress: (u32, bool),
     since_ns: u64,
 }
@@ -36,12 +36,12 @@ impl CompletionWatch {
     }
 }
 
-/// A queue pair sends a packet at most eight times, and may wait four times its timeout each time; the timeout is a
-/// power of two times 4.096 µs.
+/// Longest wait for an answer in nanoseconds, with a timeout exponent of 0 (4.096 µs): a queue pair sends a packet at
+/// most eight times, and may wait four times its timeout each time.
 const MOST_ANSWERS: u64 = 8 * 4 * 4_096;
 /// Extra time for peers without buffers and slow devices.
 const GRACE_NS: u64 = 5_000_000_000;
-/// A network of 10 MB/s is slower than any supported one.
+/// Most time per byte, that of a network of 10 MB/s: any supported network is faster.
 const NS_OF_BYTE: u64 = 100;
 
 #[cfg(test)]
@@ -57,7 +57,7 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     #[test]
-    fn a_device_is_late_when_nothing_was_told_for_long() {
+    fn a_device_is_late_without_completions_for_long() {
         let (mut watch, mut requests) = (CompletionWatch::default(), PostedRequests::default());
         assert!(
             !watch.is_late(&requests, 14, 100 * SECOND),
@@ -71,22 +71,25 @@ mod tests {
         requests.push(PART, true);
         assert!(watch.is_late(&requests, 14, 208 * SECOND), "all the same");
         assert!(requests.ended(0).is_some());
-        assert!(!watch.is_late(&requests, 14, 209 * SECOND), "told");
+        assert!(!watch.is_late(&requests, 14, 209 * SECOND), "completed");
         assert!(watch.is_late(&requests, 14, 217 * SECOND));
     }
 
     #[test]
-    fn nobody_is_late_with_what_was_just_asked_for() {
+    fn a_device_is_not_late_with_a_new_request() {
         let (mut watch, mut requests) = (CompletionWatch::default(), PostedRequests::default());
         requests.push(PART, false);
         assert!(!watch.is_late(&requests, 14, 0));
-        assert!(!watch.is_late(&requests, 14, 8 * SECOND), "not asked for");
+        assert!(
+            !watch.is_late(&requests, 14, 8 * SECOND),
+            "no completion requested"
+        );
         requests.push(PART, true);
         assert!(!watch.is_late(&requests, 14, 9 * SECOND));
     }
 
     #[test]
-    fn what_is_large_takes_its_time() {
+    fn more_bytes_in_flight_allow_more_time() {
         let (mut watch, mut requests) = (CompletionWatch::default(), PostedRequests::default());
         for _ in 0..256 {
             requests.push(PART, true);

@@ -5,7 +5,7 @@
 //! - Memory allocated for the program (`owned.rs`) is registered until the program frees it.
 //! - A [`RegisteredBlock`] is a mapping of its own. It stays until all ports have deregistered it; a block dropped
 //!   earlier leaks its mapping, so that no device writes to reused memory.
-//! - So do bounce buffers (`bounce.rs`): they are copied from and to while no device accesses them.
+//! - Bounce buffers (`bounce.rs`) are such blocks; they are copied from and to only while no device accesses them.
 //! - The device may write to receive blocks at any time: they are copied from, never borrowed. It only reads send
 //!   blocks.
 //! - A [`Lease`] guarantees its memory until it is returned, which is after the region is deregistered (`work.rs`).
@@ -23,7 +23,7 @@ use crate::Lease;
 pub(super) struct RegisteredBlock {
     base: NonNull<u8>,
     bytes: usize,
-    /// One for each port, by rail; `None` where it is not registered.
+    /// One region for each port, by rail; `None`: not registered with that port.
     regions: [Option<Region>; MOST_RAILS],
 }
 
@@ -57,7 +57,7 @@ impl RegisteredBlock {
         })
     }
 
-    /// Registers it with the port of rail `rail`, where it is not registered yet.
+    /// Registers the block with the port of rail `rail`, with which it must not be registered yet.
     pub(super) fn register<P: VerbsPort>(
         &mut self,
         rail: usize,
@@ -66,8 +66,8 @@ impl RegisteredBlock {
     ) -> Result<(), CallError> {
         assert!(self.regions[rail].is_none(), "registered once");
         // SAFETY:
-        // - stays mapped until `deregister`: `drop` unmaps it only when no region is left.
-        // - the device may write if `access` allows it: nothing here borrows it then.
+        // - the block stays mapped until `deregister`: `drop` unmaps it only when no region is left.
+        // - the device may write to the block if `access` allows that: then nothing here borrows its bytes.
         let region = unsafe { port.register(self.base, self.bytes, access) };
         self.regions[rail] = Some(region?);
         Ok(())
@@ -90,21 +90,21 @@ impl RegisteredBlock {
         self.base.as_ptr().expose_provenance() as u64
     }
 
-    /// Copies leased bytes to its start. Only for blocks that peers read at most.
+    /// Copies leased bytes to its start. Only for blocks that peers can read but not write.
     pub(super) fn fill_from_lent(&mut self, address: u64, bytes: usize) {
         let source = std::ptr::with_exposed_provenance_mut(crate::mr::to_usize(address));
         if let Some(source) = NonNull::new(source) {
             let bytes = bytes.min(self.bytes);
-            // SAFETY: offered memory is leased (`Fabric::offer`), at least `bytes` bytes of it; as many are mapped
-            // here, in a mapping of its own, which is borrowed exclusively and written by no device.
+            // SAFETY: offered memory is leased (`Fabric::offer`), at least `bytes` bytes of it. The block has at least
+            // as many bytes, in a mapping of its own; it is borrowed exclusively, and no device writes to it.
             unsafe { crate::mr::copy_in_pieces(source, self.base, bytes) };
         }
     }
 
     /// Copies what a device has written at its start to a lease.
     pub(super) fn copy_to(&self, lease: &mut Lease) {
-        // SAFETY: `bytes` bytes are mapped at the base, and they are not borrowed; a lease of the program's is
-        // elsewhere.
+        // SAFETY: `bytes` bytes are mapped at the base, and they are not borrowed; a lease is memory of the program,
+        // which lies elsewhere.
         unsafe { lease.fill_in_pieces(self.base, self.bytes) };
     }
 

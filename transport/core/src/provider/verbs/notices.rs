@@ -34,7 +34,7 @@ impl VerbsNotices {
         }
     }
 
-    /// Queues a warning that memory could not be registered, which makes large messages slow; once per process.
+    /// Queues a warning that memory could not be registered, which makes large messages slow; only once per process.
     #[cold]
     pub(super) fn warn_of_registration(&mut self, error: &CallError, facts: &PortAttr, bytes: u64) {
         if std::mem::replace(&mut self.has_reported_registration, true) {
@@ -44,8 +44,8 @@ impl VerbsNotices {
         self.warn(format!("{message}; such messages go through buffers"));
     }
 
-    /// Keeps the remark that the path MTU is below the ports', which makes large messages slower; once, since other
-    /// paths most likely share the cause.
+    /// Keeps the remark that a path MTU is below that of the ports, which makes large messages slower. Only the first
+    /// remark is kept, since other paths most likely share the cause.
     pub(super) fn remark_on_path(&mut self, message: String) {
         if !std::mem::replace(&mut self.has_reported_path, true) {
             self.remark = Some(message);
@@ -74,7 +74,7 @@ impl VerbsNotices {
 }
 
 impl From<Vec<String>> for VerbsNotices {
-    /// With warnings from the opening of the ports.
+    /// Starts with the warnings from the opening of the ports.
     fn from(warnings: Vec<String>) -> Self {
         Self {
             warnings: warnings.into(),
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_complaints_are_kept() {
+    fn the_oldest_warnings_are_kept() {
         let mut notices = VerbsNotices::from(vec!["0".to_owned()]);
         for number in 1..=MOST_WARNINGS {
             notices.warn(number.to_string());
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_narrow_way_is_told_once() {
+    fn a_narrow_path_is_reported_once() {
         let mut notices = VerbsNotices::default();
         notices.remark_on_path("one".to_owned());
         assert!(!notices.is_empty());

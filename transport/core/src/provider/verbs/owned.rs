@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory that stays registered, so that messages in it need no registration each. Peers may access our own memory
+//! Keeps memory registered, so that not every message in it has to be registered. Peers may access our own memory
 //! (allocated here for the program) as long as it exists. Of the program's memory, peers may access only exposed
 //! ranges, which are registered once for all peers; other registered ranges are only sources of writes by this process.
 
@@ -12,12 +12,12 @@ use super::rails::Rails;
 use super::slab::Slab;
 use crate::LocalKey;
 
-/// Our own memory, by address, and the program's.
+/// Our own memory, by address, and registered ranges of the program's memory.
 #[derive(Debug)]
 pub(super) struct Owned {
     ours: Vec<Ours>,
     kept: Slab<RegisteredRange>,
-    /// Keys of those that peers may access.
+    /// Keys of the ranges in `kept` that peers may access.
     exposed: Vec<u32>,
 }
 
@@ -48,7 +48,7 @@ impl Owned {
         }
     }
 
-    /// Registers memory until it is freed. `mapping`: this provider made it.
+    /// Registers memory until it is freed. `mapping`: the mapping, if this provider made it.
     pub(super) fn own<P: VerbsPort>(
         &mut self,
         place: NonNull<u8>,
@@ -81,7 +81,7 @@ impl Owned {
         Ok(())
     }
 
-    /// Deregisters memory that is about to be freed. `true`: it was this provider's, and is freed.
+    /// Deregisters memory that is about to be freed. `true`: this provider had mapped it, and has unmapped it.
     pub(super) fn disown<P: VerbsPort>(
         &mut self,
         place: NonNull<u8>,
@@ -95,14 +95,14 @@ impl Owned {
         ours.mapping.is_some()
     }
 
-    /// The regions that contain all of this memory, of our own or exposed.
+    /// The regions of our own or of exposed memory that contain this whole range.
     pub(super) fn regions(&self, address: u64, bytes: u64) -> Option<Regions> {
         let ours = self.regions_of_ours(address, bytes);
         ours.or_else(|| self.regions_of_exposed(address, bytes).next())
     }
 
-    /// The regions that contain all of this memory and have this key on this rail: memory may be exposed more than
-    /// once.
+    /// The regions that contain this whole range and have this key on this rail. Memory may be exposed more than once,
+    /// so the range by itself does not determine them.
     pub(super) fn regions_with_key(
         &self,
         (rail, key): (u8, u32),
@@ -189,7 +189,7 @@ impl Owned {
         }
     }
 
-    /// The regions of the range with this key, if it contains all of this memory.
+    /// The regions of the registered range with this key, if that contains the whole memory.
     pub(super) fn kept_regions(
         &self,
         key: Option<LocalKey>,

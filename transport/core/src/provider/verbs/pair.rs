@@ -26,7 +26,7 @@ use crate::provider::counters::NetCounts;
 #[derive(Debug)]
 pub(super) struct ReliablePair {
     pub(super) path: PeerPath,
-    /// Serial number of this carrier among all that this process ever made.
+    /// Serial number of this queue pair among all queue pairs that this process ever made.
     pub(super) made: u32,
     pub(super) end: QueuePairHandle,
     /// First packet sequence number that it sends.
@@ -55,7 +55,7 @@ struct LinkFailures {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PairHealth {
     Whole,
-    /// It broke; its work requests are being flushed. `marked`: a signaled one was posted behind the last, so that its
+    /// It broke; its work requests are being flushed. `marked`: a signaled request was posted behind them, whose
     /// completion ends the unsignaled ones.
     Broken {
         marked: bool,
@@ -67,7 +67,7 @@ enum PairHealth {
 }
 
 impl ReliablePair {
-    /// Memory of one, in bytes, with the send queue that the device's library allocates.
+    /// Memory of one queue pair, in bytes, with the send queue that the device's library allocates.
     pub(super) fn most_bytes(limits: &NetLimits) -> usize {
         let entry = size_of::<PostedRequest>() + QUEUE_ENTRY_BYTES;
         size_of::<Self>() + limits.send_depth as usize * entry
@@ -115,7 +115,7 @@ impl ReliablePair {
     }
 
     /// Whether a broken queue pair may be destroyed (P1). Advances its state by one poll.
-    fn has_gone<P: VerbsPort>(&mut self, index: u32, rail: &mut Rail<P>) -> bool {
+    fn may_be_destroyed<P: VerbsPort>(&mut self, index: u32, rail: &mut Rail<P>) -> bool {
         match self.life {
             PairHealth::Broken { marked: false } if self.requests.unsignaled() != 0 => {
                 let nothing = (WorkOpcode::Send, WorkBody::Inline(&[]));
@@ -283,7 +283,7 @@ impl ReliablePairs {
         self.count_failure(path, status, now_ns);
         match status {
             WorkStatus::Flushed => {}
-            // Its device has answered.
+            // The peer's device has answered, so the peer is not suspected.
             WorkStatus::NotReady => counts.not_ready.add(1),
             _ => {
                 if let Some(link) = peers.link(path) {
@@ -418,7 +418,7 @@ impl ReliablePairs {
                 continue;
             };
             let rail = &mut rails[pair.path.at()];
-            if pair.has_gone(index, rail) {
+            if pair.may_be_destroyed(index, rail) {
                 self.destroy(index, rails);
             } else {
                 left = true;
@@ -427,7 +427,7 @@ impl ReliablePairs {
         left
     }
 
-    /// Destroys a queue pair at once, with work requests outstanding or not. None of its completions comes any more.
+    /// Destroys a queue pair at once, even if work requests are outstanding: none of their completions comes any more.
     pub(super) fn destroy<P: VerbsPort>(&mut self, index: u32, rails: &mut Rails<P>) {
         let place = self.all.get_mut(index as usize);
         if let Some(pair) = place.and_then(Option::take) {
@@ -447,12 +447,12 @@ impl ReliablePairs {
         let pair = self.get_mut(index);
         let requests = pair.map(|pair| mem::take(&mut pair.requests));
         self.break_quietly(index, rails, peers);
-        // After this the device touches no memory for it.
+        // After this, the device accesses no memory for this queue pair.
         self.destroy(index, rails);
         requests.unwrap_or_default()
     }
 
-    /// Breaks and destroys all.
+    /// Breaks and destroys all queue pairs.
     pub(super) fn retire<P: VerbsPort>(&mut self, rails: &mut Rails<P>) {
         for pair in self.all.iter_mut().filter_map(Option::take) {
             let port = &mut rails[pair.path.at()].port;
@@ -499,8 +499,8 @@ impl ReliablePairs {
     }
 }
 
-/// A write of zero bytes: it changes nothing, and devices check no key for it. Its completion ends the requests before
-/// it.
+/// A write of zero bytes: it changes nothing, and devices check no key for it. Its completion also ends all requests
+/// before the write.
 pub(super) const NOTHING: (WorkOpcode, WorkBody<'static>) = {
     let (address, key) = (0, 0);
     (WorkOpcode::Write { address, key }, WorkBody::Inline(&[]))
@@ -535,7 +535,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_pair_goes_after_polls_that_find_nothing_and_its_place_is_used_again() {
+    fn a_broken_pair_is_reaped_after_empty_polls_and_its_slot_reused() {
         let (mut pairs, mut rails, mut peers) = (
             ReliablePairs::default(),
             one_rail(),
@@ -560,7 +560,7 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_in_vain_gets_more_patience_up_to_a_limit() {
+    fn repeated_failures_lengthen_the_timeout_up_to_a_limit() {
         let mut pairs = ReliablePairs::default();
         for breaks in 0..=MOST_EXTRA_TIMEOUT + 2 {
             assert_eq!(pairs.extra_timeout(PATH, 9), breaks.min(MOST_EXTRA_TIMEOUT));
@@ -576,7 +576,7 @@ mod tests {
     }
 
     #[test]
-    fn the_one_that_is_given_up_is_joined_and_whole() {
+    fn only_connected_unbroken_pairs_are_evicted() {
         let (mut pairs, mut rails, mut peers) = (
             ReliablePairs::default(),
             one_rail(),

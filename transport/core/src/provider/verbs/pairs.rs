@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! When reliable queue pairs are made, given up, broken and made again. [`Connection`](session::Connection) holds the
-//! state machine; this file carries out its decisions with notes: datagrams outside the streams.
+//! Makes reliable queue pairs, gives them up, breaks them and makes them again. [`Connection`](session::Connection) is
+//! the state machine; this file carries out its decisions, and exchanges notes with peers: messages outside the
+//! streams, mostly as datagrams.
 //!
 //! - P1: a queue pair is destroyed only after every work request posted to it has come back and no packet has arrived
 //!   for some polls: then no slot, buffer or lease belongs to the device.
-//! - P2: until then no other queue pair to the same peer is used, and reposted requests keep their old order: reads and
-//!   writes first, packets behind them.
+//! - P2: until a broken queue pair is destroyed, no other queue pair to the same peer is used. Reposted requests keep
+//!   their old order: reads and writes first, packets behind them.
 
 use std::mem;
 
@@ -93,7 +94,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         let state = link.connection.state();
         match state {
             CarrierState::Disconnected => {}
-            // No packet has gone over it.
+            // No packet has been sent over this queue pair.
             CarrierState::Connecting { end } | CarrierState::Accepted { end } => {
                 self.break_quietly(end)
             }
@@ -108,7 +109,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
             packet_bytes: theirs.packet_bytes.min(most),
             ..theirs
         };
-        // If one is broken here, now or before, its place becomes free.
+        // If a queue pair of this path is broken here, now or before, its place becomes free.
         let is_given_up = matches!(
             state,
             CarrierState::Connecting { .. } | CarrierState::Accepted { .. }
@@ -147,12 +148,13 @@ impl<P: VerbsPort> VerbsLinks<P> {
             link.address,
             link.connection.attempt(),
         );
-        let asked_bytes = link.packet_bytes();
-        let (Some(index), Some(address), Some(asked_bytes)) = (end, address, asked_bytes) else {
+        let requested_bytes = link.packet_bytes();
+        let (Some(index), Some(address), Some(requested_bytes)) = (end, address, requested_bytes)
+        else {
             return;
         };
         let theirs = PairEnd {
-            packet_bytes: theirs.packet_bytes.min(asked_bytes),
+            packet_bytes: theirs.packet_bytes.min(requested_bytes),
             ..theirs
         };
         self.agree(path, theirs.packet_bytes, true);
@@ -166,7 +168,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         self.queue_go_on(path.peer);
     }
 
-    /// Gives up an end that was made: the peer has no room for it, or ours cannot be connected.
+    /// Gives up our end of a queue pair: the peer has no room for a queue pair, or our end cannot be connected.
     pub(super) fn abandon(&mut self, path: PeerPath) {
         let now_ns = self.schedule.now_ns;
         let end = self.peers.link(path).and_then(|link| link.connection.end());
@@ -200,7 +202,8 @@ impl<P: VerbsPort> VerbsLinks<P> {
             }
             let is_any_broken = self.pairs.reap(peer, &mut self.rails);
             if !is_any_broken && mem::take(&mut self.peers.of(peer).waits_for_last) {
-                // Requests that waited for it may be posted again; no event announces that.
+                // Requests that waited until the broken queue pairs were destroyed may be posted again; no event
+                // announces that.
                 self.schedule.note_activity();
                 self.queue_go_on(peer);
             }
@@ -211,7 +214,8 @@ impl<P: VerbsPort> VerbsLinks<P> {
         }
     }
 
-    /// Advances a queue pair that is given up: notifies the peer when all its requests have ended. `true`: not yet.
+    /// Advances a queue pair that is given up: notifies the peer when all requests posted to it have ended. `true`:
+    /// some have not ended.
     fn advance_leaving_on(&mut self, path: PeerPath) -> bool {
         let now_ns = self.schedule.now_ns;
         let state = self.peers.link(path).map(|link| link.connection.state());
@@ -235,7 +239,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
             return true;
         }
         if peer_disconnected {
-            self.send_gone(path);
+            self.send_disconnect(path);
             self.close_pair(path);
         } else if let Some(link) = self.peers.link(path) {
             link.connection.sent_disconnect(end, now_ns);
@@ -286,7 +290,8 @@ impl<P: VerbsPort> VerbsLinks<P> {
             let made = pair.made;
             self.rails[pair.path.at()].posted -= 1;
             match posted {
-                // It had no completion: that it did not fail does not prove it was carried out (W3).
+                // The request had no completion of its own: the failure of a later one does not prove that it was
+                // carried out (W3).
                 PostedRequest::Part { work, bytes, .. } => {
                     self.part_is_back(work, bytes, WorkStatus::Flushed)
                 }
@@ -330,8 +335,9 @@ impl<P: VerbsPort> VerbsLinks<P> {
         self.detour_if_joined(path, done.status);
     }
 
-    /// The status as it concerns the peer. A user-space port answers only while its process makes calls: exhausted
-    /// retries mean no more than a missing receive buffer at an adapter, and do not mark the peer as suspected.
+    /// The status as it is recorded for the peer. A user-space port answers only while its process makes calls. So
+    /// exhausted retries to such a port count like a missing receive buffer at an adapter, and do not mark the peer as
+    /// suspected.
     fn peer_status(&self, path: PeerPath, status: WorkStatus) -> WorkStatus {
         let link = self
             .peers
@@ -352,11 +358,11 @@ impl<P: VerbsPort> VerbsLinks<P> {
         };
         let path = pair.path;
         let often = match done.status {
-            // A process that computes returns no buffers; worth a report only when that lasts.
+            // A process that computes returns no buffers: that is reported only if it lasts.
             WorkStatus::NotReady => {
                 self.pairs.not_ready(path, self.schedule.now_ns) != REPORTED_NOT_READY
             }
-            // Most queue pairs recover, and where many break they break for one reason.
+            // Most queue pairs recover, and if many break, they break for one reason.
             _ => !(self.counts.broken.get() + 1).is_power_of_two(),
         };
         if !pair.is_whole() || done.status == WorkStatus::Flushed || often {
@@ -388,7 +394,8 @@ impl<P: VerbsPort> VerbsLinks<P> {
         })
     }
 
-    /// Breaks a queue pair; another is requested, if there is work for it, after its last work request has come back.
+    /// Breaks a queue pair. After its last work request has come back, another queue pair is requested, if there is
+    /// work for it.
     pub(super) fn break_pair(&mut self, index: u32) {
         let (rails, peers) = (&mut self.rails, &mut self.peers);
         self.pairs.break_pair(index, rails, peers, &self.counts);
@@ -433,8 +440,9 @@ impl<P: VerbsPort> VerbsLinks<P> {
         }
     }
 
-    /// Destroys the queue pairs of a lost rail, with or without completions; their requests are posted on other rails.
-    pub(super) fn forget_pairs(&mut self, rail: usize, is_gone: bool) {
+    /// Destroys the queue pairs of a lost rail; their requests are posted on other rails. `device_lost`: the device is
+    /// lost too, so datagrams in flight count as ended.
+    pub(super) fn forget_pairs(&mut self, rail: usize, device_lost: bool) {
         for index in self.pairs.places() {
             let path = self.pairs.path(index);
             if path.is_none_or(|path| path.at() != rail) {
@@ -451,7 +459,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
             }
         }
         let datagrams = &mut self.rails[rail].datagrams;
-        while let Some(posted) = is_gone.then(|| datagrams.oldest()).flatten() {
+        while let Some(posted) = device_lost.then(|| datagrams.oldest()).flatten() {
             self.sends.posted_ended(posted);
         }
     }
@@ -534,15 +542,15 @@ impl<P: VerbsPort> VerbsLinks<P> {
             ConnectAction::Disconnect => self.peers.leave(path, true),
             ConnectAction::Destroy { send_done } => {
                 if send_done {
-                    self.send_gone(path);
+                    self.send_disconnect(path);
                 }
                 self.close_pair(path);
             }
-            ConnectAction::RepeatDisconnect => self.send_gone(path),
+            ConnectAction::RepeatDisconnect => self.send_disconnect(path),
         }
     }
 
-    pub(super) fn send_gone(&mut self, path: PeerPath) {
+    pub(super) fn send_disconnect(&mut self, path: PeerPath) {
         if let Some(link) = self.peers.link(path) {
             let attempt = link.connection.attempt();
             let done = true;
@@ -593,7 +601,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         self.send_note(path, message);
     }
 
-    /// Sends a note. If there is no room for it, it is lost, as on the wire.
+    /// Sends a note. If there is no room for it, it counts as lost on the wire.
     pub(super) fn send_note(&mut self, path: PeerPath, message: LinkMessage) {
         let Some(to) = self.destination_of(path) else {
             return;
@@ -612,7 +620,8 @@ impl<P: VerbsPort> VerbsLinks<P> {
         self.peers.arm(path.peer, self.schedule.now_ns);
     }
 
-    /// Requests an acknowledgement over a reliable queue pair; its completion also ends all requests before it.
+    /// Requests an acknowledgement with a note over a reliable queue pair; the completion of the note also ends all
+    /// requests before it. `false`: the note was not posted.
     pub(super) fn mark(&mut self, index: u32) -> bool {
         let Some(path) = self.pairs.path(index) else {
             return false;
@@ -624,7 +633,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         self.pairs.post_note(index, &note, sends, rails)
     }
 
-    /// Sends owed acknowledgements to peers that no packet has acknowledged meanwhile.
+    /// Sends owed acknowledgements, except to peers to which a packet has carried one meanwhile.
     #[cold]
     pub(super) fn send_owed_acks(&mut self) {
         for peer in self.peers.take_owing() {
@@ -642,7 +651,8 @@ impl<P: VerbsPort> VerbsLinks<P> {
         }
     }
 
-    /// Posts a zero-byte write behind a read that ended last on its queue pair: its completion proves the read.
+    /// Posts a zero-byte write behind a read that was the last request on its queue pair: the completion of the write
+    /// proves the read.
     #[inline(never)]
     pub(super) fn post_proof(&mut self, index: u32) {
         if !self.pairs.post_nothing(index, &mut self.rails) {
@@ -650,8 +660,8 @@ impl<P: VerbsPort> VerbsLinks<P> {
         }
     }
 
-    /// Writes zero bytes to a peer: its device answers even while the process computes; without an answer the queue
-    /// pair breaks.
+    /// Probes the device of a peer with a write of zero bytes: the device answers even while the peer process computes.
+    /// Without an answer the queue pair breaks.
     pub(super) fn try_device(&mut self, peer: u32) {
         let remote = self.peers.of(peer);
         let path = remote.path(peer);
@@ -664,13 +674,13 @@ impl<P: VerbsPort> VerbsLinks<P> {
     }
 }
 
-/// Number of breaks in a row for lack of a receive buffer that is reported.
+/// Of a path's recent breaks for lack of a receive buffer, only the third is reported.
 const REPORTED_NOT_READY: u8 = 3;
 /// Delay before the next request after the peer or the device has refused a queue pair.
 const REFUSED_NS: u64 = 100_000_000;
 
-// The bound on memory counts with this size.
+// The bound on memory assumes at most this size.
 const _: () = assert!(size_of::<VerbsPeer>() <= 512);
 
-/// Times that an answer is repeated.
+/// Most times that an answer is repeated.
 const MOST_ANSWERS: u8 = 12;

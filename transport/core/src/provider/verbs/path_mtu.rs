@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Path MTU discovery. Each end has the MTU of its own port, but not of the switches and tunnels between, which drop
-//! longer packets silently. So the note that requests a queue pair is padded to the packet size that it requests, and
-//! the answer is as long: if both arrive, packets of that size arrive in both directions, and both ends use it. This
-//! takes no further messages.
+//! Path MTU discovery. Each end has the MTU of its own port, but not that of the switches and tunnels on the path,
+//! which drop longer packets silently. So the note that requests a queue pair is padded to the packet size that it
+//! requests, and the answer is as long: if both arrive, packets of that size arrive in both directions, and both ends
+//! use it. This takes no further messages.
 //!
-//! An unanswered request was lost, was too long, or the peer is not polling. To distinguish these, a repeated request
-//! is followed by a short note which a polling peer echoes ([`WireMessage::Echo`](super::wire::WireMessage)); after
-//! some failures the short note goes alone. An echo without the answer to the request before it is a *miss*. After
-//! [`MOST_MISSES`] in a row the next attempt requests half the size, down to 256 bytes; a silent peer that sends no
-//! echo does not reduce the size. With 20% packet loss, a request and its answer come through with probability 0.64, an
-//! echo without them with 0.23: a size is given up wrongly in one of 200 cases where the first request was lost, one of
-//! 600 in all; with 10% loss, in one of 8000.
+//! An unanswered request was lost, was too long, or the peer is not polling. To distinguish these cases, a repeated
+//! request is followed by a short note which a polling peer echoes ([`WireMessage::Echo`](super::wire::WireMessage));
+//! after some failures the short note is sent alone. An echo without the answer to the request before it is a *miss*.
+//! After [`MOST_MISSES`] misses in a row the next attempt requests half the size, down to 256 bytes; a silent peer that
+//! sends no echo does not reduce the size. With 20% packet loss, a request and its answer arrive with probability 0.64,
+//! and an echo without them with probability 0.23. So a size is given up wrongly in one of 200 cases in which the first
+//! request was lost, which is one of 600 of all cases; with 10% packet loss, it is one of 8000.
 //!
-//! The result stays with the link: the next queue pair starts from it, since most break for other reasons, and reduces
-//! it again if needed. After [`KNOWN_MINUTES`] the next one starts with the MTU of the ports, since paths are also
-//! repaired.
+//! The result stays with the link: the next queue pair starts from it, since most queue pairs break for other reasons,
+//! and reduces it again if needed. After [`KNOWN_MINUTES`] the next queue pair starts with the MTU of the ports, since
+//! paths are also repaired.
 //!
 //! On the wire a note is padded to the length of the longest packet of a queue pair with that MTU. Adapters do not send
-//! or receive datagrams longer than the MTU, so between adapters it is 8 bytes shorter than a write (DETH and RETH): a
-//! path whose limit lies within these 8 bytes is not recognized. None is known: for an MTU of 4096 it would carry 4148
-//! to 4155 bytes from the IPv4 header on, for 1024 bytes 1076 to 1083.
+//! or receive datagrams longer than the MTU, so between adapters a note is 8 bytes shorter than a write (DETH and
+//! RETH): a path whose limit lies within these 8 bytes is not recognized. No such path is known. For an MTU of 4096
+//! bytes its limit would be 4148 to 4155 bytes from the IPv4 header on, for 1024 bytes 1076 to 1083.
 
 use super::address::PortAddress;
 
@@ -30,7 +30,7 @@ pub(super) struct PathMtuProbe {
     power: u8,
     /// Misses in a row.
     misses: u8,
-    asked: PathMtuRequest,
+    requested: PathMtuRequest,
     /// The [`minute`] since which the MTU is below that of both ports; 0: it is not.
     less_since: u8,
 }
@@ -45,7 +45,8 @@ enum PathMtuRequest {
     Pair,
     /// A queue pair and then an echo: if the echo comes first, the request or its answer was lost or too long.
     PairAndEcho,
-    /// Only an echo, long after the request for a queue pair: any packet from the peer proves that it polls again.
+    /// Only an echo, long after the request for a queue pair: any packet from the peer proves that the peer polls
+    /// again.
     Life,
 }
 
@@ -56,7 +57,7 @@ pub(super) enum Miss {
     Late,
     /// The same request is repeated after this time.
     Again { after_ns: u64 },
-    /// Packets of this size do not arrive: the next attempt requests half of it.
+    /// Packets of this size do not arrive: the next attempt requests half of this size.
     Less,
 }
 
@@ -71,26 +72,26 @@ impl PathMtuProbe {
     }
 
     /// Begins a request for a queue pair between ports with an MTU of `most` bytes. `true`: it repeats an unanswered
-    /// one. Misses are kept, since ports that go down and changes of the link end attempts sooner than it takes to find
-    /// a size.
+    /// request of the same size. Then misses are kept from attempt to attempt: a port that goes down, or a change of
+    /// the link, may end an attempt before a size is found.
     pub(super) fn begin(&mut self, most: u32, now_ns: u64) -> bool {
-        let (asked, before) = (self.asked, self.power);
+        let (requested, before) = (self.requested, self.power);
         let most = power_of(most);
         if self.less_since == 0 || minutes_since(self.less_since, now_ns) >= KNOWN_MINUTES {
             (self.power, self.less_since) = (most, 0);
         }
         self.power = self.power.min(most);
-        let is_same = asked != PathMtuRequest::Nothing && self.power == before;
+        let is_same = requested != PathMtuRequest::Nothing && self.power == before;
         if !is_same {
             self.misses = 0;
         }
-        self.asked = PathMtuRequest::Pair;
+        self.requested = PathMtuRequest::Pair;
         is_same
     }
 
     /// The peer has refused a queue pair.
     pub(super) fn refused(&mut self) {
-        (self.misses, self.asked) = (0, PathMtuRequest::Nothing);
+        (self.misses, self.requested) = (0, PathMtuRequest::Nothing);
     }
 
     /// A queue pair uses packets of `bytes` bytes, between ports with an MTU of `most`.
@@ -103,7 +104,7 @@ impl PathMtuProbe {
             self.less_since = minute(now_ns);
         }
         self.power = power;
-        (self.misses, self.asked) = (0, PathMtuRequest::Nothing);
+        (self.misses, self.requested) = (0, PathMtuRequest::Nothing);
     }
 
     /// Whether an echo can lead to a smaller size than the one just requested.
@@ -118,27 +119,27 @@ impl PathMtuProbe {
 
     /// An echo was requested; `alone`: without a request for a queue pair before it.
     pub(super) fn awaits_echo(&mut self, alone: bool) {
-        self.asked = match alone {
+        self.requested = match alone {
             true => PathMtuRequest::Life,
             false => PathMtuRequest::PairAndEcho,
         };
     }
 
-    /// A packet of the peer has arrived. `true`: an echo alone was awaited, since the peer seemed not to poll.
+    /// A packet of the peer has arrived. `true`: only an echo was awaited, since the peer seemed not to poll.
     pub(super) fn shows_life(&mut self) -> bool {
-        let awaited = self.asked == PathMtuRequest::Life;
+        let awaited = self.requested == PathMtuRequest::Life;
         if awaited {
-            self.asked = PathMtuRequest::Pair;
+            self.requested = PathMtuRequest::Pair;
         }
         awaited
     }
 
     /// An echo has arrived without an answer to the request.
     pub(super) fn echo(&mut self, now_ns: u64) -> Miss {
-        if self.asked != PathMtuRequest::PairAndEcho || !self.may_shrink() {
+        if self.requested != PathMtuRequest::PairAndEcho || !self.may_shrink() {
             return Miss::Late;
         }
-        self.asked = PathMtuRequest::Pair;
+        self.requested = PathMtuRequest::Pair;
         self.misses += 1;
         if self.misses < MOST_MISSES {
             let after_ns = FIRST_PAUSE_NS << (self.misses - 1);
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_known_before_somebody_asks() {
+    fn the_mtu_is_not_limited_before_a_probe() {
         let mut path = PathMtuProbe::default();
         assert_eq!(path.limit(4096), 4096);
         path.begin(2048, 5);
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_is_given_up_after_some_misses_and_the_least_never() {
+    fn an_mtu_is_halved_after_some_misses_but_not_below_the_minimum() {
         let mut path = PathMtuProbe::default();
         path.begin(1024, 5);
         assert_eq!(give_up(&mut path, 7), 4);
@@ -236,10 +237,10 @@ mod tests {
     }
 
     #[test]
-    fn the_pauses_grow_and_an_echo_counts_once() {
+    fn probe_intervals_grow_and_an_echo_counts_once() {
         let mut path = PathMtuProbe::default();
         path.begin(4096, 5);
-        assert_eq!(path.echo(6), Miss::Late, "nobody has asked for it");
+        assert_eq!(path.echo(6), Miss::Late, "not requested");
         for after_ns in [5_000_000, 10_000_000, 20_000_000] {
             path.awaits_echo(false);
             assert_eq!(path.echo(7), Miss::Again { after_ns });
@@ -255,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_found_is_kept_for_a_while() {
+    fn a_found_mtu_is_kept_for_a_limited_time() {
         let mut path = PathMtuProbe::default();
         path.begin(4096, 5);
         give_up(&mut path, 10);
@@ -272,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn minutes_are_counted_in_rounds() {
+    fn the_age_of_a_found_mtu_survives_counter_wraparound() {
         for began in [0, 1, 254, 255, 256, 1000] {
             let mut path = PathMtuProbe::default();
             path.begin(4096, began * MINUTE_NS);
@@ -286,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_carries_less_now_is_no_finding() {
+    fn a_smaller_port_mtu_is_not_recorded_as_a_narrow_path() {
         let mut path = PathMtuProbe::default();
         path.begin(4096, 5);
         path.agree(4096, 4096, 6);
@@ -297,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn between_programs_a_note_is_as_long_as_the_longest_packet() {
+    fn probe_messages_between_user_space_ports_exceed_the_mtu() {
         let program = PortAddress {
             link: LinkLayer::Ethernet,
             lid: 4791,

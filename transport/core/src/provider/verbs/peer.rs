@@ -28,18 +28,19 @@ pub(super) struct VerbsPeer {
     pub(super) more: Option<Box<More>>,
     /// A frame of which some parts have arrived.
     pub(super) building: Option<Vec<u8>>,
-    /// A queue pair broke and has not returned all its work requests: until then no other one is used.
+    /// Whether a broken queue pair has not returned all its work requests yet: until then no other queue pair is used.
     pub(super) waits_for_last: bool,
     pub(super) listed_unsent: bool,
-    /// Writes in flight whose immediate is a packet: no packet overtakes them.
+    /// Number of writes in flight whose immediate is sent as a packet; no packet overtakes these writes.
     pub(super) immediates: u32,
-    /// A send found the window full, too many large frames in flight, or no slot: an acknowledgement was requested.
+    /// Requests for an acknowledgement, made when a send found the window full, too many large frames in flight, or no
+    /// slot.
     window_probe: WindowProbe,
-    /// The caller waits with something until there is a queue pair.
+    /// Whether the caller postpones something until there is a queue pair.
     pub(super) awaits_pair: bool,
     pub(super) listed_owing: bool,
     pub(super) listed_leaving: bool,
-    asked: bool,
+    address_requested: bool,
     /// Deadline set by [`PeerTable::arm`](super::peer_table::PeerTable::arm).
     pub(super) timer_ns: u64,
     /// How long it has not answered.
@@ -55,15 +56,16 @@ pub(super) struct More {
     pub(super) links: Vec<PeerPort>,
     /// Rates of its ports, in the order of its rails, in Mbit/s; 0: unknown.
     pub(super) rates_mbps: [u32; MOST_RAILS],
-    /// Times that the main link changed since the last packet from the peer, and when it may change next.
+    /// Times that the main link changed since the last packet from the peer; `moves_after_ns` is when it may change
+    /// next.
     pub(super) moves: u8,
     pub(super) moves_after_ns: u64,
-    /// Writes in flight whose immediate is a packet and which do not go over the main link.
+    /// Number of writes in flight whose immediate is sent as a packet, and which are not posted on the main link.
     pub(super) strays: u32,
 }
 
 impl VerbsPeer {
-    /// Largest memory of one, in bytes, including what it owns while some packets are in flight.
+    /// Most memory of a peer's state, in bytes, including what it owns while some packets are in flight.
     pub(super) const fn most_bytes(rails: usize) -> usize {
         let more = match rails {
             1 => 0,
@@ -72,7 +74,7 @@ impl VerbsPeer {
         size_of::<Self>() + Session::IDLE_BYTES + 2 * 16 + more
     }
 
-    /// Memory of this one, in bytes, without packets that wait.
+    /// Memory of this peer's state, in bytes, without packets that wait.
     pub(super) fn bytes(&self) -> usize {
         let more = self.more.as_ref();
         let more = more.map_or(0, |more| size_of::<More>() + size_of_val(&*more.links));
@@ -96,7 +98,7 @@ impl VerbsPeer {
             awaits_pair: false,
             listed_owing: false,
             listed_leaving: false,
-            asked: false,
+            address_requested: false,
             timer_ns: NEVER,
             silence: Silence::default(),
             lost: None,
@@ -129,7 +131,7 @@ impl VerbsPeer {
     pub(super) fn best_other(&self, is_wanted: impl Fn(&PeerPort) -> bool) -> Option<usize> {
         let links = (0..).zip(self.others());
         let wanted = links.filter(|(_, link)| is_wanted(link));
-        // A connected one is most likely to work; the others are taken in turn.
+        // A connected link is most likely to work; otherwise the links are taken in turn.
         let order = |(_, link): &(usize, &PeerPort)| {
             let is_joined = link.connection.usable().is_some();
             (!is_joined, link.rail.wrapping_sub(self.main.rail))
@@ -142,17 +144,18 @@ impl VerbsPeer {
     pub(super) fn swap_main(&mut self, place: usize, now_ns: u64) -> Option<CarrierState<u32>> {
         let more = self.more.as_mut()?;
         std::mem::swap(&mut self.main, &mut more.links[place]);
-        // Whether packets arrive over it is to be determined.
+        // Whether packets arrive over the new link is not known yet, so it counts as reachable.
         self.main.connection.note_reachable();
         more.moves_after_ns = now_ns + (FIRST_STAY_NS << more.moves.min(MOST_DOUBLINGS));
         more.moves = more.moves.saturating_add(1);
-        // Until they are counted: none of them is posted over this link yet.
+        // All these writes count as strays until they are counted exactly: none of them was posted on the new main
+        // link.
         more.strays = self.immediates;
         self.session.resend_lossy();
         Some(more.links[place].connection.state())
     }
 
-    /// Its main path; `peer` is its number.
+    /// The main path to this peer; `peer` is the peer's number.
     #[inline(always)]
     pub(super) fn path(&self, peer: u32) -> PeerPath {
         let rail = self.main.rail;
@@ -164,7 +167,7 @@ impl VerbsPeer {
         self.more.as_ref().map_or(&[], |more| &more.links)
     }
 
-    /// The same, mutable.
+    /// The links other than the main one, mutable.
     pub(super) fn others_mut(&mut self) -> &mut [PeerPort] {
         self.more.as_mut().map_or(&mut [], |more| &mut more.links)
     }
@@ -174,7 +177,7 @@ impl VerbsPeer {
         std::iter::once(&self.main).chain(self.others())
     }
 
-    /// The same, mutable.
+    /// All its links, the main one first, mutable.
     pub(super) fn links_mut(&mut self) -> impl Iterator<Item = &mut PeerPort> {
         let others = self
             .more
@@ -192,7 +195,7 @@ impl VerbsPeer {
         self.others().iter().find(|link| link.rail == rail)
     }
 
-    /// The same, mutable.
+    /// The link on a rail, mutable.
     #[inline(always)]
     pub(super) fn link_mut(&mut self, rail: u8) -> Option<&mut PeerPort> {
         if self.main.rail == rail {
@@ -271,9 +274,9 @@ impl VerbsPeer {
         self.pair_for_sends().is_some() && self.main.waiting.is_empty() && strays == 0
     }
 
-    /// Largest packet that may go there as a datagram, in bytes.
+    /// Largest packet that may be sent to the peer as a datagram, in bytes.
     pub(super) fn datagram_bytes(&self) -> usize {
-        // It must fit whichever link it is sent on again.
+        // The packet must fit every link over which it may be sent again.
         let theirs = self.links().filter_map(PeerPort::packet_bytes).min();
         (theirs.unwrap_or(u32::MAX) as usize).clamp(2 * HEADER_BYTES, MOST_DATAGRAM_BYTES)
     }
@@ -297,9 +300,9 @@ impl VerbsPeer {
         self.lost.as_deref().map(|why| &**why)
     }
 
-    /// Whether to request its address now; `true` once.
+    /// Whether to request the peer's address now; only the first call returns `true`.
     pub(super) fn request_address(&mut self) -> bool {
-        !std::mem::replace(&mut self.asked, true)
+        !std::mem::replace(&mut self.address_requested, true)
     }
 
     /// A timer of the peer has expired. `false`: it was replaced by an earlier one, which has been handled.
@@ -318,7 +321,7 @@ impl VerbsPeer {
         self.window_probe.probe(now_ns)
     }
 
-    /// Whether there is still no room: the request or its answer may have been lost.
+    /// Whether sends still have no room: the request or its answer may have been lost.
     pub(super) fn still_wants_room(&mut self) -> bool {
         self.window_probe.is_blocked(&self.session)
     }
@@ -329,8 +332,8 @@ impl VerbsPeer {
         self.silence.end();
     }
 
-    /// Records another timeout; returns for how long the peer has been silent. Time in which this process did not poll
-    /// is not counted.
+    /// Records another timeout; returns for how long the peer has been silent, in nanoseconds. Time in which this
+    /// process did not poll is not counted.
     pub(super) fn still_silent(&mut self, now_ns: u64) -> u64 {
         if let Some(more) = self.more.as_mut().filter(|_| !self.silence.is_silent()) {
             more.moves = 0;
@@ -341,7 +344,7 @@ impl VerbsPeer {
     /// Next time at which something must be done without an event.
     pub(super) fn deadline_ns(&self, now_ns: u64) -> Option<u64> {
         let waits = self.session.has_unsent() || self.has_waiting() || self.awaits_pair;
-        // Sends that wait for these are retried then.
+        // Sends that wait for an address handle or a queue pair are retried at these times.
         let later = |time_ns: u64| (waits && time_ns > now_ns).then_some(time_ns);
         let deadlines = [
             self.session.deadline(now_ns),
@@ -359,13 +362,13 @@ impl VerbsPeer {
     }
 }
 
-/// The main link stays so for at least this time, and longer with each change until a packet of the peer arrives.
+/// A link stays the main one for at least this time, which doubles with each change until a packet of the peer arrives.
 const FIRST_STAY_NS: u64 = 500_000_000;
 const MOST_DOUBLINGS: u8 = 5;
 /// No deadline.
 const NEVER: u64 = u64::MAX;
 
-// The fields that every packet carries lie beside those that a post reads anyway.
+// The number that every packet carries lies beside a field that every post reads anyway.
 const _: () =
     assert!(offset_of!(VerbsPeer, source_number).abs_diff(offset_of!(VerbsPeer, packets)) < 16);
 
@@ -382,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn other_links_take_turns_and_one_that_is_joined_is_first() {
+    fn links_are_tried_in_turn_and_connected_ones_first() {
         let mut remote = remote(&[1, 0, 2, 3]);
         let best = |remote: &VerbsPeer| {
             remote
@@ -397,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn the_main_link_stays_longer_each_time_it_is_replaced_in_vain() {
+    fn each_swap_doubles_the_stay_of_the_main_link() {
         let mut remote = remote(&[0, 1]);
         for (moves, rail) in [(0, 1), (1, 0), (2, 1)] {
             assert!(remote.swap_main(0, 100).is_some());

@@ -5,7 +5,7 @@
 
 use crate::provider::tcp::StreamKey;
 
-/// Numbers and keys for a process of another job. Both processes get the same, each from its own side.
+/// Numbers and keys for a process of another job. That process gets the matching ones for this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForeignPeer {
     /// The number by which that process addresses this one: the source of packets to it.
@@ -28,7 +28,7 @@ pub(in crate::provider) struct PeerIdentity {
     pub(in crate::provider) is_first: bool,
 }
 
-/// The identities of all peers, by their numbers here.
+/// The identities of all peers, by the numbers that this process uses for them.
 #[derive(Debug)]
 pub(in crate::provider) struct PeerIdentities {
     me: u32,
@@ -82,7 +82,7 @@ impl PeerIdentities {
         })
     }
 
-    /// Whether `source` can be a peer: another process of the job, or one added since.
+    /// Whether `source` can be a peer: another process of the job, or an added process of another job.
     pub(in crate::provider) fn may_be(&self, source: u32) -> bool {
         let is_rank = source < self.ranks && source != self.me;
         is_rank || self.is_of_another_job(source)
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranks_know_each_other_by_their_ranks_and_others_as_was_agreed() {
+    fn ranks_are_identified_by_rank_and_foreign_peers_as_agreed() {
         let mut known = PeerIdentities::new(1, 3, 7);
         let far = ForeignPeer {
             source_number: 0,
@@ -120,12 +120,12 @@ mod tests {
             };
             assert_eq!(known.with(peer), rank);
         }
-        let met = PeerIdentity {
+        let foreign = PeerIdentity {
             source_number: 0,
             key: 9,
             is_first: false,
         };
-        assert_eq!(known.with(4), met);
+        assert_eq!(known.with(4), foreign);
         // Number 3 is a process that this network does not reach.
         let may_be = [0, 1, 2, 3, 4, 5, u32::MAX].map(|source| known.may_be(source));
         assert_eq!(may_be, [true, false, true, false, true, false, false]);

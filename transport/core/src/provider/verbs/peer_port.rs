@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Links: which port of this process is connected to which port of a peer.
+//! Pairs the ports of this process with the ports of a peer; each pair is a link.
 //!
-//! Both processes compute the same table from the same two records: a port has at most one link to a peer.
+//! Both processes compute the same pairs from their two address records. A port has at most one link to a peer.
 
 use session::{CarrierState, Connection};
 
@@ -13,7 +13,7 @@ use super::port::AddressHandle;
 #[derive(Debug)]
 pub(super) struct PeerPort {
     pub(super) rail: u8,
-    /// Index of that port among those of the peer.
+    /// Index of that port among the ports of the peer.
     pub(super) theirs: u8,
     pub(super) address: Option<PortAddress>,
     pub(super) handle: Option<AddressHandle>,
@@ -27,7 +27,7 @@ pub(super) struct PeerPort {
     pub(super) waiting: Vec<u32>,
     /// Breaks of its queue pair since the last packet over it.
     pub(super) breaks: u8,
-    /// The peer's device did not answer either.
+    /// Whether the peer's device did not answer a work request either.
     pub(super) is_suspected: bool,
 }
 
@@ -48,15 +48,15 @@ impl PeerPort {
     }
 
     /// Whether a queue pair was requested, without an answer yet.
-    pub(super) fn is_asking(&self) -> bool {
+    pub(super) fn is_connecting(&self) -> bool {
         matches!(self.connection.state(), CarrierState::Connecting { .. })
     }
 
-    /// Records that a datagram of the peer arrived on this link. `true`: an echo was awaited since the peer seemed not
-    /// to poll; the request is repeated soon.
+    /// Records that a datagram of the peer arrived on this link. `true`: an echo was awaited because the peer seemed
+    /// not to poll; the request is repeated soon.
     pub(super) fn mark_received(&mut self, now_ns: u64) -> bool {
         self.connection.note_reachable();
-        let is_back = self.path_mtu.shows_life() && self.is_asking();
+        let is_back = self.path_mtu.shows_life() && self.is_connecting();
         if is_back {
             self.connection.resend_at(now_ns);
         }
@@ -70,8 +70,8 @@ impl PeerPort {
     }
 }
 
-/// Pairs the ports of two processes: indices into both lists, in the order of `ours`. Never empty. `is_first`: whether
-/// this process is the first of the two, which the other one is not.
+/// Pairs the ports of two processes. Returns pairs of indices into both lists, in the order of `ours`, at least one.
+/// `is_first`: whether this process is the first of the two; the peer passes the opposite value.
 pub(super) fn pair_up(
     ours: &[PortAddress],
     theirs: &[PortAddress],
@@ -101,14 +101,14 @@ pub(super) fn pair_up(
 }
 
 /// Whether a path from one of our ports to one of theirs exists, as far as their addresses show. Both processes compute
-/// the same.
+/// the same result.
 pub(super) fn is_any_near(ours: &[PortAddress], theirs: &[PortAddress]) -> bool {
     let leads = |our: &PortAddress, their: &PortAddress| nearness(our, their).is_some();
     ours.iter()
         .any(|our| theirs.iter().any(|their| leads(our, their)))
 }
 
-/// Why no path leads from these ports to those, as text after a colon; `None`: there is one.
+/// Why no path leads from these ports to those, as text after a colon; `None`: there may be a path.
 pub(super) fn why_apart(ours: &[PortAddress], theirs: &[PortAddress]) -> Option<String> {
     if is_any_near(ours, theirs) {
         return None;
@@ -129,7 +129,7 @@ pub(super) fn why_apart(ours: &[PortAddress], theirs: &[PortAddress]) -> Option<
     })
 }
 
-/// Why no path can exist, where that is certain: then no attempt is made.
+/// Why no path can exist; then no attempt is made. `None`: that is not certain.
 pub(super) fn surely_apart(ours: &[PortAddress], theirs: &[PortAddress]) -> Option<String> {
     if let Some((our, their)) = kinds_apart(ours, theirs) {
         return Some(format!(
@@ -150,7 +150,7 @@ pub(super) fn surely_apart(ours: &[PortAddress], theirs: &[PortAddress]) -> Opti
     })
 }
 
-/// If all our ports are on one kind of network and all theirs on the other: the names of both.
+/// If all our ports are on one kind of network and all theirs on the other: the names of both kinds.
 fn kinds_apart(
     ours: &[PortAddress],
     theirs: &[PortAddress],
@@ -166,8 +166,8 @@ fn kinds_apart(
     are_apart.then(|| (name(our), name(their)))
 }
 
-/// Length of the common prefix of two addresses in bits, limited to their networks; `None`: no path leads from one to
-/// the other.
+/// How near two addresses are. For IPv4: bits of their common prefix, at most 24. For IPv6: a quarter of these bits, at
+/// most 16. For InfiniBand: 64. `None`: no path leads from one to the other.
 fn nearness(one: &PortAddress, other: &PortAddress) -> Option<u32> {
     if one.link != other.link {
         return None;
@@ -191,7 +191,7 @@ fn is_mapped(gid: &[u8; 16]) -> bool {
 
 /// Length of the prefix of IPv4-mapped GIDs, in bits.
 const MAPPED_BITS: u32 = 96;
-/// Ports whose addresses have fewer bits in common are most likely on separate networks.
+/// Ports that are less near than this are most likely on separate networks.
 const LEAST_NEAR: u32 = 16;
 
 #[cfg(test)]
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn each_port_talks_to_that_of_its_own_network() {
+    fn ports_are_paired_within_their_network() {
         let ours = [v4([10, 0, 7, 1]), v4([10, 1, 7, 1])];
         let theirs = [v4([10, 1, 7, 2]), v4([10, 0, 7, 2])];
         assert_eq!(both(&ours, &theirs), [(0, 1), (1, 0)]);
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn separate_networks_are_not_joined() {
+    fn ports_of_separate_networks_are_not_paired() {
         let ours = [v4([10, 0, 0, 1]), v4([192, 168, 0, 1])];
         let theirs = [v4([10, 0, 0, 2]), v4([172, 16, 0, 1])];
         assert_eq!(both(&ours, &theirs), [(0, 0)]);
@@ -269,13 +269,13 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_fits_the_first_two_try() {
+    fn without_a_common_network_the_first_ports_are_paired() {
         let table = both(&[infiniband(1, 5)], &[infiniband(2, 6), v4([10, 0, 0, 1])]);
         assert_eq!(table, [(0, 0)]);
     }
 
     #[test]
-    fn between_separate_fabrics_there_is_nothing() {
+    fn ports_of_separate_fabrics_are_unreachable() {
         let (one, other, roce) = (infiniband(1, 5), infiniband(2, 6), v4([10, 0, 0, 1]));
         assert!(!is_any_near(&[one], &[other, roce]));
         let why = |ours: &[PortAddress], theirs: &[PortAddress]| {
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn adapters_reach_a_program_at_their_own_port_alone() {
+    fn adapters_reach_software_roce_only_at_udp_port_4791() {
         let adapter = v4([10, 0, 0, 1]);
         let program = |lid| PortAddress {
             lid,
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn any_two_lists_are_paired_alike_on_both_sides() {
+    fn both_sides_pair_any_two_port_lists_alike() {
         let some = |seed: u32| {
             let count = 1 + seed % 4;
             let port = |place: u32| {

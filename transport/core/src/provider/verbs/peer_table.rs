@@ -45,12 +45,13 @@ impl PeerTable {
         }
     }
 
-    /// Sets the first packet number of all streams, the same at all peers.
+    /// Sets the first packet number of all streams, which must be the same in all processes.
     pub(super) fn number_from(&mut self, first_packet: u32) {
         self.first_packet = first_packet;
     }
 
-    /// Adds a peer of another job. Numbers before its own belong to processes that this network does not reach.
+    /// Adds a peer of another job. Unused numbers below its number belong to processes that this network does not
+    /// reach.
     pub(super) fn add_foreign(&mut self, peer: u32, far: ForeignPeer) {
         let count = self.all.len().max(peer as usize + 1);
         self.all.resize_with(count, || None);
@@ -67,7 +68,7 @@ impl PeerTable {
         self.all.len()
     }
 
-    /// Their numbers.
+    /// The numbers of all peers.
     pub(super) fn numbers(&self) -> impl Iterator<Item = u32> + use<> {
         (0..).take(self.all.len())
     }
@@ -85,7 +86,7 @@ impl PeerTable {
         self.all[peer as usize].as_deref()
     }
 
-    /// The same, mutable.
+    /// The state of a peer, if it has any, mutable.
     #[inline(always)]
     pub(super) fn get_mut(&mut self, peer: u32) -> Option<&mut VerbsPeer> {
         self.all[peer as usize].as_deref_mut()
@@ -97,7 +98,7 @@ impl PeerTable {
         self.all.get(source as usize)?.as_deref()
     }
 
-    /// The same, mutable.
+    /// The state of the peer with an unchecked number, which may be out of range, mutable.
     #[inline(always)]
     pub(super) fn find_mut(&mut self, source: u32) -> Option<&mut VerbsPeer> {
         self.all.get_mut(source as usize)?.as_deref_mut()
@@ -114,8 +115,8 @@ impl PeerTable {
         self.of(path.peer).main.rail == path.rail
     }
 
-    /// The rail for a work with these keys: that of the peer's main link if there is a key for it. `None`: no link has
-    /// one.
+    /// The rail for a work with these keys: that of the peer's main link if there is a key for it, otherwise another
+    /// one with a key. `None`: no link has a key.
     pub(super) fn rail_for<P: VerbsPort>(
         &mut self,
         peer: u32,
@@ -209,13 +210,14 @@ impl PeerTable {
         unsent
     }
 
-    /// Takes the list of owed acknowledgements; a peer may be listed again when its [`VerbsPeer::listed_owing`] is
-    /// cleared.
+    /// Takes the list of peers that may be owed an acknowledgement; a peer may be listed again when its
+    /// [`VerbsPeer::listed_owing`] is cleared.
     pub(super) fn take_owing(&mut self) -> Vec<u32> {
         mem::take(&mut self.owing)
     }
 
-    /// Takes the list of queue pairs that are being closed; likewise with [`VerbsPeer::listed_leaving`].
+    /// Takes the list of peers whose queue pair is being closed; a peer may be listed again when its
+    /// [`VerbsPeer::listed_leaving`] is cleared.
     pub(super) fn take_leaving(&mut self) -> Vec<u32> {
         mem::take(&mut self.leaving)
     }
@@ -349,14 +351,14 @@ mod tests {
         assert_eq!(peers.take_unsent(), [2], "it may be listed again");
         assert_eq!(peers.take_owing(), [2, 1]);
         peers.list_owing(2);
-        assert!(!peers.is_any_owing(), "not before it is told");
+        assert!(!peers.is_any_owing(), "not while it is marked as listed");
         peers.of(2).listed_owing = false;
         peers.list_owing(2);
         assert!(peers.is_any_owing());
     }
 
     #[test]
-    fn who_is_no_peer_is_not_found() {
+    fn unknown_peer_numbers_are_not_found() {
         let mut peers = PeerTable::new(0, 2, 7);
         assert!(peers.find(1).is_none() && peers.find(2).is_none());
         peers.of(1).packets = 7;
@@ -366,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn timers_run_out_in_their_order_and_only_the_earliest_of_a_peer_is_set() {
+    fn peer_timers_expire_in_order_and_only_the_earliest_is_set() {
         let mut peers = PeerTable::new(0, 3, 7);
         peers.arm(0, 5);
         assert_eq!(peers.deadline_ns(), None, "nothing of it has a deadline");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Peers: their addresses, whether they answer, over which rail they are reached, and when they are given up. Traffic
-//! to a peer moves to another rail when its own fails. Unacknowledged packets are sent again; the peer drops
-//! duplicates. Each end chooses its rail independently.
+//! Keeps track of peers: their addresses, whether they answer, over which rail they are reached, and when they are
+//! given up. Traffic to a peer moves to another rail when its present rail fails. Unacknowledged packets are sent
+//! again; the peer drops duplicates. Each end chooses its rail independently.
 
 use session::CarrierState;
 
@@ -51,7 +51,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         }
         let mut opened = self.rails[path.at()].port.create_address_handle(&address);
         if opened.is_err() && self.find_port_again(path.at()) {
-            // The port's new address was sent to the peers, which may have made the handle.
+            // `find_port_again` has sent the port's new address to the peers, which may have created the handle.
             if let Some(handle) = self.peers.link(path)?.handle {
                 return Some(DatagramDestination {
                     handle,
@@ -96,7 +96,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
     }
 
     /// Why a peer with this record cannot be reached, as far as the addresses show; `None`: it may be reachable. Both
-    /// ends compute the same. An invalid record is left to [`set_peer_address`](Self::set_peer_address).
+    /// ends compute the same result. An invalid record is left to [`set_peer_address`](Self::set_peer_address).
     pub(super) fn why_apart(&self, record: &[u8]) -> Option<String> {
         let (ports, host) = address::from_record(record)?;
         let addresses: Vec<PortAddress> = ports.into_iter().map(|(address, _)| address).collect();
@@ -135,7 +135,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         let remote = self.peers.of(peer.0);
         remote.host = host;
         if remote.main.address.is_none() {
-            // Traffic over a link that does not work detects that by itself.
+            // If the link does not work, the traffic over it detects that.
             let serves = |link: &PeerPort| self.rails.serves(link.rail);
             remote.set_links(links, serves);
             let peer = peer.0;
@@ -164,7 +164,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         let Some(link) = remote.link_mut(path.rail) else {
             return;
         };
-        // The number of the datagram queue pair does not change; otherwise the note is not from this peer.
+        // The number of a peer's datagram queue pair does not change: a note with another number is not from this peer.
         let is_new = link
             .address
             .is_some_and(|old| old != address && old.number == address.number);
@@ -196,7 +196,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         let overdue: Vec<_> = overdue.collect();
         if again || !overdue.is_empty() {
             let silent_ns = remote.still_silent(now_ns);
-            // A process that computes does not answer either, but its device does.
+            // A process that computes does not answer either, but then its device does.
             let has_moved = remote.more.as_ref().is_some_and(|more| more.moves > 0);
             let is_suspected = remote.main.is_suspected
                 || (has_moved && remote.others().iter().any(|link| link.is_suspected));
@@ -261,7 +261,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         self.link_events.push_back(VerbsLinkEvent::Lost { peer });
     }
 
-    /// Whether a queue pair for the peer is being made, or could be.
+    /// Whether a queue pair for the peer is being made, or may be made later.
     pub(super) fn may_get_pair(&mut self, path: PeerPath) -> bool {
         self.request_pair(path);
         let waits = self.peers.of(path.peer).waits_for_last;
@@ -274,7 +274,8 @@ impl<P: VerbsPort> VerbsLinks<P> {
         hopes
     }
 
-    /// Makes another link a peer's main one: the one on rail `to`, or one that seems to work. `false`: there is none.
+    /// Makes another link that can carry packets the main link of a peer; with `to`, only the link on that rail
+    /// qualifies. `false`: there is no such link.
     #[cold]
     pub(super) fn detour(&mut self, peer: u32, to: Option<u8>) -> bool {
         let (rails, now_ns) = (&self.rails, self.schedule.now_ns);
@@ -285,7 +286,8 @@ impl<P: VerbsPort> VerbsLinks<P> {
         self.take_detour(peer, place)
     }
 
-    /// The rail of a peer's main link is lost: takes any link that is not.
+    /// The rail of a peer's main link is lost: makes another link the main one, if need be one whose port is down.
+    /// `false`: the rails of all other links are lost.
     pub(super) fn leave_for_ever(&mut self, peer: u32) -> bool {
         if self.detour(peer, None) {
             return true;
@@ -348,10 +350,10 @@ impl<P: VerbsPort> VerbsLinks<P> {
             return false;
         };
         if remote.main.rail != path.rail {
-            let asks = |link: &mut PeerPort| {
+            let is_connecting = |link: &mut PeerPort| {
                 matches!(link.connection.state(), CarrierState::Connecting { .. })
             };
-            let is_vain = self.peers.link(path).is_some_and(asks);
+            let is_vain = self.peers.link(path).is_some_and(is_connecting);
             if is_vain {
                 self.abandon(path);
             }
@@ -380,7 +382,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         }
     }
 
-    /// A rail is down: moves its traffic to other rails, where there are any.
+    /// A rail is down: moves its traffic to other rails, if there are any.
     pub(super) fn leave_rail(&mut self, rail: u8) {
         for peer in self.peers.numbers() {
             let Some(remote) = self.peers.get(peer).filter(|remote| !remote.is_lost()) else {
@@ -397,7 +399,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
                 _ if is_main => {
                     self.detour(peer, None);
                 }
-                // Parts of transfers would otherwise wait for it.
+                // Otherwise parts of transfers would wait for this rail.
                 Some(index) => self.break_pair(index),
                 None => {}
             }
@@ -405,7 +407,8 @@ impl<P: VerbsPort> VerbsLinks<P> {
     }
 }
 
-/// Timeouts in a row after which a peer moves to another rail; fewer where packets of the peer arrive on another rail.
+/// Timeouts in a row after which a peer moves to another rail; [`SOME_TIMEOUTS`] if the peer's packets arrive on
+/// another rail.
 const MANY_TIMEOUTS: u8 = 5;
 const SOME_TIMEOUTS: u8 = 3;
 /// Repetitions of a note without an answer after which the path is taken to be broken.

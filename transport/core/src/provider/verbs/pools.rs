@@ -27,7 +27,7 @@ impl SendPool {
         }
     }
 
-    /// Allocates the first blocks: later sends can wait for a slot only if there are some.
+    /// Allocates the first blocks: later sends can wait for a slot only if there are any slots.
     pub(super) fn open<P: VerbsPort>(&mut self, rails: &mut [Rail<P>]) -> Result<(), CallError> {
         self.small.make_more(rails)?;
         self.large.make_more(rails)
@@ -52,7 +52,7 @@ impl SendPool {
         self.small.is_scarce() || self.large.is_scarce()
     }
 
-    /// Whether there is room for `count` packets of `bytes` bytes.
+    /// Whether there is room for `count` packets of `bytes` bytes, besides the slots left for notes.
     pub(super) fn has(&self, bytes: usize, count: usize) -> bool {
         if bytes <= SMALL_SLOT_BYTES {
             return self.small.has(count + FOR_NOTES);
@@ -82,7 +82,8 @@ impl SendPool {
         slot.map(|slot| slot | MARK)
     }
 
-    /// A free slot for a note. Packets leave some for these: otherwise no acknowledgement could be requested.
+    /// A free slot for a note. Packets leave some slots free for notes: otherwise no acknowledgement could be
+    /// requested.
     fn take_for_note<P: VerbsPort>(&mut self, rails: &mut [Rail<P>], bytes: usize) -> Option<Slot> {
         if bytes <= SMALL_SLOT_BYTES {
             return self.small.take(rails, 0);
@@ -205,7 +206,7 @@ impl SendPool {
 pub(super) struct RecvPool {
     shared: BufferPool,
     datagrams: BufferPool,
-    /// The rail's bits in their numbers.
+    /// The rail's bits in the numbers of the buffers.
     rail: Slot,
 }
 
@@ -323,7 +324,7 @@ impl RecvPool {
         2 * (buffers.posted + buffers.spare.len()) >= buffers.filled.len()
     }
 
-    /// Adds buffers to a queue that has fewer than half of them posted.
+    /// Adds buffers to each queue that has fewer than half of its buffers posted.
     #[inline(always)]
     pub(super) fn replenish<P: VerbsPort>(&mut self, port: &mut P) {
         self.shared.replenish(port);
@@ -360,12 +361,12 @@ struct SlotPool {
     free: Vec<Slot>,
 }
 
-/// The users of a slot. It is free when there are none.
+/// The users of a slot. The slot is free when it has none.
 #[derive(Clone, Copy, Debug, Default)]
 struct SlotUse {
-    /// A session keeps it.
+    /// Whether a session keeps the slot.
     kept: bool,
-    /// Number of work requests that read it.
+    /// Number of work requests that read the slot.
     posted: u16,
 }
 
@@ -619,7 +620,7 @@ impl BufferPool {
     fn replenish_scarce<P: VerbsPort>(&mut self, port: &mut P) {
         self.post_spare(port);
         if self.posted < self.blocks.len() * self.per_block / 2 {
-            // Without more memory the network's flow control must do.
+            // Without more memory, the flow control of the network limits the senders.
             let _ = self.grow(port);
         }
     }
@@ -693,7 +694,8 @@ const MARK: Slot = 1 << 31;
 
 /// Small slots that packets leave free for notes.
 const FOR_NOTES: usize = 16;
-/// Large slots that packets leave free for notes: without them no queue pair could be made while packets wait for one.
+/// Large slots that packets leave free for notes: otherwise no queue pair could be requested while packets that wait
+/// for a queue pair occupy the slots.
 const FOR_LONG_NOTES: usize = 8;
 /// Length of a small slot, in bytes.
 const SMALL_SLOT_BYTES: usize = 256;

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The seam between the provider and a device: one port of one device, in terms of the verbs. The real one is in
-//! `device.rs`, a simulated one with faults on demand in `fake.rs`.
+//! The interface between the provider and a device: one port of one device, in terms of the verbs. `device.rs`
+//! implements it for real devices, `fake.rs` for simulated devices with faults on demand, `roce.rs` in user space.
 //!
 //! An open port is a protection domain with a shared receive queue, one queue pair for datagrams (UD), a completion
 //! queue each for sends and receives, and a completion channel for both. Reliable queue pairs (RC) are made on demand.
 //!
 //! # Memory
 //! A port accesses memory of this process only inside a [`Region`], from [`VerbsPort::register`] to
-//! [`VerbsPort::deregister`]: the keys in work requests are checked against the regions. So registering is `unsafe` and
-//! all the rest is not.
+//! [`VerbsPort::deregister`]: the keys in work requests are checked against the regions. So registering is `unsafe`,
+//! and no other method is.
 //!
 //! # Safety
-//! The trait only has one unsafe method; no code here is unsafe.
+//! The trait has only one unsafe method; no code here is unsafe.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -30,7 +30,7 @@ pub(crate) trait VerbsPort: fmt::Debug + Send + Sized {
     /// Polls between two reads of the clock.
     const CLOCK_EVERY: u64;
 
-    /// Whether the device may lose completions: a queue pair without a completion for too long is broken then
+    /// Whether the device may lose completions: if so, a queue pair without a completion for too long is broken
     /// (`lost_completions.rs`). A user-space port waits as long as the peer is believed to be alive.
     const MAY_LOSE_COMPLETIONS: bool = true;
 
@@ -100,18 +100,19 @@ pub(crate) trait VerbsPort: fmt::Debug + Send + Sized {
     /// Creates a reliable queue pair, which takes work only after [`connect`](Self::connect).
     fn create(&mut self) -> Result<QueuePairHandle, CallError>;
 
-    /// Connects it to a remote queue pair; from then on it receives and sends.
+    /// Connects a reliable queue pair to a remote one; from then on it receives and sends.
     fn connect(&mut self, pair: QueuePairHandle, to: &RemotePair) -> Result<(), CallError>;
 
-    /// Moves it to the error state: posted requests come back as [`WorkStatus::Flushed`] if they are signaled or fail.
+    /// Moves a reliable queue pair to the error state: posted requests come back as [`WorkStatus::Flushed`] if they are
+    /// signaled or fail.
     fn fail(&mut self, pair: QueuePairHandle);
 
-    /// Destroys it. None of its send completions is delivered any more, not even pending ones. Receive completions may
-    /// be delivered or not: some devices drop them, and with them the buffers' `wr_id`s.
+    /// Destroys a reliable queue pair. None of its send completions is delivered any more, not even pending ones. Its
+    /// pending receive completions might be lost: some devices drop them, and with them the `wr_id`s of the buffers.
     fn destroy(&mut self, pair: QueuePairHandle);
 
     /// Posts a list of work requests; returns how many were taken, from the first on. An unsignaled request has no
-    /// completion unless it fails; it has ended when a later one of the same queue pair has.
+    /// completion unless it fails; it has ended when a later request of its queue pair has ended.
     fn post(&mut self, pair: QueuePairHandle, requests: &[WorkRequest<'_>]) -> usize;
 
     /// Posts one send with an inline body; `false`: it was not taken.
@@ -172,14 +173,16 @@ pub(crate) struct PortCounts {
     deregistered_bytes: Own64,
     /// High-water mark of registered bytes.
     pub(crate) most_bytes: Own64,
-    /// Packets sent again. This and the next two are counted by user-space ports only: adapters do not report them.
+    /// Packets sent again. This and the next two counters are kept only for user-space ports: adapters do not report
+    /// such events.
     pub(crate) repeated: Own64,
     /// Timeouts without an answer.
     pub(crate) timeouts: Own64,
     /// Times that the congestion window was cut, because of congestion or losses.
     pub(crate) window_cuts: Own64,
-    /// Packets whose payload was not copied, and its bytes. Adapters never copy.
+    /// Packets sent by user-space ports without a copy of the payload. Adapters never copy.
     pub(crate) in_place: Own64,
+    /// Bytes of the payloads that user-space ports sent without a copy.
     pub(crate) in_place_bytes: Own64,
 }
 
@@ -214,11 +217,11 @@ pub(crate) struct PortAttr {
     pub(crate) port: u8,
     /// Whether it is active.
     pub(crate) is_up: bool,
-    /// Its address; without the number of the datagram queue pair.
+    /// `link`, `lid` and `gid` are the port's address, without the number of the datagram queue pair.
     pub(crate) link: LinkLayer,
     pub(crate) lid: u16,
     pub(crate) gid: [u8; 16],
-    /// Index of this GID in the port's table.
+    /// Index of `gid` in the port's table.
     pub(crate) gid_index: u8,
     /// MTU in bytes.
     pub(crate) packet_bytes: u32,
@@ -234,14 +237,14 @@ pub(crate) struct PortAttr {
     pub(crate) atomics: bool,
     /// Work requests that one reliable queue pair holds.
     pub(crate) depth: u32,
-    /// Whether a read may complete successfully without its data. Its queue pair breaks then, so a completion of a
-    /// request posted behind it proves it.
+    /// Whether a read may complete successfully without its data. Then its queue pair breaks, so a successful
+    /// completion of a request posted behind the read proves the read.
     pub(crate) has_unreliable_reads: bool,
     /// Whether the kernel implements the device in software, on the processors of this host (rxe, siw).
     pub(crate) in_software: bool,
     /// Attributes that queue pairs are set up with.
     pub(crate) terms: NetTerms,
-    /// Index of its partition key in the port's table.
+    /// Index of the partition key in use, in the port's table.
     pub(crate) partition: u16,
 }
 
@@ -262,12 +265,12 @@ pub(crate) struct Depths {
     pub(crate) inline_bytes: u32,
 }
 
-/// Remote access to a memory region. This process may always read and write it.
+/// Remote access to a memory region. Requests of this process may read it, and write to it except with `OwnRead`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RegionAccess {
     /// None.
     Own,
-    /// None; this process may lack write access to the memory itself.
+    /// None; this process might have no write access to the memory.
     OwnRead,
     /// Reads.
     Read,
@@ -306,7 +309,7 @@ pub(crate) enum WorkBody<'a> {
 pub(crate) enum Receives {
     /// The shared receive queue of the reliable queue pairs.
     Shared,
-    /// The datagram queue pair's. The first [`GRH_BYTES`] of a buffer are the device's.
+    /// The receive queue of the datagram queue pair. The device writes a header to the first [`GRH_BYTES`] of a buffer.
     Datagrams,
 }
 
@@ -317,7 +320,7 @@ pub(crate) enum CqKind {
     Receives,
 }
 
-/// An address handle: an index at its port. Never zero inside, so that an `Option` of it takes no more room.
+/// An address handle: an index at its port. The stored value is never zero, so an `Option` of it takes no more room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AddressHandle(NonZeroU32);
 
@@ -355,8 +358,9 @@ pub(crate) struct RemotePair {
     pub(crate) address: PortAddress,
     /// Its queue pair number.
     pub(crate) number: u32,
-    /// First packet sequence numbers of the remote end and of this end; 24 bits.
+    /// First packet sequence number that the remote end sends; 24 bits.
     pub(crate) rq_psn: u32,
+    /// First packet sequence number that this end sends; 24 bits.
     pub(crate) sq_psn: u32,
     /// Acknowledgement timeout as in `ibv_qp_attr.timeout`: 4.096 µs × 2^timeout; below 32.
     pub(crate) timeout_exp: u8,
@@ -368,7 +372,7 @@ pub(crate) struct WorkRequest<'a> {
     /// Its `wr_id`, returned in the completion.
     pub(crate) work: u64,
     pub(crate) operation: WorkOpcode,
-    /// The data to send or write, or the destination of a read.
+    /// The data to send or write, or the destination of a read or of the old value of an atomic.
     pub(crate) body: WorkBody<'a>,
     /// Whether it generates a completion.
     pub(crate) signaled: bool,
@@ -419,7 +423,7 @@ pub(crate) struct PortCompletion {
 pub(crate) enum WorkStatus {
     #[default]
     Success,
-    /// Its queue pair was in the error state.
+    /// The queue pair was in the error state.
     Flushed,
     /// The peer does not answer (retries exceeded).
     RetryExceeded,
@@ -429,7 +433,7 @@ pub(crate) enum WorkStatus {
     RemoteAccess,
     /// The peer's device rejects the request as invalid.
     RemoteInvalid,
-    /// The peer's device could not carry it out.
+    /// The peer's device could not carry the request out.
     RemoteOperation,
     /// Local memory is not registered as the request needs it.
     LocalProtection,
@@ -452,7 +456,7 @@ pub(crate) enum PortEvent {
     DeviceLost,
     /// The shared receive queue is lost.
     SharedQueueLost,
-    /// A queue pair broke; its number.
+    /// The queue pair with this number broke.
     QueuePairLost(u32),
     /// A completion queue is lost.
     CompletionsLost,

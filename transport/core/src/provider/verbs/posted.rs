@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The outstanding work requests of one send queue. Few of them are signaled; the completion of one ends all before it.
+//! Keeps the outstanding work requests of one send queue. Few of them are signaled; a completion also ends all requests
+//! before its own.
 
 use std::collections::VecDeque;
 
@@ -21,7 +22,8 @@ pub(super) enum PostedRequest {
         bytes: u32,
         unproven: bool,
     },
-    /// A request whose completion matters only for those before it; with its slot as above.
+    /// A request whose completion matters only for the requests before it; with its slot if the device reads the slot
+    /// after the post.
     Mark { read: Option<Slot> },
 }
 
@@ -29,9 +31,9 @@ pub(super) enum PostedRequest {
 #[derive(Debug, Default)]
 pub(super) struct PostedRequests {
     posted: VecDeque<PostedRequest>,
-    /// Number of the oldest, counted from the first ever posted.
+    /// Number of the oldest outstanding request, counted from the first request ever posted.
     first: u32,
-    /// Unsignaled requests at the end.
+    /// Number of unsignaled requests at the end of the queue.
     unsignaled: u32,
 }
 
@@ -43,7 +45,7 @@ impl PostedRequests {
         self.first.wrapping_add(self.posted.len() as u32)
     }
 
-    /// Whether all before work request `number` have ended.
+    /// Whether all work requests before `number` have ended.
     pub(super) fn has_ended(&self, number: u32) -> bool {
         number.wrapping_sub(self.first).cast_signed() <= 0
     }
@@ -59,7 +61,8 @@ impl PostedRequests {
         self.posted.is_empty()
     }
 
-    /// Number of unsignaled requests at the end: they end only after another one is posted.
+    /// Number of unsignaled requests at the end of the queue: no completion ends them until a signaled request is
+    /// posted.
     #[inline(always)]
     pub(super) fn unsignaled(&self) -> u32 {
         self.unsignaled
@@ -71,7 +74,7 @@ impl PostedRequests {
         (self.first, self.awaited().is_some())
     }
 
-    /// Bytes of the parts among them.
+    /// Bytes of all outstanding parts of reads, writes and atomics.
     pub(super) fn bytes(&self) -> u64 {
         let bytes = |posted: &PostedRequest| match posted {
             PostedRequest::Part { bytes, .. } => u64::from(*bytes),
@@ -80,17 +83,17 @@ impl PostedRequests {
         self.posted.iter().map(bytes).sum()
     }
 
-    /// Whether unreliable reads are among them.
+    /// Whether any outstanding read is unreliable.
     pub(super) fn has_unproven(&self) -> bool {
         let is_doubted =
             |posted: &PostedRequest| matches!(posted, PostedRequest::Part { unproven: true, .. });
         self.posted.iter().any(is_doubted)
     }
 
-    /// The oldest, if a completion is pending.
+    /// The oldest outstanding request, if a completion is pending.
     pub(super) fn awaited(&self) -> Option<PostedRequest> {
-        let is_asked = self.posted.len() > self.unsignaled as usize;
-        self.posted.front().copied().filter(|_| is_asked)
+        let is_signaled = self.posted.len() > self.unsignaled as usize;
+        self.posted.front().copied().filter(|_| is_signaled)
     }
 
     #[inline(always)]
@@ -100,8 +103,8 @@ impl PostedRequests {
     }
 
     /// Handles a successful completion of work request `number`. Returns the last request that has certainly succeeded,
-    /// for [`ended`](Self::ended), and whether a request must be posted behind `number`: it is an unreliable read, and
-    /// no later completion is pending to prove it.
+    /// for [`ended`](Self::ended), and whether a request must be posted behind `number`: `true` if `number` is an
+    /// unreliable read, and no later completion is pending that could prove it.
     #[inline(always)]
     pub(super) fn completed(&mut self, number: u32) -> (u32, bool) {
         let far = number.wrapping_sub(self.first) as usize;
@@ -116,7 +119,7 @@ impl PostedRequests {
         let behind = u32::try_from(self.posted.len() - far - 1).unwrap_or(u32::MAX);
         let is_last = self.unsignaled >= behind;
         if is_last {
-            // It counts as unsignaled now.
+            // The read counts as unsignaled now.
             self.unsignaled = behind + 1;
         }
         (number.wrapping_sub(1), is_last)
@@ -134,7 +137,7 @@ impl PostedRequests {
         self.posted.pop_front()
     }
 
-    /// Takes the oldest request without a completion.
+    /// Takes the oldest request, although no completion has come.
     pub(super) fn oldest(&mut self) -> Option<PostedRequest> {
         self.ended(self.first)
     }
@@ -166,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_doubted_ends_with_what_is_told_behind_it() {
+    fn unproven_completions_are_confirmed_by_a_later_one() {
         const PACKET: PostedRequest = PostedRequest::Packet {
             peer: 1,
             number: 7,
@@ -184,7 +187,11 @@ mod tests {
             "another is behind it"
         );
         assert_eq!(requests.ended(u32::MAX), None);
-        assert_eq!(requests.completed(1), (0, true), "nothing asks behind it");
+        assert_eq!(
+            requests.completed(1),
+            (0, true),
+            "no signaled request behind it"
+        );
         assert_eq!(requests.ended(0), Some(part(0, true)));
         assert_eq!(requests.ended(0), None);
         assert_eq!(requests.unsignaled(), 2, "the part and the packet");
@@ -198,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn one_completion_ends_all_before_it() {
+    fn one_completion_ends_all_requests_before_it() {
         let mut requests = PostedRequests::default();
         for work in 0..4 {
             requests.push(part(work, false), work == 2);

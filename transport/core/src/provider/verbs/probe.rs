@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Exchange of the messages of path MTU discovery while a queue pair is made: requests and answers padded to the MTU,
-//! and echoes where no answer comes. [`PathMtuProbe`](super::path_mtu::PathMtuProbe) decides what follows from them.
+//! Exchanges the messages of path MTU discovery while a queue pair is made: requests and answers padded to the MTU, and
+//! echoes if no answer comes. [`PathMtuProbe`](super::path_mtu::PathMtuProbe) decides what follows from them.
 
 use session::CarrierState;
 
@@ -35,20 +35,20 @@ impl<P: VerbsPort> VerbsLinks<P> {
         }
     }
 
-    /// Whether a padded note has room. One that has none is lost, and an echo after it would falsely show a narrow
-    /// path.
+    /// Whether there is a slot for a padded note. A note without a slot is lost, and an echo after it would falsely
+    /// show a narrow path.
     fn has_for_long_note(&mut self) -> bool {
         self.sends.has_for_long_note(&mut self.rails)
     }
 
     /// Repeats the last note, which had no answer. A request is followed by an echo, and after some tries an echo is
-    /// sent alone: a peer that computes does not find many long notes to process.
+    /// sent alone: so a peer that has not polled for long does not find many long notes to process.
     pub(super) fn resend_with_echo(&mut self, path: PeerPath, attempts: u8) {
         let Some(link) = self.peers.link(path) else {
             return;
         };
-        let wants_echo = link.is_asking() && link.path_mtu.may_shrink();
-        let alone = wants_echo && attempts > LONG_ASKS;
+        let wants_echo = link.is_connecting() && link.path_mtu.may_shrink();
+        let alone = wants_echo && attempts > LONG_REQUESTS;
         let has_room = alone || self.has_for_long_note();
         if !alone {
             self.resend_note(path);
@@ -67,12 +67,12 @@ impl<P: VerbsPort> VerbsLinks<P> {
         self.send_echo(path, attempt, true);
     }
 
-    fn send_echo(&mut self, path: PeerPath, attempt: u32, asks: bool) {
+    fn send_echo(&mut self, path: PeerPath, attempt: u32, is_request: bool) {
         let Some(to) = self.destination_of(path) else {
             return;
         };
         let source = self.peers.of(path.peer).source_number;
-        let note = wire::echo(source, attempt, asks);
+        let note = wire::echo(source, attempt, is_request);
         let sends = &mut self.sends;
         self.rails
             .send_note(path.rail, to, (&note, NOTE_BYTES), sends);
@@ -81,7 +81,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
 
     /// Handles an echo: a request to send it back, or a reply.
     #[inline(never)]
-    pub(super) fn take_echo(&mut self, path: PeerPath, attempt: u32, asks: bool) {
+    pub(super) fn take_echo(&mut self, path: PeerPath, attempt: u32, is_request: bool) {
         self.schedule.now_ns = self.rails.clock();
         let now_ns = self.schedule.now_ns;
         let has_room = self.has_for_long_note();
@@ -97,12 +97,13 @@ impl<P: VerbsPort> VerbsLinks<P> {
         let Some(link) = self.peers.link(path) else {
             return;
         };
-        if asks {
-            // For lack of room no answer may have been sent. None is sent either for a request older than ours: if ours
-            // succeeds, none is needed.
+        if is_request {
+            // An echo without the answer before it counts as a miss. Without room, the answer may not have been sent,
+            // so the echo is not sent back. A request older than ours gets no answer either: if ours succeeds, none is
+            // needed.
             let newest = link.connection.attempt();
             let is_old = is_newer(newest, attempt);
-            if has_room && !(is_old && link.is_asking()) {
+            if has_room && !(is_old && link.is_connecting()) {
                 self.send_echo(path, if is_old { newest } else { attempt }, false);
             }
             return;
@@ -112,7 +113,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         };
         let newest = link.connection.attempt();
         if is_newer(attempt, newest) {
-            // There were later attempts, unknown to this process.
+            // There were later attempts, which this process has not seen.
             link.connection.refuse(attempt);
             link.connection.connect(end, now_ns);
             return self.resend_with_echo(path, 0);
@@ -134,14 +135,14 @@ impl<P: VerbsPort> VerbsLinks<P> {
         }
     }
 
-    /// Records the MTU of a queue pair; `asked`: this process has requested it.
-    pub(super) fn agree(&mut self, path: PeerPath, packet_bytes: u32, asked: bool) {
+    /// Records the MTU of a queue pair; `requested`: this process has requested it.
+    pub(super) fn agree(&mut self, path: PeerPath, packet_bytes: u32, requested: bool) {
         let now_ns = self.schedule.now_ns;
         let most = self.most_packet_bytes(path);
         let (Some(link), Some(most)) = (self.peers.link(path), most) else {
             return;
         };
-        let is_new = asked && packet_bytes < most && link.path_mtu.is_doubted();
+        let is_new = requested && packet_bytes < most && link.path_mtu.is_doubted();
         link.path_mtu.agree(packet_bytes, most, now_ns);
         if is_new {
             self.counts.narrow.add(1);
@@ -179,7 +180,7 @@ fn is_newer(one: u32, other: u32) -> bool {
 }
 
 /// Most padded requests in a row without an answer.
-const LONG_ASKS: u8 = 2;
+const LONG_REQUESTS: u8 = 2;
 
 #[cfg(test)]
 mod tests {
@@ -212,7 +213,7 @@ mod tests {
         (net, both)
     }
 
-    /// Both poll until the first has connected a queue pair.
+    /// Both processes poll until the first one has connected a queue pair.
     fn until_joined(net: &FakeNet, both: &mut [Verbs<FakePort>; 2]) {
         let limit_ns = net.now_ns() + 5_000_000_000;
         let mut completions = Completions::new();
@@ -231,10 +232,10 @@ mod tests {
     }
 
     #[test]
-    fn an_ask_that_is_older_than_what_the_peer_knows_of_costs_no_size() {
+    fn a_refused_old_connect_attempt_does_not_reduce_the_mtu() {
         let (net, mut both) = two();
         let path = PeerPath { peer: 0, rail: 0 };
-        // It has requested that often, and no request arrived.
+        // The peer is at attempt 9, and none of its requests has arrived.
         let link = both[1].streams.links.peers.link(path).unwrap();
         link.connection.refuse(9);
         both[0].post_send(Peer(1), HEAD, &[5; 40]).unwrap();
@@ -247,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_silent_is_asked_in_full_as_soon_as_anything_of_it_comes() {
+    fn a_silent_peer_gets_a_full_connect_request_after_any_message() {
         let (net, mut both) = two();
         both[0].post_send(Peer(1), HEAD, &[5; 40]).unwrap();
         let mut completions = Completions::new();

@@ -14,24 +14,24 @@ use super::{MOST_DATAGRAM_BYTES, NetLimits};
 /// Most rails of a process.
 pub(super) const MOST_RAILS: usize = 4;
 
-/// A port.
+/// A port of this process, with its state as a rail.
 #[derive(Debug)]
 pub(super) struct Rail<P: VerbsPort> {
     pub(super) port: P,
-    /// The MTU when the port was opened: its buffers hold no more.
+    /// The MTU when the port was opened: the receive buffers hold no longer packets.
     most_packet_bytes: u32,
     pub(super) receives: RecvPool,
     /// Outstanding datagrams.
     pub(super) datagrams: PostedRequests,
-    /// Address handles out of use, each with the number of the first datagram posted after it.
+    /// Address handles out of use, each with the number of the first datagram posted after the handle went out of use.
     pub(super) old_handles: VecDeque<(u32, AddressHandle)>,
     /// Indices of reliable queue pairs by QPN.
     pub(super) numbers: HashMap<u32, u32>,
-    /// Work requests on all of them.
+    /// Number of outstanding work requests on all reliable queue pairs.
     pub(super) posted: usize,
-    /// The port's address differs from the published one.
+    /// Whether the port's address differs from the published one.
     pub(super) has_moved: bool,
-    /// The port is down.
+    /// Whether the port is down.
     pub(super) is_down: bool,
     /// Why the port cannot be used any more: the device is lost, or one of its queues.
     pub(super) lost: Option<Box<str>>,
@@ -96,7 +96,7 @@ impl<P: VerbsPort> Rail<P> {
         !self.is_down && self.lost.is_none()
     }
 
-    /// Retires datagrams up to `number`; a lost one is sent again on request.
+    /// Retires datagrams up to `number`: the device has sent them, and does not read their slots any more.
     pub(super) fn datagram_ended(&mut self, number: u32, sends: &mut SendPool) {
         while let Some(posted) = self.datagrams.ended(number) {
             sends.posted_ended(posted);
@@ -124,7 +124,7 @@ impl<P: VerbsPort> Rail<P> {
     }
 }
 
-/// Largest packet that may go as a datagram, in bytes.
+/// Largest packet that may be sent as a datagram, in bytes.
 pub(super) fn largest_datagram<P: VerbsPort>(port: &P) -> usize {
     (port.facts().packet_bytes as usize).min(MOST_DATAGRAM_BYTES)
 }
@@ -140,6 +140,6 @@ pub(super) fn rail_of(buffer: Slot) -> u8 {
 /// Bit position of the rail in a buffer's number.
 pub(super) const RAIL_SHIFT: u32 = 28;
 const _: () = assert!(MOST_RAILS == 4, "two bits in the names of buffers");
-/// A buffer lent to the caller never has this bit in its number: below the bits of its rail is its index, or the number
-/// of a frame assembled from several packets, and no process has memory for that many of either.
+/// This bit is never set in the number of a buffer lent to the caller. Below the bits of the rail, the number is the
+/// index of a receive buffer or of a frame assembled from several packets, and no process has memory for so many.
 pub(in crate::provider) const FREE_BIT: u32 = 1 << (RAIL_SHIFT - 1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! All ports of this process, and operations on all of them: which rail a buffer belongs to, which rails serve, the
-//! clock, and deregistration of memory that several have registered. Independent of peers.
+//! All ports of this process, and operations on all of them: which rail a buffer belongs to, which rails can carry
+//! packets, the clock, and deregistration of memory that several ports have registered. Independent of peers.
 
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
@@ -26,14 +26,14 @@ use crate::wait_set::WaitSet;
 #[derive(Debug)]
 pub(super) struct Rails<P: VerbsPort> {
     all: Vec<Rail<P>>,
-    /// Their addresses when they were opened, which the peers have.
+    /// The addresses of the ports when they were opened, which were published to the peers.
     published: Vec<PortAddress>,
-    /// Largest packet that may go as a datagram, in bytes.
+    /// Largest packet that may be sent as a datagram over every port, in bytes.
     datagram_bytes: usize,
     /// The rail of the last completion.
     warm: usize,
     is_all_lost: bool,
-    /// Buffers for polled completions; empty while they are processed.
+    /// Buffers for polled completions of receives and of sends; empty while the completions are processed.
     pub(super) received: Vec<PortCompletion>,
     pub(super) sent: Vec<PortCompletion>,
 }
@@ -95,7 +95,7 @@ impl<P: VerbsPort> Rails<P> {
         address::to_record(&ports, host)
     }
 
-    /// Largest packet that may go as a datagram over any of them, in bytes.
+    /// Largest packet that may be sent as a datagram, whichever port sends it, in bytes.
     #[inline(always)]
     pub(super) fn datagram_bytes(&self) -> usize {
         self.datagram_bytes
@@ -159,17 +159,18 @@ impl<P: VerbsPort> Rails<P> {
         self.is_all_lost
     }
 
-    /// Number of reliable queue pairs on all of them.
+    /// Number of reliable queue pairs on all ports.
     pub(super) fn pairs(&self) -> usize {
         self.all.iter().map(|rail| rail.numbers.len()).sum()
     }
 
-    /// Whether another one may be made.
+    /// Whether another reliable queue pair may be made.
     pub(super) fn has_room_for_pair(&self, limits: &NetLimits) -> bool {
         self.pairs() < limits.pairs as usize
     }
 
-    /// Registers memory on rail `main`, and on those of `others` that serve and can.
+    /// Registers memory on rail `main`, and on those of `others` that can carry packets now and whose registration
+    /// succeeds.
     pub(super) fn register(
         &mut self,
         main: u8,
@@ -198,7 +199,7 @@ impl<P: VerbsPort> Rails<P> {
         }
     }
 
-    /// Sends a note as a datagram, padded to `bytes`. If there is no room it is lost, as on the wire.
+    /// Sends a note as a datagram, padded to `bytes`. If there is no room, the note counts as lost on the wire.
     pub(super) fn send_note(
         &mut self,
         rail: u8,
@@ -237,14 +238,14 @@ impl<P: VerbsPort> Rails<P> {
         true
     }
 
-    /// Deregisters the memory of a work, if it was registered for that work alone.
+    /// Deregisters the memory of a work, if it was registered only for that work.
     pub(super) fn deregister_of(&mut self, work: &Work) {
         if let Some((rail, region)) = work.region() {
             self.all[rail].port.deregister(region);
         }
     }
 
-    /// Whether one of their devices is implemented by the kernel in software.
+    /// Whether the kernel implements the device of any port in software.
     pub(super) fn is_any_in_software(&self) -> bool {
         self.all.iter().any(|rail| rail.port.facts().in_software)
     }
@@ -255,7 +256,7 @@ impl<P: VerbsPort> Rails<P> {
         stirred.fold(false, |any, one| any | one)
     }
 
-    /// Arms the completion queues of all. `false`: that failed.
+    /// Arms the completion queues of all ports that are not lost. `false`: a call failed.
     pub(super) fn arm(&mut self) -> bool {
         let mut living = self.all.iter_mut().filter(|rail| rail.lost.is_none());
         living.all(|rail| rail.port.arm().is_ok())

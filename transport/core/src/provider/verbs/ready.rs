@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Completions that found no room in the caller's array, and frames assembled from several packets, which are lent
-//! until they are released. Independent of ports and streams.
+//! Keeps completions that found no room in the caller's array, and frames assembled from several packets, which are
+//! lent until they are released. Independent of ports and streams.
 
 use std::collections::VecDeque;
 
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_last_may_be_told_first_in_its_old_order() {
+    fn completions_put_back_come_first_in_their_order() {
         let (mut ready, mut taken) = (Ready::new(), Completions::new());
         ready.push(lost(7));
         taken.push(lost(1));
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_waits() {
+    fn completions_beyond_the_capacity_wait() {
         let (mut ready, mut completions) = (Ready::new(), Completions::new());
         let most = u32::try_from(Completions::CAPACITY).unwrap();
         for peer in 0..=most {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Registered memory of this process: permanent registrations, exports to peers, and bounce buffers. This file does the
-//! bookkeeping; its callers decide who gets what.
+//! bookkeeping; its callers decide which peer gets which key.
 
 use std::collections::HashMap;
 
@@ -18,12 +18,13 @@ use crate::RemoteKey;
 #[derive(Debug)]
 pub(super) struct RegionRegistry {
     pub(super) owned: Owned,
-    /// Exported memory, by the rail and the key that the peer was given.
+    /// Exported memory, by the rail and the key that were sent to the peer.
     exports: HashMap<(u8, u32), ExportedRegion>,
     /// Number of keys given and not withdrawn.
     lent: u32,
-    /// Bounce buffers for small reads, and for small data that peers read.
+    /// Bounce buffers for small reads.
     arrivals: Bounces,
+    /// Bounce buffers for copies of small data that peers read.
     offers: Bounces,
     /// Largest transfer that is copied, in bytes.
     copied_bytes: u64,
@@ -36,7 +37,7 @@ pub(super) struct ExportedRegion {
     address: u64,
     bytes: u64,
     pub(super) regions: Regions,
-    /// The bounce buffer, if it is a copy.
+    /// The bounce buffer that holds the copy, if a copy is exported.
     pub(super) bounce: Option<Bounce>,
 }
 
@@ -144,7 +145,7 @@ impl RegionRegistry {
         ))
     }
 
-    /// Withdraws a key; returns the memory that it alone named. The caller deregisters it, or returns its buffer.
+    /// Withdraws a key; returns the memory, if no other key names it. The caller deregisters it, or returns its buffer.
     pub(super) fn withdraw(&mut self, key: RemoteKey) -> Option<ExportedRegion> {
         self.lent = self.lent.saturating_sub(1);
         self.exports.remove(&(rail_of(key.check), low(key.check)))
@@ -184,7 +185,7 @@ impl RegionRegistry {
         known.filter(|_| bytes != 0)
     }
 
-    /// The key of a work's memory on its rail, and its region if it was registered for this work.
+    /// The key of a work's memory on its rail, and the region if the memory was registered only for this work.
     pub(super) fn register<P: VerbsPort>(
         &mut self,
         memory: WorkMemory,
@@ -260,7 +261,7 @@ impl RegionRegistry {
     }
 }
 
-/// The peer has no access to this memory, or not over this rail.
+/// The error if the peer has no access to the memory, or not over this rail.
 const NOT_EXPORTED: CallError = CallError {
     call: "ibv_reg_mr",
     errno: libc::EACCES,
@@ -277,7 +278,7 @@ mod tests {
     const BYTES: usize = 8192;
 
     #[test]
-    fn what_is_owned_is_known_whole_until_it_is_freed() {
+    fn owned_memory_is_registered_until_it_is_freed() {
         let (mut registry, mut rails) = (RegionRegistry::new(&NetLimits::DEFAULT), one_rail());
         let mapping = SharedMapping::new(BYTES).unwrap();
         let (place, owned) = (mapping.place(), &mut registry.owned);
@@ -301,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_is_reached_by_its_peer_alone_until_it_is_withdrawn() {
+    fn an_exported_copy_is_found_by_its_peer_only_until_withdrawn() {
         let (mut registry, mut rails) = (RegionRegistry::new(&NetLimits::DEFAULT), one_rail());
         let data = [7_u8; 64];
         let memory = (data.as_ptr().expose_provenance() as u64, 64);

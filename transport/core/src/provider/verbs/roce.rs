@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A user-space RoCEv2 port: the protocol engine of the crate `roce` over some carrier of packets. It runs in the calls
-//! of its process only, so a process that makes no calls answers no packets; its peers send them again.
+//! A user-space RoCEv2 port: the protocol engine of the crate `roce` over some carrier of packets. It runs only in the
+//! calls of its process, so a process that makes no calls answers no packets; its peers then send their packets again.
 //!
-//! | file | what |
-//! |---|---|
-//! | `port.rs` | the calls of `VerbsPort` |
-//! | `open.rs` | the address and attributes of a port |
-//! | `carrier.rs` | the interface to carriers of packets |
-//! | `udp.rs`, `connected.rs`, `gso.rs` | UDP: a socket, connected sockets for sending only, and segmentation
-//! offload |
-//! | `recv_mode.rs` | how a socket is read, depending on the packet rate |
-//! | `system.rs` | system calls |
-//! | `shared.rs`, `claim.rs` | the UDP port of RoCE, shared by the ranks of a job on a host |
+//! | file                       | what |
+//! |----------------------------|------------------------------------------------------------------------------------|
+//! | `port.rs`                  | the calls of `VerbsPort` |
+//! | `open.rs`                  | the address and attributes of a port |
+//! | `carrier.rs`               | the interface to carriers of packets |
+//! | `udp.rs`                   | UDP as a carrier: a socket |
+//! | `connected.rs`, `gso.rs`   | connected sockets, for sending only; segmentation offload |
+//! | `recv_mode.rs`             | how a socket is read, depending on the packet rate |
+//! | `system.rs`                | system calls |
+//! | `shared.rs`, `claim.rs`    | the UDP port of RoCE, shared by the ranks of a job on a host |
 //! | `dpdk.rs`, `dpdk_ports.rs` | a DPDK port, and which one this process uses |
-//! | `faulty.rs` | a network with faults, within one process, for tests |
-//! | `writing.rs` | outgoing packets, whole or as a header in front of a payload that is sent in place |
-//! | `regions.rs` | registered memory |
-//! | `pairs.rs` | reliable queue pairs |
-//! | `completions.rs` | completions |
-//! | `completion_event.rs` | the descriptor that wakes a process |
+//! | `faulty.rs`                | a network with faults, within one process, for tests |
+//! | `writing.rs`               | outgoing packets, whole or as a header in front of a payload that is sent in place |
+//! | `regions.rs`               | registered memory |
+//! | `pairs.rs`                 | reliable queue pairs |
+//! | `completions.rs`           | completions |
+//! | `completion_event.rs`      | the descriptor that wakes a process |
 //!
 //! A turn ([`RocePort::turn`]) receives a burst of packets, hands each to its queue pair, and then sends what is ready,
 //! so that a burst has one acknowledgement. Posted requests are sent at once.
@@ -133,8 +133,9 @@ impl<C: Carrier> RocePort<C> {
         count
     }
 
-    /// Hands `count` packets of the last burst to their queue pairs. In a long burst responses are sent in between, so
-    /// that the other end does not wait for its end; but not while a response is overdue that may be among the rest.
+    /// Hands `count` packets of the last burst to their queue pairs. In a long burst, responses are sent in between, so
+    /// that the peer does not wait for the end of the burst; but not while a response from a peer is overdue, since it
+    /// may be among the remaining packets.
     fn deliver_burst(&mut self, now_ns: u64, count: usize) {
         self.has_activity |= count != 0;
         for index in 0..count {
@@ -161,7 +162,7 @@ impl<C: Carrier> RocePort<C> {
         }
     }
 
-    /// Sends what is ready, as far as there is room, a bounded number of packets.
+    /// Sends ready packets, as far as there is room, but at most [`MOST_SENT`].
     fn send(&mut self, now_ns: u64) {
         if self.carrier.has_unsent() {
             self.carrier.flush();
@@ -184,7 +185,7 @@ impl<C: Carrier> RocePort<C> {
         self.update_wake(true);
     }
 
-    /// When to wake a process that sleeps; `ends`: completions count too.
+    /// When to wake a process that sleeps; `ends`: completions that were not polled yet wake it too.
     fn wanted(&self, ends: bool) -> WakeConditions {
         let queues = &self.queues;
         let is_stuck = self.carrier.has_unsent();
@@ -249,7 +250,7 @@ impl RoceQueues {
         }
     }
 
-    /// Marks a queue pair as in use; it is settled when another one is used.
+    /// Marks a queue pair as in use; it is settled when another queue pair is used.
     fn touch(&mut self, number: u32, may_send: bool) {
         let before = match self.touched {
             Some((before, could_send)) if before == number => could_send,
@@ -268,7 +269,7 @@ impl RoceQueues {
         }
     }
 
-    /// Takes completions; returns how many. Datagrams occupy the send queue until theirs are taken.
+    /// Takes completions; returns how many. Datagrams occupy the send queue until their completions are taken.
     fn take(&mut self, which: CqKind, places: &mut [PortCompletion]) -> usize {
         let mut count = self.ends.take(which, places);
         if which == CqKind::Sends {
@@ -289,7 +290,7 @@ impl RoceQueues {
             let outgoing = self.datagrams.next_outgoing(&self.regions);
             self.has_datagrams = outgoing.is_some();
             if let Some(outgoing) = outgoing {
-                // Their buffers are free after the copy.
+                // The packet is copied, so the buffer of the datagram is free at once.
                 exit.push_copied(&outgoing, &self.regions);
                 return true;
             }
@@ -325,7 +326,7 @@ fn piece(piece: super::port::Sge) -> RoceSge {
 const MOST_DELIVERED: usize = 32;
 /// Most packets sent in one turn: others wait for the next, so that arriving packets are not dropped meanwhile.
 const MOST_SENT: usize = 62;
-/// Delay before the next attempt to send where room is not signalled: a socket buffers more than is sent meanwhile.
+/// Delay before the next attempt to send if room is not signalled: a socket buffers more than is sent in this time.
 const ROOM_AFTER_NS: u64 = 200_000;
 /// Most bursts received before a peer counts as silent: more than a socket holds.
 const MOST_LATE: usize = 1024;

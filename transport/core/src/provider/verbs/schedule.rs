@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Counts polls, caches the clock, and decides when periodic checks are due. It carries out none of them.
+//! Counts polls, caches the clock, and decides when periodic checks are due. The callers carry out the checks.
 
 use super::fetch::TRY_EVERY_NS;
 
@@ -9,10 +9,11 @@ pub(super) struct Schedule {
     /// The time of the last reading of the clock.
     pub(super) now_ns: u64,
     polls: u64,
-    /// Something has arrived or ended since the caller last tried to sleep: there may be room again.
+    /// Whether something has arrived or ended since the caller last tried to sleep: there may be room again.
     has_activity: bool,
-    /// Time of the next check for asynchronous events, and of the last one.
+    /// Time of the next check for asynchronous events.
     events_at_ns: u64,
+    /// Time of the last check for asynchronous events.
     events_were_ns: u64,
     /// Time of the last check for missing acknowledgements.
     receivers_ns: u64,
@@ -30,7 +31,7 @@ impl Schedule {
         }
     }
 
-    /// Number of polls so far, and of calls of `Verbs::poll_word` that replaced one.
+    /// Number of polls so far, including calls of `Verbs::poll_word` in place of a poll.
     #[inline(always)]
     pub(super) fn polls(&self) -> u64 {
         self.polls
@@ -42,20 +43,20 @@ impl Schedule {
         self.polls += 1;
     }
 
-    /// Whether the next must be a full poll: the fast path alone would delay everything else.
+    /// Whether the next poll must be a full one: the fast path by itself would delay everything else.
     #[inline(always)]
     pub(super) fn needs_poll(&self) -> bool {
         (self.polls + 1).is_multiple_of(POLL_EVERY)
     }
 
-    /// Whether work done every `every` polls is due in this one.
+    /// Whether work that is done every `every` polls is due in this poll.
     #[inline(always)]
     pub(super) fn is_turn(&self, every: u64) -> bool {
         self.polls.is_multiple_of(every)
     }
 
-    /// The rail that this poll reads at step `step`, of `count`. Each is the first in turn: a busy one leaves no room
-    /// for others.
+    /// The rail that this poll reads at step `step`, of `count` rails. The rails take turns at being read first, since
+    /// a busy rail leaves no room for the others.
     #[inline(always)]
     pub(super) fn rail(&self, step: usize, count: usize) -> usize {
         match count {
@@ -70,7 +71,7 @@ impl Schedule {
         self.has_activity = true;
     }
 
-    /// Whether that was recorded since the last call.
+    /// Whether anything has arrived or ended since the last call.
     pub(super) fn take_activity(&mut self) -> bool {
         std::mem::take(&mut self.has_activity)
     }
@@ -80,7 +81,8 @@ impl Schedule {
         self.events_at_ns = 0;
     }
 
-    /// The same, at most once a millisecond: after a timeout a port's address may have changed.
+    /// Makes the check for asynchronous events due, at most once a millisecond: after a timeout a port's address may
+    /// have changed.
     pub(super) fn check_events_soon(&mut self) {
         let soon = self.events_were_ns + EVENTS_AT_MOST_EVERY_NS;
         self.events_at_ns = self.events_at_ns.min(soon);
@@ -105,15 +107,15 @@ impl Schedule {
         true
     }
 
-    /// When the next one is due.
+    /// When the next check for missing acknowledgements is due.
     pub(super) fn receivers_at_ns(&self) -> u64 {
         self.receivers_ns + TRY_EVERY_NS
     }
 }
 
-/// Most looks between two full polls.
+/// At least one of this many polls is a full poll.
 const POLL_EVERY: u64 = 64;
-/// Intervals of checks for asynchronous events: regular, and shortest after a timer has expired.
+/// Intervals of checks for asynchronous events: the regular one, and the shortest one after a timer has expired.
 const EVENTS_EVERY_NS: u64 = 100_000_000;
 const EVENTS_AT_MOST_EVERY_NS: u64 = 1_000_000;
 
@@ -122,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_of_so_many_looks_is_a_poll() {
+    fn every_nth_poll_must_be_a_full_one() {
         let mut schedule = Schedule::new(0);
         let mut polls = Vec::new();
         for number in 1..=2 * POLL_EVERY {
@@ -136,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn each_rail_is_the_first_in_turn() {
+    fn rails_take_turns_being_polled_first() {
         let mut schedule = Schedule::new(0);
         let mut firsts = Vec::new();
         for _ in 0..3 {
@@ -151,11 +153,11 @@ mod tests {
     }
 
     #[test]
-    fn ports_are_asked_at_once_then_now_and_then_and_sooner_on_request() {
+    fn port_events_are_checked_periodically_and_sooner_on_request() {
         let mut schedule = Schedule::new(5);
         assert!(schedule.are_events_due() && !schedule.are_events_due());
         schedule.check_events_soon();
-        assert!(!schedule.are_events_due(), "they were just asked");
+        assert!(!schedule.are_events_due(), "they were just checked");
         schedule.now_ns += EVENTS_AT_MOST_EVERY_NS;
         assert!(schedule.are_events_due() && !schedule.are_events_due());
         schedule.now_ns += EVENTS_EVERY_NS - 1;
@@ -165,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn receivers_are_looked_at_every_so_often() {
+    fn receivers_are_checked_periodically() {
         let mut schedule = Schedule::new(TRY_EVERY_NS);
         assert!(schedule.are_receivers_due() && !schedule.are_receivers_due());
         schedule.now_ns = schedule.receivers_at_ns();
@@ -173,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_stirred_is_told_once() {
+    fn activity_is_reported_once() {
         let mut schedule = Schedule::new(0);
         schedule.note_activity();
         assert!(schedule.take_activity() && !schedule.take_activity());

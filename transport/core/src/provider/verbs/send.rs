@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Outgoing packets: kept in their peer's stream, sent over its queue pair or as datagrams, until their completions.
-//! Packets that were held back are posted as one list with one doorbell; a packet that need not wait is posted alone,
-//! at once.
+//! Sends packets: keeps them in their peer's stream, sends them over its queue pair or as datagrams, and polls their
+//! completions. Packets that were held back are posted as one list with one doorbell; a packet that need not wait is
+//! posted at once, by itself.
 
 use session::{Ack, Moment, Session, Slot, UnsentPacket, Via};
 
@@ -51,8 +51,8 @@ impl<P: VerbsPort> VerbsStreams<P> {
         Ok(())
     }
 
-    /// The fast path, nearly always taken: sends a short frame over the peer's queue pair if nothing has to wait.
-    /// `false`: nothing was done.
+    /// The fast path, nearly always taken: sends a short frame over the peer's queue pair if nothing has to be sent
+    /// before. `false`: nothing was done.
     #[inline(always)]
     pub(super) fn send_straight(&mut self, to: u32, head: Head, body: &[u8]) -> bool {
         let Some(remote) = self.links.peers.get_mut(to) else {
@@ -143,7 +143,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
     fn keep_parts(&mut self, to: u32, head: Head, body: &[u8]) -> Result<(), Full> {
         let path = self.links.peers.of(to).path(to);
         if self.links.may_get_pair(path) {
-            // It goes over the queue pair that is being made.
+            // The caller sends the frame again, over the queue pair that is being made.
             return Err(Full);
         }
         let datagram_bytes = self.links.rails.datagram_bytes();
@@ -168,7 +168,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
         while let Some(remote) = self.links.peers.get_mut(peer)
             && let Some(due) = remote.session.next_unsent()
         {
-            // A packet that announces a write must not overtake it.
+            // A packet that announces a write must not overtake the write.
             let sent = match remote.pair_for_sends() {
                 _ if remote.immediates != 0 && !remote.is_ready() => false,
                 Some(pair) => self.send_over(peer, pair, due),
@@ -199,7 +199,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
         if self.links.sends.is_still(due.slot) {
             stamp(&mut self.links.sends, due.slot, remote.session.take_ack());
         }
-        // Unsignaled requests, of all queue pairs together, never fill the limit.
+        // Requests are signaled early enough that unsignaled ones, of all queue pairs together, never fill the limit.
         let scarce = self.links.sends.is_scarce()
             || rail.posted >= MOST_POSTED / 2
             || pair.requests.len() + self.links.limits.signal_every as usize >= depth;
@@ -241,7 +241,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
         let is_too_long = due.bytes as usize > remote.datagram_bytes();
         // Making a queue pair discovers the path MTU.
         let is_doubted = due.bytes > SURE_BYTES && remote.session.timeouts() >= SOME_TIMEOUTS;
-        // A peer that only computes is no reason to close the queue pair of another.
+        // A peer may time out only because it computes: that is no reason to close the queue pair of another peer.
         let may_be = is_doubted && links.rails.has_room_for_pair(&links.limits);
         let wants_pair = remote.packets > first || is_too_long || may_be;
         if wants_pair && !remote.waits_for_last {
@@ -324,7 +324,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
         }
     }
 
-    /// Sends the unsent packets of a peer's stream, as far as there is room; in lists where there is a queue pair.
+    /// Sends the unsent packets of a peer's stream, as far as there is room: as lists, if there is a queue pair.
     pub(super) fn flush_held(&mut self, peer: u32) {
         while let Some(remote) = self.links.peers.get(peer)
             && remote.session.unsent() > 1
@@ -410,7 +410,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
         self.control.put_back(left);
     }
 
-    /// Sends one. `false`: there is no room.
+    /// Sends one control packet. `false`: there is no room.
     fn post_control_packet(&mut self, packet: &ControlPacket) -> bool {
         let to = packet.to;
         if self.links.peers.of(to).is_lost() {
@@ -453,14 +453,14 @@ impl<P: VerbsPort> VerbsStreams<P> {
         self.poll_sends();
     }
 
-    /// Breaks queue pairs whose device has lost a completion (`lost_completions.rs`). After a sleep this is checked at
-    /// the wake-up.
+    /// Breaks queue pairs whose device has lost a completion (`lost_completions.rs`). After a sleep, the process checks
+    /// this when it wakes.
     pub(super) fn break_lost(&mut self) {
         let now_ns = self.links.schedule.now_ns;
         if self.links.pairs.late(now_ns).is_empty() {
             return;
         }
-        // Completions that arrived while this process was not polling count.
+        // Completions that came while this process was not polling are taken into account first.
         self.poll_sends();
         for index in self.links.pairs.late(now_ns) {
             self.links.forget(index);
@@ -484,15 +484,16 @@ fn fill<'a>(
     place
 }
 
-/// Writes the acknowledgement into a packet that is sent now, and requests one where slots are scarce. Not while a
-/// device still reads the slot for an earlier transmission: it could send half of the old header and half of the new.
+/// Writes the acknowledgement into a packet that is sent now, and requests one if slots are scarce. Must not be called
+/// while a device still reads the slot for an earlier transmission: the device could send half of the old header and
+/// half of the new.
 #[inline(always)]
 pub(super) fn stamp(sends: &mut SendPool, slot: Slot, ack: Ack) {
-    let asks = sends.is_scarce();
+    let requests_ack = sends.is_scarce();
     let header = sends.bytes_mut(slot, HEADER_BYTES);
     if let Some(header) = header.first_chunk_mut() {
         wire::write_ack(ack, header);
-        if asks {
+        if requests_ack {
             wire::request_ack(header);
         }
     }
@@ -507,7 +508,7 @@ fn stamp_all(sends: &mut SendPool, session: &mut Session, due: &[UnsentPacket]) 
     }
 }
 
-/// Datagrams of this size pass on any path.
+/// Datagrams of at most this size pass on any path.
 const SURE_BYTES: u32 = 256;
 /// Timeouts after which a longer packet is suspected to exceed the path MTU.
 const SOME_TIMEOUTS: u8 = 2;
@@ -517,5 +518,5 @@ const EMPTY: WorkRequest<'static> = WorkRequest {
     body: WorkBody::Inline(&[]),
     signaled: false,
 };
-/// Most packets in a list: the most work requests that a device is handed in one list.
+/// Most packets in a list, as many as the work requests that a device gets in one list.
 const MOST_IN_CHAIN: usize = 16;

@@ -23,10 +23,10 @@ pub struct NetworkSettings {
 /// writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rendezvous {
-    /// The receiver; but the sender where the receiver's device has only one read in flight.
+    /// The receiver; but the sender if the receiver's device supports only one read in flight.
     #[default]
     Auto,
-    /// The receiver, while the sender may do something else.
+    /// The receiver; the sender may compute meanwhile.
     Read,
     /// The sender.
     Write,
@@ -91,7 +91,8 @@ impl NetworkSettings {
         Self { dpdk, ..self }
     }
 
-    /// Whether this host has DPDK ports for the job. If a file is named, hosts that have the file do.
+    /// Whether this host has DPDK ports for the job. If the setting names a file, a host has such ports if it has the
+    /// file.
     pub(in crate::provider) fn has_dpdk_ports(&self) -> bool {
         let dpdk = self.dpdk.trim();
         match dpdk.starts_with('/') {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Values under small numbers; the numbers of removed values are used again.
+//! A table of values with small numbers; the numbers of removed values are used again.
 
 /// A table of values.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ impl<T> Slab<T> {
         (0..).take(self.places.len())
     }
 
-    /// All values, for changes.
+    /// All values, lowest number first, mutable.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.places.iter_mut().flatten()
     }
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_is_given_again_when_its_thing_has_gone() {
+    fn a_removed_slot_number_is_reused() {
         let mut slab = Slab::new();
         let (a, b) = (slab.insert('a'), slab.insert('b'));
         assert_eq!((a, b), (0, 1));
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_in_is_not_found_and_frees_nothing() {
+    fn removing_an_absent_entry_frees_nothing() {
         let mut slab = Slab::<u8>::new();
         assert_eq!(slab.remove(7), None);
         let number = slab.insert(1);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How large reads and writes are divided among several rails, each of which moves a share.
+//! Divides large reads and writes among several rails, each of which moves a share.
 
-/// Divides bytes among rails in proportion to their rates, leaving out slow ones whose share would be too small.
+/// Divides bytes among rails in proportion to their rates, without slow rails whose share would be less than `least`.
+/// If any rate is unknown (0), all rates count as equal.
 pub(super) fn divide(bytes: u64, mut rails: Vec<(u8, u32)>, least: u64) -> Vec<(u8, u64)> {
     if rails.iter().any(|(_, rate)| *rate == 0) {
         rails.iter_mut().for_each(|(_, rate)| *rate = 1);
@@ -46,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn rails_get_shares_as_large_as_they_are_fast() {
+    fn shares_are_proportional_to_rail_rates() {
         assert_eq!(
             divided(8 * MIB, vec![(0, 100_000), (1, 100_000)]),
             [(0, 4 * MIB), (1, 4 * MIB)]
@@ -70,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_rate_is_not_known_shares_are_equal() {
+    fn shares_are_equal_when_a_rate_is_unknown() {
         assert_eq!(
             divided(2 * MIB, vec![(0, 0), (3, 400_000)]),
             [(0, MIB), (3, MIB)]
@@ -78,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn small_shares_are_not_worth_it() {
+    fn rails_with_too_small_shares_are_left_out() {
         assert_eq!(divided(MIB / 2, vec![(0, 7), (1, 7)]).len(), 2);
         assert_eq!(
             divided(MIB / 2, vec![(0, 7), (1, 7), (2, 7)]),

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Transfers of large data: reads, writes and atomic operations, the memory registered for them, and reads carried out
-//! by peers. The methods take the [`VerbsStreams`] whose links they use, and handle their [`VerbsLinkEvent`]s.
+//! Transfers large data: reads, writes and atomic operations, the memory registered for them, and reads carried out by
+//! peers. The methods take the [`VerbsStreams`] whose links they use, and handle their [`VerbsLinkEvent`]s.
 //!
-//! | file | methods |
-//! |------|---------------------|
-//! | `work.rs` | begin works, post their parts, end them |
-//! | `fetch.rs` | have reads carried out by their owners as writes, and carry out those of peers |
-//! | `keys.rs` | export memory, and send its keys to peers |
+//! | file       | methods |
+//! |------------|------------------------------------------------------------------------------------------|
+//! | `work.rs`  | begin works, post their parts, end them |
+//! | `fetch.rs` | have reads carried out as writes by the owners of the data, and carry out reads of peers |
+//! | `keys.rs`  | export memory, and send its keys to peers |
 
 use std::ptr::NonNull;
 
@@ -63,11 +63,12 @@ impl VerbsTransfers {
             VerbsLinkEvent::Rebind { peer } => self.bind_all_again(streams, peer),
             VerbsLinkEvent::GoOn { peer } => self.go_on(streams, peer),
             VerbsLinkEvent::Lost { peer } => self.end_all_to(streams, peer),
-            VerbsLinkEvent::AllLost { is_gone } => self.end_all_works(streams, is_gone),
+            VerbsLinkEvent::AllLost { device_lost } => self.end_all_works(streams, device_lost),
         }
     }
 
-    /// Ends everything to a lost peer.
+    /// Ends all waiting works to a lost peer and all reads that it should carry out, and reports the loss to the
+    /// caller.
     fn end_all_to<P: VerbsPort>(&mut self, streams: &mut VerbsStreams<P>, peer: u32) {
         let links = streams.links.peers.of(peer).links();
         let rails: Vec<u8> = links.map(|link| link.rail).collect();
@@ -84,7 +85,8 @@ impl VerbsTransfers {
         self.registry.is_any_lent() || !self.works.is_empty() || !self.fetches.is_empty()
     }
 
-    /// Keeps memory registered: `mapping`, or memory of another provider. `false`: it cannot be registered.
+    /// Registers memory until it is freed. `mapping`: the mapping, if this provider made it. `false`: it cannot be
+    /// registered.
     pub(super) fn own<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,

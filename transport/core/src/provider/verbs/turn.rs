@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One poll of the network: received packets, completed sends, timers, and asynchronous events of the ports; and how to
-//! sleep until there is more.
+//! Polls the network: received packets, completed sends, timers, and asynchronous events of the ports; and prepares
+//! sleeps until there is more to do.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ impl<P: VerbsPort> Verbs<P> {
         for step in 0..count {
             let rail = self.streams.links.schedule.rail(step, count);
             if self.streams.links.rails[rail].lost.is_some() {
-                // A packet from there would be answered there.
+                // Packets of a lost rail are not taken: their answers would be sent over that rail.
                 continue;
             }
             let room = Completions::CAPACITY - completions.len();
@@ -127,7 +127,7 @@ impl<P: VerbsPort> Verbs<P> {
         {
             self.streams.links.schedule.note_activity();
             let sends_again = self.streams.links.time_is_over(peer);
-            // Reads and writes before packets (P2).
+            // Reads and writes are posted before packets (P2).
             self.settle();
             if sends_again {
                 self.streams.flush(peer);
@@ -148,7 +148,8 @@ impl<P: VerbsPort> Verbs<P> {
         self.streams.links.try_receivers();
     }
 
-    /// Whether all packets have been acknowledged, here and at the peers; requests the missing acknowledgements.
+    /// Whether all packets of this process and all packets received from peers have been acknowledged; sends and
+    /// requests the missing acknowledgements.
     pub(in crate::provider) fn is_quiet(&mut self) -> bool {
         self.catch_up();
         self.streams.links.peers.owe_all();
@@ -160,7 +161,7 @@ impl<P: VerbsPort> Verbs<P> {
         all && self.streams.control.is_empty() && !self.streams.links.peers.is_any_owing()
     }
 
-    /// A peer whose address is needed; each is returned once.
+    /// A peer whose address is needed; each peer is returned once.
     pub(in crate::provider) fn next_unresolved(&mut self) -> Option<u32> {
         self.streams.links.unresolved.next_wanted()
     }
@@ -191,7 +192,7 @@ impl<P: VerbsPort> Verbs<P> {
         if self.streams.links.rails.take_activity() || !self.streams.links.rails.arm() {
             return false;
         }
-        // Earlier completions raise no event.
+        // Completions from before the arming raise no event, so they are polled here.
         let mut completions = Completions::new();
         self.poll(&mut completions);
         self.streams.poll_sends();
@@ -216,8 +217,8 @@ impl<P: VerbsPort> Verbs<P> {
     /// Time to the next deadline; `None`: there is none.
     pub(super) fn until_due(&self) -> Option<Duration> {
         let links = &self.streams.links;
-        let awaits_word = links.pairs.is_any_ack_pending(&links.peers);
-        let receivers_at_ns = awaits_word.then(|| links.schedule.receivers_at_ns());
+        let is_ack_pending = links.pairs.is_any_ack_pending(&links.peers);
+        let receivers_at_ns = is_ack_pending.then(|| links.schedule.receivers_at_ns());
         let deadlines = [
             links.peers.deadline_ns(),
             self.transfers.fetches.tries_owners_at(),

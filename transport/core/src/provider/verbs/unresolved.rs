@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Peers with unknown addresses, and datagrams that claim to be from them, until they can be verified. Their receive
-//! buffers are occupied meanwhile, so the number is small.
+//! Keeps peers with unknown addresses, and datagrams that claim to be from them, until the datagrams can be verified.
+//! The datagrams occupy their receive buffers meanwhile, so only a few are kept.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -13,7 +13,7 @@ pub(super) struct UnresolvedPeers {
     wanted: VecDeque<u32>,
     /// Claimed sender, buffer, and sending queue pair.
     datagrams: VecDeque<(u32, Slot, u32)>,
-    /// Peers that are reached over another network than this one: their datagrams are refused.
+    /// Peers that are reached over another network: their datagrams are refused here.
     excluded: HashSet<u32>,
 }
 
@@ -28,7 +28,7 @@ impl UnresolvedPeers {
         !self.wanted.is_empty()
     }
 
-    /// The next peer whose address is needed; each is returned once.
+    /// The next peer whose address is needed; each peer is returned once.
     pub(super) fn next_wanted(&mut self) -> Option<u32> {
         self.wanted.pop_front()
     }
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_peer_gets_its_own_in_their_order() {
+    fn each_source_gets_its_kept_packets_in_order() {
         let mut unresolved = UnresolvedPeers::default();
         for (source, buffer) in [(3, 10), (4, 11), (3, 12)] {
             unresolved.keep(source, buffer, 100 + source);
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_of_who_is_shut_out() {
+    fn packets_of_an_excluded_source_are_released() {
         let mut unresolved = UnresolvedPeers::default();
         for source in [3, 4] {
             unresolved.keep(source, 10 + source, 100 + source);
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_room_for_some() {
+    fn the_number_of_kept_packets_is_limited() {
         let mut unresolved = UnresolvedPeers::default();
         let mut kept = 0;
         while unresolved.has_room() {

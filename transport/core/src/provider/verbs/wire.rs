@@ -1,46 +1,46 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The wire format between two processes over a port. Integers are little-endian.
+//! Writes and parses the wire format between two processes over a port. Integers are little-endian.
 //!
 //! A *packet* is a frame or a part of one, in a peer's stream. It travels as a datagram or over a reliable queue pair:
 //!
-//! | offset | bytes | field  | |
-//! |-------:|------:|--------|-|
-//! |      0 |     1 | what   | [`PACKET`] |
-//! |      1 |     1 | kind   | of the frame, the caller's |
-//! |      2 |     2 | flags  | of the frame, the caller's |
-//! |      4 |     4 | source | world rank of the sender |
-//! |      8 |     4 | number | in the sender's stream to this peer |
-//! |     12 |     4 | next   | number of the next packet that the sender expects |
-//! |     16 |     8 | beyond | bit i: it has received packet `next + 1 + i` |
-//! |     24 |     8 | word   | of the frame, the caller's |
-//! |     32 |     1 | parts  | 1 the frame begins here, 2 it ends here; 4 an immediate acknowledgement is requested |
-//! |     33 |     1 | –      | zero |
+//! | offset | bytes | field    | |
+//! |-------:|------:|----------|--------------------------------------------------------------------------------------|
+//! |      0 |     1 | what     | [`PACKET`] |
+//! |      1 |     1 | kind     | of the frame, the caller's |
+//! |      2 |     2 | flags    | of the frame, the caller's |
+//! |      4 |     4 | source   | number of the sender at the receiver: its rank within a job |
+//! |      8 |     4 | number   | in the sender's stream to this peer |
+//! |     12 |     4 | next     | number of the next packet that the sender expects |
+//! |     16 |     8 | beyond   | bit i: the sender has received packet `next + 1 + i` |
+//! |     24 |     8 | word     | of the frame, the caller's |
+//! |     32 |     1 | parts    | 1 the frame begins here, 2 it ends here; 4 an immediate acknowledgement is requested |
+//! |     33 |     1 | –        | zero |
 //! |     34 |     2 | returned | see [`Ack`] |
-//! |     36 |     4 | –      | zero |
-//! |     40 |     – | body   | |
+//! |     36 |     4 | –        | zero |
+//! |     40 |     – | body     | |
 //!
-//! A *note* is a datagram outside the stream: an acknowledgement alone, or a message of the handshake that sets up a
-//! queue pair.
+//! A *note* is a message outside the stream: an acknowledgement by itself, as a datagram or over a reliable queue pair,
+//! or a message of the handshake that sets up a queue pair, as a datagram.
 //!
-//! | offset | bytes | field   | |
-//! |-------:|------:|---------|-|
-//! |      0 |     1 | what    | see [`LinkMessage`] |
-//! |      1 |     1 | yes     | flag of the kind: 0 or 1 |
-//! |      2 |     2 | returned | as above |
-//! |      4 |     4 | source  | world rank of the sender |
-//! |      8 |     4 | attempt | number of the attempt |
-//! |     12 |     4 | number  | queue pair number |
-//! |     16 |     3 | first   | its first packet sequence number |
-//! |     19 |     1 | size    | its MTU, as a power of two |
+//! | offset | bytes | field        | |
+//! |-------:|------:|--------------|----------------------------------|
+//! |      0 |     1 | what         | see [`LinkMessage`] |
+//! |      1 |     1 | yes          | flag of the kind: 0 or 1 |
+//! |      2 |     2 | returned     | as above |
+//! |      4 |     4 | source       | as above |
+//! |      8 |     4 | attempt      | number of the attempt |
+//! |     12 |     4 | number       | queue pair number |
+//! |     16 |     3 | first        | its first packet sequence number |
+//! |     19 |     1 | size         | its MTU, as a power of two |
 //! |     20 |    12 | next, beyond | as above, when the note is sent |
 //!
-//! A note that names a queue pair is padded with zeros: it is at least as long as the MTU of that queue pair, so that
-//! it arrives where its packets do (`path_mtu.rs`). An *echo* ([`ECHO`]) has the same first 12 bytes and then zeros:
-//! the receiver of one that requests it sends it back.
+//! A note that names a queue pair is padded with zeros: it is at least as long as the MTU of that queue pair, so it
+//! arrives only if packets of the queue pair arrive (`path_mtu.rs`). An *echo* ([`ECHO`]) has the first 12 bytes of a
+//! note and then zeros. There are two kinds: a request, and the reply to it, which the receiver of the request sends.
 //!
-//! A note [`MOVED`] has an address record (`address.rs`) from offset 8 on instead: the new address of its sender.
+//! From offset 8 on, a note [`MOVED`] has the new address of its sender instead (`address.rs`).
 //!
-//! Lengths are those that the device reports; whatever does not parse is dropped and counted.
+//! The length of a message is the one that the device reports. A message that does not parse is dropped and counted.
 
 use std::ops::RangeInclusive;
 
@@ -60,7 +60,7 @@ pub(super) const BEGINS: u8 = 1;
 /// The frame ends with this packet.
 pub(super) const ENDS: u8 = 2;
 /// The sender requests an immediate acknowledgement.
-pub(super) const ASKS: u8 = 4;
+pub(super) const ACK_REQUEST: u8 = 4;
 
 /// The header of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,11 +96,11 @@ pub(super) enum WireMessage {
         ack: Ack,
         message: LinkMessage,
     },
-    /// A request to be sent back, or the reply.
+    /// An echo: a request (`is_request`), or the reply to it.
     Echo {
         source: u32,
         attempt: u32,
-        asks: bool,
+        is_request: bool,
     },
     Moved {
         source: u32,
@@ -142,7 +142,7 @@ pub(super) fn write_ack(ack: Ack, to: &mut [u8; HEADER_BYTES]) {
 
 /// Sets the request for an acknowledgement in a written packet.
 pub(super) fn request_ack(to: &mut [u8; HEADER_BYTES]) {
-    to[32] |= ASKS;
+    to[32] |= ACK_REQUEST;
 }
 
 /// A note from `source`, with `ack` for the peer's stream.
@@ -176,10 +176,10 @@ pub(super) fn note(source: u32, ack: Ack, message: LinkMessage) -> [u8; NOTE_BYT
     bytes
 }
 
-/// An echo from `source`: a request (`asks`) or a reply.
-pub(super) fn echo(source: u32, attempt: u32, asks: bool) -> [u8; NOTE_BYTES] {
+/// An echo from `source`: a request (`is_request`) or a reply.
+pub(super) fn echo(source: u32, attempt: u32, is_request: bool) -> [u8; NOTE_BYTES] {
     let mut bytes = [0; NOTE_BYTES];
-    (bytes[0], bytes[1]) = (ECHO, asks.into());
+    (bytes[0], bytes[1]) = (ECHO, is_request.into());
     bytes[4..8].copy_from_slice(&source.to_le_bytes());
     bytes[8..12].copy_from_slice(&attempt.to_le_bytes());
     bytes
@@ -194,8 +194,8 @@ pub(super) fn moved(source: u32, address: PortAddress) -> [u8; NOTE_BYTES] {
     bytes
 }
 
-/// Parses a received message. `bytes`: its beginning, or all of it if it is no longer than a header; `length`: of the
-/// whole message. `None`: it is not of this version.
+/// Parses a received message. `bytes` is its beginning, or all of it if it is no longer than a header; `length` is that
+/// of the whole message. `None`: the message is not of this version.
 #[inline(always)]
 pub(super) fn read(bytes: &[u8], length: usize) -> Option<WireMessage> {
     let header = bytes.first_chunk::<HEADER_BYTES>();
@@ -205,7 +205,7 @@ pub(super) fn read(bytes: &[u8], length: usize) -> Option<WireMessage> {
     }
 }
 
-/// Parses the header of a packet; `None`: it is something else.
+/// Parses the header of a packet; `None`: the message is no packet.
 #[inline(always)]
 pub(super) fn packet(header: &[u8; HEADER_BYTES]) -> Option<StreamPacket> {
     (header[0] == PACKET).then(|| read_packet(header))
@@ -261,7 +261,7 @@ fn read_note(bytes: &[u8], length: usize) -> Option<WireMessage> {
             return Some(WireMessage::Echo {
                 source,
                 attempt,
-                asks: yes,
+                is_request: yes,
             });
         }
         MOVED => {
@@ -278,7 +278,7 @@ fn read_note(bytes: &[u8], length: usize) -> Option<WireMessage> {
     })
 }
 
-/// The queue pair that a note names; `None`: the MTU is invalid, or the note is not padded to it.
+/// The queue pair that a note names; `None`: the MTU is invalid, or the note is not padded to the MTU.
 fn read_end(bytes: &[u8; NOTE_BYTES], length: usize) -> Option<PairEnd> {
     let first = word_at(bytes, 16);
     let power = first >> NUMBER_BITS;
@@ -376,18 +376,18 @@ mod tests {
             Some(WireMessage::Packet(StreamPacket { ack, ..packet }))
         );
         request_ack(&mut bytes);
-        let parts = BEGINS | ENDS | ASKS;
-        let asking = StreamPacket {
+        let parts = BEGINS | ENDS | ACK_REQUEST;
+        let with_request = StreamPacket {
             ack,
             parts,
             ..packet
         };
-        assert_eq!(read(&bytes), Some(WireMessage::Packet(asking)));
+        assert_eq!(read(&bytes), Some(WireMessage::Packet(with_request)));
         assert_eq!(read(&bytes[1..]), None);
     }
 
     #[test]
-    fn every_note_is_read_as_it_was_written() {
+    fn every_control_message_is_read_as_it_was_written() {
         let ack = Ack {
             next: 5,
             beyond: u64::MAX - 3,
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_has_one_length_and_one_that_names_a_queue_pair_shows_a_size() {
+    fn control_messages_have_one_length_and_connects_that_of_their_mtu() {
         let ack = Ack::default();
         let short = note(3, ack, LinkMessage::Ready { attempt: 1 });
         assert!(super::read(&short, 32).is_some());
@@ -456,7 +456,7 @@ mod tests {
         ] {
             assert_eq!(super::read(&long, length).is_some(), is_good, "{length}");
         }
-        // In versions without an MTU field the byte was 0.
+        // Versions without an MTU field had 0 in this byte.
         for power in (0..=7).chain(13..=255) {
             let mut bytes = long;
             bytes[19] = power;
@@ -468,13 +468,13 @@ mod tests {
 
     #[test]
     fn an_echo_is_read_as_it_was_written() {
-        for asks in [false, true] {
-            let bytes = echo(5, 0xfedc_ba98, asks);
+        for is_request in [false, true] {
+            let bytes = echo(5, 0xfedc_ba98, is_request);
             let (source, attempt) = (5, 0xfedc_ba98);
             let message = WireMessage::Echo {
                 source,
                 attempt,
-                asks,
+                is_request,
             };
             assert_eq!(read(&bytes), Some(message));
             assert_eq!(super::read(&bytes, 64), None);
@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused() {
+    fn unknown_message_types_are_rejected() {
         for what in (0..=255).filter(|what| !(PACKET..=ECHO).contains(what)) {
             let mut bytes = [0; NOTE_BYTES];
             bytes[0] = what;

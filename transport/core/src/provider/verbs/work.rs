@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reads, writes and atomic operations on peers' memory by the device: how they begin, over which rails they go, and
-//! how they end. `works.rs` tracks the progress of each.
+//! Carries out reads, writes and atomic operations on peers' memory by the device: begins them, chooses their rails,
+//! and ends them. `works.rs` tracks the progress of each.
 //!
 //! - W1: a lease is returned, with its completion, only after the device has given up the memory.
 //! - W2: requests in flight on a queue pair that broke are posted again, in their old order. A read or write that was
-//!   already carried out is carried out twice then, with the same bytes; but a write whose immediate has arrived is
-//!   not, since its target may be in use again.
-//! - W3: where reads are unreliable (`PortAttr::has_unreliable_reads`), a read has ended when a request posted behind
-//!   it has: a false success breaks the queue pair, so no request behind it succeeds. A single read gets a zero-byte
-//!   write right behind it. Several reads prove each other, and the last of them gets its zero-byte write when it has
-//!   completed.
+//!   already carried out is then carried out again, with the same bytes. But a write whose immediate has arrived is not
+//!   posted again, since its target may be in use for other data.
+//! - W3: if reads are unreliable (`PortAttr::has_unreliable_reads`), a read has ended when a request posted behind it
+//!   has ended: a false success breaks the queue pair, so no request behind it succeeds. A single read gets a zero-byte
+//!   write right behind it. Of several reads in a row, each later one proves the earlier ones, and the last one gets
+//!   its zero-byte write when it has completed.
 //! - W4: an atomic operation in flight on a queue pair that broke is not posted again; its outcome is
 //!   [`WorkOutcome::Unknown`].
 //! - W5: a remote access error counts only when it is reported twice in a row. With packet loss, a device may request a
-//!   completed read again; if the memory was withdrawn meanwhile, the error falls on whichever request is in flight
-//!   then. The same holds for "remote invalid request": Linux rxe was seen to report it for a valid write on a busy
-//!   machine. The cause is not known.
+//!   completed read again; if the memory was withdrawn meanwhile, the error is reported for whichever request is in
+//!   flight then. A "remote invalid request" counts only at the second report in a row, too: Linux rxe was seen to
+//!   report it for a valid write on a busy machine. The cause is not known.
 
 use std::mem;
 
@@ -48,43 +48,46 @@ pub(in crate::provider) enum WorkKind {
 pub(super) struct Work {
     pub(super) peer: u32,
     pub(super) id: WorkId,
-    /// Its position in the order of all works.
+    /// Its position in the order of all works of this process.
     pub(super) serial: u64,
-    /// The memory; that of a share belongs to the whole, that of a peer's fetch is exported.
+    /// The lease of the memory. `None` for a share, whose whole has the lease, and for a peer's fetch, whose memory is
+    /// exported.
     pub(super) lease: Option<Lease>,
     pub(super) base: u64,
     pub(super) bytes: u64,
-    /// Its local key, if it stays registered.
+    /// The local key of the memory, if it stays registered.
     pub(super) local: Option<LocalKey>,
-    /// The rail it goes over, and its registration there, if any.
+    /// The rail over which it is posted; `registered` is the registration of the memory there, if any.
     pub(super) rail: u8,
     pub(super) registered: Option<Registered>,
     pub(super) kind: WorkKind,
     /// Remote address at which it begins.
     pub(super) address: u64,
     pub(super) keys: Keys,
-    /// Bytes posted, and of these the completed ones: parts end in order.
+    /// Bytes posted; the first `ended` of these have completed, since parts end in order.
     pub(super) posted: u64,
     pub(super) ended: u64,
     /// Its outstanding work requests.
     pub(super) in_flight: u32,
-    /// Some of its parts must be posted again.
+    /// Whether some of its parts must be posted again.
     pub(super) again: bool,
-    /// How often that happened since a part of it succeeded, while it was the oldest.
+    /// How often parts had to be posted again since a part last succeeded, while it was the oldest work.
     pub(super) attempts: u8,
     /// How often the parts of an unreliable read were halved.
     pub(super) halvings: u8,
-    /// The last part was refused by the peer's device (W5).
+    /// Whether the peer's device refused the last part (W5).
     pub(super) refused: bool,
     pub(super) outcome: WorkOutcome,
     /// Number of the packet that announces the write to the peer.
     pub(super) immediate: Option<u32>,
-    /// The peer has requested it: the memory is what was exported, and the end is reported to the peer.
+    /// The request of the peer, if a peer requested it: then the memory was exported to the peer, and the end is
+    /// reported to the peer.
     pub(super) errand: Option<PeerFetch>,
-    /// Shares of it that have not ended; it posts nothing itself then. Of a share: the whole.
+    /// Number of its shares that have not ended; a work with shares posts nothing itself. `whole` is the work of which
+    /// this is a share.
     pub(super) shares: u32,
     pub(super) whole: Option<u32>,
-    /// The bounce buffer that a read goes into instead of the lease; `base` is its address then.
+    /// The bounce buffer that a read writes to instead of the lease; then `base` is the address of the buffer.
     pub(super) bounce: Option<Bounce>,
 }
 
@@ -96,7 +99,7 @@ pub(super) struct WorkMemory {
     pub(super) local: Option<LocalKey>,
     pub(super) rail: u8,
     pub(super) access: RegionAccess,
-    /// The peer it was exported to, and the export's check value.
+    /// The peer to which the memory was exported, and the check value of the export.
     pub(super) export: Option<(u32, u64)>,
 }
 
@@ -104,7 +107,7 @@ pub(super) struct WorkMemory {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Registered {
     pub(super) local_key: u32,
-    /// The region, if it was registered for this work alone.
+    /// The region, if it was registered only for this work.
     pub(super) region: Option<Region>,
 }
 
@@ -157,7 +160,7 @@ impl Work {
         }
     }
 
-    /// Its memory, as it must be registered.
+    /// Its memory, and how it must be registered.
     pub(super) fn stretch(&self) -> WorkMemory {
         WorkMemory {
             base: self.base,
@@ -172,7 +175,7 @@ impl Work {
         }
     }
 
-    /// The region registered for it alone, and on which rail.
+    /// The region registered only for this work, and the rail of that region.
     pub(super) fn region(&self) -> Option<(usize, Region)> {
         let region = self.registered.and_then(|registered| registered.region);
         region.map(|region| (usize::from(self.rail), region))
@@ -203,8 +206,8 @@ impl Work {
 }
 
 impl VerbsTransfers {
-    /// Posts a write. With an immediate there must be room for the packet that carries it; otherwise the lease is
-    /// returned.
+    /// Posts a write. A write with an immediate needs room for the packet that carries the immediate; without room, the
+    /// lease is returned.
     pub(super) fn post_write<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
@@ -234,7 +237,8 @@ impl VerbsTransfers {
             streams.ready.end(id, outcome, lease);
             return Ok(());
         }
-        // Kept before the write begins, sent behind it: nothing else is posted between.
+        // The packet is kept before the write begins, and sent behind the write: nothing else is posted between the
+        // two.
         let number = streams.links.peers.of(peer.0).session.next();
         if end.is_some() {
             if streams.keep(peer.0, head, BEGINS | ENDS, &[]).is_err() {
@@ -264,7 +268,7 @@ impl VerbsTransfers {
         Ok(())
     }
 
-    /// Whether a write and its packet can be posted now, with nothing before them.
+    /// Whether a write and the packet with its immediate can be posted now, with nothing waiting before them.
     fn can_post_immediate<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
@@ -342,7 +346,7 @@ impl VerbsTransfers {
         }
     }
 
-    /// Chooses a work's rail and registers its memory there; an error returns a work that cannot begin.
+    /// Chooses a work's rail and registers its memory there; a work that cannot begin is returned as the error.
     #[allow(
         clippy::result_large_err,
         reason = "it is given back as it was taken, and that is rare"
@@ -475,10 +479,10 @@ impl VerbsTransfers {
         }
     }
 
-    /// Works need a queue pair. Where the peer refuses one, they move to another link or fail.
+    /// Works need a queue pair. If the peer refuses one, they move to another link or fail.
     fn wait_for_pair<P: VerbsPort>(&mut self, streams: &mut VerbsStreams<P>, path: PeerPath) {
         let hopes = streams.links.may_get_pair(path);
-        // Where another link has just become the main one, all that waits moves there soon.
+        // If another link has just become the main one, all waiting works move there soon.
         if !hopes && !streams.links.is_to_rebind(path.peer) {
             self.move_waiting(streams, path);
         }
@@ -490,7 +494,7 @@ impl VerbsTransfers {
         }
     }
 
-    /// Posts the rest of a work; `false`: there is no room for all of it.
+    /// Posts the rest of a work; `false`: not all of it could be posted.
     fn push_work<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
@@ -541,7 +545,7 @@ impl VerbsTransfers {
         self.settle(streams, index);
     }
 
-    /// Ends a work whose parts have all ended, or queues it again in its place.
+    /// Ends a work whose parts have all ended, or queues it again in its old position.
     #[inline(never)]
     fn settle<P: VerbsPort>(&mut self, streams: &mut VerbsStreams<P>, index: u32) {
         match self.works.settle(index, &streams.links.peers) {
@@ -587,24 +591,28 @@ impl VerbsTransfers {
         }
     }
 
-    /// Ends all works after the port is lost, or (`is_gone`) the device: their completions may never come, but
-    /// deregistered memory is not accessed any more. All peers are lost, so the freed places are not used again.
+    /// Ends all works after all ports are lost (`device_lost`: with their devices). Their completions may never come,
+    /// but deregistered memory is not accessed any more. All peers are lost, so the freed places are not used again.
     pub(super) fn end_all_works<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
-        is_gone: bool,
+        device_lost: bool,
     ) {
         for index in self.works.places() {
             let Some(work) = self.works.get_mut(index) else {
                 continue;
             };
             if work.shares != 0 {
-                // It ends with the last of its shares.
+                // This work ends with the last of its shares.
                 continue;
             }
-            // Memory that stays registered is out of reach only when the device is gone; that of a bounce buffer is our
-            // own.
-            if work.region().is_none() && work.bounce.is_none() && work.in_flight != 0 && !is_gone {
+            // Devices may still access memory that stays registered, unless they are gone; a bounce buffer is memory of
+            // our own, not of the caller.
+            if work.region().is_none()
+                && work.bounce.is_none()
+                && work.in_flight != 0
+                && !device_lost
+            {
                 continue;
             }
             work.outcome = match work.kind {
@@ -639,8 +647,8 @@ impl VerbsTransfers {
         }
     }
 
-    /// Divides a large read or write among the rails that have a queue pair; an error returns a work that is not
-    /// divided.
+    /// Divides a large read or write among the rails that have a queue pair; a work that is not divided is returned as
+    /// the error.
     #[allow(
         clippy::result_large_err,
         reason = "it is given back as it was taken, which costs a copy"
@@ -675,8 +683,8 @@ impl VerbsTransfers {
         Ok(())
     }
 
-    /// The rails that take a share of a work now, and its size. Queue pairs are requested on the others, for the next
-    /// work.
+    /// The rails that take a share of a work now, and the sizes of the shares. Queue pairs are requested on the other
+    /// rails, for the next work.
     fn rails_for_shares<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
@@ -707,7 +715,7 @@ impl VerbsTransfers {
                 true if here.serves() => {
                     rails.push((rail, here.port.facts().rate_mbps.min(rate_there)));
                 }
-                // No queue pair is given up for it.
+                // No existing queue pair is given up for a new one.
                 false if streams.links.rails.has_room_for_pair(&streams.links.limits) => {
                     streams.links.request_pair(PeerPath { peer, rail })
                 }
@@ -746,7 +754,8 @@ impl VerbsTransfers {
             .map(|link| mem::take(&mut link.waiting));
         for index in waiting.unwrap_or_default() {
             if let Some(work) = self.works.get_mut(index) {
-                // Two devices are not atomic toward each other; and no work moves back and forth without limit.
+                // Atomics of two devices are not atomic toward each other, so they do not move. No work moves back and
+                // forth without limit.
                 let may_move =
                     !matches!(work.kind, WorkKind::Atomic(_)) && work.attempts < MOST_TRIES;
                 let has_key = |(_, theirs): &&(u8, u8)| work.keys[usize::from(*theirs)] != 0;
@@ -765,13 +774,14 @@ impl VerbsTransfers {
         }
     }
 
-    /// The links that could replace that of a path, those with a queue pair first: rails here and there.
+    /// The links that could replace the link of a path, those with a queue pair first, as pairs of our rail and the
+    /// peer's.
     fn links_instead<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
         path: PeerPath,
     ) -> Vec<(u8, u8)> {
-        // One that was connected before is requested again.
+        // A queue pair that was connected before is requested again.
         let is_tried = |link: &&PeerPort| link.connection.is_alive() || link.breaks != 0;
         let mut tried: Vec<&PeerPort> = streams
             .links
@@ -836,8 +846,8 @@ fn fits(lease: &Lease, key: RemoteKey, offset: u64) -> bool {
     end.is_some_and(|end| end <= key.bytes)
 }
 
-/// Largest part of a write by a device of the kernel, in bytes: it counts every lost or reordered packet of one request
-/// against its seven retries.
+/// Largest part of a write by a device that the kernel implements, in bytes: such a device counts every lost or
+/// reordered packet of one request against its seven retries.
 const MOST_COUNTED_PART_BYTES: u64 = 64 << 10;
-/// Largest part of an unreliable read, in bytes: one lost packet costs all of it.
+/// Largest part of an unreliable read, in bytes: if one packet is lost, the whole part is read again.
 const MOST_UNPROVEN_PART_BYTES: u64 = 512 << 10;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! All reads, writes and atomic operations in flight, and the progress of each. Parts are posted and counted here, and
-//! their outcome decided; messages to peers and completions are sent elsewhere.
+//! Keeps all reads, writes and atomic operations in flight, and tracks the progress of each. This file posts and counts
+//! parts, and decides their outcome; messages to peers and completions are sent elsewhere.
 
 use super::bounce::Bounce;
 use super::keys::Keys;
@@ -29,11 +29,11 @@ pub(super) struct Works {
 /// The queue pair and the rail to which parts of a work are posted.
 #[derive(Debug)]
 pub(super) struct WorkPath<'a, P: VerbsPort> {
-    /// Index of the queue pair, the queue pair, and its rail.
+    /// Index of the queue pair `pair`, which is on the rail `rail`.
     pub(super) index: u32,
     pub(super) pair: &'a mut ReliablePair,
     pub(super) rail: &'a mut Rail<P>,
-    /// The rail of the peer that it is connected to.
+    /// The rail of the peer to which the queue pair is connected.
     pub(super) theirs: u8,
     /// Largest part, in bytes.
     pub(super) part_bytes: u64,
@@ -47,14 +47,14 @@ pub(super) enum Pushed {
     All,
     /// There is no room for more.
     Full,
-    /// The request that would have proved a read was not taken: its success could not be checked.
+    /// The request that proves a read could not be posted, so the success of the read cannot be checked.
     Unproved,
 }
 
 /// State of a work after one of its parts has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Settled {
-    /// Other parts are in flight, or may be posted.
+    /// Other parts are in flight, or are still to be posted.
     InFlight,
     /// It has ended, with its `outcome`.
     Ended,
@@ -135,7 +135,7 @@ impl Works {
         link.waiting.insert(place, index);
     }
 
-    /// Removes a work that has ended, from its queue too.
+    /// Removes a work that has ended, also from the queue of its rail.
     pub(super) fn take(&mut self, index: u32, peers: &mut PeerTable) -> Option<Work> {
         let work = self.all.remove(index)?;
         let is_announced = work.immediate.is_some();
@@ -158,7 +158,7 @@ impl Works {
         }
     }
 
-    /// Moves a waiting work to the rail that is best now. `false`: there is none, and it fails.
+    /// Moves a waiting work to the rail that is best now. `false`: there is no such rail, and the work fails.
     pub(super) fn bind_again<P: VerbsPort>(
         &mut self,
         index: u32,
@@ -182,7 +182,7 @@ impl Works {
         true
     }
 
-    /// Moves a waiting work to a rail, where its memory is not registered yet.
+    /// Moves a waiting work to a rail; its memory is not registered there yet.
     pub(super) fn bind<P: VerbsPort>(
         &mut self,
         index: u32,
@@ -201,8 +201,9 @@ impl Works {
         }
     }
 
-    /// Registers the memory of a work on its rail, if it is not. `Some(false)`: impossible, and the work has failed;
-    /// `None`: impossible now, and the work must wait, since its write is announced to the peer.
+    /// Registers the memory of a work on its rail, if it is not registered there yet. `Some(false)`: this is
+    /// impossible, and the work has failed. `None`: it is impossible now, and the work must wait, since its write is
+    /// announced to the peer.
     pub(super) fn ensure_registered<P: VerbsPort>(
         &mut self,
         index: u32,
@@ -224,7 +225,7 @@ impl Works {
         }
     }
 
-    /// The shares of a work, registered on their rails; an error: one cannot be registered.
+    /// The shares of a work, with memory registered on their rails; an error if that of any share cannot be registered.
     pub(super) fn shares<P: VerbsPort>(
         &mut self,
         whole: &Work,
@@ -284,7 +285,7 @@ impl Works {
         let unproven = work.kind == WorkKind::Read && facts.has_unreliable_reads;
         let most = work.most_part_bytes(facts, route.part_bytes);
         while work.posted < all {
-            // Otherwise a later request proves it.
+            // If unproven reads are outstanding, a later request proves this one.
             let alone = unproven && !pair.requests.has_unproven();
             let requests = 1 + usize::from(alone);
             let full =
@@ -402,7 +403,7 @@ impl Works {
         has_other
     }
 
-    /// Subtracts an ended part of an unreliable read.
+    /// Subtracts an ended part of a read from the unreliable bytes in flight.
     fn subtract_unproven(&mut self, index: u32, bytes: u32) {
         let is_read = |work: &Work| work.kind == WorkKind::Read;
         if self.all.get(index).is_some_and(is_read) {
@@ -410,7 +411,7 @@ impl Works {
         }
     }
 
-    /// Decides whether a work has ended, or is to be posted again, after one of its parts has ended.
+    /// Decides, after a part of a work has ended, whether the work has ended or its parts must be posted again.
     pub(super) fn settle(&mut self, index: u32, peers: &PeerTable) -> Settled {
         let Some(work) = self.all.get(index) else {
             return Settled::InFlight;
@@ -422,7 +423,7 @@ impl Works {
         if work.in_flight != 0 || !(all || bad || work.again || lost) {
             return Settled::InFlight;
         }
-        let (again, told) = (work.again, self.is_announcement_acked(index, peers));
+        let (again, is_acked) = (work.again, self.is_announcement_acked(index, peers));
         let counts = again && self.is_oldest(work);
         let Some(work) = self.all.get_mut(index) else {
             return Settled::InFlight;
@@ -430,11 +431,12 @@ impl Works {
         work.attempts = work.attempts.saturating_add(counts.into());
         work.halvings = MOST_HALVINGS.min(work.halvings + u8::from(again));
         if again && work.attempts > MOST_TRIES && work.immediate.is_none() {
-            // Some devices do not report that this request is the one that breaks the queue pair.
+            // This work is taken to be the one that breaks the queue pair; some devices do not report which request
+            // does.
             work.outcome = WorkOutcome::Unreachable;
             return Settled::Ended;
         }
-        if bad || told || (all && !again) {
+        if bad || is_acked || (all && !again) {
             return Settled::Ended;
         }
         if lost {
@@ -445,7 +447,7 @@ impl Works {
         Settled::Again
     }
 
-    /// Whether no earlier work for this peer and rail is left; later ones may fail because of it.
+    /// Whether this is the oldest work for its peer and rail; later works may fail only because an earlier one failed.
     fn is_oldest(&self, work: &Work) -> bool {
         let is_older = |other: &Work| {
             let same = (other.peer, other.rail) == (work.peer, work.rail);
@@ -454,14 +456,14 @@ impl Works {
         !self.all.iter().any(is_older)
     }
 
-    /// Whether the peer has acknowledged the packet that announces a write: then the write has completed.
+    /// Whether the peer has acknowledged the packet that announces a write: if so, the write has completed.
     pub(super) fn is_announcement_acked(&self, index: u32, peers: &PeerTable) -> bool {
         let work = self.all.get(index);
         let Some((work, number)) = work.and_then(|work| Some((work, work.immediate?))) else {
             return false;
         };
         let remote = peers.get(work.peer);
-        // The stream of a lost peer is not kept, and shows nothing.
+        // The stream of a lost peer is discarded, so its state shows nothing.
         remote.is_some_and(|remote| !remote.is_lost() && !remote.session.is_unacknowledged(number))
     }
 
@@ -485,9 +487,9 @@ impl Works {
     }
 }
 
-/// Times that a part of a read or write is tried.
+/// Most times that a part of a read or write is posted.
 pub(super) const MOST_TRIES: u8 = 32;
-/// Times that the parts of a work are halved after failures; each success doubles them again.
+/// Most times that the parts of a work are halved after failures; each success doubles their size again.
 const MOST_HALVINGS: u8 = 5;
 /// Most bytes of unreliable reads in flight in this process: more overrun the queues of a device implemented by the
 /// kernel.
@@ -523,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_well_is_over_with_its_last_part() {
+    fn a_work_ends_with_its_last_part() {
         let (mut works, peers) = (Works::new(), PeerTable::new(0, 2, 7));
         let index = in_flight(&mut works, WorkKind::Read);
         let work = works.get_mut(index).unwrap();
@@ -537,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_flushed_goes_again_in_its_old_place() {
+    fn flushed_work_is_retried_in_its_order() {
         let (mut works, mut peers) = (Works::new(), PeerTable::new(0, 2, 7));
         let first = in_flight(&mut works, WorkKind::Write);
         let second = work(&mut works, WorkKind::Write);
@@ -555,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_believed_when_it_comes_twice_in_a_row() {
+    fn a_remote_access_error_ends_work_only_when_repeated() {
         let (mut works, mut peers) = (Works::new(), PeerTable::new(0, 2, 7));
         peers.of(1);
         let index = in_flight(&mut works, WorkKind::Read);
@@ -569,7 +571,7 @@ mod tests {
     }
 
     #[test]
-    fn an_atomic_operation_is_not_tried_again() {
+    fn a_failed_atomic_is_not_retried() {
         let (mut works, mut peers) = (Works::new(), PeerTable::new(0, 2, 7));
         peers.of(1);
         let add = WorkKind::Atomic(crate::Atomic::FetchAdd { add: 1 });
@@ -583,7 +585,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_oldest_of_a_line_runs_out_of_tries() {
+    fn only_the_oldest_work_of_a_pair_exhausts_its_retries() {
         let (mut works, mut peers) = (Works::new(), PeerTable::new(0, 2, 7));
         peers.of(1);
         let indices = [0; 2].map(|_| in_flight(&mut works, WorkKind::Write));
@@ -612,7 +614,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_ends_with_its_last_share_and_as_badly_as_the_worst() {
+    fn a_striped_work_ends_with_its_last_share_and_worst_outcome() {
         let mut works = Works::new();
         let whole = Work {
             shares: 3,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Receiving over rails: requests for data of this process, and data that it has requested there. Any other packet
-//! ends the rail, and after several the peer is given up, as for its first connection.
+//! Receiving over rails: requests for data of this process, and data that it has requested over the rail. Any other
+//! packet ends the rail, and after several the peer is lost; violations on its line count too.
 
 use std::io;
 
@@ -20,7 +20,7 @@ impl<S: Sockets> Tcp<S> {
     /// Polls the rails on which something is expected. `true`: something has arrived.
     pub(in crate::provider::tcp) fn take_of_rails(&mut self) -> bool {
         let mut has_come = false;
-        // Some may end meanwhile; the last ones move to their indices.
+        // Rails may end meanwhile: the last one then moves to the index of the one that ended.
         for index in (0..self.links.moving.len()).rev() {
             if let Some(one) = self.links.moving.get(index).copied() {
                 has_come |= self.take_rail(one.peer, one.sock);
@@ -33,7 +33,7 @@ impl<S: Sockets> Tcp<S> {
         has_come
     }
 
-    /// Processes the bytes from a rail, up to some share. `true`: there were some.
+    /// Receives and processes bytes from a rail, up to some share. `true`: some were received.
     pub(in crate::provider::tcp) fn take_rail(&mut self, peer: u32, sock: Sock) -> bool {
         let mut buffer = std::mem::take(&mut self.buffer);
         let Some(rail) = self.links.rail(peer, sock) else {
@@ -66,7 +66,7 @@ impl<S: Sockets> Tcp<S> {
         has_come
     }
 
-    /// Returns the number of bytes received.
+    /// Consumes the waiting bytes of a rail and receives more, up to some share; returns the number of bytes received.
     fn take_some_of_rail(
         &mut self,
         peer: u32,
@@ -114,7 +114,7 @@ impl<S: Sockets> Tcp<S> {
         Ok((got, at_target + behind))
     }
 
-    /// Records progress on a rail: `data` bytes of the data that are coming in.
+    /// Records progress on a rail: `data` bytes have arrived at their target.
     fn has_moved(&mut self, peer: u32, sock: Sock, data: usize) {
         let now_ns = self.links.now_ns;
         let Some(side) = self.links.find_mut(peer) else {
@@ -158,13 +158,13 @@ impl<S: Sockets> Tcp<S> {
             TcpPacketKind::Data => {
                 let (id, at) = (u32_at(bytes, 0), u64_at(bytes, 8));
                 let bytes = header.bytes - header.wanted();
-                let is_asked = self.moves.expects_of_rail(peer, (id, made), at, bytes);
-                rail.inflow = is_asked.then_some(RailInflow { id, at: 0, bytes });
-                is_asked
+                let is_expected = self.moves.expects_of_rail(peer, (id, made), at, bytes);
+                rail.inflow = is_expected.then_some(RailInflow { id, at: 0, bytes });
+                is_expected
             }
             TcpPacketKind::Answer => TcpWorkReply::of(bytes).is_some_and(|answer| {
-                let is_asked = self.moves.has_probed_rail(peer, answer.id, made);
-                let is_bad = is_asked && answer.outcome == WorkOutcome::BadKey;
+                let is_expected = self.moves.has_probed_rail(peer, answer.id, made);
+                let is_bad = is_expected && answer.outcome == WorkOutcome::BadKey;
                 if is_bad {
                     self.moves.part_is_bad(&mut self.links, peer, answer.id);
                 }
@@ -175,7 +175,7 @@ impl<S: Sockets> Tcp<S> {
         if is_good {
             TcpRecvStep::Taken
         } else {
-            TcpRecvStep::Violation("over a rail it sends what nobody has asked for")
+            TcpRecvStep::Violation("over a rail it sends what was not requested")
         }
     }
 
@@ -208,29 +208,29 @@ impl<S: Sockets> Tcp<S> {
         TcpRecvStep::Taken
     }
 
-    /// A peer has violated the protocol over a rail, which ends.
+    /// Ends a rail over which a peer has violated the protocol; after several violations, the peer is lost.
     fn refuse_rail(&mut self, peer: u32, sock: Sock, what: &str) {
         self.links.rail_broke(peer, sock);
         self.links.counts.refused.add(1);
         let side = self.links.of(peer);
         side.violations += 1;
-        let words = format!("what rank {peer} sends over tcp makes no sense: {what}");
+        let message = format!("what rank {peer} sends over tcp makes no sense: {what}");
         match side.violations {
-            1 => self.links.notices.complain(words),
-            MOST_VIOLATIONS.. => self.links.lose(peer, &words),
+            1 => self.links.notices.complain(message),
+            MOST_VIOLATIONS.. => self.links.lose(peer, &message),
             _ => {}
         }
     }
 }
 
-/// Checks against the parts requested over rails.
+/// Checks of arriving packets against the parts that were requested over rails.
 impl super::super::transfers::TcpTransfers {
     fn has_probed_rail(&mut self, peer: u32, id: u32, made: u32) -> bool {
         let part = self.works.find_part(peer, id);
         part.is_some_and(|part| part.over == PartConnection::Rail(made))
     }
 
-    /// Whether data of a part may arrive so: all of it at once.
+    /// Whether these data are a part requested over this rail, in full length.
     fn expects_of_rail(
         &mut self,
         peer: u32,
@@ -243,5 +243,5 @@ impl super::super::transfers::TcpTransfers {
     }
 }
 
-/// After this many polls in vain a rail is only polled when it has an event.
+/// After this many polls without an arrival a rail is polled only when it has an event.
 const IDLE: u32 = 256;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Number of system calls where nothing arrives.
+//! Number of system calls when nothing arrives, and which packets leave or arrive together.
 
 use super::super::StreamsConfig;
 use super::super::memory::lent_for_ever;
@@ -7,18 +7,18 @@ use super::world::{HEAD, SECOND, World};
 use crate::provider::verbs::WorkKind;
 use crate::{Peer, RecvBuffer, WordPoll, WorkId};
 
-fn looks_in(world: &mut World, turns: u64) -> u64 {
-    let before = world.net.looks(0);
+fn event_polls_in(world: &mut World, turns: u64) -> u64 {
+    let before = world.net.event_polls(0);
     (0..turns).for_each(|_| world.all[0].poll(&mut crate::Completions::new()));
-    world.net.looks(0) - before
+    world.net.event_polls(0) - before
 }
 
 #[test]
-fn a_process_without_connections_rarely_asks_the_system() {
+fn a_process_without_connections_makes_few_system_calls() {
     let mut world = World::new(StreamsConfig::of(0, 2), 8);
-    let looks = looks_in(&mut world, 6400);
-    assert!((100..=101).contains(&looks), "{looks}");
-    // A process that polls rarely is not delayed.
+    let event_polls = event_polls_in(&mut world, 6400);
+    assert!((100..=101).contains(&event_polls), "{event_polls}");
+    // Packets for a process that polls rarely are not delayed.
     world.send(1, 0);
     let mut polls = 0;
     while world.received[0][1] == 0 {
@@ -27,17 +27,18 @@ fn a_process_without_connections_rarely_asks_the_system() {
         polls += 1;
         assert!(polls < 60, "it does not come");
     }
-    // With a connection it polls in each turn, and after long silence in some.
-    assert!(looks_in(&mut world, 64) >= 8);
-    looks_in(&mut world, 10_000);
-    let looks = looks_in(&mut world, 800);
-    assert!(looks <= 101, "{looks}");
+    // With a connection the process checks all sockets in one of 8 turns or more often; after long silence it does so
+    // only in one of 8.
+    assert!(event_polls_in(&mut world, 64) >= 8);
+    event_polls_in(&mut world, 10_000);
+    let event_polls = event_polls_in(&mut world, 800);
+    assert!(event_polls <= 101, "{event_polls}");
     world.send(1, 0);
     world.until("the next one", |world| world.received[0][1] == 2);
 }
 
 #[test]
-fn a_connection_that_broke_is_not_the_one_that_is_asked_first() {
+fn a_broken_connection_is_no_longer_polled_first() {
     let mut world = World::new(StreamsConfig::of(0, 2), 8);
     world.send(1, 0);
     world.until("it", |world| world.received[0][1] == 1);
@@ -48,19 +49,19 @@ fn a_connection_that_broke_is_not_the_one_that_is_asked_first() {
 }
 
 #[test]
-fn who_polls_seldom_hears_at_its_next_poll() {
+fn rare_polls_deliver_frames_at_the_next_poll() {
     let mut world = World::new(StreamsConfig::of(0, 3), 8);
     let turn = |world: &mut World| {
         world.turn();
         world.net.pass(SECOND / 1000);
     };
     (0..10).for_each(|_| turn(&mut world));
-    // Connecting takes several messages, and each is processed at the next poll.
+    // Connecting takes several messages, each of which is processed at the next poll.
     world.send(1, 0);
     world.send(2, 0);
     (0..8).for_each(|_| turn(&mut world));
     assert_eq!(world.received[0], [0, 1, 1]);
-    // Also from others than the last active peer, and after long silence.
+    // Frames also come at the next poll from peers other than the last active one, and after long silence.
     for silence in [1, 10_000] {
         for peer in [1, 2] {
             (0..silence).for_each(|_| turn(&mut world));
@@ -73,12 +74,12 @@ fn who_polls_seldom_hears_at_its_next_poll() {
 }
 
 #[test]
-fn what_follows_from_several_completions_leaves_together() {
+fn sends_after_several_completions_leave_together() {
     let mut world = World::new(StreamsConfig::of(0, 2), 8);
     world.send(1, 0);
     world.until("the connection", |world| world.received[0][1] == 1);
     world.all[0].promise_uncork();
-    // In the second case the caller breaks its promise, and the next poll keeps it.
+    // In the second case the caller breaks its promise, and the next poll does what `uncork` would have done.
     for forgets in [false, true] {
         (0..3).for_each(|_| world.send(1, 0));
         world.net.pass(SECOND);
@@ -97,7 +98,7 @@ fn what_follows_from_several_completions_leaves_together() {
         world.busy.clear();
         world.until("both", |world| world.received[1][0] == before + 2);
     }
-    // A single one is not held back.
+    // After a single completion nothing is held back.
     world.send(1, 0);
     world.net.pass(SECOND);
     let mut completions = crate::Completions::new();
@@ -110,7 +111,7 @@ fn what_follows_from_several_completions_leaves_together() {
 }
 
 #[test]
-fn a_frame_that_comes_alone_is_taken_by_a_look_whatever_its_size() {
+fn poll_word_takes_a_single_frame_of_any_size() {
     let mut world = World::new(StreamsConfig::of(0, 2), 8);
     world.send(1, 0);
     world.until("the connection", |world| world.received[0][1] == 1);
@@ -118,13 +119,13 @@ fn a_frame_that_comes_alone_is_taken_by_a_look_whatever_its_size() {
         let body: Vec<u8> = (0..=255).cycle().take(bytes).collect();
         world.all[1].post_send(Peer(0), HEAD, &body).unwrap();
         world.net.pass(SECOND);
-        let before = world.net.looks(0);
+        let before = world.net.event_polls(0);
         let arrived = match world.all[0].poll_word() {
             WordPoll::Word(word) => word.arrived(),
             WordPoll::Frame(arrived) => arrived,
             other => panic!("{bytes} bytes: {other:?}"),
         };
-        assert_eq!(world.net.looks(0), before, "{bytes} bytes");
+        assert_eq!(world.net.event_polls(0), before, "{bytes} bytes");
         assert_eq!((arrived.peer, arrived.head), (Peer(1), HEAD));
         let mut words = arrived.words.map(u64::to_ne_bytes).concat();
         if let RecvBuffer::Lent { index, .. } = arrived.body {
@@ -135,7 +136,7 @@ fn a_frame_that_comes_alone_is_taken_by_a_look_whatever_its_size() {
         assert_eq!(words[..bytes], body, "{bytes} bytes");
         assert_eq!(arrived.bytes(), u64::try_from(bytes).unwrap());
     }
-    // Several at once wait for the poll.
+    // Several frames at once wait for the poll.
     (0..2).for_each(|_| world.send(1, 0));
     world.net.pass(SECOND);
     assert!(matches!(world.all[0].poll_word(), WordPoll::Poll));
@@ -143,7 +144,7 @@ fn a_frame_that_comes_alone_is_taken_by_a_look_whatever_its_size() {
 }
 
 #[test]
-fn what_is_here_already_is_taken_from_a_connection_that_is_left_alone() {
+fn buffered_frames_are_taken_from_a_paused_connection() {
     let mut world = World::new(StreamsConfig::of(0, 2), 8);
     world.send(1, 0);
     world.until("the connection", |world| world.received[0][1] == 1);
@@ -153,7 +154,7 @@ fn what_is_here_already_is_taken_from_a_connection_that_is_left_alone() {
     world.net.pass(SECOND);
     (0..100).for_each(|_| world.turn());
     assert_eq!(world.received[0][1], 1);
-    // Two at once are held back by a look.
+    // `poll_word` leaves two frames at once for the poll.
     world.send(1, 0);
     world.net.pass(SECOND);
     assert!(matches!(world.all[0].poll_word(), WordPoll::Poll));
@@ -161,7 +162,7 @@ fn what_is_here_already_is_taken_from_a_connection_that_is_left_alone() {
 }
 
 #[test]
-fn a_connection_is_left_alone_where_two_reads_are_under_way_and_nothing_is_here() {
+fn a_connection_is_paused_while_two_reads_are_in_flight() {
     for reads in [1, 2] {
         let mut world = World::new(StreamsConfig::of(0, 2), 8);
         world.send(1, 0);
@@ -183,7 +184,7 @@ fn a_connection_is_left_alone_where_two_reads_are_under_way_and_nothing_is_here(
 }
 
 #[test]
-fn of_announcements_the_first_leaves_at_once_and_the_others_with_what_follows() {
+fn only_the_first_announcement_of_a_turn_leaves_at_once() {
     let mut world = World::new(StreamsConfig::of(0, 2), 8);
     world.send(0, 1);
     world.until("the connection", |world| world.received[1][0] == 1);
@@ -197,7 +198,7 @@ fn of_announcements_the_first_leaves_at_once_and_the_others_with_what_follows() 
         world.busy = vec![0];
         (0..100).for_each(|_| world.turn());
         assert_eq!(world.received[1][0], expected + 1);
-        // A waiting process polls.
+        // `poll_word` requests a poll, which sends the frames held back.
         assert!(matches!(world.all[0].poll_word(), WordPoll::Poll));
         expected += 3;
         if sends {
@@ -210,16 +211,16 @@ fn of_announcements_the_first_leaves_at_once_and_the_others_with_what_follows() 
         world.busy.clear();
         world.turn();
     }
-    // A single one at a time is not held back, nor the last before a sleep.
+    // The first announcement of a turn is not held back, nor is the last before a sleep.
     (0..2).for_each(|_| announce(&mut world));
     world.all[0].prepare_sleep();
     world.busy = vec![0];
     world.until("all", |world| world.received[1][0] == expected + 2);
 }
 
-/// Works wait where much is unsent already; here that is so only as long as packets wait for others.
+/// Works wait while much is unsent; here much is unsent only as long as packets are held back.
 #[test]
-fn works_that_are_begun_in_one_turn_all_leave_at_its_end() {
+fn works_posted_in_one_turn_all_leave_at_its_end() {
     for kind in [WorkKind::Read, WorkKind::Write] {
         let mut world = World::new(StreamsConfig::of(0, 2), 8);
         world.send(1, 0);

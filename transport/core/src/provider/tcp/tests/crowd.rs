@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Many peers and few descriptors.
+//! Tests with many peers and few descriptors.
 
 use super::super::active_open::ConnectStage;
 use super::super::connect_queue::MOST_CALLS;
@@ -17,13 +17,13 @@ fn calm(most_open: usize) -> StreamsConfig {
     }
 }
 
-/// Whether all have received from the first one.
+/// Whether all other ranks have received from rank 0.
 fn all_have_received(world: &World) -> bool {
     world.received[1..].iter().all(|received| received[0] == 1)
 }
 
 #[test]
-fn few_peers_are_called_at_a_time() {
+fn concurrent_connects_are_limited() {
     let mut world = World::new(calm(usize::MAX), 1000);
     (1..MANY).for_each(|peer| world.send(0, peer));
     world.turn();
@@ -33,16 +33,16 @@ fn few_peers_are_called_at_a_time() {
         assert!(calls.len() <= MOST_CALLS);
         all_have_received(world)
     });
-    // Each has two addresses, and its connection stays.
+    // Each peer has two addresses, and one connection with it stays.
     let peak = world.net.peak(0);
     assert!(peak <= MANY as usize + MOST_CALLS, "{peak} connections");
     assert_eq!(world.all[0].links.calls.under_way().len(), 0);
 }
 
 #[test]
-fn peers_that_do_not_answer_are_not_in_the_way_of_others() {
+fn unresponsive_peers_do_not_delay_connects_to_others() {
     let mut world = World::new(calm(usize::MAX), 1000);
-    // More than may be called at a time, and all of them compute.
+    // More peers than may be called at a time, all of which compute.
     world.busy = (1..100).collect();
     (1..MANY).for_each(|peer| world.send(0, peer));
     for _ in 0..100 {
@@ -67,8 +67,8 @@ fn peers_that_do_not_answer_are_not_in_the_way_of_others() {
     assert!(all_have_received(&world));
 }
 
-/// All others compute until each call had its turn.
-fn call_all_in_vain(world: &mut World) {
+/// Lets all other ranks compute until each call has had its turn.
+fn connect_all_in_vain(world: &mut World) {
     world.busy = (1..MANY).collect();
     (1..MANY).for_each(|peer| world.send(0, peer));
     for _ in 0..200 {
@@ -78,10 +78,10 @@ fn call_all_in_vain(world: &mut World) {
 }
 
 #[test]
-fn a_peer_that_computes_finds_one_connection_of_a_caller_for_each_address() {
+fn a_computing_peer_gets_one_connection_per_address() {
     let mut world = World::new(calm(usize::MAX), 1000);
-    call_all_in_vain(&mut world);
-    // The second address of the last one is that of the caller itself, which rejects its own connection.
+    connect_all_in_vain(&mut world);
+    // The second address of the last rank leads to the caller itself, which rejects its own connection.
     let (all, most) = (MANY as usize - 1, world.net.connections());
     assert!((2 * all..2 * all + 100).contains(&most), "{most}");
     let calls = &world.all[0].links.calls;
@@ -92,22 +92,23 @@ fn a_peer_that_computes_finds_one_connection_of_a_caller_for_each_address() {
 }
 
 #[test]
-fn calls_that_stand_aside_are_no_more_than_connections_may_be() {
+fn connects_set_aside_stay_within_the_connection_limit() {
     let lines = 16;
     let mut world = World::new(calm(usize::MAX), lines);
-    call_all_in_vain(&mut world);
+    connect_all_in_vain(&mut world);
     let (peak, lines) = (world.net.peak(0), lines as usize);
-    // Those that have their turn have two each, and one is of the last rank, whose second address is that of the caller itself.
+    // Calls in their turn have two connections each, and one more is that of the last rank's call, whose second address
+    // leads to the caller itself.
     let most = lines + 2 * MOST_CALLS + 1;
     assert!((2 * lines..=most).contains(&peak), "{peak} connections");
     assert_eq!(world.all[0].links.calls.all().count(), MANY as usize - 1);
 }
 
 #[test]
-fn calls_that_stand_aside_leave_descriptors_to_the_program() {
+fn connects_set_aside_leave_descriptors_to_the_program() {
     let most_open = 160;
     let mut world = World::new(calm(most_open), 1000);
-    call_all_in_vain(&mut world);
+    connect_all_in_vain(&mut world);
     let links = &world.all[0].links;
     let kept = |peer: u32| {
         let call = links.find(peer).and_then(|side| side.call.as_ref());
@@ -129,11 +130,11 @@ fn calls_that_stand_aside_leave_descriptors_to_the_program() {
 }
 
 #[test]
-fn who_stands_aside_and_loses_its_connection_is_called_again() {
+fn a_connect_set_aside_that_is_closed_is_retried() {
     let mut world = World::new(calm(usize::MAX), 1000);
-    call_all_in_vain(&mut world);
+    connect_all_in_vain(&mut world);
     assert!(world.all[0].links.calls.is_aside(7));
-    // Its connections to others end there unprocessed.
+    // The other ranks' systems have accepted rank 0's connections, which end there unprocessed.
     for peer in 1..MANY {
         let sockets = &mut world.all[peer as usize].links.sockets;
         while let Some((sock, _)) = sockets.accept().unwrap() {
@@ -151,8 +152,8 @@ fn who_stands_aside_and_loses_its_connection_is_called_again() {
     assert!(all_have_received(&world));
 }
 
-/// A connecting peer has its turn.
-fn nobody_connects_unseen(tcp: &Tcp<FakeSockets>) {
+/// Checks that only calls in their turn connect.
+fn assert_connects_have_their_turn(tcp: &Tcp<FakeSockets>) {
     for peer in 0..MANY {
         let call = tcp.links.find(peer).and_then(|side| side.call.as_ref());
         let mut tries = call.iter().flat_map(|call| &call.tries);
@@ -163,7 +164,7 @@ fn nobody_connects_unseen(tcp: &Tcp<FakeSockets>) {
 }
 
 #[test]
-fn connections_beyond_the_limit_are_given_up_when_nothing_is_under_way() {
+fn idle_connections_beyond_the_limit_are_evicted() {
     let mut world = World::new(calm(usize::MAX), 16);
     let joined = |tcp: &Tcp<_>| tcp.links.joined.len();
     world.busy = (1..MANY).collect();
@@ -173,13 +174,13 @@ fn connections_beyond_the_limit_are_given_up_when_nothing_is_under_way() {
     }
     world.busy.clear();
     world.until("all", all_have_received);
-    // Now that everything has arrived the timers do the rest.
+    // Everything has arrived; the timers evict the rest.
     for _ in 0..64 {
         world.turn();
     }
     world.net.pass(SECOND);
     world.until("few", |world| joined(&world.all[0]) <= 16);
-    // Evicted connections are acknowledged before: no process connects again for that.
+    // What arrived over evicted connections was acknowledged before: no process connects again to acknowledge it.
     let had = world.net.connections();
     for _ in 0..1000 {
         world.turn();
@@ -188,17 +189,17 @@ fn connections_beyond_the_limit_are_given_up_when_nothing_is_under_way() {
 }
 
 #[test]
-fn whoever_has_no_descriptor_left_gives_connections_up_and_loses_nobody() {
+fn running_out_of_descriptors_evicts_connections_and_loses_no_peer() {
     for pairs in [4, 1000] {
         let mut world = World::new(calm(12), pairs);
         (1..MANY).for_each(|peer| world.send(0, peer));
-        // And all want to connect at once.
+        // At the same time, all others connect to rank 0.
         (1..MANY).for_each(|peer| world.send(peer, 0));
         let has_all = |world: &World| world.received[0][1..].iter().all(|count| *count == 1);
         for _ in 0..400 {
             for _ in 0..100 {
                 world.turn();
-                nobody_connects_unseen(&world.all[0]);
+                assert_connects_have_their_turn(&world.all[0]);
             }
             world.net.pass(SECOND / 20);
             if all_have_received(&world) && has_all(&world) {
@@ -209,15 +210,18 @@ fn whoever_has_no_descriptor_left_gives_connections_up_and_loses_nobody() {
         assert!(world.net.peak(0) <= 12);
         let lost = |tcp: &Tcp<_>| (0..MANY).any(|peer| tcp.why_lost(Peer(peer)).is_some());
         assert!(!world.all.iter().any(lost));
-        // Reported once at most, and by name.
+        // The lack is reported once at most, and the message names the limit.
         let mine = world.complaints.iter().filter(|(rank, _)| *rank == 0);
         assert!(mine.clone().count() <= 1, "{:?}", world.complaints);
-        assert!(mine.clone().all(|(_, words)| words.contains("ulimit -n")));
+        assert!(
+            mine.clone()
+                .all(|(_, message)| message.contains("ulimit -n"))
+        );
     }
 }
 
 #[test]
-fn all_reach_all_with_few_descriptors() {
+fn all_to_all_completes_with_few_descriptors() {
     let ranks = 24;
     let config = StreamsConfig {
         most_open: 10,
@@ -241,11 +245,11 @@ fn all_reach_all_with_few_descriptors() {
     }
     assert_eq!(received(&world), ranks * (ranks - 1));
     let mut complaints = world.complaints.iter();
-    assert!(complaints.all(|(_, words)| words.contains("ulimit -n")));
+    assert!(complaints.all(|(_, message)| message.contains("ulimit -n")));
 }
 
 #[test]
-fn a_crowd_is_taken_in_as_fast_as_it_says_who_it_is() {
+fn many_incoming_connections_are_accepted_without_delay() {
     let mut world = World::new(calm(usize::MAX), 1000);
     (1..MANY).for_each(|peer| world.send(peer, 0));
     let mut turns = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Lack of descriptors: which connection makes room, and which warnings are given.
+//! Tests of a lack of descriptors: which connection makes room, and which warnings are given.
 
 use std::net::SocketAddr;
 
@@ -8,7 +8,7 @@ use super::super::sockets::Sockets;
 use super::world::{SECOND, World};
 use crate::Peer;
 
-/// So many ranks, each limited to so many connections.
+/// A world of `ranks` ranks, each limited to `most_open` connections.
 fn scarce(ranks: u32, most_open: usize) -> World {
     let config = StreamsConfig {
         most_open,
@@ -21,7 +21,7 @@ fn given_up(world: &World, rank: usize) -> u64 {
     world.all[rank].counts().given_up.get()
 }
 
-/// Runs turns for so long, as often as a waiting process.
+/// Runs turns for this time, as often as a waiting process would.
 fn pass(world: &mut World, seconds: u64) {
     for _ in 0..seconds * 10 {
         (0..64).for_each(|_| world.turn());
@@ -30,19 +30,19 @@ fn pass(world: &mut World, seconds: u64) {
 }
 
 #[test]
-fn who_has_no_descriptor_at_all_loses_nobody_and_says_it_once() {
+fn a_process_without_descriptors_loses_no_peer_and_warns_once() {
     let mut world = scarce(2, 0);
     world.send(0, 1);
     pass(&mut world, 200);
     assert_eq!(world.all[0].why_lost(Peer(1)), None);
-    let [(0, words)] = &world.complaints[..] else {
+    let [(0, message)] = &world.complaints[..] else {
         panic!("{:?}", world.complaints);
     };
-    assert!(words.contains("ulimit -n"), "{words}");
+    assert!(message.contains("ulimit -n"), "{message}");
 }
 
 #[test]
-fn who_takes_the_last_descriptor_makes_no_room_for_another() {
+fn using_the_last_descriptor_evicts_no_connection() {
     let mut world = scarce(4, 3);
     for (peer, before) in [(1, 0), (2, 1), (3, 2)] {
         pass(&mut world, 1);
@@ -58,7 +58,7 @@ fn who_takes_the_last_descriptor_makes_no_room_for_another() {
 }
 
 #[test]
-fn who_says_nothing_makes_room_before_a_connection_does() {
+fn silent_incoming_connections_are_closed_before_others_are_evicted() {
     let mut world = scarce(5, 3);
     world.send(1, 0);
     world.until("it", |world| world.received[0][1] == 1);
@@ -66,7 +66,7 @@ fn who_says_nothing_makes_room_before_a_connection_does() {
     let silent = world.all[3].links.sockets.connect(to).unwrap();
     pass(&mut world, 1);
     assert!(!world.all[0].links.unproven.is_empty());
-    // It has two addresses, and there is one descriptor.
+    // Rank 2 has two addresses, and there is one descriptor.
     world.send(0, 2);
     world.until("it", |world| world.received[2][0] == 1);
     assert!(world.all[0].links.unproven.is_empty());
@@ -76,7 +76,7 @@ fn who_says_nothing_makes_room_before_a_connection_does() {
         (world.all[0].links.has_line(1), given_up(&world, 0)),
         (true, 0)
     );
-    // The next one gets the descriptor of the least recently used connection.
+    // The next connection gets the descriptor of the least recently used one.
     world.send(1, 0);
     world.until("it", |world| world.received[0][1] == 2);
     world.all[3].links.sockets.close(silent);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A caller without room for completions.
+//! Tests with a caller that has no room for completions.
 
 use super::super::StreamsConfig;
 use super::super::memory::lent_for_ever;
@@ -8,7 +8,7 @@ use crate::provider::verbs::WorkKind;
 use crate::{Completion, Completions, Peer, WorkId};
 
 #[test]
-fn a_write_that_is_whole_while_there_is_no_room_is_answered_though_nothing_more_comes() {
+fn a_write_completed_while_the_queue_is_full_is_answered() {
     let config = StreamsConfig {
         most_bytes: 30_000,
         ..StreamsConfig::of(0, 2)
@@ -29,7 +29,7 @@ fn a_write_that_is_whole_while_there_is_no_room_is_answered_though_nothing_more_
         let side = world.all[0].links.find(1).unwrap();
         side.line.as_ref().unwrap().inflow
     };
-    // It begins while there is room, and ends while there is none.
+    // The write begins to arrive while there is room for completions, and ends while there is none.
     for _ in 0..100 {
         if inflow(&world).is_some() {
             break;
@@ -44,7 +44,7 @@ fn a_write_that_is_whole_while_there_is_no_room_is_answered_though_nothing_more_
         world.all[0].take(1, &mut full);
     }
     assert!(inflow(&world).is_some());
-    // One poll more, and the process sleeps until an event.
+    // After one more poll, the process sleeps until an event.
     world.all[0].poll(&mut Completions::new());
     assert!(inflow(&world).is_none());
     world.all[0].prepare_sleep();

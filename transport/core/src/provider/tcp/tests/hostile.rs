@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Connections of foreign processes, and a faulty peer: nothing outside exported memory is read or written, no state grows
-//! without bound, and other peers are not affected.
+//! Tests of connections of foreign processes, and of a faulty peer: nothing outside exported memory is read or written,
+//! no state grows without bound, and other peers are not affected.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -27,7 +27,7 @@ const HEAD: Head = Head {
     word: 9,
 };
 
-/// Rank 0 of three, at this host only.
+/// Rank 0 of three, which listens only at the loopback interface.
 pub(super) fn host() -> Tcp<System> {
     let terms = TcpTerms {
         interfaces: "lo".to_owned(),
@@ -41,7 +41,7 @@ pub(super) fn host() -> Tcp<System> {
     Tcp::open_best(Peer(0), 3, key, (2, limits), &terms).unwrap()
 }
 
-/// Polls the host until something holds.
+/// Polls the host until `holds` returns true.
 pub(super) fn until(
     tcp: &mut Tcp<System>,
     mut holds: impl FnMut(&mut Tcp<System>, &mut Completions) -> bool,
@@ -69,7 +69,7 @@ pub(super) fn connect_to(tcp: &Tcp<System>, address: &str) -> TcpStream {
     stream
 }
 
-/// The connection is ended by the host.
+/// Waits until the host has ended the connection.
 pub(super) fn is_ended(tcp: &mut Tcp<System>, stream: &mut TcpStream) {
     stream.set_nonblocking(true).unwrap();
     until(tcp, |_, _| match stream.read(&mut [0; 100]) {
@@ -156,7 +156,7 @@ impl HostilePeer {
         }
     }
 
-    /// Sends a packet; `data` follow.
+    /// Sends a packet that ends with `data`.
     pub(super) fn send(
         &mut self,
         kind: TcpPacketKind,
@@ -183,7 +183,7 @@ impl HostilePeer {
         self.stream.write_all(&bytes).unwrap();
     }
 
-    /// The next outcome that the host replies, as on the wire.
+    /// The outcome in the host's next ANSWER, as on the wire.
     pub(super) fn answer(&mut self, tcp: &mut Tcp<System>) -> u8 {
         let mut reply = [0; 32];
         pull(tcp, &mut self.stream, &mut reply);
@@ -193,7 +193,7 @@ impl HostilePeer {
 }
 
 #[test]
-fn strangers_are_sent_away_with_a_line_and_others_are_heard() {
+fn garbage_connections_are_rejected_with_a_warning_and_peers_accepted() {
     let mut tcp = host();
     let mut silent = connect(&tcp);
     for (garbage, expected) in [
@@ -206,18 +206,18 @@ fn strangers_are_sent_away_with_a_line_and_others_are_heard() {
         let mut stream = connect(&tcp);
         _ = stream.write_all(garbage);
         is_ended(&mut tcp, &mut stream);
-        let words = complaint(&mut tcp);
-        assert!(words.contains(expected), "{words}");
-        assert_eq!(words.is_empty(), expected.is_empty(), "{words}");
+        let message = complaint(&mut tcp);
+        assert!(message.contains(expected), "{message}");
+        assert_eq!(message.is_empty(), expected.is_empty(), "{message}");
     }
-    // A process of another version gets ours before its connection is closed.
+    // A process of another version gets a RIDDLE of this version before its connection is closed.
     let mut old = connect(&tcp);
     let mut bytes = hello(&tcp, 1, 1).to_bytes();
     bytes[8] = 9;
     old.write_all(&bytes).unwrap();
     is_ended(&mut tcp, &mut old);
     assert!(complaint(&mut tcp).contains("version 9"));
-    // Ranks that do not exist, or the host's own.
+    // Ranks that do not exist, and the host's own.
     for rank in [0, 3, u32::MAX] {
         let mut stream = connect(&tcp);
         let hello = hello(&tcp, rank, 1);
@@ -233,9 +233,9 @@ fn strangers_are_sent_away_with_a_line_and_others_are_heard() {
     let proof = HandshakeContext { keys, hello, nonce }.proof(Ack::default(), 0);
     wrong.write_all(&proof).unwrap();
     is_ended(&mut tcp, &mut wrong);
-    assert!(complaint(&mut tcp).contains("did not prove to know the key"));
+    assert!(complaint(&mut tcp).contains("did not prove that it has the key"));
     assert!(tcp.links.find(1).is_none_or(|side| side.line.is_none()));
-    // A good one is served all the same, beside one that sends nothing.
+    // A peer with the key is served nevertheless, beside a connection that sends nothing.
     let mut good = HostilePeer::join(&mut tcp, 1, 1);
     good.send(
         TcpPacketKind::Frame,
@@ -251,14 +251,14 @@ fn strangers_are_sent_away_with_a_line_and_others_are_heard() {
 
 // tidy: long (one altered key after the other)
 #[test]
-fn a_peer_reaches_nothing_but_what_was_exported_to_it() {
+fn a_peer_accesses_only_memory_exported_to_it() {
     let mut tcp = host();
     let mut memory = vec![5u8; 4096];
     let address = memory.as_mut_ptr().expose_provenance() as u64;
     let key = tcp.export(Peer(1), address + 1024, 1024);
     let foreign = tcp.export(Peer(2), address + 1024, 1024);
-    let gone = tcp.export(Peer(1), address, 4096);
-    tcp.withdraw(Peer(1), gone);
+    let withdrawn = tcp.export(Peer(1), address, 4096);
+    tcp.withdraw(Peer(1), withdrawn);
     let mut hostile = HostilePeer::join(&mut tcp, 1, 1);
     let bad = [
         (key, 1024, 1),
@@ -266,7 +266,7 @@ fn a_peer_reaches_nothing_but_what_was_exported_to_it() {
         (key, u64::MAX, 8),
         (key, u64::MAX - 3, 8),
         (foreign, 0, 8),
-        (gone, 0, 8),
+        (withdrawn, 0, 8),
         (RemoteKey { address, ..key }, 0, 8),
         (RemoteKey { bytes: 4096, ..key }, 1024, 8),
         (
@@ -329,7 +329,7 @@ fn a_peer_reaches_nothing_but_what_was_exported_to_it() {
 }
 
 #[test]
-fn a_peer_that_makes_no_sense_is_given_up_after_some_time() {
+fn a_peer_that_violates_the_protocol_is_lost_after_some_attempts() {
     type Attack = fn(&mut HostilePeer);
     let attacks: [Attack; 4] = [
         // Invalid lengths.
@@ -339,7 +339,7 @@ fn a_peer_that_makes_no_sense_is_given_up_after_some_time() {
             hostile.number += 5;
             hostile.send(TcpPacketKind::Frame, |maker| maker.frame(HEAD, &[]), &[]);
         },
-        // Data of a read, and the reply to a work, that were not requested.
+        // Data of a read that was not posted, and an ANSWER to a work that was not posted.
         |hostile| hostile.send(TcpPacketKind::Data, |maker| maker.data(77, 0), &[1; 50]),
         |hostile| {
             let answer = super::super::packet::TcpWorkReply {
@@ -367,12 +367,12 @@ fn a_peer_that_makes_no_sense_is_given_up_after_some_time() {
     }
     assert!(tcp.why_lost(Peer(1)).unwrap().contains("makes no sense"));
     assert!(complaint(&mut tcp).contains("what rank 1 sends"));
-    // Others are not affected.
+    // Other peers are not affected.
     _ = HostilePeer::join(&mut tcp, 2, 1);
 }
 
 #[test]
-fn of_two_connections_of_a_peer_the_later_one_counts() {
+fn a_later_connection_of_a_peer_replaces_the_earlier() {
     let mut tcp = host();
     let mut first = HostilePeer::join(&mut tcp, 1, 1);
     let mut second = HostilePeer::join(&mut tcp, 1, 2);

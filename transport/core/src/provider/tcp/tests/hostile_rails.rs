@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Further connections that are not allowed, and peers that violate the protocol over one.
+//! Tests of rails that are not allowed, and of peers that violate the protocol over a rail.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ use super::hostile::{
 };
 use crate::{Completion, Head, Peer, RemoteKey, WorkOutcome};
 
-/// Rank 2 of three, with three interfaces, at each of which one address leads to it. It makes no rails itself.
+/// Rank 2 of three, with three interfaces, each of which has one address. Rank 2 makes no rails itself.
 fn host() -> Tcp<System> {
     let addresses: [IpAddr; 3] =
         ["127.0.0.1", "127.0.0.2", "127.0.0.3"].map(|it| it.parse().unwrap());
@@ -43,7 +43,7 @@ fn hello_of_rail(tcp: &Tcp<System>, rank: u32) -> Hello {
     }
 }
 
-/// Requests to be a rail of this rank, with the key of this job; returns the verdict.
+/// Connects and requests to be a rail of this rank, with the job key `key`; returns the verdict, if the key is right.
 fn request_rail(
     tcp: &mut Tcp<System>,
     rank: u32,
@@ -71,7 +71,7 @@ fn rails(tcp: &Tcp<System>, peer: u32) -> usize {
     side.map_or(0, |side| side.rails.all.len())
 }
 
-/// A peer, and its rail.
+/// Joins as rank 0; returns the line and a rail.
 fn joined(tcp: &mut Tcp<System>, attempt: u32) -> (HostilePeer, HostilePeer) {
     let first = HostilePeer::join(tcp, 0, attempt);
     let (rail, verdict) = request_rail(tcp, 0, "127.0.0.2", KEY);
@@ -81,26 +81,26 @@ fn joined(tcp: &mut Tcp<System>, attempt: u32) -> (HostilePeer, HostilePeer) {
 }
 
 #[test]
-fn who_may_have_no_rail_is_sent_away_and_why_is_told_once() {
+fn rejected_rails_are_closed_and_warned_of_once() {
     let mut tcp = host();
-    // Without a first connection; again, and without the key.
+    // Without a line: once, a second time, and with a wrong key.
     for (key, expected) in [
         (
             KEY,
-            "is rank 0, which wants another connection without a first one",
+            "is rank 0, which requests another connection without a first one",
         ),
         (KEY, ""),
-        (KEY + 1, "did not prove to know the key"),
+        (KEY + 1, "did not prove that it has the key"),
     ] {
         let (mut hostile, verdict) = request_rail(&mut tcp, 0, "127.0.0.2", key);
         assert!(verdict.is_none_or(|verdict| verdict == HandshakeVerdict::NoRail));
         is_ended(&mut tcp, &mut hostile.stream);
-        let words = complaint(&mut tcp);
-        assert!(words.contains(expected), "{words}");
-        assert_eq!(words.is_empty(), expected.is_empty(), "{words}");
+        let message = complaint(&mut tcp);
+        assert!(message.contains(expected), "{message}");
+        assert_eq!(message.is_empty(), expected.is_empty(), "{message}");
     }
     assert_eq!(tcp.links.counts.refused.get(), 3);
-    // By the same interface, which the peer cannot detect.
+    // A rail by the interface of the line is rejected without a warning, since the peer cannot detect that.
     let _first = HostilePeer::join(&mut tcp, 0, 1);
     let (_, verdict) = request_rail(&mut tcp, 0, "127.0.0.1", KEY);
     assert_eq!(verdict, Some(HandshakeVerdict::NoRail));
@@ -110,19 +110,22 @@ fn who_may_have_no_rail_is_sent_away_and_why_is_told_once() {
 }
 
 #[test]
-fn one_rail_too_many_is_sent_away() {
+fn rails_beyond_the_limit_are_rejected() {
     let mut tcp = host();
     let (_first, _rail) = joined(&mut tcp, 1);
     let (mut hostile, verdict) = request_rail(&mut tcp, 0, "127.0.0.3", KEY);
     assert_eq!(verdict, Some(HandshakeVerdict::NoRail));
     is_ended(&mut tcp, &mut hostile.stream);
-    let words = complaint(&mut tcp);
-    assert!(words.contains("beside as many as there may be"), "{words}");
+    let message = complaint(&mut tcp);
+    assert!(
+        message.contains("beside as many as there may be"),
+        "{message}"
+    );
     assert_eq!(rails(&tcp, 0), 1);
 }
 
 #[test]
-fn of_two_rails_over_an_interface_the_later_one_counts() {
+fn a_later_rail_over_an_interface_replaces_the_earlier() {
     let mut tcp = host();
     let (_first, mut old) = joined(&mut tcp, 1);
     let (_new, verdict) = request_rail(&mut tcp, 0, "127.0.0.2", KEY);
@@ -132,7 +135,7 @@ fn of_two_rails_over_an_interface_the_later_one_counts() {
 }
 
 #[test]
-fn who_lies_over_a_rail_loses_it_and_is_given_up_after_some_time() {
+fn a_protocol_violation_on_a_rail_closes_it_and_later_loses_the_peer() {
     let key = RemoteKey {
         address: 4096,
         bytes: 1 << 30,
@@ -193,7 +196,7 @@ fn who_lies_over_a_rail_loses_it_and_is_given_up_after_some_time() {
 }
 
 #[test]
-fn over_a_rail_nothing_is_read_but_what_was_exported() {
+fn a_rail_reads_only_exported_memory() {
     let mut tcp = host();
     let memory = vec![5u8; 4096];
     let address = memory.as_ptr().expose_provenance() as u64;
@@ -232,9 +235,9 @@ fn over_a_rail_nothing_is_read_but_what_was_exported() {
     assert!(!tcp.moves.is_any_under_way());
 }
 
-/// A peer that requests more at once than is allowed, of a process that computes, loses the rail.
+/// A peer that requests more over a rail at once than is allowed loses the rail.
 #[test]
-fn no_more_is_kept_of_a_rail_than_honest_peers_ask_for() {
+fn requests_queued_over_a_rail_are_bounded() {
     let mut tcp = host();
     let memory = vec![5u8; 1 << 19].leak();
     let address = memory.as_ptr().expose_provenance() as u64;
@@ -252,5 +255,5 @@ fn no_more_is_kept_of_a_rail_than_honest_peers_ask_for() {
     }
     until(&mut tcp, |tcp, _| rails(tcp, 0) == 0);
     assert!(!tcp.moves.is_any_under_way());
-    assert!(complaint(&mut tcp).contains("nobody has asked"));
+    assert!(complaint(&mut tcp).contains("not requested"));
 }

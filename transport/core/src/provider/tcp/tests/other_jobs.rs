@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Processes of other jobs, at addresses that lead to other processes of theirs.
+//! Tests with processes of another job, whose addresses may lead to other processes of that job.
 
 use super::super::links::TcpLimits;
 use super::super::{FakeSockets, FakeStreams, PeerIdentities, StreamKey, StreamsConfig, Tcp};
@@ -7,7 +7,7 @@ use super::world::{SECOND, World};
 use crate::Peer;
 use crate::provider::verbs::ForeignPeer;
 
-/// A rank of two, at an endpoint of the network.
+/// Rank `rank` of a job of two, at endpoint `place` of the network.
 fn open(net: &FakeStreams, place: u32, rank: u32) -> Tcp<FakeSockets> {
     let sockets = FakeSockets::new(net.clone(), place);
     let (addresses, key) = (sockets.addresses(), key_of(place));
@@ -24,12 +24,12 @@ fn open(net: &FakeStreams, place: u32, rank: u32) -> Tcp<FakeSockets> {
     }
 }
 
-/// Two jobs have two endpoints each.
+/// The key of the job at an endpoint: each of the two jobs has two endpoints.
 fn key_of(place: u32) -> StreamKey {
     StreamKey::new(1 << (100 + place / 2))
 }
 
-/// Each rank of one job has added the rank of the other that has its number, and all have number 2 for each other.
+/// Two jobs: each rank has added the rank of the other job that has the same number, as its peer 2.
 fn two_jobs(seed: u64) -> World {
     let config = StreamsConfig {
         breaks: 0,
@@ -56,10 +56,10 @@ fn two_jobs(seed: u64) -> World {
 }
 
 #[test]
-fn who_knows_somebody_else_by_the_same_number_does_not_take_the_one_for_the_other() {
+fn a_peer_of_another_job_with_the_same_rank_is_not_confused() {
     for seed in 0..20 {
         let mut world = two_jobs(seed);
-        // The first address of rank 0 of the other job leads to rank 1 of it.
+        // The first address of rank 0 of the second job leads to rank 1 of that job.
         world.send(0, 2);
         world.until("the frame", |world| world.received[2][2] == 1);
         for _ in 0..500 {

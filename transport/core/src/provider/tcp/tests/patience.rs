@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Peers that do not reply, because they compute, have ended or cannot be reached, and how long that is tolerated.
+//! Tests with peers that do not reply because they compute, have ended or cannot be reached, and of how long that is
+//! tolerated.
 
 use std::net::IpAddr;
 
@@ -12,7 +13,7 @@ fn calm(ranks: u32) -> World {
     World::new(StreamsConfig::of(0, ranks), 8)
 }
 
-/// Runs turns for so long, as often as a waiting process.
+/// Runs turns for this time, as often as a waiting process would.
 fn pass(world: &mut World, seconds: u64) {
     for _ in 0..seconds * 10 {
         for _ in 0..64 {
@@ -23,9 +24,10 @@ fn pass(world: &mut World, seconds: u64) {
 }
 
 #[test]
-fn whose_call_hangs_takes_the_other_in() {
+fn a_hanging_connect_does_not_block_the_peers_connect() {
     let mut world = calm(3);
-    // Rank 0 has only an address that leads to rank 2, whose system accepts the connection and which does not reply.
+    // The only address that rank 0 has for rank 1 leads to rank 2, which does not reply although its system accepts the
+    // connection.
     world.busy = vec![2];
     let wrong: IpAddr = "10.0.1.1".parse().unwrap();
     let identity = world.all[1].links.identity;
@@ -33,7 +35,8 @@ fn whose_call_hangs_takes_the_other_in() {
     world.all[0].set_peer_address(Peer(1), Some(&record));
     world.send(0, 1);
     pass(&mut world, 1);
-    // It would get the verdict to yield for ever, since rank 0 has precedence and is calling.
+    // If the call of rank 0 counted for ever, rank 1 would always get the verdict to yield, since rank 0 has
+    // precedence.
     world.send(1, 0);
     pass(&mut world, 4);
     assert_eq!((world.received[0][1], world.received[1][0]), (1, 1));
@@ -41,17 +44,19 @@ fn whose_call_hangs_takes_the_other_in() {
 }
 
 #[test]
-fn who_has_given_a_peer_up_says_so() {
+fn a_peer_that_was_given_up_is_notified() {
     let mut world = calm(2);
-    world.all[0].lose(Peer(1), "a test wants it");
+    world.all[0].lose(Peer(1), "a test loses it");
     world.send(1, 0);
-    world.until("the word", |world| world.all[1].why_lost(Peer(0)).is_some());
+    world.until("the notice", |world| {
+        world.all[1].why_lost(Peer(0)).is_some()
+    });
     let why = world.all[1].why_lost(Peer(0)).unwrap();
     assert!(why.contains("given this process up"), "{why}");
 }
 
 #[test]
-fn two_minutes_of_silence_are_two_minutes() {
+fn a_silent_peer_is_lost_after_120_seconds() {
     let mut world = calm(2);
     world.net.cut_off(1);
     world.send(0, 1);
@@ -86,7 +91,7 @@ fn a_process_that_has_ended_is_lost_within_seconds() {
 }
 
 #[test]
-fn a_connection_that_was_made_while_its_caller_computed_is_used() {
+fn a_connection_made_while_its_rank_slept_is_used() {
     let mut world = calm(2);
     world.busy = vec![1];
     world.send(0, 1);
@@ -107,9 +112,9 @@ fn a_connection_that_was_made_while_its_caller_computed_is_used() {
 }
 
 #[test]
-fn nothing_is_said_of_ranks_that_compute() {
+fn computing_ranks_cause_no_warnings() {
     let mut world = calm(2);
-    // It has sent its HELLO, and nothing more for a minute; then it has only connected.
+    // Rank 1 sends its HELLO, and nothing more for a minute; in the second case it only connects.
     for turns in [40, 1] {
         world.send(1, 0);
         for _ in 0..turns {

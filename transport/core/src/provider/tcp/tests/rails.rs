@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Processes with several interfaces: rails are made, large reads go over all of them, and failures of a rail do not
-//! affect reads.
+//! Tests of processes with several interfaces: rails are made, large reads go over all of them, and failures of a rail
+//! do not affect reads.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -30,7 +30,7 @@ fn content(bytes: usize, seed: u64) -> Vec<u8> {
     content
 }
 
-/// Lent memory, and its present content.
+/// Lent memory, whose present content can be read.
 struct Target {
     address: u64,
     bytes: usize,
@@ -65,7 +65,7 @@ impl World {
         Target { address, bytes }
     }
 
-    /// Rails of a process to a peer.
+    /// Number of rails of a process to a peer.
     fn rails(&self, me: usize, peer: u32) -> usize {
         let side = self.all[me].links.find(peer);
         side.map_or(0, |side| side.rails.all.len())
@@ -75,7 +75,7 @@ impl World {
         which(&self.all[me].counts().seen().1)
     }
 
-    /// Reads repeatedly until rails are there.
+    /// Reads repeatedly until there are `rails` rails.
     fn until_there_are_rails(&mut self, reader: u32, owner: u32, rails: usize) {
         for _ in 0..20 {
             let key = self.export(owner, reader, content(MIB, 1));
@@ -95,14 +95,14 @@ impl World {
         panic!("no rail comes to be");
     }
 
-    /// The interface of the rail, in a world of two.
+    /// The interface of the rail between ranks 0 and 1.
     fn interface_of_rail(&self) -> u32 {
         self.all[0].links.find(1).unwrap().rails.all[0].interface
     }
 }
 
 #[test]
-fn large_reads_go_over_all_interfaces_whoever_reads() {
+fn large_reads_use_all_interfaces_in_both_directions() {
     for (reader, owner) in [(0, 1), (1, 0)] {
         for interfaces in [2, 3] {
             let mut world = World::new(config(0, 2, interfaces), 8);
@@ -133,7 +133,7 @@ fn large_reads_go_over_all_interfaces_whoever_reads() {
 }
 
 #[test]
-fn where_there_is_one_interface_or_little_moves_there_are_no_rails() {
+fn no_rails_with_one_interface_or_small_reads() {
     for (interfaces, bytes) in [(1, 2 * MIB), (2, MIB / 4)] {
         let mut world = World::new(config(0, 2, interfaces), 8);
         for ended in 1..=4 {
@@ -143,7 +143,7 @@ fn where_there_is_one_interface_or_little_moves_there_are_no_rails() {
             world.net.pass(2 * SECOND);
         }
         assert_eq!((world.rails(0, 1), world.rails(1, 0)), (0, 0));
-        // Except for those tried as the first.
+        // No connections were tried except those for the line.
         assert!(world.net.connections() <= 3, "{}", world.net.connections());
     }
 }
@@ -161,9 +161,9 @@ fn rails_end_with_the_first_connection_and_come_back() {
     assert_eq!((world.all[0].links.rails, world.rails(0, 1)), (0, 0));
 }
 
-/// A rail that is cut is given up soon, and the first connection too after a longer time.
+/// A rail whose network is cut is given up soon; the line is given up after a longer time.
 #[test]
-fn what_was_asked_for_over_a_network_that_is_cut_comes_over_another() {
+fn reads_over_a_cut_network_complete_over_another() {
     for cuts_rail in [true, false] {
         let mut world = World::new(config(0, 2, 2), 8);
         world.until_there_are_rails(0, 1, 1);
@@ -195,7 +195,7 @@ fn what_was_asked_for_over_a_network_that_is_cut_comes_over_another() {
 }
 
 #[test]
-fn a_peer_that_computes_is_no_reason_to_give_a_rail_up() {
+fn a_computing_peer_keeps_its_rails() {
     let mut world = World::new(config(0, 2, 2), 8);
     world.until_there_are_rails(0, 1, 1);
     let key = world.export(1, 0, content(2 * MIB, 5));
@@ -216,8 +216,9 @@ fn a_peer_that_computes_is_no_reason_to_give_a_rail_up() {
 }
 
 #[test]
-fn rails_are_given_up_before_any_other_connection() {
-    // Few connections are allowed, and then few descriptors: one of those that are tried leads back here.
+fn rails_are_evicted_before_other_connections() {
+    // Few connections are allowed in the first case, few descriptors in the second: one of the connections that are
+    // tried leads back to rank 0.
     for (pairs, most_open) in [(2, usize::MAX), (1000, 5)] {
         let config = StreamsConfig {
             most_open,
@@ -239,7 +240,7 @@ fn rails_are_given_up_before_any_other_connection() {
 }
 
 #[test]
-fn a_key_that_is_bad_ends_the_read_once_when_nothing_of_it_is_under_way() {
+fn a_read_with_a_bad_key_ends_once_with_nothing_in_flight() {
     let mut world = World::new(config(0, 2, 2), 8);
     world.until_there_are_rails(0, 1, 1);
     let good = world.export(1, 0, content(3 * MIB, 5));
@@ -253,7 +254,7 @@ fn a_key_that_is_bad_ends_the_read_once_when_nothing_of_it_is_under_way() {
     (0..1000).for_each(|_| world.turn());
     assert_eq!(world.ended, before + 1);
     assert!(target.content().iter().all(|byte| *byte == 0));
-    // Withdrawn while it is read: a partly sent packet over a rail ends the rail.
+    // The memory is withdrawn while it is read: a partly sent packet ends its rail.
     let before = world.ended;
     world.read(0, 1, good, (0, 3 * MIB));
     (0..3).for_each(|_| world.turn());
@@ -264,7 +265,8 @@ fn a_key_that_is_bad_ends_the_read_once_when_nothing_of_it_is_under_way() {
     world.until_there_are_rails(0, 1, 1);
 }
 
-/// Many reads between three processes, while at random moments connections of an interface break, or its network is cut for a while.
+/// Many reads between three processes, while at random moments the connections of an interface break, or its network is
+/// cut for a while.
 fn run_with_faults(seed: u64) {
     let _failing = Failing(seed);
     let mut random = SimRandom::new(seed ^ 0x4a11);
@@ -311,12 +313,12 @@ fn run_with_faults(seed: u64) {
     let wrong: Vec<_> = world
         .complaints
         .iter()
-        .filter(|(_, words)| !words.contains("cannot be reached"))
+        .filter(|(_, message)| !message.contains("cannot be reached"))
         .collect();
     assert!(wrong.is_empty(), "{wrong:?}");
 }
 
-/// Breaks or cuts an interface, or not.
+/// Sometimes breaks the connections of an interface, or cuts or restores its network.
 fn inject_fault(world: &mut World, random: &mut SimRandom, cut: &mut Option<u32>) {
     match random.below(12) {
         0 => world.net.reset(random.below(2) as u32),
@@ -335,7 +337,7 @@ fn inject_fault(world: &mut World, random: &mut SimRandom, cut: &mut Option<u32>
 }
 
 #[test]
-fn whatever_befalls_interfaces_every_read_ends_once_and_has_all() {
+fn every_read_completes_once_despite_interface_faults() {
     let only = std::env::var("RMPI_TEST_SEED").ok();
     let only = only.map(|seed| seed.parse::<u64>().unwrap());
     let seeds = std::env::var("RMPI_TEST_SEEDS").ok();

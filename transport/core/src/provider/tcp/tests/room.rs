@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Connections that are evicted for others, without losses.
+//! Tests of connections that are evicted for others, without losses.
 
 use super::super::StreamsConfig;
 use super::super::connect_queue::MOST_CALLS;
@@ -8,7 +8,7 @@ use super::world::{HEAD, SECOND, World};
 use crate::provider::verbs::WorkKind;
 use crate::{Peer, WorkId};
 
-/// Turns until rank 0 has no connection to rank 1, whose place others have.
+/// Runs turns until connections of other ranks have replaced that between ranks 0 and 1.
 fn crowd_out(world: &mut World) {
     for _ in 0..100 {
         for (from, to) in [(2, 0), (3, 1)] {
@@ -24,7 +24,7 @@ fn crowd_out(world: &mut World) {
 }
 
 #[test]
-fn buffers_that_are_given_back_while_there_is_no_connection_are_heard_of() {
+fn buffers_released_without_a_connection_are_reported_later() {
     let large = [1; 100];
     for is_crowded in [true, false] {
         let mut world = World::new(StreamsConfig::of(0, 4), 1);
@@ -35,7 +35,7 @@ fn buffers_that_are_given_back_while_there_is_no_connection_are_heard_of() {
         if is_crowded {
             crowd_out(&mut world);
         } else {
-            // It waits for the buffers by then, unknown to the other one.
+            // Rank 0 now waits for buffers, which rank 1 does not detect.
             _ = world.all[0].post_send(Peer(1), HEAD, &large).unwrap_err();
             (0..1000).for_each(|_| world.turn());
             world.all[1].links.hang_up(0);
@@ -55,13 +55,13 @@ fn buffers_that_are_given_back_while_there_is_no_connection_are_heard_of() {
 }
 
 #[test]
-fn a_connection_is_not_new_any_more_when_a_look_finds_something() {
+fn a_frame_taken_by_poll_word_counts_as_received() {
     let mut world = World::new(StreamsConfig::of(0, 2), 4);
     world.send(1, 0);
     for body in [&[1; 8][..], &[1; 100]] {
         (0..100).for_each(|_| world.turn());
         let line = world.all[0].links.of(1).line.as_mut().unwrap();
-        // Like one that has just replaced another.
+        // The line is made to look as if it had just replaced another.
         line.has_come = false;
         world.busy = vec![0];
         world.all[1].post_send(Peer(0), HEAD, body).unwrap();
@@ -76,7 +76,7 @@ fn a_connection_is_not_new_any_more_when_a_look_finds_something() {
 }
 
 #[test]
-fn a_connection_that_a_frame_waits_for_stays() {
+fn a_connection_with_a_waiting_frame_is_not_evicted() {
     let mut world = World::new(StreamsConfig::of(0, 4), 1);
     while world.all[0].post_send(Peer(1), HEAD, &[1; 100]).is_ok() {}
     for _ in 0..100 {
@@ -91,9 +91,9 @@ fn a_connection_that_a_frame_waits_for_stays() {
     assert!(given_up > 10, "others take turns: {given_up}");
 }
 
-/// The first of this many ranks reads or writes memory of all others, or they do so with its memory. Each turn takes
-/// long, so that one piece of the data takes a part of the time for which a connection may stay. Returns also the most
-/// connections of the first at a time.
+/// Rank 0 reads or writes memory of all other ranks (`by_first`), or they read or write its memory. Each turn takes
+/// long, so that the transfer of one piece takes part of the time for which a connection may stay. Returns also the
+/// most connections that rank 0 had at a time.
 fn move_data(
     config: StreamsConfig,
     pairs: u32,
@@ -121,7 +121,7 @@ fn move_data(
     panic!("{kind:?} by the first: {by_first}: {:?}", world.worked);
 }
 
-/// All of them.
+/// All arguments of [`move_data`].
 const TRANSFERS: [(WorkKind, bool); 4] = [
     (WorkKind::Read, true),
     (WorkKind::Read, false),
@@ -130,7 +130,7 @@ const TRANSFERS: [(WorkKind, bool); 4] = [
 ];
 
 #[test]
-fn data_get_through_where_there_are_more_peers_than_connections() {
+fn transfers_complete_with_more_peers_than_connections() {
     for (most_open, pairs) in [(usize::MAX, 1), (usize::MAX, 3), (6, 1000)] {
         let config = StreamsConfig {
             most_open,
@@ -138,7 +138,7 @@ fn data_get_through_where_there_are_more_peers_than_connections() {
         };
         for transfer in TRANSFERS {
             let (world, _) = move_data(config, pairs, 768 << 10, transfer);
-            // None was evicted while it moved data.
+            // Few connections broke: none was evicted while it moved data.
             let broken: u64 = world.all.iter().map(|tcp| tcp.counts().broken.get()).sum();
             assert!(
                 broken <= 20,
@@ -149,15 +149,15 @@ fn data_get_through_where_there_are_more_peers_than_connections() {
 }
 
 #[test]
-fn while_many_connections_move_data_others_wait() {
+fn connections_stay_bounded_while_many_peers_move_data() {
     let (ranks, pairs) = (200, 4);
     for transfer in TRANSFERS {
         let (world, most) = move_data(StreamsConfig::of(0, ranks), pairs, 64 << 10, transfer);
-        // And the waiting incoming connections, and the outgoing attempts.
+        // Twice the limit, the unauthenticated incoming connections, and the outgoing attempts.
         assert!(most <= 2 * 4 + 64 + MOST_CALLS, "{transfer:?}: {most}");
         assert!(world.complaints.is_empty(), "{:?}", world.complaints);
     }
 }
 
-/// Lent bodies of one peer at a time.
+/// Most bodies that a peer has lent at a time.
 const MOST_LENT: u32 = 32;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Data that are sent with the frame that announces them: a read of them does not wait, unread data are bounded, and a
-//! peer that violates the protocol is refused.
+//! Tests of data that are sent with the frame that announces them: a read of such data does not wait, unread data are
+//! bounded, and the connection with a peer that violates the protocol ends.
 
 use super::super::memory::{MemoryRange, lent_for_ever};
 use super::super::packet::{MOST_UNSOLICITED_BYTES, TcpPacketKind};
@@ -61,7 +61,7 @@ fn kept(world: &World) -> usize {
 }
 
 #[test]
-fn a_read_of_what_was_announced_waits_for_nobody() {
+fn a_read_of_unsolicited_data_completes_without_the_owner() {
     let mut world = connected();
     let key = announce(&mut world, 7, BYTES);
     world.until("the data", |world| {
@@ -77,7 +77,7 @@ fn a_read_of_what_was_announced_waits_for_nobody() {
 }
 
 #[test]
-fn what_nobody_reads_is_bounded_and_the_sender_hears_of_it() {
+fn unread_unsolicited_data_is_bounded_and_the_sender_stops_sending_it() {
     let mut world = connected();
     let most = u8::try_from(KEPT_BYTES / BYTES).unwrap();
     let keys: Vec<RemoteKey> = (0..most + 3)
@@ -98,14 +98,14 @@ fn what_nobody_reads_is_bounded_and_the_sender_hears_of_it() {
         assert!(place.is_all(content), "{content}");
     }
     assert_eq!(kept(&world), 0);
-    // The next ones are sent without data.
+    // The next announcements are sent without data.
     announce(&mut world, 1, BYTES);
     (0..100).for_each(|_| world.turn());
     assert_eq!(kept(&world), 0);
 }
 
 #[test]
-fn what_was_kept_for_long_makes_room() {
+fn old_unsolicited_data_is_dropped_for_new() {
     let mut world = connected();
     let most = KEPT_BYTES / BYTES;
     for _ in 0..most {
@@ -126,7 +126,7 @@ fn what_was_kept_for_long_makes_room() {
 }
 
 #[test]
-fn what_may_go_over_several_connections_waits_until_it_is_asked_for() {
+fn data_large_enough_for_rails_is_not_sent_unsolicited() {
     let mut world = World::new(
         StreamsConfig {
             interfaces: 2,
@@ -143,8 +143,8 @@ fn what_may_go_over_several_connections_waits_until_it_is_asked_for() {
 }
 
 #[test]
-fn a_read_of_what_was_announced_and_withdrawn_ends() {
-    // With the connection, and before there is one: then the data are in no packet yet.
+fn a_read_of_withdrawn_announced_memory_ends() {
+    // Once with a connection, and once before there is one, when the data are in no packet yet.
     for connects_first in [true, false] {
         let mut world = match connects_first {
             true => connected(),
@@ -169,20 +169,20 @@ fn a_read_of_what_was_announced_and_withdrawn_ends() {
 }
 
 #[test]
-fn what_is_declined_is_dropped_and_the_sender_hears_of_it() {
+fn declined_data_is_dropped_and_the_sender_is_notified() {
     let mut world = connected();
     let key = announce(&mut world, 7, BYTES);
     (0..100).for_each(|_| world.turn());
     assert_eq!(kept(&world), 1);
     world.all[1].decline(Peer(0), key);
     assert_eq!(kept(&world), 0);
-    world.until("the word", |world| {
+    world.until("the notice", |world| {
         world.all[0].moves.find_queue(1).unwrap().bare_announcements > 0
     });
 }
 
 #[test]
-fn nothing_is_kept_of_a_peer_that_is_lost() {
+fn unsolicited_data_of_a_lost_peer_is_dropped() {
     let mut world = connected();
     announce(&mut world, 7, BYTES);
     (0..100).for_each(|_| world.turn());
@@ -192,7 +192,7 @@ fn nothing_is_kept_of_a_peer_that_is_lost() {
 }
 
 #[test]
-fn announcements_that_make_no_sense_are_refused() {
+fn invalid_announcements_close_the_connection() {
     let key = |check| RemoteKey {
         address: 4096,
         bytes: 1000,
@@ -233,9 +233,9 @@ fn announcements_that_make_no_sense_are_refused() {
         let mut hostile = HostilePeer::join(&mut tcp, 1, 1);
         attack(&mut hostile);
         is_ended(&mut tcp, &mut hostile.stream);
-        let words = tcp.next_warning().unwrap();
-        assert!(words.contains("makes no sense"), "{words}");
-        // Others are not affected.
+        let message = tcp.next_warning().unwrap();
+        assert!(message.contains("makes no sense"), "{message}");
+        // Other peers are not affected.
         _ = HostilePeer::join(&mut tcp, 2, 1);
     }
 }

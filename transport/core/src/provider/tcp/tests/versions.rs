@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Hosts with another installation, whose messages may have other lengths.
+//! Tests with processes of another version, whose messages may have other lengths.
 
 use std::net::SocketAddr;
 
@@ -8,12 +8,12 @@ use super::super::{StreamsConfig, address, proof};
 use super::world::World;
 use crate::Peer;
 
-/// A message of another version: ours with its number and length.
-fn words(ours: &[u8], version: u8, bytes: usize) -> Vec<u8> {
-    let mut words = ours.to_vec();
-    words[8..10].copy_from_slice(&[version, 0]);
-    words.resize(bytes, 0);
-    words
+/// A message of another version: a message of this version, with another version number and length.
+fn with_version(ours: &[u8], version: u8, bytes: usize) -> Vec<u8> {
+    let mut message = ours.to_vec();
+    message[8..10].copy_from_slice(&[version, 0]);
+    message.resize(bytes, 0);
+    message
 }
 
 /// Sends all the bytes on a raw socket.
@@ -42,32 +42,32 @@ fn receive_raw(world: &mut World, at: usize, sock: Sock) -> Vec<u8> {
 }
 
 #[test]
-fn a_caller_of_another_version_is_answered_and_named_once() {
+fn an_incoming_connection_of_another_version_is_answered_and_warned_of_once() {
     let mut world = World::new(StreamsConfig::of(0, 2), 8);
     let ours = proof::riddle(proof::HandshakeVerdict::NotMe, [0; 2]);
     let hello = [7; proof::HELLO_BYTES];
     let magic = &ours[..8];
-    // Shorter than ours, as long, and longer.
+    // Shorter than a HELLO of this version, as long, and longer.
     for bytes in [44, proof::HELLO_BYTES, 60] {
         let to = SocketAddr::from(([10, 0, 0, 0], 1));
         let sock = world.all[1].links.sockets.connect(to).unwrap();
-        let hello = words(&[magic, &hello[8..]].concat(), 1, bytes);
+        let hello = with_version(&[magic, &hello[8..]].concat(), 1, bytes);
         send_raw(&mut world, 1, sock, &hello);
         assert_eq!(receive_raw(&mut world, 1, sock), ours, "{bytes}");
         world.all[1].links.sockets.close(sock);
     }
-    let [(rank, words)] = &world.complaints[..] else {
+    let [(rank, message)] = &world.complaints[..] else {
         panic!("{:?}", world.complaints);
     };
     assert_eq!(*rank, 0);
     let ours = format!("this process version {}", proof::VERSION);
     for part in ["10.9.9.9", "version 1 ", &*ours, "one installation"] {
-        assert!(words.contains(part), "{words}");
+        assert!(message.contains(part), "{message}");
     }
 }
 
 #[test]
-fn a_host_of_another_version_is_named_once_and_at_once() {
+fn connecting_to_another_version_warns_once_and_at_once() {
     for bytes in [12, proof::RIDDLE_BYTES, 40] {
         let mut world = World::new(StreamsConfig::of(0, 2), 8);
         world.busy = vec![1];
@@ -77,7 +77,7 @@ fn a_host_of_another_version_is_named_once_and_at_once() {
         world.all[0].set_peer_address(Peer(1), Some(&record));
         world.send(0, 1);
         let riddle = proof::riddle(proof::HandshakeVerdict::NotMe, [0; 2]);
-        let riddle = words(&riddle, 9, bytes);
+        let riddle = with_version(&riddle, 9, bytes);
         for _ in 0..3 {
             let sock = loop {
                 world.turn();
@@ -89,11 +89,11 @@ fn a_host_of_another_version_is_named_once_and_at_once() {
             world.all[1].links.sockets.close(sock);
         }
         (0..1000).for_each(|_| world.turn());
-        let [(rank, words)] = &world.complaints[..] else {
+        let [(rank, message)] = &world.complaints[..] else {
             panic!("{bytes}: {:?}", world.complaints);
         };
         assert_eq!(*rank, 0);
         let parts = ["rank 1 on host elsewhere", "version 9 ", "one installation"];
-        assert!(parts.iter().all(|part| words.contains(part)), "{words}");
+        assert!(parts.iter().all(|part| message.contains(part)), "{message}");
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Several processes on a fake network of streams, which take turns.
+//! Several processes on a fake network of streams; they are polled in turn.
 
 use super::super::{FakeSockets, FakeStreams, StreamKey, StreamsConfig, Tcp};
 use crate::provider::verbs::NetLimits;
@@ -13,7 +13,7 @@ pub(super) const HEAD: Head = Head {
 };
 pub(super) const SECOND: u64 = 1_000_000_000;
 
-/// All of them.
+/// All processes, and what has happened to them.
 pub(super) struct World {
     pub(super) net: FakeStreams,
     pub(super) all: Vec<Tcp<FakeSockets>>,
@@ -40,7 +40,7 @@ impl World {
         Self::of(config, net, all)
     }
 
-    /// These processes.
+    /// A world of these processes.
     pub(super) fn of(config: StreamsConfig, net: FakeStreams, all: Vec<Tcp<FakeSockets>>) -> Self {
         Self {
             all,
@@ -53,7 +53,7 @@ impl World {
         }
     }
 
-    /// Polls each once, and lets time pass.
+    /// Polls each process once, and lets time pass.
     pub(super) fn turn(&mut self) {
         for me in 0..u32::try_from(self.all.len()).unwrap() {
             if !self.busy.contains(&me) {
@@ -71,8 +71,8 @@ impl World {
         }
         let tcp = &mut self.all[me as usize];
         tcp.poll(&mut completions);
-        while let Some(words) = tcp.next_warning() {
-            self.complaints.push((me, words));
+        while let Some(message) = tcp.next_warning() {
+            self.complaints.push((me, message));
         }
         for index in 0..completions.len() {
             let (me, done) = (me as usize, WorkOutcome::Done);
@@ -99,7 +99,7 @@ impl World {
         tcp.post_send(Peer(to), HEAD, b"x").unwrap();
     }
 
-    /// Runs turns until something holds.
+    /// Runs turns until `holds` returns true.
     pub(super) fn until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
         for _ in 0..200_000 {
             if holds(self) {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The datagram queue pair goes to the error state when a datagram cannot be sent: on some devices that happens while
-//! the port is down. It is reset and set up again with the same number, transparently to the caller: datagrams may be
-//! lost anyway, and buffers come back as [`WorkStatus::Flushed`] and are posted again like any others.
+//! Repair of the datagram queue pair. It goes to the error state when a datagram cannot be sent, which happens on some
+//! devices while the port is down. It is reset and set up again with the same number, transparently to the caller:
+//! datagrams may be lost anyway, and buffers complete with [`WorkStatus::Flushed`] and are posted again like any
+//! others.
 //!
-//! All posted requests must have come back before. So a mark is posted to each of the two queues, behind everything;
-//! until both have come back, new datagrams and buffers wait here.
+//! Before the reset, all posted requests must have completed. So a mark is posted to the send queue and to the receive
+//! queue, behind all requests. Until both marks have completed, new datagrams and buffers are kept here.
 
 use super::super::port::{CqKind, PortCompletion, Receives, Sge, WorkStatus};
 use super::VerbsDevice;
@@ -13,9 +14,9 @@ use super::pair;
 /// The state of a broken datagram queue pair.
 #[derive(Debug, Default)]
 pub(super) struct Repair {
-    /// The states of the marks: of sends, of receives.
+    /// The states of the two marks: that of sends, then that of receives.
     marks: [Mark; 2],
-    /// Datagrams posted meanwhile, by `wr_id`: they are lost.
+    /// The `wr_id`s of datagrams posted meanwhile, which are lost.
     late: Vec<u64>,
     /// Buffers posted meanwhile.
     buffers: Vec<(u64, Sge)>,
@@ -30,7 +31,7 @@ pub(super) enum Mark {
 }
 
 impl VerbsDevice {
-    /// Handles a completion with an error. `true`: it is not for the caller.
+    /// Handles a completion with an error. `true`: it is that of a mark, and is not returned to the caller.
     #[cold]
     pub(super) fn take_failure(&mut self, which: CqKind, done: &PortCompletion) -> bool {
         if done.number != self.datagram_number {
@@ -54,7 +55,7 @@ impl VerbsDevice {
         }
     }
 
-    /// Keeps a datagram that is posted while the queue pair is being repaired. `false`: it is not.
+    /// Keeps a datagram that is posted while the queue pair is being repaired. `false`: there is no repair.
     #[inline(always)]
     pub(super) fn is_late(&mut self, work: u64) -> bool {
         let Some(repair) = &mut self.repair else {
@@ -75,15 +76,15 @@ impl VerbsDevice {
         true
     }
 
-    /// Posts the marks as soon as there is room; when they have come back, resets the queue pair.
+    /// Posts the marks as soon as there is room; when both marks have completed, resets the queue pair.
     pub(super) fn go_on_repairing(&mut self) {
         for which in [CqKind::Sends, CqKind::Receives] {
             let at = which as usize;
             if self.mark_of(at) == Some(Mark::Wanted) {
                 let mark = self.post_mark(which);
                 self.set_mark(at, mark);
-                // Soft-RoCE processes requests posted to a queue pair in the error state only when it is moved there
-                // again.
+                // Soft-RoCE processes requests that are posted to a queue pair in the error state only when the queue
+                // pair is moved to that state again.
                 pair::fail(self.verbs, &self.datagrams);
             }
         }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Behaviour of real devices: tests in the virtual machine with two Soft-RoCE devices (`cargo xtask test softroce` runs
-//! them).
+//! Tests of the behaviour of real devices, in the virtual machine with two Soft-RoCE devices (`cargo xtask test
+//! softroce` runs them).
 //!
 //! # Safety
-//! Memory that the devices access is never freed ([`GuestMemory`]), and is only copied from and to.
+//! Memory that the devices access is never freed ([`GuestMemory`]), and is accessed here only by copies.
 #![allow(unsafe_code)]
 
 mod changes;
@@ -17,7 +17,7 @@ use super::super::address::PortAddress;
 use super::super::port::{GRH_BYTES, WorkOpcode, WorkStatus};
 use super::*;
 
-/// A remote datagram queue pair with the Q_Key of most tests.
+/// The destination of datagrams to queue pair `number`, with the Q_Key of most tests.
 fn mailbox(handle: AddressHandle, number: u32) -> DatagramDestination {
     let key = Q_KEY;
     DatagramDestination {
@@ -100,7 +100,7 @@ impl GuestPort {
         }
     }
 
-    /// Buffers of 512 bytes from the second half of the block on, with the `wr_id`s 100, 101…
+    /// Posts `count` buffers of 512 bytes, from the second half of the block on, with the `wr_id`s 100, 101…
     fn post_buffers(&mut self, queue: Receives, count: usize) {
         let buffer = |at: usize| {
             (
@@ -112,7 +112,7 @@ impl GuestPort {
         assert_eq!(self.device.post_receives(queue, &buffers), count);
     }
 
-    /// The next `count` completions.
+    /// Waits for the next `count` completions.
     fn wait(&mut self, which: CqKind, count: usize) -> Vec<PortCompletion> {
         let mut all = Vec::new();
         let start = Instant::now();
@@ -173,7 +173,7 @@ fn two_ports() -> (GuestPort, GuestPort) {
     )
 }
 
-/// A reliable queue pair on each side, connected.
+/// Makes a reliable queue pair on each port, and connects the two.
 fn joined(a: &mut GuestPort, b: &mut GuestPort) -> (QueuePairHandle, QueuePairHandle) {
     let (left, right) = (a.device.create().unwrap(), b.device.create().unwrap());
     let to = |side: &GuestPort, pair: QueuePairHandle, rq_psn, sq_psn| RemotePair {
@@ -201,7 +201,7 @@ fn shell(line: &str) {
 
 #[test]
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
-fn both_devices_are_listed_with_the_address_that_others_get() {
+fn both_devices_are_listed_with_their_chosen_gid() {
     let devices = list(HostRoute::Anywhere, &NetTerms::DEFAULT).unwrap();
     for (name, ip) in [("rxe0", "::ffff:10.77.0.1"), ("rxe1", "::ffff:10.77.0.2")] {
         let device = devices.iter().find(|device| device.name == name).unwrap();
@@ -225,7 +225,7 @@ fn both_devices_are_listed_with_the_address_that_others_get() {
 
 #[test]
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
-fn what_is_not_there_is_told_with_what_is() {
+fn errors_for_missing_devices_list_the_present_ones() {
     let error = |name, port| {
         let opened = VerbsDevice::open(name, port, &DEPTHS, &NetTerms::DEFAULT, Q_KEY, None);
         opened.map(drop).unwrap_err().to_string()
@@ -236,7 +236,7 @@ fn what_is_not_there_is_told_with_what_is() {
 
 #[test]
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
-fn datagrams_tell_their_sender_and_need_the_key() {
+fn datagrams_carry_their_sender_and_need_the_q_key() {
     let (mut a, mut b) = two_ports();
     let mut other_job = GuestPort::open("rxe1", Q_KEY + 1);
     b.post_buffers(Receives::Datagrams, 4);
@@ -287,7 +287,7 @@ fn datagrams_tell_their_sender_and_need_the_key() {
 
 #[test]
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
-fn messages_arrive_once_and_in_order_and_only_signaled_ones_are_told() {
+fn messages_arrive_in_order_and_only_signaled_sends_complete() {
     let (mut a, mut b) = two_ports();
     let (left, right) = joined(&mut a, &mut b);
     b.post_buffers(Receives::Shared, 40);
@@ -323,7 +323,7 @@ fn messages_arrive_once_and_in_order_and_only_signaled_ones_are_told() {
 
 #[test]
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
-fn no_more_is_taken_than_the_queue_holds() {
+fn posts_beyond_the_queue_depth_are_refused() {
     let (mut a, mut b) = two_ports();
     let (left, _) = joined(&mut a, &mut b);
     // There are no receive buffers, so nothing completes for a while.
@@ -342,7 +342,7 @@ fn no_more_is_taken_than_the_queue_holds() {
 
 #[test]
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
-fn writes_and_reads_reach_the_other_sides_memory() {
+fn writes_and_reads_access_remote_memory() {
     let (mut a, mut b) = two_ports();
     let (left, _) = joined(&mut a, &mut b);
     let key = b.block.region.remote_key;
@@ -370,7 +370,7 @@ fn writes_and_reads_reach_the_other_sides_memory() {
 
 #[test]
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
-fn atomics_change_a_word_there_and_bring_its_old_value() {
+fn atomics_change_remote_memory_and_return_the_old_value() {
     let (mut a, mut b) = two_ports();
     let (left, _) = joined(&mut a, &mut b);
     b.block.write(64, &42u64.to_ne_bytes());
@@ -407,12 +407,12 @@ fn atomics_change_a_word_there_and_bring_its_old_value() {
 
 #[test]
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
-fn memory_that_cannot_be_written_can_be_sent_and_read_by_others() {
+fn read_only_memory_can_be_sent_and_remotely_read() {
     static CONSTANT: [u8; 8192] = [9; 8192];
     let (mut a, mut b) = two_ports();
     let (left, _) = joined(&mut a, &mut b);
     let base = NonNull::from(&CONSTANT).cast();
-    // SAFETY: it is static and read-only.
+    // SAFETY: the memory is static, and is only read.
     let refused = unsafe { b.device.register(base, 8192, RegionAccess::Own) };
     assert_eq!(refused.unwrap_err().errno, libc::EFAULT);
     // SAFETY: as above.
@@ -441,14 +441,14 @@ fn memory_that_cannot_be_written_can_be_sent_and_read_by_others() {
 
 #[test]
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
-fn of_a_destroyed_pair_only_buffers_come_back() {
+fn a_destroyed_pair_returns_only_its_receive_buffers() {
     let (mut a, mut b) = two_ports();
     let (left, right) = joined(&mut a, &mut b);
     b.post_buffers(Receives::Shared, 4);
     a.send(left, 1, WorkBody::Inline(b"one"));
     a.send(left, 2, WorkBody::Inline(b"two"));
     assert_eq!(b.wait(CqKind::Receives, 1).len(), 1);
-    // Both have arrived at the other side by then.
+    // Waits until the second message has arrived too.
     let start = Instant::now();
     while b.block.read(buffer_at(1), 3) != b"two" {
         assert!(start.elapsed() < LIMIT);
@@ -472,7 +472,7 @@ fn of_a_destroyed_pair_only_buffers_come_back() {
 
 #[test]
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
-fn a_sign_comes_with_the_first_completion_after_arming() {
+fn the_first_completion_after_arming_raises_an_event() {
     let (mut a, mut b) = two_ports();
     let (left, _) = joined(&mut a, &mut b);
     b.post_buffers(Receives::Shared, 3);
@@ -484,7 +484,7 @@ fn a_sign_comes_with_the_first_completion_after_arming() {
     b.device.ack_events();
     assert!(!is_readable(event_fd, 0));
     assert_eq!(b.wait(CqKind::Receives, 1)[0].work, 100);
-    // Not armed: no event.
+    // Without arming there is no event.
     a.send(left, 2, WorkBody::Inline(b"two"));
     assert_eq!(b.wait(CqKind::Receives, 1)[0].work, 101);
     assert!(!is_readable(event_fd, 0));
@@ -498,7 +498,7 @@ fn a_sign_comes_with_the_first_completion_after_arming() {
     a.device.ack_events();
 }
 
-/// Waits up to `timeout_ms`.
+/// Waits up to `timeout_ms` until a descriptor is readable; returns whether it is.
 fn is_readable(descriptor: RawFd, timeout_ms: i32) -> bool {
     let mut request = libc::pollfd {
         fd: descriptor,
@@ -511,7 +511,7 @@ fn is_readable(descriptor: RawFd, timeout_ms: i32) -> bool {
 
 #[test]
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
-fn nothing_is_left_when_a_port_is_closed() {
+fn closing_a_port_leaks_no_objects() {
     let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
     let objects = || {
         let message = Command::new("rdma").args(["resource"]).output().unwrap();

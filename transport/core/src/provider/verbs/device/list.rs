@@ -20,7 +20,7 @@ use super::pair::MOST_READS;
 pub(crate) struct DiscoveredPort {
     pub(crate) device: String,
     pub(crate) port: u8,
-    /// `None`: an unsupported link layer.
+    /// The link layer; `None`: it is not supported.
     pub(crate) link: Option<LinkLayer>,
     /// A value of `enum ibv_port_state`.
     pub(crate) state: u32,
@@ -32,10 +32,10 @@ pub(crate) struct DiscoveredPort {
     pub(crate) reads: u8,
     /// Whether the kernel implements the device in software.
     pub(crate) in_software: bool,
-    /// Index of the partition key in the port's table.
+    /// Index, in the port's table, of the partition key that is used.
     pub(crate) partition: u16,
     pub(crate) gids: GidChoice,
-    /// Why it cannot be used.
+    /// Why the port cannot be used; `None`: it can be.
     pub(crate) unfit: Option<Unfit>,
 }
 
@@ -109,7 +109,7 @@ impl<'a> PortQuery<'a> {
         1..=self.count
     }
 
-    /// Queries a port. `keep`: the GID that was published to peers.
+    /// Queries a port. `keep`: the GID that was published to peers, which is preferred.
     pub(super) fn query(
         &self,
         port: u8,
@@ -147,7 +147,7 @@ impl<'a> PortQuery<'a> {
         Ok(found)
     }
 
-    /// Index of the partition key in a port's table of `places` entries.
+    /// Index of the wanted partition key in a port's table of `places` entries; `None`: the table lacks it.
     fn place_of_partition(&self, port: u8, places: u16) -> Result<Option<u16>, CallError> {
         let wanted = self.terms.partition;
         if wanted == 0 {
@@ -160,8 +160,8 @@ impl<'a> PortQuery<'a> {
     }
 }
 
-/// Whether two keys are of one partition (IBTA vol. 1 section 10.9.3): the highest bit only shows full or limited
-/// membership.
+/// Whether two keys are of one partition (IBTA vol. 1 section 10.9.3): the highest bit only distinguishes full from
+/// limited membership.
 fn is_of(key: u16, wanted: u16) -> bool {
     const NUMBER: u16 = 0x7fff;
     key & NUMBER == wanted & NUMBER && key & NUMBER != 0
@@ -181,7 +181,7 @@ fn link_of(attributes: &ibv_port_attr) -> Option<LinkLayer> {
     match u32::from(attributes.link_layer) {
         IBV_LINK_LAYER_INFINIBAND => Some(LinkLayer::Infiniband),
         IBV_LINK_LAYER_ETHERNET => Some(LinkLayer::Ethernet),
-        // Devices older than the field.
+        // Devices that are older than the field leave it 0.
         0 if attributes.lid != 0 => Some(LinkLayer::Infiniband),
         _ => None,
     }
@@ -199,9 +199,9 @@ fn packet_bytes(attributes: &ibv_port_attr) -> u32 {
     256 << doubled.min(4)
 }
 
-/// Vendor id that Soft-RoCE reports. Its reads are unreliable: when a packet in the middle of a response is lost it
-/// requests the rest, drops the first packet of that as out of sequence, and completes the read with its initial
-/// status, success (`rxe_comp.c`).
+/// Vendor id that Soft-RoCE reports. Its reads are unreliable: when a packet in the middle of a response is lost, it
+/// requests the rest, drops the first packet of the rest as out of sequence, and completes the read with its initial
+/// status, which is success (`rxe_comp.c`).
 const SOFT_ROCE_VENDOR: u32 = 0xff_ffff;
 
 /// Rate of a port in Mbit/s: the rate of a lane, times the number of lanes. 0: a value is unknown, or the port is down.
@@ -209,7 +209,7 @@ fn rate_mbps(attributes: &ibv_port_attr) -> u32 {
     let lane_mbps = match attributes.active_speed {
         1 => 2_500,
         2 => 5_000,
-        // FDR10 has 10.3 Gbit/s, and carries no more than QDR.
+        // FDR10 (8) has 10.3 Gbit/s, and carries no more than QDR (4).
         4 | 8 => 10_000,
         16 => 14_000,
         32 => 25_000,
@@ -235,7 +235,7 @@ mod tests {
     use verbs_sys::{IBV_MTU_1024, IBV_MTU_4096};
 
     #[test]
-    fn a_packets_size_is_told_by_a_number() {
+    fn mtu_numbers_map_to_bytes() {
         for (number, bytes) in [
             (IBV_MTU_256, 256),
             (IBV_MTU_1024, 1024),
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ports_rate_is_that_of_its_lanes() {
+    fn port_rate_is_computed_from_speed_and_width() {
         let rate = |state, active_speed, active_width| {
             rate_mbps(&ibv_port_attr {
                 state,
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_reads_as_much_at_once_as_both_sides_take() {
+    fn concurrent_reads_are_the_minimum_of_both_limits() {
         assert_eq!((reads_at_once(16, 128), reads_at_once(128, 4)), (16, 4));
         assert_eq!(
             (
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_is_of_one_of_two_networks_or_not_served() {
+    fn link_layer_is_infiniband_ethernet_or_unsupported() {
         let link = |link_layer, lid| {
             link_of(&ibv_port_attr {
                 link_layer,
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_device_the_answer_is_an_empty_list_or_a_reason() {
+    fn listing_without_devices_is_empty_or_an_error() {
         match list(HostRoute::Anywhere, &NetTerms::DEFAULT) {
             Ok(devices) => assert!(devices.iter().all(|device| !device.name.is_empty())),
             Err(error) => assert!(error.to_string().contains("ibv"), "{error}"),

@@ -3,8 +3,8 @@
 //!
 //! # Safety
 //! Every call gets live objects (O1 in `object.rs`), and memory of the function itself that stays valid for the call
-//! and to which the library keeps no pointer. Objects made from another one are dropped before it: the caller ensures
-//! that (O2).
+//! and to which the library keeps no pointer. The caller ensures that objects are dropped before the object from which
+//! they were made (O2).
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_int};
@@ -35,7 +35,7 @@ pub(super) struct Devices {
 impl Devices {
     pub(super) fn list(verbs: &'static VerbsFunctions) -> Result<Self, CallError> {
         let mut count = 0;
-        // SAFETY: a number of this function's own.
+        // SAFETY: writes to a number of this function's own.
         let list = unsafe { (verbs.get_device_list)(&raw mut count) };
         let list = NonNull::new(list).ok_or_else(|| last_error("ibv_get_device_list"))?;
         Ok(Self {
@@ -92,7 +92,8 @@ pub(super) fn device_attributes(
     // SAFETY: a live context, and room for the result.
     let answer = unsafe { (verbs.query_device)(context.as_ptr(), attributes.as_mut_ptr()) };
     check("ibv_query_device", answer)?;
-    // SAFETY: all zeros are a value of this structure of numbers, and so is anything that the library writes.
+    // SAFETY: the structure consists of numbers, so all zeros are a value of it, and so is whatever the library has
+    // written.
     Ok(unsafe { attributes.assume_init() })
 }
 
@@ -203,19 +204,19 @@ pub(super) fn event_descriptor(context: &VerbsObject<ibv_context>) -> Result<Raw
 }
 
 fn never_wait(descriptor: RawFd) -> Result<(), CallError> {
-    // SAFETY: a question about a descriptor by its number.
+    // SAFETY: takes only numbers, and queries a descriptor.
     let flags = unsafe { libc::fcntl(descriptor, libc::F_GETFL) };
     if flags < 0 {
         return Err(last_error("fcntl"));
     }
-    // SAFETY: numbers; the descriptor belongs to an object that is not shared.
+    // SAFETY: takes only numbers; the descriptor belongs to an object that is not shared.
     let answer = unsafe { libc::fcntl(descriptor, libc::F_SETFL, flags | libc::O_NONBLOCK) };
     check("fcntl", answer)
 }
 
-/// A descriptor that is readable while one of these is.
+/// A descriptor that is readable while one of `descriptors` is.
 pub(in crate::provider::verbs) fn watch(descriptors: &[RawFd]) -> Result<OwnedFd, CallError> {
-    // SAFETY: a number.
+    // SAFETY: takes only a number.
     let raw = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
     if raw < 0 {
         return Err(last_error("epoll_create1"));
@@ -243,7 +244,7 @@ pub(super) fn completions(
     depth: u32,
 ) -> Made<ibv_cq> {
     let depth = c_int::try_from(depth).unwrap_or(c_int::MAX);
-    // SAFETY: a live context and channel; completion vector 0 is always there.
+    // SAFETY: a live context and channel; completion vector 0 always exists.
     let queue = unsafe {
         (verbs.create_cq)(
             context.as_ptr(),

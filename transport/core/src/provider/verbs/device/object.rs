@@ -4,8 +4,9 @@
 //! # Safety
 //! - **O1**: the pointer in a [`VerbsObject`] was returned by the library for an object that it has not destroyed; only
 //!   `drop` destroys it, with the matching function.
-//! - **O2**: an object is dropped before those that it was made from. A structure with several names them in that
-//!   order, since fields are dropped in the order of their declaration; local variables are dropped in reverse order.
+//! - **O2**: an object is dropped before those from which it was made. A structure with several objects declares them
+//!   in that order, since fields are dropped in the order of their declaration; local variables are dropped in reverse
+//!   order.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
@@ -25,7 +26,7 @@ impl<T> VerbsObject<T> {
     /// Takes ownership of the result of `call`; null means an error.
     ///
     /// # Safety
-    /// `pointer` is null, or an object that `destroy` destroys and that has no other owner; and O2 is kept.
+    /// `pointer` is null, or points to an object that `destroy` destroys and that has no other owner; and O2 holds.
     pub(super) unsafe fn take(
         call: &'static str,
         pointer: *mut T,
@@ -49,7 +50,7 @@ impl<T> Drop for VerbsObject<T> {
     }
 }
 
-/// The result of a call that returns 0, or an errno, or a negative value with the error in `errno`.
+/// Checks the result of a call that returns 0, an error number, or a negative value with the error in `errno`.
 pub(super) fn check(call: &'static str, answer: c_int) -> Result<(), CallError> {
     match answer {
         0 => Ok(()),
@@ -70,16 +71,16 @@ mod tests {
     use std::cell::Cell;
 
     thread_local! {
-        static GONE: Cell<u32> = const { Cell::new(0) };
+        static DESTROYED: Cell<u32> = const { Cell::new(0) };
     }
 
     unsafe extern "C" fn count(_: *mut u8) -> c_int {
-        GONE.with(|gone| gone.set(gone.get() + 1));
+        DESTROYED.with(|destroyed| destroyed.set(destroyed.get() + 1));
         0
     }
 
     #[test]
-    fn an_object_is_taken_apart_once_and_null_never() {
+    fn objects_are_destroyed_once_and_null_never() {
         let mut byte = 0u8;
         // SAFETY: `count` reads nothing.
         let object = unsafe { VerbsObject::take("make", &raw mut byte, count) };
@@ -88,11 +89,11 @@ mod tests {
         // SAFETY: null.
         let none = unsafe { VerbsObject::take("make", std::ptr::null_mut(), count) };
         assert_eq!(none.map(drop).map_err(|error| error.call), Err("make"));
-        assert_eq!(GONE.with(Cell::get), 1);
+        assert_eq!(DESTROYED.with(Cell::get), 1);
     }
 
     #[test]
-    fn an_answer_is_success_or_the_number_of_an_error() {
+    fn return_codes_are_success_or_an_errno() {
         assert_eq!(check("x", 0), Ok(()));
         let error = CallError {
             call: "x",

@@ -18,7 +18,7 @@ use super::super::port::{CallError, Depths, PortAttr, RemotePair};
 use super::make::{self, QueuePairInitAttr};
 use super::object::VerbsObject;
 
-/// Most reads and atomics in flight on one queue pair. Adapters support that many.
+/// Most reads and atomics in flight on one queue pair; adapters support that many.
 pub(super) const MOST_READS: i32 = 16;
 
 /// Creates a reliable queue pair; returns it with the inline size that was granted.
@@ -57,7 +57,7 @@ pub(super) fn datagrams(
     })
 }
 
-/// Requests smaller and smaller inline sizes until the device creates the queue pair: there is no query for the limit.
+/// Requests ever smaller inline sizes until the device creates the queue pair, because the limit cannot be queried.
 fn with_less_inline<T>(
     mut capacity: ibv_qp_cap,
     make: impl Fn(ibv_qp_cap) -> Result<(T, u32), CallError>,
@@ -88,7 +88,7 @@ pub(super) fn start_datagrams(
     let mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
     make::modify(verbs, pair, initial, mask)?;
     make::modify(verbs, pair, state(IBV_QPS_RTR), IBV_QP_STATE)?;
-    // Packet sequence numbers of datagrams have no meaning.
+    // The initial packet sequence number, 0, has no meaning for datagrams.
     make::modify(
         verbs,
         pair,
@@ -112,7 +112,7 @@ pub(super) fn start(
         qp_state: IBV_QPS_INIT,
         pkey_index: facts.partition,
         port_num: facts.port,
-        // The most that is allowed; the access flags of each region restrict it.
+        // The queue pair allows all of this; the access flags of each region restrict it.
         qp_access_flags: IBV_ACCESS_LOCAL_WRITE
             | IBV_ACCESS_REMOTE_READ
             | IBV_ACCESS_REMOTE_WRITE
@@ -137,7 +137,7 @@ pub(super) fn join(
 }
 
 pub(super) fn fail(verbs: &VerbsFunctions, pair: &VerbsObject<ibv_qp>) {
-    // If the transition fails the queue pair has never worked.
+    // An error is ignored: the transition fails only for a queue pair that has never worked.
     let _ = make::modify(verbs, pair, state(IBV_QPS_ERR), IBV_QP_STATE);
 }
 
@@ -193,8 +193,8 @@ fn sending(facts: &PortAttr, to: &RemotePair) -> (ibv_qp_attr, u32) {
     (attributes, mask)
 }
 
-/// The address vector for an address. On Ethernet packets always carry GIDs; on InfiniBand only those to another
-/// subnet.
+/// The address vector for an address. On Ethernet all packets carry GIDs; on InfiniBand only packets to another subnet
+/// do.
 pub(super) fn ah_attr(facts: &PortAttr, to: &PortAddress) -> ibv_ah_attr {
     let is_global = facts.link == LinkLayer::Ethernet || subnet(facts.gid) != subnet(to.gid);
     let terms = &facts.terms;
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_are_as_long_as_both_sides_take() {
+    fn path_mtu_is_the_minimum_of_both_ports() {
         for (ours, theirs, number) in [
             (4096, 1024, IBV_MTU_1024),
             (1024, 4096, IBV_MTU_1024),
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn packet_numbers_have_24_bits_and_each_side_has_its_own() {
+    fn each_direction_has_its_own_initial_psn() {
         let (facts, to) = (
             facts(LinkLayer::Ethernet, 1024),
             remote(b"subnet-Bmy-own-2", 1024),
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_carry_gids_on_ethernet_and_to_other_subnets() {
+    fn the_grh_is_used_on_ethernet_and_to_other_subnets() {
         let (same, other) = (b"subnet-Ayour-own", b"subnet-Byour-own");
         for (link, gid, is_global) in [
             (LinkLayer::Ethernet, same, true),
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_carries_less_inside_gets_less() {
+    fn inline_size_is_reduced_to_what_the_device_supports() {
         let most = |most: u32| {
             with_less_inline(
                 ibv_qp_cap {
@@ -335,7 +335,7 @@ mod tests {
                     ..ibv_qp_cap::default()
                 },
                 |capacity| match capacity.max_inline_data {
-                    asked if asked <= most => Ok(((), asked.next_multiple_of(16))),
+                    requested if requested <= most => Ok(((), requested.next_multiple_of(16))),
                     _ => Err(CallError {
                         call: "ibv_create_qp",
                         errno: libc::EINVAL,

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Completions, completion events and asynchronous events.
+//! Polls completions, arms completion queues, and takes completion events and asynchronous events.
 //!
 //! # Safety
-//! The library writes to memory of the port, at most as much as it is given. An event names a live object: the kernel
-//! discards events of destroyed objects, and each event is acknowledged before anything else is done.
+//! The library writes only to memory of the port, and at most as many entries as it is given room for. An event names a
+//! live object: the kernel discards events of destroyed objects, and each event is acknowledged before anything else is
+//! done.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_uint};
@@ -29,7 +30,7 @@ impl VerbsDevice {
     #[inline]
     pub(super) fn take_done(&mut self, which: CqKind, done: &mut [PortCompletion]) -> usize {
         if self.repair.is_none() && self.kept[which as usize].is_empty() {
-            // The usual case, mostly without any completion.
+            // The usual case; most polls return no completion.
             let wanted = BATCH.min(done.len());
             let got = self.poll_into(which, wanted);
             if got == 0 {
@@ -67,7 +68,8 @@ impl VerbsDevice {
         count + self.take_rest(which, &mut done[count..])
     }
 
-    /// Hands the first `got` polled completions to the caller; returns how many are for it.
+    /// Copies those of the first `got` polled completions that are for the caller to `done`; returns how many these
+    /// are.
     #[inline(always)]
     fn hand_over(&mut self, which: CqKind, got: usize, done: &mut [PortCompletion]) -> usize {
         let mut count = 0;
@@ -83,7 +85,7 @@ impl VerbsDevice {
     #[inline(never)]
     fn take_rest(&mut self, which: CqKind, done: &mut [PortCompletion]) -> usize {
         if self.repair.is_some() {
-            // The repair waits for marks in both queues.
+            // A repair of the datagram queue pair waits for its marks in both queues, so both are drained.
             self.keep_completions();
         }
         let mut count = 0;
@@ -121,7 +123,7 @@ impl VerbsDevice {
         usize::try_from(got).unwrap_or(0).min(wanted)
     }
 
-    /// The polled completion at an index; `None`: it is not for the caller.
+    /// The polled completion at an index; `None`: it belongs to a repair, not to the caller.
     #[inline(always)]
     fn polled_at(&mut self, which: CqKind, at: usize) -> Option<PortCompletion> {
         let one = to_port_completion(&self.polled[at]);
@@ -150,7 +152,7 @@ impl VerbsDevice {
     /// Destroys a queue pair in the error state. Its send completions are discarded; those of receives are kept, since
     /// each returns a buffer.
     pub(super) fn destroy_pair(&mut self, pair: QueuePairHandle) {
-        // Some devices discard pending completions, and with them the buffers.
+        // Some devices discard pending completions of a destroyed queue pair; the buffers named in them would be lost.
         self.keep_completions();
         drop(self.pairs.remove(pair.id));
         self.keep_completions();
@@ -231,7 +233,7 @@ impl VerbsDevice {
         if is_of_queue_pair(kind) {
             // SAFETY: an event of these kinds names a queue pair.
             let pair = unsafe { event.element.qp };
-            // SAFETY: it is live (module head), and its number does not change.
+            // SAFETY: the queue pair is live (head of this file), and its number does not change.
             return Some(PortEvent::QueuePairLost(unsafe { (*pair).qp_num }));
         }
         // SAFETY: any bytes are a valid integer, and the whole union was initialised before the call.
@@ -284,7 +286,7 @@ fn to_port_completion(wc: &ibv_wc) -> PortCompletion {
             vendor: 0,
         };
     }
-    // Devices set only these fields for a failed request.
+    // For a failed request, devices set only the four fields that are copied here.
     PortCompletion {
         work: wc.wr_id,
         status: status_of(wc.status),
@@ -329,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_completion_tells_bytes_and_source_or_what_went_wrong() {
+    fn completions_carry_bytes_and_source_or_the_error() {
         let good = to_port_completion(&wc(IBV_WC_SUCCESS));
         assert_eq!((good.work, good.number), (7, 17));
         assert_eq!((good.bytes, good.source, good.vendor), (100, 18, 0));
@@ -340,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn each_way_to_fail_has_its_name() {
+    fn completion_error_codes_map_to_statuses() {
         for (number, status) in [
             (IBV_WC_WR_FLUSH_ERR, WorkStatus::Flushed),
             (IBV_WC_RNR_RETRY_EXC_ERR, WorkStatus::NotReady),
@@ -356,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn each_event_has_its_name() {
+    fn async_event_codes_map_to_port_events() {
         for (number, event) in [
             (IBV_EVENT_PORT_ERR, PortEvent::PortDown),
             (IBV_EVENT_PORT_ACTIVE, PortEvent::PortUp),

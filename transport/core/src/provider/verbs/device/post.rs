@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Posting: lists of work requests on the stack, with one doorbell for each list.
+//! Posts lists of work requests, built on the stack, with one doorbell for each list.
 //!
 //! # Safety
 //! The library reads a list and its scatter-gather entries before a call returns. For the memory that the entries name
@@ -23,7 +23,7 @@ use super::super::port::{
 use super::datagrams::{MARK, Mark};
 use super::{DeviceRegion, VerbsDevice};
 
-/// Most work requests in one list, and completions polled at once.
+/// Most work requests in one list, and most completions polled in one call.
 pub(super) const BATCH: usize = 16;
 
 impl VerbsDevice {
@@ -38,7 +38,7 @@ impl VerbsDevice {
         }
         let mut taken = 0;
         for batch in requests.chunks(BATCH) {
-            // Requests that no device supports are refused, with those behind them.
+            // A request that no device supports is refused, and so are those behind it.
             let good = batch.iter().take_while(|request| self.is_good(request));
             let good = good.count();
             let count = self.post_batch(pair, &batch[..good]);
@@ -86,8 +86,8 @@ impl VerbsDevice {
             others: [0; 7],
         };
         let mut bad = ptr::null_mut();
-        // SAFETY: a live queue pair; a list of one, whose entry and inline body are valid for the call; D2 for the
-        // rest.
+        // SAFETY: a live queue pair; a list of one, whose entry and inline body are valid for the call; for registered
+        // memory see D2.
         let answer = unsafe { inline::post_send(found.as_ptr(), &raw mut posted, &mut bad) };
         answer == 0
     }
@@ -123,7 +123,8 @@ impl VerbsDevice {
             others: [0; 7],
         };
         let mut bad = ptr::null_mut();
-        // SAFETY: a live queue pair; a list of one, whose entry and body are valid for the call; D2 for the rest.
+        // SAFETY: a live queue pair; a list of one, whose entry and body are valid for the call; for registered memory
+        // see D2.
         let answer = unsafe { inline::post_send(found.as_ptr(), &raw mut posted, &mut bad) };
         answer == 0
     }
@@ -157,7 +158,8 @@ impl VerbsDevice {
             return 0;
         }
         let mut bad = ptr::null_mut();
-        // SAFETY: a live queue pair; a terminated list, whose entries and inline bodies are valid for the call; D2.
+        // SAFETY: a live queue pair; a terminated list, whose entries and inline bodies are valid for the call; for
+        // registered memory see D2.
         let answer = unsafe { inline::post_send(found.as_ptr(), next, &mut bad) };
         taken(answer, next.addr(), bad.addr(), size_of::<ibv_send_wr>()).unwrap_or(batch.len())
     }
@@ -220,16 +222,17 @@ impl VerbsDevice {
         };
         let mut bad = ptr::null_mut();
         // SAFETY: a live queue pair and address handle; a list of one, whose entry and inline body are valid for the
-        // call; D2.
+        // call; for registered memory see D2.
         unsafe { inline::post_send(self.datagrams.as_ptr(), &raw mut request, &mut bad) }
     }
 
-    /// Posts a mark behind everything that was posted for datagrams to one of the two queues.
+    /// Posts a mark behind everything that was posted to one of the two queues of the datagram queue pair.
     #[cold]
     pub(super) fn post_mark(&mut self, which: CqKind) -> Mark {
         let answer = match which {
             CqKind::Sends => {
-                // Address handles exist as long as datagrams to them. So without any, none is in flight.
+                // An address handle exists as long as a datagram to it is in flight: without any handle, no datagram is
+                // in flight.
                 let Some(handle) = self.handles.iter_mut().next().map(|handle| handle.as_ptr())
                 else {
                     return Mark::Back;
@@ -249,7 +252,7 @@ impl VerbsDevice {
                 unsafe { inline::post_recv(self.datagrams.as_ptr(), &raw mut request, &mut bad) }
             }
         };
-        // Otherwise there is no room yet.
+        // A failed post means that the queue has no room yet.
         if answer == 0 {
             Mark::Posted
         } else {
@@ -263,7 +266,7 @@ impl VerbsDevice {
         }
         let mut taken = 0;
         for batch in buffers.chunks(BATCH) {
-            // D2.
+            // Only buffers in registered memory are posted (D2).
             let good = batch.iter().take_while(|(_, piece)| self.lend(*piece));
             let good = good.count();
             debug_assert_eq!(
@@ -329,13 +332,13 @@ impl VerbsDevice {
     }
 }
 
-/// Writes the scatter-gather entry of a body; returns the flag of an inline one.
+/// Writes the scatter-gather entry of a body; returns `IBV_SEND_INLINE` for an inline body, otherwise 0.
 #[inline(always)]
 fn put(piece: &mut ibv_sge, body: WorkBody<'_>) -> u32 {
     match body {
         WorkBody::Inline(bytes) => {
             piece.addr = bytes.as_ptr().expose_provenance() as u64;
-            // Longer ones were refused.
+            // Longer bodies were refused before.
             piece.length = u32::try_from(bytes.len()).unwrap_or(0);
             IBV_SEND_INLINE
         }
@@ -395,14 +398,14 @@ fn handle(operation: WorkOpcode) -> ibv_send_wr_op {
     }
 }
 
-/// How many requests of a list were taken, from the addresses of its first request and of the first that was not taken,
-/// both in one array; `None`: all.
+/// How many requests of a list were taken; `None`: all. `first` and `bad` are the addresses of the first request of the
+/// list and of the first request that was not taken, both in one array.
 #[inline(always)]
 fn taken(answer: c_int, first: usize, bad: usize, size: usize) -> Option<usize> {
     if answer == 0 {
         return None;
     }
-    // A device that does not report which has taken none.
+    // If the device does not report the first request that was not taken, it has taken none.
     Some(bad.checked_sub(first).map_or(0, |bytes| bytes / size))
 }
 
@@ -411,7 +414,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_many_were_taken_as_stand_before_the_bad_one() {
+    fn bad_wr_gives_the_number_of_accepted_requests() {
         let size = size_of::<ibv_send_wr>();
         assert_eq!(taken(0, 4096, 0, size), None);
         assert_eq!(taken(libc::ENOMEM, 4096, 4096, size), Some(0));
@@ -420,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_is_read_at_once_or_lies_in_registered_memory() {
+    fn send_bodies_are_inline_or_in_registered_memory() {
         let mut piece = ibv_sge::default();
         let bytes = [1u8, 2, 3];
         assert_eq!(put(&mut piece, WorkBody::Inline(&bytes)), IBV_SEND_INLINE);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The calls that settings lead to: tests with functions of this file in place of the library's, which record their
-//! arguments.
+//! Tests which calls of rdma-core the settings lead to. Functions of this file stand in for those of the library and
+//! record their arguments.
 //!
 //! # Safety
-//! Each function is called by `make.rs` alone, with objects of this file and with memory of the caller of the kind that
-//! the library is given (see `make.rs`); it reads and writes no more of that than the library would. Objects are never
-//! freed, so that all pointers stay valid.
+//! The callers are the files of `device`, which pass objects of this file, and memory of their own as they would pass
+//! it to the library (see `make.rs`). A function reads and writes no more of that memory than the library would.
+//! Objects are never freed, so all pointers stay valid.
 #![allow(unsafe_code)]
 
 use std::cell::RefCell;
@@ -20,7 +20,7 @@ use super::super::NetLimits;
 use super::*;
 use crate::GidPlaces;
 
-/// The calls of rdma-core since the thread started.
+/// The calls of rdma-core by this thread since [`taken`] was last called.
 #[derive(Debug, Default)]
 struct RecordedCalls {
     completions: Vec<c_int>,
@@ -31,15 +31,15 @@ struct RecordedCalls {
 }
 
 thread_local! {
-    static ASKED: RefCell<RecordedCalls> = RefCell::default();
+    static RECORDED: RefCell<RecordedCalls> = RefCell::default();
 }
 
 fn record(what: impl FnOnce(&mut RecordedCalls)) {
-    ASKED.with_borrow_mut(what);
+    RECORDED.with_borrow_mut(what);
 }
 
 fn taken() -> RecordedCalls {
-    ASKED.take()
+    RECORDED.take()
 }
 
 /// A leaked, zeroed structure; each structure it is used for is valid when all its bytes are zero.
@@ -49,7 +49,7 @@ fn zeroed<T>() -> *mut T {
 
 /// A descriptor that is never closed, and never becomes readable.
 fn quiet() -> RawFd {
-    // SAFETY: numbers.
+    // SAFETY: the arguments are numbers.
     unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) }
 }
 
@@ -66,11 +66,11 @@ macro_rules! ends {
     };
 }
 
-/// Functions that are not called here.
+/// Functions that these tests do not call.
 macro_rules! unused {
     ($($name:ident($($kind:ty),*) $(-> $result:ty)?;)*) => {
         $(unsafe extern "C" fn $name($(_: $kind),*) $(-> $result)? {
-            unreachable!("no port is asked for this when it is opened and joined")
+            unreachable!("opening and connecting a port does not call this")
         })*
     };
 }
@@ -113,7 +113,7 @@ const KEYS: [u16; 3] = [0xffff, 0x8007, 0x0012];
 
 functions! {
     get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
-        // SAFETY: the caller's number.
+        // SAFETY: memory of the caller for a number.
         unsafe { count.write(1) };
         Box::into_raw(Box::new(zeroed::<ibv_device>()))
     }
@@ -123,12 +123,12 @@ functions! {
     }
     open_device(_device: *mut ibv_device) -> *mut ibv_context {
         let context = zeroed::<ibv_context>();
-        // SAFETY: made just now.
+        // SAFETY: `zeroed` has just made it.
         unsafe { (*context).async_fd = quiet() };
         context
     }
     query_device(_context: *mut ibv_context, answer: *mut ibv_device_attr) -> c_int {
-        // SAFETY: the caller's, all zeros.
+        // SAFETY: memory of the caller, which has set all bytes to zero.
         let answer = unsafe { &mut *answer };
         (answer.max_qp_wr, answer.max_cqe, answer.max_srq_wr) = (8192, 8192, 8192);
         (answer.max_qp_rd_atom, answer.max_qp_init_rd_atom) = (16, 16);
@@ -145,7 +145,7 @@ functions! {
             link_layer: 2,
             ..ibv_port_attr::default()
         };
-        // SAFETY: the caller's.
+        // SAFETY: memory of the caller (head of this file).
         unsafe { answer.write(attributes) };
         0
     }
@@ -154,7 +154,7 @@ functions! {
         let Some(found) = found else {
             return libc::EINVAL;
         };
-        // SAFETY: the caller's.
+        // SAFETY: memory of the caller (head of this file).
         unsafe { key.write(found.to_be()) };
         0
     }
@@ -183,7 +183,7 @@ functions! {
     }
     create_comp_channel(_context: *mut ibv_context) -> *mut ibv_comp_channel {
         let channel = zeroed::<ibv_comp_channel>();
-        // SAFETY: made just now.
+        // SAFETY: `zeroed` has just made it.
         unsafe { (*channel).fd = quiet() };
         channel
     }
@@ -191,31 +191,31 @@ functions! {
         _context: *mut ibv_context, depth: c_int, _own: *mut c_void,
         _channel: *mut ibv_comp_channel, _vector: c_int
     ) -> *mut ibv_cq {
-        record(|asked| asked.completions.push(depth));
+        record(|recorded| recorded.completions.push(depth));
         zeroed()
     }
     create_srq(_domain: *mut ibv_pd, wanted: *mut ibv_srq_init_attr) -> *mut ibv_srq {
-        // SAFETY: the caller's.
+        // SAFETY: memory of the caller (head of this file).
         let depth = unsafe { (*wanted).attr.max_wr };
-        record(|asked| asked.shared.push(depth));
+        record(|recorded| recorded.shared.push(depth));
         zeroed()
     }
     create_qp(_domain: *mut ibv_pd, wanted: *mut ibv_qp_init_attr) -> *mut ibv_qp {
-        // SAFETY: the caller's.
+        // SAFETY: memory of the caller (head of this file).
         let wanted = unsafe { &*wanted };
-        record(|asked| asked.pairs.push((wanted.qp_type, wanted.cap)));
+        record(|recorded| recorded.pairs.push((wanted.qp_type, wanted.cap)));
         zeroed()
     }
     modify_qp(_pair: *mut ibv_qp, attributes: *mut ibv_qp_attr, _mask: c_int) -> c_int {
-        // SAFETY: the caller's.
+        // SAFETY: memory of the caller (head of this file).
         let attributes = unsafe { *attributes };
-        record(|asked| asked.changes.push(attributes));
+        record(|recorded| recorded.changes.push(attributes));
         0
     }
     create_ah(_domain: *mut ibv_pd, attributes: *mut ibv_ah_attr) -> *mut ibv_ah {
-        // SAFETY: the caller's.
+        // SAFETY: memory of the caller (head of this file).
         let attributes = unsafe { *attributes };
-        record(|asked| asked.handles.push(attributes));
+        record(|recorded| recorded.handles.push(attributes));
         zeroed()
     }
 }
@@ -268,7 +268,7 @@ fn open(limits: &NetLimits) -> Result<VerbsDevice, OpenError> {
 }
 
 /// The calls made when the port is opened, a queue pair is connected, and an address handle is created.
-fn asked_with(limits: &NetLimits) -> (PortAttr, RecordedCalls) {
+fn recorded_with(limits: &NetLimits) -> (PortAttr, RecordedCalls) {
     taken();
     let mut port = open(limits).unwrap_or_else(|error| panic!("{error}"));
     let address = PortAddress {
@@ -292,7 +292,7 @@ fn asked_with(limits: &NetLimits) -> (PortAttr, RecordedCalls) {
 }
 
 #[test]
-fn queues_are_as_deep_as_is_set() {
+fn queue_depths_follow_the_settings() {
     let limits = NetLimits {
         send_depth: 100,
         receive_depth: 300,
@@ -301,26 +301,29 @@ fn queues_are_as_deep_as_is_set() {
         inline_bytes: 0,
         ..NetLimits::DEFAULT
     };
-    let (facts, asked) = asked_with(&limits);
-    assert_eq!(asked.shared, [300]);
-    assert_eq!(asked.completions, [640 + 128 + 50; 2]);
+    let (facts, recorded) = recorded_with(&limits);
+    assert_eq!(recorded.shared, [300]);
+    assert_eq!(recorded.completions, [640 + 128 + 50; 2]);
     let depths = |kind| {
-        let of_kind = asked.pairs.iter().filter(move |(other, _)| *other == kind);
+        let of_kind = recorded
+            .pairs
+            .iter()
+            .filter(move |(other, _)| *other == kind);
         of_kind.map(|(_, cap)| (cap.max_send_wr, cap.max_recv_wr, cap.max_inline_data))
     };
-    assert!(depths(IBV_QPT_RC).eq([(100, 0, 0); 2]), "{asked:?}");
-    assert!(depths(IBV_QPT_UD).eq([(50, 60, 0)]), "{asked:?}");
+    assert!(depths(IBV_QPT_RC).eq([(100, 0, 0); 2]), "{recorded:?}");
+    assert!(depths(IBV_QPT_UD).eq([(50, 60, 0)]), "{recorded:?}");
     assert_eq!((facts.depth, facts.inline_bytes), (100, 0));
-    let (_, asked) = asked_with(&NetLimits::DEFAULT);
-    assert_eq!(asked.pairs[0].1.max_inline_data, 220);
+    let (_, recorded) = recorded_with(&NetLimits::DEFAULT);
+    assert_eq!(recorded.pairs[0].1.max_inline_data, 220);
     assert_eq!(
-        (asked.shared, asked.completions),
+        (recorded.shared, recorded.completions),
         (vec![192], vec![1024; 2])
     );
 }
 
 #[test]
-fn queue_pairs_and_ways_are_told_what_is_set() {
+fn queue_pair_and_address_handle_attributes_follow_the_settings() {
     let terms = NetTerms {
         packet_bytes: 2048,
         reads: 3,
@@ -338,12 +341,12 @@ fn queue_pairs_and_ways_are_told_what_is_set() {
         terms,
         ..NetLimits::DEFAULT
     };
-    let (facts, asked) = asked_with(&limits);
+    let (facts, recorded) = recorded_with(&limits);
     let state = |state| {
         let of_state = move |change: &&ibv_qp_attr| change.qp_state == state;
-        asked.changes.iter().filter(of_state)
+        recorded.changes.iter().filter(of_state)
     };
-    // Of the datagram queue pair and of the reliable one.
+    // One change of the datagram queue pair, and one of the reliable queue pair.
     assert!(
         state(IBV_QPS_INIT)
             .map(|change| change.pkey_index)
@@ -358,7 +361,7 @@ fn queue_pairs_and_ways_are_told_what_is_set() {
     let sending = state(IBV_QPS_RTS).next_back().unwrap();
     assert_eq!((sending.timeout, sending.retry_cnt), (18, 2));
     assert_eq!((sending.rnr_retry, sending.max_rd_atomic), (5, 3));
-    for handle in [asked.handles[0], receiving.ah_attr] {
+    for handle in [recorded.handles[0], receiving.ah_attr] {
         assert_eq!((handle.sl, handle.grh.traffic_class), (4, 8));
         assert_eq!((handle.grh.hop_limit, handle.grh.sgid_index), (3, 3));
     }
@@ -366,10 +369,10 @@ fn queue_pairs_and_ways_are_told_what_is_set() {
 }
 
 #[test]
-fn what_is_not_set_is_as_it_was_always() {
-    let (facts, asked) = asked_with(&NetLimits::DEFAULT);
+fn default_settings_give_the_default_attributes() {
+    let (facts, recorded) = recorded_with(&NetLimits::DEFAULT);
     let last = |state| {
-        let mut changes = asked.changes.iter().rev();
+        let mut changes = recorded.changes.iter().rev();
         changes.find(|change| change.qp_state == state).unwrap()
     };
     let (receiving, sending) = (last(IBV_QPS_RTR), last(IBV_QPS_RTS));
@@ -382,7 +385,7 @@ fn what_is_not_set_is_as_it_was_always() {
         (sending.timeout, sending.retry_cnt, sending.rnr_retry),
         (14, 6, 6)
     );
-    let handle = asked.handles[0];
+    let handle = recorded.handles[0];
     assert_eq!(
         (handle.sl, handle.grh.traffic_class, handle.grh.hop_limit),
         (0, 106, 64)
@@ -391,7 +394,7 @@ fn what_is_not_set_is_as_it_was_always() {
 }
 
 #[test]
-fn a_port_without_what_is_set_says_what_it_lacks() {
+fn opening_fails_naming_the_missing_partition_or_gid_index() {
     let why = |terms| {
         let limits = NetLimits {
             terms,
@@ -418,7 +421,7 @@ fn a_port_without_what_is_set_says_what_it_lacks() {
 }
 
 #[test]
-fn a_place_that_is_named_serves_though_another_would_be_chosen() {
+fn a_configured_gid_index_overrides_the_choice() {
     let limits = |places: &[u8]| NetLimits {
         terms: NetTerms {
             gids: GidPlaces::of(places.iter().copied()),
@@ -426,7 +429,7 @@ fn a_place_that_is_named_serves_though_another_would_be_chosen() {
         },
         ..NetLimits::DEFAULT
     };
-    let chosen = |places: &[u8]| asked_with(&limits(places)).0.gid_index;
+    let chosen = |places: &[u8]| recorded_with(&limits(places)).0.gid_index;
     assert_eq!(
         [chosen(&[]), chosen(&[0]), chosen(&[3, 1]), chosen(&[3])],
         [1, 0, 1, 3]

@@ -17,16 +17,18 @@ use super::queue::{Added, CompletionQueue, FakeCompletion, FakeSlotOwner, FakeSl
 #[derive(Debug)]
 pub(super) struct FakeAdapter {
     pub(super) state: FakeAdapterState,
-    /// The true attributes of the port; its process has those of its last query.
+    /// The present attributes of the port; its process has the attributes of its last query.
     pub(super) facts: PortAttr,
     pub(super) q_key: u32,
-    /// Whether it is up according to the random faults, and whether the test holds it down.
+    /// Whether the random faults let the port be up.
     pub(super) up: RandomToggle,
+    /// Whether a test holds the port down.
     pub(super) is_held_down: bool,
-    /// Whether its process is running, according to the random faults and to the test.
+    /// Whether the random faults let its process run.
     pub(super) running: RandomToggle,
+    /// Until when a test suspends its process, in simulated nanoseconds.
     pub(super) paused_until: u64,
-    /// The first port of its process.
+    /// Index of the first port of its process.
     pub(super) process: u32,
     pub(super) regions: FakeRegions,
     pub(super) shared: FakeRecvQueue,
@@ -39,7 +41,8 @@ pub(super) struct FakeAdapter {
     sends: CompletionQueue,
     receives: CompletionQueue,
     has_event: bool,
-    /// Until when its process sleeps, and whether that is the longest time it may.
+    /// Until when its process sleeps at most; `true`: it has no deadline of its own, so an event should wake it
+    /// earlier.
     sleeps_until: Option<(u64, bool)>,
     /// Completions that a test holds back, by the number of their queue pair.
     held: BTreeMap<u32, Vec<(CqKind, FakeCompletion)>>,
@@ -49,10 +52,10 @@ pub(super) struct FakeAdapter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FakeAdapterState {
     Open,
-    /// The device is lost: every call fails, nothing moves.
+    /// The device is lost: every call fails, and no packets are sent or received.
     Lost,
-    /// Its process has ended.
-    Gone,
+    /// The process of the port has ended.
+    Ended,
 }
 
 /// Destination and source address of packets.
@@ -129,8 +132,8 @@ impl FakeAdapter {
     }
 
     /// Whether its process has ended, and its objects with it.
-    pub(super) fn is_gone(&self) -> bool {
-        self.state == FakeAdapterState::Gone
+    pub(super) fn has_ended(&self) -> bool {
+        self.state == FakeAdapterState::Ended
     }
 
     /// Whether it can carry packets.
@@ -148,7 +151,7 @@ impl FakeAdapter {
         self.is_open() && self.runs(now)
     }
 
-    /// Fails a call on a lost device.
+    /// Fails a call if the device is lost.
     pub(super) fn alive(&self, call: &'static str) -> Result<(), CallError> {
         let errno = libc::EIO;
         match self.is_open() {
@@ -166,7 +169,7 @@ impl FakeAdapter {
         to.link == self.facts.link && place
     }
 
-    /// Whether this is still the address of the port, so that packets with it are sent and accepted.
+    /// Whether this is still the address of the port: only then are packets with this address sent and accepted.
     pub(super) fn is_still(&self, source: &FakeSource) -> bool {
         FakeSource::of(&self.facts) == *source
     }
@@ -180,7 +183,7 @@ impl FakeAdapter {
         self.facts.is_up = is_up;
         self.stats.down += u64::from(!is_up);
         match is_up {
-            // As Soft-RoCE reports it.
+            // Soft-RoCE reports twice that a port comes up.
             true => self.events.extend([PortEvent::PortUp; 2]),
             false => self.events.push_back(PortEvent::PortDown),
         }
@@ -230,7 +233,8 @@ impl FakeAdapter {
         self.has_event = false;
     }
 
-    /// Starts a sleep of its process. `is_limit`: it must be woken by then.
+    /// Starts a sleep of its process until `until`. `is_limit`: the process has no deadline of its own; a sleep that no
+    /// event ends before `until` counts as overslept.
     pub(super) fn fall_asleep(&mut self, until: u64, is_limit: bool) {
         self.sleeps_until = Some((until, is_limit));
     }
@@ -244,7 +248,7 @@ impl FakeAdapter {
         self.sleeps_until.is_some()
     }
 
-    /// Ends a sleep when the process polls; `is_woken`: by an event.
+    /// Ends a sleep when the process polls; `is_woken`: an event has woken it.
     pub(super) fn end_sleep(&mut self, is_woken: bool) {
         let Some((_, is_limit)) = self.sleeps_until.take() else {
             return;
@@ -262,7 +266,7 @@ impl FakeAdapter {
         self.held.entry(number).or_default();
     }
 
-    pub(super) fn let_go(&mut self, number: u32) {
+    pub(super) fn release_held(&mut self, number: u32) {
         for (which, entry) in self.held.remove(&number).unwrap_or_default() {
             self.complete(which, entry);
         }
@@ -299,7 +303,7 @@ impl FakeSource {
         }
     }
 
-    /// Whether it is at this address.
+    /// Whether this is the LID or the GID of `address`.
     pub(super) fn is(&self, address: &PortAddress) -> bool {
         match address.link {
             LinkLayer::Infiniband => self.lid == address.lid,
@@ -321,7 +325,7 @@ impl FakeRecvQueue {
         }
     }
 
-    /// Posts buffers; returns how many.
+    /// Posts buffers, from the first on; returns how many were taken.
     pub(super) fn post(&mut self, buffers: &[(u64, Sge)]) -> usize {
         if self.is_lost {
             return 0;
@@ -341,8 +345,8 @@ impl FakeRecvQueue {
     }
 }
 
-/// A completion. With an error, as with `ibv_poll_cq`, only status, `work`, number and `vendor` are defined: `bytes`
-/// and `source` get values that no caller may use.
+/// Makes a completion. If its status is an error, only `status`, `work`, `number` and `vendor` are defined, as with
+/// `ibv_poll_cq`: `bytes` and `source` get values that no caller may use.
 pub(super) fn ended(work: u64, number: u32, status: WorkStatus) -> PortCompletion {
     let done = PortCompletion {
         work,
@@ -388,7 +392,7 @@ fn facts(config: &FakeConfig, depths: &Depths, terms: &NetTerms, index: u32) -> 
     }
 }
 
-/// The GID of a place on the network by index: `::ffff:10.x.y.z`, or one of the default subnet.
+/// The GID with this index on the network: `::ffff:10.x.y.z` on Ethernet, a GID of the default subnet on InfiniBand.
 pub(super) fn gid(config: &FakeConfig, index: u32) -> [u8; 16] {
     let mut gid = [0; 16];
     gid[12..].copy_from_slice(&(0x0a00_0001 + index).to_be_bytes());
@@ -399,7 +403,7 @@ pub(super) fn gid(config: &FakeConfig, index: u32) -> [u8; 16] {
     gid
 }
 
-/// Its LID; 0 on Ethernet.
+/// The LID with this index on the network; 0 on Ethernet.
 pub(super) fn lid(config: &FakeConfig, index: u32) -> u16 {
     match config.infiniband {
         true => u16::try_from(index + 1).unwrap_or(u16::MAX),

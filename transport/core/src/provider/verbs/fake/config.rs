@@ -6,14 +6,14 @@ use crate::provider::sim::SimRandom;
 /// Faults and limits of a simulated network and its ports. Times are in simulated nanoseconds.
 ///
 /// Lost, duplicated and reordered datagrams are visible to the processes; packets of reliable queue pairs are
-/// retransmitted by the device, so that a loss only costs time, unless it happens eight times in a row.
+/// retransmitted by the device, so a loss only costs time, unless the same packet is lost eight times in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FakeConfig {
     /// Seed of the random numbers.
     pub seed: u64,
     /// Smallest delay of a packet.
     pub least_delay_ns: u64,
-    /// Largest delay of a packet; delays in between reorder datagrams.
+    /// Largest delay of a packet; different delays reorder datagrams.
     pub most_delay_ns: u64,
     /// Datagrams lost, per 1000.
     pub loss_permille: u32,
@@ -23,10 +23,10 @@ pub struct FakeConfig {
     pub pair_loss_permille: u32,
     /// Work requests that break a reliable queue pair, per 1000: half of them after they were carried out.
     pub break_permille: u32,
-    /// Reads that complete successfully without data, per 1000; their queue pair breaks then, as that of Soft-RoCE does
-    /// when a part of the response is lost. Not 0: the device then reports unreliable reads.
+    /// Reads that complete successfully without data, per 1000. The queue pair then breaks, as with Soft-RoCE when a
+    /// part of the response is lost. If this is not 0, the device reports unreliable reads.
     pub empty_read_permille: u32,
-    /// The device reports that the kernel implements it in software.
+    /// Whether the device reports that the kernel implements it in software.
     pub in_software: bool,
     /// Time that a reliable queue pair waits for an answer before it retransmits, with a timeout exponent of 14 (67 ms
     /// on real devices); twice as long with 15.
@@ -41,17 +41,18 @@ pub struct FakeConfig {
     pub most_down_ns: u64,
     /// Share of time that a port is down, per 1000; at most 900.
     pub down_permille: u32,
-    /// InfiniBand, where ports are addressed by LID; otherwise Ethernet, where they are addressed by GID.
+    /// Whether the network is InfiniBand, with ports addressed by LID; otherwise it is Ethernet, with ports addressed
+    /// by GID.
     pub infiniband: bool,
     /// MTU of the ports in bytes, a power of two from 256 to 4096.
     pub packet_bytes: u32,
-    /// MTU of the network in bytes; longer packets are lost. 0: that of the ports.
+    /// MTU of the network in bytes; longer packets are lost. 0: as large as that of the ports.
     pub network_mtu_bytes: u32,
     /// Largest inline body, in bytes.
     pub inline_bytes: u32,
     /// Largest message, in bytes.
     pub message_bytes: u64,
-    /// Reads and atomics in flight on one queue pair; 0: not supported.
+    /// Most reads and atomics in flight on one queue pair; 0: not supported.
     pub reads: u8,
     /// Whether atomics are supported.
     pub atomics: bool,
@@ -59,7 +60,7 @@ pub struct FakeConfig {
     pub most_sends: u32,
     /// Limit of the datagram send queue depth.
     pub most_datagrams: u32,
-    /// Limit of the shared receive queue depth: a small one makes a device that often has no buffer.
+    /// Limit of the shared receive queue depth. With a small limit, the device often has no receive buffer.
     pub most_shared: u32,
     /// Limit of the datagram receive queue depth.
     pub most_datagram_buffers: u32,
@@ -79,7 +80,7 @@ impl FakeConfig {
         self.network_mtu_bytes == 0 || bytes <= self.network_mtu_bytes.into()
     }
 
-    /// A network without faults, of adapters.
+    /// A network without faults, whose ports are hardware adapters.
     #[must_use]
     pub fn calm(seed: u64) -> Self {
         Self {
@@ -116,9 +117,9 @@ impl FakeConfig {
         }
     }
 
-    /// A network with faults drawn from the seed: with some seeds a third of all datagrams are lost, with some the
-    /// queue pairs keep breaking, with some the ports go down and come back with another GID index, with some all of it
-    /// happens.
+    /// A network with faults drawn from the seed. With some seeds up to a third of all datagrams are lost, with some
+    /// the queue pairs keep breaking, with some the ports go down and come back with another GID index, and with some
+    /// all of these faults happen.
     #[must_use]
     pub fn harsh(seed: u64) -> Self {
         let mut random = SimRandom::new(seed ^ 0xfa4e_d0e5_0f7a_11b1);
@@ -140,8 +141,8 @@ impl FakeConfig {
             break_permille: narrow(some(60)),
             answer_ns,
             not_ready_ns: 2_000 + some(20_000),
-            // A process that is suspended makes others run into their limits; a port that is down for less than eight
-            // answer timeouts only delays packets.
+            // While a process is suspended, other processes run into their limits; a port that is down for less than
+            // eight answer timeouts only delays packets.
             most_away_ns: match some(600_000) {
                 0 => 0,
                 time => time.max(2_000),
@@ -163,16 +164,16 @@ impl FakeConfig {
             most_datagram_buffers: few(some(30), 1),
             most_pairs: few(some(8), 1),
             reuse_numbers: some(2) == 1,
-            // The packet numbers of all streams wrap around soon.
+            // The first packet number is so high that the packet numbers of all streams soon wrap around.
             first_packet: u32::MAX - narrow(some(60)),
             empty_read_permille: narrow(some(100)),
             ..Self::calm(seed)
         };
         if config.most_sends == 1 {
-            // The request that proves a read needs a slot behind it.
+            // The write that proves a read needs a second slot of the send queue.
             config.empty_read_permille = 0;
         }
-        // Unreliable reads occur on devices of the kernel.
+        // Only devices that the kernel implements in software have unreliable reads.
         config.in_software = config.empty_read_permille != 0;
         config
     }
@@ -185,7 +186,7 @@ pub struct FakeStats {
     pub doorbells: u64,
     /// Work requests taken by reliable queue pairs.
     pub work_requests: u64,
-    /// Signaled work requests and datagrams.
+    /// Work requests and datagrams that were posted signaled.
     pub signaled: u64,
     /// Completions of sends that were polled.
     pub send_completions: u64,
@@ -193,7 +194,7 @@ pub struct FakeStats {
     pub receive_completions: u64,
     /// Messages delivered by reliable queue pairs, counted at the sender.
     pub messages: u64,
-    /// Bytes of these messages.
+    /// Bytes of messages delivered by reliable queue pairs, counted at the sender.
     pub message_bytes: u64,
     /// Successful reads.
     pub reads: u64,
@@ -211,17 +212,17 @@ pub struct FakeStats {
     pub datagrams: u64,
     /// Bytes of datagrams sent.
     pub datagram_bytes: u64,
-    /// Datagrams of this port that were lost, including those to a port that was down or to an unused address.
+    /// Datagrams sent by this port that were lost, including those to a port that was down or to an unused address.
     pub datagrams_lost: u64,
-    /// Datagrams of this port that were duplicated.
+    /// Datagrams sent by this port that were duplicated.
     pub datagrams_doubled: u64,
-    /// Datagrams that arrived here before an earlier one of the same port.
+    /// Datagrams that arrived here after a datagram that the same port had sent later.
     pub datagrams_overtaken: u64,
     /// Datagrams that arrived here without a receive buffer.
     pub datagrams_without_buffer: u64,
     /// Datagrams that arrived here with a wrong queue pair number or Q_Key, or longer than this port's MTU.
     pub datagrams_foreign: u64,
-    /// Packets of reliable queue pairs of this port that were lost, or arrived at no queue pair.
+    /// Packets that reliable queue pairs of this port sent and that were lost, or arrived at no queue pair.
     pub packets_lost: u64,
     /// Retransmissions of reliable queue pairs.
     pub repeats: u64,
@@ -234,15 +235,16 @@ pub struct FakeStats {
     /// Posts and calls that no device accepts: too long, not connected, unaligned, an address handle destroyed before
     /// its datagrams were sent. Each is an error of the caller.
     pub wrong: u64,
-    /// Completions that overran their queue: another error of the caller.
+    /// Completion queues that were overrun: also an error of the caller.
     pub overruns: u64,
-    /// Buffers of the shared receive queue whose completions were discarded with their queue pair: another one.
+    /// Buffers of the shared receive queue whose completions were discarded with their queue pair: also an error of the
+    /// caller.
     pub buffers_lost: u64,
-    /// Times that completion queues were armed.
+    /// Times that the two completion queues were armed.
     pub arms: u64,
     /// Completion events raised.
     pub completion_events: u64,
-    /// Times that a process slept for the longest time, since nothing woke it.
+    /// Times that a process without a deadline of its own slept as long as it may, because no event woke it.
     pub overslept: u64,
     /// Times that the process was taken off its processor.
     pub away: u64,

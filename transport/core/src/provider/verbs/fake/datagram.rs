@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Datagrams: they may be lost, duplicated or delayed, without a report. Local errors break the queue pair.
+//! Simulates datagrams: they may be lost, duplicated or delayed, without a report. Local errors break the datagram
+//! queue pair.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -21,7 +22,7 @@ pub(super) struct Datagrams {
     pub(super) number: u32,
     pub(super) sends: FakeSlots,
     pub(super) buffers: FakeRecvQueue,
-    /// Number of next datagrams to drop.
+    /// How many of the next datagrams that the port sends are dropped.
     pub(super) doomed: u32,
     posted: VecDeque<FakePostedSend>,
     is_broken: bool,
@@ -45,7 +46,7 @@ struct FakePostedSend {
 pub(super) struct FakeDatagram {
     from: u32,
     target: FakeDestination,
-    /// Number of datagrams that the port had sent.
+    /// Sequence number among the datagrams of the port that sent it, from 1.
     sequence: u64,
     q_key: u32,
     source: u32,
@@ -92,7 +93,7 @@ impl FakeNetState {
         let adapter = self.port(port);
         let found = adapter.handles.remove(&handle.place());
         adapter.stats.handles -= u64::from(found.is_some());
-        adapter.stats.wrong += u64::from(found.is_none() && !adapter.is_gone());
+        adapter.stats.wrong += u64::from(found.is_none() && !adapter.has_ended());
     }
 
     pub(super) fn post_receives(
@@ -347,7 +348,7 @@ impl FakeNetState {
     }
 }
 
-/// The Global Routing Header in front of a datagram in its buffer.
+/// The Global Routing Header in front of a datagram in its receive buffer.
 fn header(datagram: &FakeDatagram, to: &[u8; 16]) -> [u8; GRH_BYTES] {
     let mut header = [0; GRH_BYTES];
     let bytes = u16::try_from(datagram.bytes.len()).unwrap_or(u16::MAX);

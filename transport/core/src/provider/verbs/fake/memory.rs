@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Registered memory: a key gives the access that its region allows, inside its bounds, and nothing else.
+//! Simulates registered memory: a key gives the access that its region allows, inside the bounds of the region, and no
+//! other.
 //!
 //! # Safety
-//! All memory that the simulation accesses is accessed here. M1: a region is in the table only between
-//! [`FakeRegions::add`], whose caller passes on the guarantee of
-//! [`VerbsPort::register`](super::super::port::VerbsPort::register), and [`FakeRegions::remove`] or
-//! [`FakeRegions::clear`]; so its bytes are mapped, and may be read, and written if its access allows it. M2: every
-//! address is looked up in the table at the moment of the access, under the lock of the network; none is kept. The
-//! copies are of bytes without a type, to or from memory of this module; no reference to a region is made.
+//! All memory that the simulation accesses is accessed here. M1: a region is in the table only from
+//! [`FakeRegions::add`] to [`FakeRegions::remove`] or [`FakeRegions::clear`]. The caller of `add` passes on the
+//! guarantee of [`VerbsPort::register`](super::super::port::VerbsPort::register). So the bytes of the region are
+//! mapped, and may be read, and written if its access allows that. M2: every address is looked up in the table at the
+//! moment of the access, under the lock of the network; no address is kept. Data are copied as untyped bytes, to or
+//! from memory of this module; no reference to a region is made.
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -20,8 +21,9 @@ use crate::mr::to_usize;
 #[derive(Debug, Default)]
 pub(super) struct FakeRegions {
     table: BTreeMap<u32, FakeRegion>,
-    /// Region ids by local key and by remote key.
+    /// Region ids by local key.
     local: BTreeMap<u32, u32>,
+    /// Region ids by remote key.
     remote: BTreeMap<u32, u32>,
     bytes: u64,
 }
@@ -39,11 +41,11 @@ struct FakeRegion {
 unsafe impl Send for FakeRegion {}
 
 impl FakeRegions {
-    /// Adds a region. Its keys and its id are new.
+    /// Adds a region. No other region in the table has its keys or its id.
     ///
     /// # Safety
-    /// Until it is removed, or all are cleared: the memory is mapped, and its owner allows it to be read, and to be
-    /// written if `access` allows that.
+    /// Until the region is removed, or all regions are cleared, the memory stays mapped, and its owner allows it to be
+    /// read, and to be written if `access` allows that.
     pub(super) unsafe fn add(
         &mut self,
         base: NonNull<u8>,
@@ -63,7 +65,7 @@ impl FakeRegions {
         self.table.insert(region.id, held);
     }
 
-    /// Removes a region; `false`: there is none like it.
+    /// Removes a region; `false`: the table has no such region.
     pub(super) fn remove(&mut self, region: Region) -> bool {
         let found = self.table.get(&region.id);
         if found.is_none_or(|held| held.region != region) {
@@ -76,7 +78,7 @@ impl FakeRegions {
         true
     }
 
-    /// Removes all.
+    /// Removes all regions.
     pub(super) fn clear(&mut self) {
         *self = Self::default();
     }
@@ -94,7 +96,7 @@ impl FakeRegions {
         piece.bytes == 0 || self.find_local(piece, writes).is_some()
     }
 
-    /// The bytes of a range.
+    /// The bytes of a range; `None`: this process may not read them.
     pub(super) fn load(&self, piece: Sge) -> Option<Vec<u8>> {
         if piece.bytes == 0 {
             return Some(Vec::new());
@@ -103,7 +105,7 @@ impl FakeRegions {
         Some(copy_from(source, to_usize(u64::from(piece.bytes))))
     }
 
-    /// Writes to the beginning of a range; `false`: it is not allowed or does not fit.
+    /// Writes to the beginning of a range; `false`: this process may not write there, or the bytes do not fit.
     pub(super) fn store(&mut self, piece: Sge, bytes: &[u8]) -> bool {
         if bytes.is_empty() {
             return true;
@@ -115,7 +117,7 @@ impl FakeRegions {
         target.map(|target| copy_to(target, bytes)).is_some()
     }
 
-    /// Reads for a peer.
+    /// Reads for a peer; `None`: its key does not allow that.
     pub(super) fn load_for_peer(&self, key: u32, address: u64, bytes: u32) -> Option<Vec<u8>> {
         if bytes == 0 {
             return Some(Vec::new());
@@ -125,7 +127,7 @@ impl FakeRegions {
         Some(copy_from(source, to_usize(u64::from(bytes))))
     }
 
-    /// Writes for a peer.
+    /// Writes for a peer; `false`: its key does not allow that.
     pub(super) fn store_for_peer(&mut self, key: u32, address: u64, bytes: &[u8]) -> bool {
         if bytes.is_empty() {
             return true;
@@ -134,7 +136,7 @@ impl FakeRegions {
         target.map(|target| copy_to(target, bytes)).is_some()
     }
 
-    /// Changes a word atomically for a peer; returns its old value.
+    /// Changes a word atomically for a peer; returns its old value. `None`: the key of the peer does not allow that.
     pub(super) fn change_for_peer(
         &mut self,
         key: u32,
@@ -197,7 +199,7 @@ fn copy_from(source: FakeRegionRange, bytes: usize) -> Vec<u8> {
     let mut copy = vec![0; bytes];
     // SAFETY:
     // - readable: `bytes` bytes of a region in the table (M1, M2).
-    // - writable, and apart from it: a vector made just now.
+    // - writable, and apart from the source: a vector made just now.
     unsafe {
         source
             .base
@@ -253,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_may_all_but_write_what_it_registered_for_reading() {
+    fn read_only_regions_allow_local_reads_but_no_writes() {
         for access in ACCESSES {
             let mut memory = [1; 2];
             let (mut regions, _, base) = one(&mut memory, access);
@@ -269,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_may_what_the_region_says() {
+    fn remote_access_is_limited_to_the_region_access() {
         for access in ACCESSES {
             let mut memory = [1; 2];
             let (mut regions, _, base) = one(&mut memory, access);
@@ -284,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_goes_beyond_the_bounds() {
+    fn accesses_beyond_the_region_bounds_fail() {
         let mut memory = [1; 2];
         let (mut regions, _, base) = one(&mut memory, RegionAccess::Full);
         for (address, bytes) in [
@@ -309,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_names_its_region_alone_and_only_while_it_is_registered() {
+    fn a_key_is_valid_only_for_its_registered_region() {
         let mut memory = [1; 2];
         let (mut regions, region, base) = one(&mut memory, RegionAccess::Full);
         assert_eq!(regions.load_for_peer(7, base, 8), None, "the local key");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The network's clock, its events, and which ports reach each other.
+//! Simulates the network between the ports: its clock, its events, and which ports reach each other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,14 +20,14 @@ pub(super) struct FakeNetState {
     pub(super) config: FakeConfig,
     pub(super) random: SimRandom,
     pub(super) now: u64,
-    /// By time, then in the order in which they were scheduled.
+    /// Scheduled events by time, then in the order in which they were scheduled.
     events: BTreeMap<(u64, u64), FakeNetEvent>,
     scheduled: u64,
     pub(super) ports: Vec<FakeAdapter>,
-    /// By serial number; serial numbers are never reused.
+    /// Reliable queue pairs by serial number; serial numbers are never reused.
     pub(super) pairs: BTreeMap<u32, FakePair>,
     serials: u32,
-    /// Queue pairs by QPN. Datagram queue pairs have numbers too, but no entry here.
+    /// Serial numbers of reliable queue pairs, by QPN. Datagram queue pairs have QPNs too, but no entry here.
     pub(super) numbers: BTreeMap<u32, u32>,
     next_number: u32,
     keys: u32,
@@ -41,7 +41,7 @@ pub(super) struct FakeNetState {
 pub(super) enum FakeNetEvent {
     /// Sends the next request of a queue pair, if there is one.
     Leave { serial: u32 },
-    /// The answer timeout of a queue pair.
+    /// The answer timer of a queue pair expires.
     Timer { serial: u32 },
     /// Flushes the requests of a broken queue pair.
     Flush { serial: u32 },
@@ -80,7 +80,8 @@ impl FakeNetState {
         }
     }
 
-    /// Opens a port at a new address, for a new process or for the one with port `first`; returns its index.
+    /// Opens a port at a new address, for a new process or for the process with port `first`; returns the index of the
+    /// new port.
     pub(super) fn open(
         &mut self,
         depths: &Depths,
@@ -135,12 +136,12 @@ impl FakeNetState {
         ports.filter(move |other| other.process == process)
     }
 
-    /// Whether a process that slept on the events of its ports would be awake.
+    /// Whether the process of a port has an event, of any of its ports, that would end a sleep.
     pub(super) fn would_wake(&self, port: u32) -> bool {
         self.process_of(port).any(FakeAdapter::would_wake)
     }
 
-    /// Whether a process sleeps.
+    /// Whether the process of a port sleeps, and no event has woken it.
     pub(super) fn is_asleep(&self, port: u32) -> bool {
         let now = self.now;
         self.process_of(port).all(|port| port.is_asleep(now)) && !self.would_wake(port)
@@ -166,7 +167,7 @@ impl FakeNetState {
         back.chain(first).min()
     }
 
-    /// Processes the events at the next time, if it is not later than `limit`.
+    /// Processes all events of the next time that has any. `false`: no event is due until `limit`.
     pub(super) fn advance(&mut self, limit: u64) -> bool {
         let Some(next) = self.next_time().filter(|next| *next <= limit) else {
             return false;
@@ -254,7 +255,8 @@ impl FakeNetState {
         };
     }
 
-    /// Whether an address can be resolved from a port, whose address is `known` to the caller.
+    /// Checks that an address can be resolved from a port. `known`: the port's own address, as the caller last queried
+    /// it.
     pub(super) fn resolve(
         &self,
         port: u32,
@@ -347,7 +349,7 @@ impl FakeNetState {
         adapter.events.push_back(PortEvent::AddressChanged);
     }
 
-    /// Moves its GID to another table index.
+    /// Moves the GID of a port to another table index.
     pub(super) fn move_gid(&mut self, port: u32) {
         let adapter = self.port(port);
         adapter.facts.gid_index = adapter.facts.gid_index % 15 + 1;
@@ -365,9 +367,9 @@ impl FakeNetState {
         }
     }
 
-    /// Removes all objects of a process.
+    /// Ends the process of a port, and removes all objects of the port.
     pub(super) fn end_process(&mut self, port: u32) {
-        self.end_port(port, FakeAdapterState::Gone);
+        self.end_port(port, FakeAdapterState::Ended);
         let adapter = self.port(port);
         adapter.regions.clear();
         adapter.handles.clear();
@@ -414,7 +416,7 @@ impl FakeNetState {
             .saturating_add(self.random_duration(is_on, most_off, permille))
     }
 
-    /// A random duration of a state that is off for `permille` of the time.
+    /// A random time for which a toggle stays on or off, such that it is off for about `permille` of the time.
     fn random_duration(&mut self, is_on: bool, most_off: u64, permille: u32) -> u64 {
         if most_off == 0 || permille == 0 {
             return u64::MAX;
@@ -429,7 +431,7 @@ impl FakeNetState {
 }
 
 impl FakeAdapter {
-    /// When the port, or its process, comes back.
+    /// When the port comes up again or its process runs again, whichever is earlier; `None`: neither is off.
     fn comes_back(&self) -> Option<u64> {
         let toggles = [self.up, self.running];
         let off = toggles

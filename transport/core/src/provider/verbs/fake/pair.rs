@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One end of a reliable queue pair: go-back-N with a packet sequence number for each packet that a message would fill.
+//! Simulates one end of a reliable queue pair: go-back-N with a packet sequence number for each packet that a message
+//! would fill.
 //!
-//! A request has *left* when it is on the wire, and may be sent again; it has *ended* when its completion was made.
+//! A request has *left* when it was sent; it may have to be sent again. It has *ended* when it is done, with or without
+//! a completion.
 
 use std::collections::VecDeque;
 
@@ -20,9 +22,9 @@ pub(super) struct FakePair {
     pub(super) joined: Option<FakePairPeer>,
     /// Requests that have not ended, oldest first.
     works: VecDeque<FakeWork>,
-    /// Number of them sent since the last go-back.
+    /// Number of `works` sent since the last go-back.
     left: usize,
-    /// Number of them ever sent.
+    /// Number of `works` ever sent.
     left_once: usize,
     pub(super) slots: FakeSlots,
     next_psn: u32,
@@ -34,19 +36,19 @@ pub(super) struct FakePair {
     pub(super) leave_is_due: bool,
     pub(super) flush_is_due: bool,
     pub(super) fault: Option<FakeFault>,
-    /// The device has lost its requests: nothing is sent or answered any more.
+    /// Whether the device has lost the requests of this queue pair: nothing is sent or answered any more.
     pub(super) forgets: bool,
     /// The next packet sequence number to receive.
     pub(super) expected: u32,
     /// Packets received so far, which limits how old a duplicate can be.
     accepted: u32,
-    /// A negative acknowledgement for that packet was sent.
+    /// Whether a negative acknowledgement (NAK) for the packet `expected` was sent.
     pub(super) has_sent_nak: bool,
     /// Results of atomics, by packet sequence number: a duplicate is not carried out again.
     answered: VecDeque<(u32, u64)>,
     /// When the next response may be sent: responses keep the order of the requests.
     pub(super) reply_free_at: u64,
-    /// Arrival time of its latest packet: packets are not reordered.
+    /// Time at which the latest packet that it has sent arrives: packets are not reordered.
     pub(super) last_arrival: u64,
 }
 
@@ -59,7 +61,7 @@ pub(super) enum FakePairState {
     Broken,
 }
 
-/// The remote end, and the local address when they were connected.
+/// The remote end, and the local address at the time of the connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FakePairPeer {
     pub(super) remote: RemotePair,
@@ -133,13 +135,13 @@ impl FakePacketKind {
 /// The response to a request.
 #[derive(Debug)]
 pub(super) enum FakeAnswer {
-    /// It was carried out; with the data of a read, or the old value of an atomic.
+    /// The request was carried out; the data of a read, or the old value of an atomic.
     Done(Vec<u8>),
     /// RNR NAK: there was no buffer.
     NotReady,
     /// PSN sequence error NAK: retransmit from this packet on.
     Again,
-    /// It is wrong, and the queue pair has broken.
+    /// The request is wrong, and the responder's queue pair has broken.
     Refused(WorkStatus),
 }
 
@@ -192,7 +194,7 @@ impl FakePair {
         self.joined = Some(joined);
     }
 
-    /// Its answer timeout, if that of exponent 14 is `usual_ns`.
+    /// Its answer timeout, if the timeout for exponent 14 is `usual_ns`.
     pub(super) fn answer_ns(&self, usual_ns: u64) -> u64 {
         let exponent = self.joined.map_or(14, |joined| joined.remote.timeout_exp);
         (usual_ns << exponent.saturating_sub(14)) >> 14_u8.saturating_sub(exponent)
@@ -215,7 +217,7 @@ impl FakePair {
         });
     }
 
-    /// The next request to send, and whether it is the oldest.
+    /// The next request to send, and whether it is the oldest; `None`: no request may be sent now.
     pub(super) fn next_to_leave(&self, reads: u8) -> Option<(&FakeWork, bool)> {
         let work = self.works.get(self.left)?;
         let in_flight = self.works.iter().take(self.left);
@@ -246,7 +248,7 @@ impl FakePair {
         self.left > 0
     }
 
-    /// Number of sent requests before the one with this packet sequence number.
+    /// Number of sent requests before the request with this packet sequence number; `None`: no such request was sent.
     pub(super) fn before(&self, psn: u32) -> Option<usize> {
         let left = self.works.iter().take(self.left_once);
         left.take_while(|work| work.psn != psn)
@@ -284,7 +286,7 @@ impl FakePair {
         }
     }
 
-    /// Records that a request was carried out.
+    /// Records that a request of this many packets was carried out.
     pub(super) fn accept(&mut self, packets: u32) {
         self.expected = self.expected.wrapping_add(packets) & NUMBER_MASK;
         self.accepted = self.accepted.saturating_add(packets).min(NUMBER_MASK / 2);
@@ -306,8 +308,8 @@ impl FakePair {
 }
 
 impl FakeWork {
-    /// Whether its response carries data: such requests count against the limit of reads, and have a response of their
-    /// own.
+    /// Whether its response carries data: reads and atomics count against the limit of reads, and each needs a response
+    /// of its own.
     pub(super) fn returns_data(&self) -> bool {
         !matches!(self.operation, WorkOpcode::Send | WorkOpcode::Write { .. })
     }
@@ -356,7 +358,7 @@ mod tests {
     const READ: WorkOpcode = WorkOpcode::Read { address: 0, key: 0 };
 
     #[test]
-    fn reads_wait_for_reads_and_what_follows_waits_with_them() {
+    fn reads_beyond_the_limit_hold_back_later_work() {
         let mut pair = pair(&[
             (WorkOpcode::Send, 1),
             (READ, 1),
@@ -376,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_found_among_what_has_left_at_any_time() {
+    fn a_response_matches_any_sent_request_after_go_back() {
         let mut pair = pair(&[(WorkOpcode::Send, 1); 3]);
         let psns: Vec<u32> = pair.works.iter().map(|work| work.psn).collect();
         assert_eq!(pair.before(psns[0]), None);
@@ -392,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn packet_numbers_run_in_a_ring_of_24_bits() {
+    fn packet_sequence_numbers_wrap_at_24_bits() {
         let mut pair = pair(&[]);
         pair.expected = NUMBER_MASK;
         assert_eq!(pair.order(NUMBER_MASK), FakePsnOrder::Next);
@@ -414,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn an_atomic_that_comes_again_finds_its_first_answer() {
+    fn a_duplicate_atomic_returns_its_first_result() {
         let mut pair = pair(&[]);
         pair.keep_result(7, 70);
         pair.keep_result(8, 80);

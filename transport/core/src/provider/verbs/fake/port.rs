@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One port: the calls of its process.
+//! One port of the simulated network: the calls of its process.
 //!
 //! # Safety
 //! [`FakePort::register`] passes the guarantee of its caller on to the table of regions unchanged. When the port is
@@ -73,8 +73,8 @@ impl FakePort {
         self.index
     }
 
-    /// Starts a sleep of the process until an event of this port, or for `due` of simulated time. `or_longer`: it has
-    /// no deadline of its own.
+    /// Starts a sleep of the process until an event of this port, or for `due` of simulated time. `or_longer`: the
+    /// process has no deadline of its own.
     pub(in super::super) fn fall_asleep(&self, due: Duration, or_longer: bool) {
         let due_ns = u64::try_from(due.as_nanos()).unwrap_or(u64::MAX);
         let mut net = self.net.lock();
@@ -82,7 +82,8 @@ impl FakePort {
         net.port(self.index).fall_asleep(until, or_longer);
     }
 
-    /// Whether a process that slept on the events of this port since it last acknowledged them would be awake.
+    /// Whether a port of the process has an event that the process has not acknowledged; such an event wakes the
+    /// process if it sleeps.
     pub(crate) fn would_wake(&self) -> bool {
         self.net.would_wake(self.index)
     }
@@ -133,8 +134,8 @@ impl VerbsPort for FakePort {
         };
         let adapter = net.port(self.index);
         adapter.stats.registered += 1;
-        // SAFETY: the caller's guarantee lasts until `deregister` has returned, which removes the region; if it is
-        // never called, and the port is dropped or its process killed, all regions are cleared.
+        // SAFETY: the caller's guarantee lasts until `deregister` has returned or the port is dropped. `deregister`
+        // removes the region; all regions are cleared when the port is dropped or its process is killed.
         unsafe { adapter.regions.add(base, bytes, access, region) };
         self.counts.add(bytes as u64);
         Ok(region)
@@ -146,7 +147,7 @@ impl VerbsPort for FakePort {
         let before = adapter.regions.bytes();
         let found = adapter.regions.remove(region);
         self.counts.take(before - adapter.regions.bytes());
-        adapter.stats.wrong += u64::from(!found && !adapter.is_gone());
+        adapter.stats.wrong += u64::from(!found && !adapter.has_ended());
     }
 
     fn post_receives(&mut self, queue: Receives, buffers: &[(u64, Sge)]) -> usize {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Completion queues, and the slots that work requests take until their completion has been polled.
+//! Simulates completion queues, and the slots that work requests take until their completion has been polled.
 
 use std::collections::VecDeque;
 
@@ -15,13 +15,13 @@ pub(super) struct FakeCompletion {
 /// The slots that a completion frees when it is polled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FakeSlotOwner {
-    /// Send slots of a reliable queue pair, by its serial number, up to this one.
+    /// The send slots up to `slot` of the reliable queue pair with this serial number.
     Pair { serial: u32, slot: u64 },
-    /// A slot of the shared receive queue, used by this queue pair.
+    /// A slot of the shared receive queue, used by the reliable queue pair with this serial number.
     Shared { serial: u32 },
-    /// Send slots of the datagram queue pair.
+    /// The send slots up to `slot` of the datagram queue pair.
     DatagramSends { slot: u64 },
-    /// A slot of its receive queue.
+    /// A slot of the receive queue of the datagram queue pair.
     DatagramReceives,
 }
 
@@ -40,9 +40,9 @@ pub(super) enum Added {
     Quietly,
     /// The queue was armed: a completion event is raised.
     Notified,
-    /// There was no room, for the first time: the queue is lost.
+    /// The queue was full: it is lost from now on.
     Overrun,
-    /// The queue is lost.
+    /// The queue was lost before.
     Nowhere,
 }
 
@@ -81,9 +81,9 @@ impl CompletionQueue {
     }
 
     /// Removes the completions of a destroyed queue pair and returns them.
-    pub(super) fn purge(&mut self, gone: u32) -> Vec<FakeCompletion> {
-        let is_gone = |entry: &FakeCompletion| matches!(entry.owner, FakeSlotOwner::Pair { serial, .. } | FakeSlotOwner::Shared { serial } if serial == gone);
-        let (purged, kept) = self.entries.drain(..).partition(is_gone);
+    pub(super) fn purge(&mut self, destroyed: u32) -> Vec<FakeCompletion> {
+        let is_purged = |entry: &FakeCompletion| matches!(entry.owner, FakeSlotOwner::Pair { serial, .. } | FakeSlotOwner::Shared { serial } if serial == destroyed);
+        let (purged, kept) = self.entries.drain(..).partition(is_purged);
         self.entries = kept;
         let purged: VecDeque<FakeCompletion> = purged;
         purged.into()
@@ -91,7 +91,7 @@ impl CompletionQueue {
 }
 
 /// The slots of a work queue. A request takes a slot until its own completion, or that of a later request, has been
-/// polled: an unsignaled request holds its slot until then.
+/// polled; so an unsignaled request holds its slot until a later completion.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FakeSlots {
     depth: u64,
@@ -122,7 +122,7 @@ impl FakeSlots {
         self.freed = self.freed.max(slot + 1);
     }
 
-    /// Frees any slot, after a completion has been polled; they are all alike.
+    /// Frees one slot, no matter which, after a completion has been polled.
     pub(super) fn free_one(&mut self) {
         self.freed += 1;
     }
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_completion_after_arming_gives_a_sign_and_only_one_does() {
+    fn one_completion_event_per_arming() {
         let mut queue = CompletionQueue::new(8);
         let any = entry(1, FakeSlotOwner::DatagramReceives);
         assert_eq!(queue.add(any), Added::Quietly);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_overruns_keeps_what_it_has_and_takes_no_more() {
+    fn an_overrun_completion_queue_keeps_old_entries_only() {
         let mut queue = CompletionQueue::new(1);
         let any = |work| entry(work, FakeSlotOwner::DatagramReceives);
         assert_eq!(queue.add(any(1)), Added::Quietly);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_pair_that_goes_takes_its_completions_along() {
+    fn purging_a_queue_pair_removes_its_completions() {
         let mut queue = CompletionQueue::new(8);
         let owners = [
             FakeSlotOwner::Pair { serial: 1, slot: 0 },
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn silent_work_holds_its_slot_until_later_work_was_polled() {
+    fn unsignaled_work_holds_its_slot_until_later_work_is_polled() {
         let mut slots = FakeSlots::new(3);
         assert_eq!(
             [slots.take(), slots.take(), slots.take()],

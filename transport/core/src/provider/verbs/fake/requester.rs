@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reliable queue pairs: the calls of a process, and what its device does with the requests. They are sent in order,
-//! may be sent again, and end in order when the responses have arrived.
+//! Simulates the requester of reliable queue pairs: the calls of a process, and what its device does with the requests.
+//! Requests are sent in order, may be sent again, and end in order when their responses have arrived.
 //!
-//! Data to send or write are read from memory whenever the request is sent; so changes of the memory before the request
-//! has ended are visible, and so is memory that is not registered any more.
+//! Data to send or write are read from memory whenever the request is sent; so the peer sees changes of the memory
+//! before the request has ended, and the request fails if the memory was deregistered.
 
 use super::super::port::{
     CallError, CqKind, PortEvent, QueuePairHandle, RemotePair, Sge, WorkBody, WorkOpcode,
@@ -66,7 +66,7 @@ impl FakeNetState {
     }
 
     pub(super) fn fail(&mut self, port: u32, pair: QueuePairHandle) {
-        if self.port(port).is_gone() {
+        if self.port(port).has_ended() {
             return;
         }
         let serial = pair.id;
@@ -78,7 +78,7 @@ impl FakeNetState {
     }
 
     pub(super) fn destroy(&mut self, port: u32, pair: QueuePairHandle) {
-        if self.port(port).is_gone() {
+        if self.port(port).has_ended() {
             return;
         }
         self.pair(port, pair);
@@ -96,7 +96,7 @@ impl FakeNetState {
         requests: &[WorkRequest<'_>],
     ) -> usize {
         let now = self.now;
-        if self.port(port).is_gone() {
+        if self.port(port).has_ended() {
             return 0;
         }
         let state = self.pair(port, pair).state;
@@ -203,7 +203,7 @@ impl FakeNetState {
         let Some((work, is_oldest)) = pair.next_to_leave(adapter.facts.reads) else {
             return;
         };
-        // Local errors are reported after all requests posted before have ended.
+        // Local errors are reported after all requests posted earlier have ended.
         let fault = pair.fault.filter(|fault| !fault.carried_out);
         let gathered = match &work.body {
             _ if fault.is_some() => None,
@@ -237,7 +237,7 @@ impl FakeNetState {
         }
     }
 
-    /// Breaks queue pairs at random.
+    /// Plans a fault for the next request of a queue pair at random.
     fn inject_random_fault(&mut self, serial: u32) {
         if !self.random.chance(self.config.break_permille) {
             return;
@@ -285,7 +285,7 @@ impl FakeNetState {
         self.schedule(arrival, FakeNetEvent::Packet(Box::new(packet)));
     }
 
-    /// Sets the answer timer if it is not set, or `anew`; clears it if nothing is in flight.
+    /// Sets the answer timer if it is not set; with `anew`, sets it again. Clears it if nothing is in flight.
     fn wait_for_answer(&mut self, serial: u32, anew: bool) {
         let Some(pair) = self.pairs.get_mut(&serial) else {
             return;
@@ -326,7 +326,8 @@ impl FakeNetState {
         self.leave_later(serial, 0);
     }
 
-    /// Handles the response to the request with this packet sequence number; those before it have been carried out.
+    /// Handles the response to the request with this packet sequence number; the requests before it have been carried
+    /// out.
     pub(super) fn answered(&mut self, serial: u32, psn: u32, answer: FakeAnswer) {
         let pair = self.pairs.get(&serial).filter(|pair| !pair.forgets);
         let before = pair.and_then(|pair| pair.before(psn));
@@ -339,7 +340,7 @@ impl FakeNetState {
         for _ in 0..before {
             let oldest = self.pairs.get(&serial).and_then(FakePair::oldest);
             if oldest.is_none_or(|work| work.returns_data()) {
-                // Its own response is lost.
+                // A read or an atomic needs a response of its own: that was lost.
                 return self.retransmit_all(serial);
             }
             if !self.end_well(serial, &[]) {
@@ -390,7 +391,7 @@ impl FakeNetState {
         self.again(serial);
     }
 
-    /// Completes the oldest request, which was carried out. `false`: that broke the queue pair.
+    /// Completes the oldest request, which was carried out. `false`: its end broke the queue pair.
     fn end_well(&mut self, serial: u32, bytes: &[u8]) -> bool {
         let Some(pair) = self.pairs.get_mut(&serial) else {
             return false;
@@ -460,7 +461,8 @@ impl FakeNetState {
         self.end_oldest(serial, status);
     }
 
-    /// The same for a planned fault: a status that only the peer's device can cause breaks the peer's end too.
+    /// Breaks the queue pair at its oldest request because of a planned fault. A status that only the peer's device can
+    /// cause breaks the peer's end too.
     fn break_as_planned(&mut self, serial: u32, status: WorkStatus) {
         self.break_with(serial, status);
         if !matches!(
@@ -482,7 +484,7 @@ impl FakeNetState {
         }
     }
 
-    /// Breaks the queue pair because of a peer's request, which no completion reports.
+    /// Breaks the queue pair because of a peer's request. An event reports that, no completion.
     pub(super) fn break_silently(&mut self, serial: u32) {
         let Some(pair) = self.pairs.get(&serial) else {
             return;
@@ -531,7 +533,7 @@ impl FakeNetState {
     }
 }
 
-/// Whether any device accepts such a request.
+/// Whether any device accepts this request.
 fn is_possible(facts: &super::super::port::PortAttr, request: &WorkRequest<'_>) -> bool {
     let atomic = matches!(
         request.operation,
@@ -550,7 +552,7 @@ fn is_possible(facts: &super::super::port::PortAttr, request: &WorkRequest<'_>) 
     }
 }
 
-/// Whether it is an unaligned atomic; only the peer's device detects that.
+/// Whether the operation is an atomic at an unaligned address; only the peer's device detects that.
 fn is_unaligned(operation: &WorkOpcode) -> bool {
     match operation {
         WorkOpcode::FetchAdd { address, .. } | WorkOpcode::CompareSwap { address, .. } => {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reliable queue pairs: what a device does with the requests of peers. Each is carried out once and in order.
+//! Simulates the responder of reliable queue pairs: what a device does with the requests of peers. Each request is
+//! carried out once and in order.
 //!
 //! A read takes the data when its response is sent, which may be after later requests were carried out, as the standard
-//! allows without a fence. A duplicate, after a lost response, takes them again.
+//! allows without a fence. If the response was lost, a duplicate of the read takes the data again.
 
 use super::super::port::{CqKind, WorkOpcode, WorkStatus};
 use super::adapter::ended;
@@ -17,7 +18,7 @@ use crate::mr::to_usize;
 #[derive(Debug)]
 pub(super) enum FakeReply {
     Ready(FakeAnswer),
-    /// The data are taken when it is sent.
+    /// The response to a read: the data are taken when the response is sent.
     Read {
         address: u64,
         key: u32,
@@ -30,12 +31,12 @@ impl FakeNetState {
         let serial = self.numbers.get(&packet.number).copied();
         let is_ours = |net: &Self, serial: &u32| {
             let pair = &net.pairs[serial];
-            let knows = |joined: FakePairPeer| {
+            let is_connected_to = |joined: FakePairPeer| {
                 packet.source.is(&joined.remote.address)
                     && net.ports[pair.port as usize].is_still(&joined.source)
             };
             pair.state == FakePairState::Ready
-                && pair.joined.is_some_and(knows)
+                && pair.joined.is_some_and(is_connected_to)
                 && net.delivers(packet.from, pair.port, &packet.to)
         };
         let Some(serial) = serial.filter(|serial| is_ours(self, serial)) else {
@@ -137,7 +138,8 @@ impl FakeNetState {
         FakeReply::Ready(FakeAnswer::Done(old.to_ne_bytes().to_vec()))
     }
 
-    /// Delivers a message to the shared receive queue. If that is lost, there is no response.
+    /// Delivers a message to the shared receive queue. `None`: there is no response, since the shared receive queue is
+    /// lost.
     fn receive(&mut self, serial: u32, bytes: &[u8]) -> Option<FakeReply> {
         let pair = &self.pairs[&serial];
         let number = pair.number;
@@ -171,7 +173,7 @@ impl FakeNetState {
         Some(FakeReply::Ready(reply))
     }
 
-    /// Responds to a duplicate request, whose response was late or lost.
+    /// Responds to a duplicate request, whose first response was late or lost.
     fn repeat(
         &self,
         serial: u32,
@@ -204,7 +206,7 @@ impl FakeNetState {
         }
     }
 
-    /// Sends responses in the order of the requests; data may be read late.
+    /// Sends responses in the order of the requests; the data of a read may be taken late.
     fn reply_later(&mut self, serial: u32, psn: u32, reply: FakeReply) {
         let late = match reply {
             FakeReply::Read { .. } => self

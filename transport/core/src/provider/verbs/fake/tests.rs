@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The rules of the simulation.
+//! Tests of the rules of the simulation.
 
 pub(in super::super) mod block;
 mod datagrams;

@@ -15,7 +15,8 @@ pub(super) const ADDRESSES: u16 = 22;
 /// A dump request for `LINKS` or `ADDRESSES`.
 pub(super) fn dump_request(kind: u16) -> Vec<u8> {
     const DUMP: u16 = 0x300;
-    // Any address family; zeros for the rest of the longer of the two bodies.
+    // Address family 0 requests all families. The other bytes are zeros; the body has the length of the longer of the
+    // two kinds of request.
     message(kind, DUMP, &[0; 16])
 }
 
@@ -97,7 +98,7 @@ fn answer(kind: u16, body: &[u8]) -> Option<NetlinkReply> {
     }
 }
 
-/// Body: family, type (two bytes each), index, flags, change.
+/// Parses a message about a link. Body: family, type (two bytes each), index, flags, change.
 fn link(body: &[u8]) -> Option<NetlinkReply> {
     const NAME: u16 = 3;
     // Administratively up, and with a carrier.
@@ -111,7 +112,7 @@ fn link(body: &[u8]) -> Option<NetlinkReply> {
     })
 }
 
-/// Body: family, prefix length, flags, scope (a byte each), link index.
+/// Parses a message about an address. Body: family, prefix length, flags, scope (a byte each), link index.
 fn address(body: &[u8]) -> Option<NetlinkReply> {
     const ADDRESS: u16 = 1;
     // On point-to-point links, `IFA_ADDRESS` is the remote end.
@@ -129,7 +130,8 @@ fn address(body: &[u8]) -> Option<NetlinkReply> {
     })
 }
 
-/// Body: family, both prefix lengths, type of service, table, protocol, scope, type (a byte each), flags.
+/// Parses a message about a route. Body: family, both prefix lengths, type of service, table, protocol, scope, type (a
+/// byte each), flags.
 fn route(body: &[u8]) -> Option<NetlinkReply> {
     const INTERFACE: u16 = 4;
     const UNICAST: u8 = 1;
@@ -142,7 +144,7 @@ fn route(body: &[u8]) -> Option<NetlinkReply> {
     Some(NetlinkReply::Route(route))
 }
 
-/// The value of the attribute `kind`.
+/// The value of the first attribute of type `kind`.
 fn value(mut attributes: &[u8], kind: u16) -> Option<&[u8]> {
     loop {
         let head = attributes.first_chunk::<4>()?;
@@ -221,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn links_and_their_addresses_come_together() {
+    fn netlink_links_are_read_with_their_addresses() {
         let mut bytes = link_message(1, 0x49, b"lo\0");
         bytes.extend(link_message(2, 0x1, b"eth0\0"));
         let head =
@@ -252,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_route_leads_through_an_interface_or_here_or_nowhere() {
+    fn netlink_routes_are_through_an_interface_local_or_unreachable() {
         let route = |kind: u8| {
             let body = [2, 32, 0, 0, 254, 0, 0, kind, 0, 0, 0, 0];
             let attributes = [
@@ -269,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_says_how_long_it_is() {
+    fn netlink_requests_contain_their_length() {
         for message in [
             dump_request(LINKS),
             route_request([10, 0, 0, 1].into()),
@@ -286,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_without_sense_give_no_answers() {
+    fn invalid_netlink_bytes_give_no_replies() {
         let good = link_message(1, 0x41, b"eth0\0");
         for length in 0..good.len() {
             assert_eq!(answers(&good[..length]), [], "{length} bytes");

@@ -2,7 +2,7 @@
 //! Queries of this host's interfaces and routes over netlink.
 //!
 //! # Safety
-//! One system call that creates a descriptor; it is owned from then on, and read and written as a file.
+//! The only unsafe system call creates a socket. Its descriptor is owned from then on, and read and written as a file.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_host_has_its_loopback_and_knows_the_way_to_it() {
+    fn this_host_has_a_loopback_interface_with_a_local_route() {
         let all = interfaces().unwrap();
         let here = IpAddr::from([127, 0, 0, 1]);
         let loopback = all.iter().find(|one| one.addresses.contains(&here));

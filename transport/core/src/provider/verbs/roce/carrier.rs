@@ -69,7 +69,7 @@ pub(crate) trait Carrier: fmt::Debug + Send {
     /// Whether packets are still queued.
     fn has_unsent(&self) -> bool;
 
-    /// Receives a burst of packets; returns how many. Those of the last burst are discarded.
+    /// Receives a burst of packets; returns how many. The packets of the last burst are discarded.
     fn receive(&mut self) -> usize;
 
     /// A packet of the last burst.
@@ -97,7 +97,7 @@ pub(super) fn assumed(
         bytes,
         from,
         is_marked: false,
-        // Adapters send to that port only, with arbitrary IP identification fields.
+        // Adapters send only to this UDP port, with arbitrary IP identification fields.
         is_id_unknown: local.port() == PORT,
     })
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Claims of jobs to the shared UDP port at an address: the first rank of a job binds an abstract Unix socket for the
-//! address and another one for the job; both end with the process. The other ranks wait for the socket of their job.
-//! Abstract names are public, so that of a job is a hash of its key.
+//! Claims the shared UDP port at an address for a job. The first rank of a job binds an abstract Unix socket for the
+//! address and another one for the job; the system closes both when the process ends. The other ranks wait for the
+//! socket of their job. Abstract names are public, so the name of a job's socket is a hash of the job's key.
 
 use std::hash::Hasher;
 use std::io::{self, ErrorKind};
@@ -30,7 +30,7 @@ impl PendingClaim {
     /// Claims the port at this address for a job; `None`: another rank of the job has claimed and announced it.
     ///
     /// # Errors
-    /// Another job has it; the message continues a sentence after a colon.
+    /// Another job has the port, or the system refused a call; the message continues a sentence after a colon.
     pub(super) fn of(address: IpAddr, job: u64) -> Result<Option<Self>, String> {
         let (of_address, of_job) = names(address, job).map_err(|why| cannot(address, &why))?;
         let begin = Instant::now();
@@ -78,8 +78,8 @@ fn names(address: IpAddr, job: u64) -> io::Result<(SocketAddr, SocketAddr)> {
     ))
 }
 
-/// How long the first rank waits for an ending job to release the port; the others wait twice as long for the first
-/// one.
+/// How long the first rank waits for an ending job to release the port; the other ranks wait twice as long for the
+/// first rank.
 pub(super) const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_job_has_an_address_until_whoever_took_it_ends() {
+    fn an_address_is_claimed_by_one_job_until_its_process_ends() {
         let [one, other] = [[127, 47, 92, 1], [127, 47, 92, 2]].map(IpAddr::from);
         let first = PendingClaim::of(one, 5).unwrap().unwrap();
         let waits = std::thread::spawn(move || PendingClaim::of(one, 5).unwrap().is_none());

@@ -12,7 +12,7 @@ use super::system;
 pub(super) struct CompletionEvent {
     watcher: OwnedFd,
     timer: OwnedFd,
-    /// A thread may sleep: the timer and the watched conditions are kept up to date.
+    /// Whether a thread may sleep: then the timer and the watched conditions are kept up to date.
     is_armed: bool,
     /// The time that the timer is set to.
     at_ns: Option<u64>,
@@ -25,12 +25,12 @@ pub(super) struct CompletionEvent {
 pub(super) struct WakeConditions {
     /// The next deadline, which may be in the past.
     pub(super) at_ns: Option<u64>,
-    /// Packets wait for room to be sent.
+    /// Whether packets wait for room to be sent.
     pub(super) for_room: bool,
 }
 
 impl CompletionEvent {
-    /// One that watches the carrier's descriptor.
+    /// Opens a descriptor that watches the carrier's descriptor.
     ///
     /// # Errors
     /// The system refused a call.
@@ -104,8 +104,8 @@ impl CompletionEvent {
         Ok(())
     }
 
-    /// Ends a sleep: neither an expired timer nor room wakes any more. A future time stays set, as the next sleep
-    /// mostly needs the same, which saves two system calls for each sleep.
+    /// Ends a sleep: neither an expired timer nor room wakes any more. A future time stays set, since the next sleep
+    /// mostly needs the same one; this saves two system calls for each sleep.
     pub(super) fn disarm(&mut self, packets: BorrowedFd<'_>, now_ns: u64) {
         self.is_armed = false;
         let wanted = WakeConditions {

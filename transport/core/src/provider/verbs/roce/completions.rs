@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Completions and events of queue pairs that were not polled yet, as the port's types.
+//! Keeps the completions and events of queue pairs that were not polled yet, as the port's types.
 
 use std::collections::VecDeque;
 

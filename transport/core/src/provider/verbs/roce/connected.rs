@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Connected sockets for sending, each to one peer: the system caches the route, and need not look it up for each
-//! packet, which is an eighth of the cost of a small one. Packets to that peer have the address of this socket as their
-//! source.
+//! Connected sockets for sending, each to one peer: the system caches the route, and does not look it up for each
+//! packet. The look-up takes an eighth of the time of a small packet. Packets to a peer have the address of its
+//! connected socket as their source.
 //!
 //! For connected sockets the system increments the identification field of IPv4, which the ICRC of adapters covers: so
-//! there are none to adapters.
+//! there are no connected sockets to adapters.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -16,14 +16,14 @@ use super::system;
 /// Connected sockets to the peers to which most packets are sent.
 #[derive(Debug)]
 pub(super) struct ConnectedSockets {
-    /// The address that they are bound to; the system chooses the port.
+    /// The address that the sockets are bound to; the system chooses the port.
     local: SocketAddr,
     sockets: Vec<ConnectedSocket>,
     /// Index of the socket used last.
     last: usize,
-    /// Counts lookups.
+    /// Number of lookups of a socket so far.
     lookups: u64,
-    /// Opening one failed; no more are opened.
+    /// Whether opening a socket failed; then no more are opened.
     has_failed: bool,
 }
 
@@ -33,12 +33,12 @@ struct ConnectedSocket {
     socket: UdpSocket,
     from: SocketAddr,
     to: SocketAddr,
-    /// Value of the counter at its last use.
+    /// Value of `lookups` of the table at its last use.
     lookups: u64,
 }
 
 impl ConnectedSockets {
-    /// No sockets yet, for a host at this address.
+    /// A table without sockets, for a host at this address.
     pub(super) fn new(local: SocketAddr) -> Self {
         Self {
             local: SocketAddr::new(local.ip(), 0),
@@ -86,7 +86,7 @@ impl ConnectedSockets {
         }
         let index = self.vacant()?;
         let Ok((socket, from)) = open(self.local, to) else {
-            // These sockets are optional: missing resources are left to others.
+            // These sockets are optional: scarce resources are left for other uses.
             self.has_failed = true;
             return None;
         };
@@ -104,7 +104,7 @@ impl ConnectedSockets {
         Some(index)
     }
 
-    /// Index for a new one.
+    /// Index for a new socket; `None`: all places are taken by sockets used recently.
     fn vacant(&self) -> Option<usize> {
         if self.sockets.len() < MOST_SOCKETS {
             return Some(self.sockets.len());
@@ -125,9 +125,9 @@ fn open(local: SocketAddr, to: SocketAddr) -> io::Result<(UdpSocket, SocketAddr)
     Ok((socket, from))
 }
 
-/// Most connected sockets. Each is a descriptor, of which a process has about a thousand.
+/// Most connected sockets. Each takes a descriptor; a process has about a thousand.
 const MOST_SOCKETS: usize = 16;
-/// Lookups of others after which a socket may be replaced.
+/// Lookups since its last use after which a socket may be replaced.
 const REPLACE_AFTER_LOOKUPS: u64 = 1 << 16;
 
 #[cfg(test)]
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_come_from_the_address_that_was_said() {
+    fn a_connected_socket_sends_from_its_reported_address() {
         let other = UdpSocket::bind(place(0)).unwrap();
         let to = other.local_addr().unwrap();
         let mut connected = ConnectedSockets::new(place(7));
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn adapters_are_sent_to_from_the_port_that_they_know() {
+    fn no_connected_socket_is_used_to_adapters() {
         let mut connected = ConnectedSockets::new(place(0));
         assert_eq!(connected.source(place(PORT), true), None);
         let six: SocketAddr = "[::1]:77".parse().unwrap();
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_some_and_the_one_that_was_not_used_for_long_gives_way() {
+    fn the_least_recently_used_connected_socket_is_replaced() {
         let mut connected = ConnectedSockets::new(place(0));
         for port in 1..=16 {
             assert!(connected.source(place(port), true).is_some());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets in Ethernet frames through DPDK, without system calls. All headers are written and read here, so the ICRC of
-//! each packet is verified, whatever its sender.
+//! Sends and receives packets in Ethernet frames through DPDK, without system calls. All headers are written and read
+//! here, so the ICRC of each packet is verified, whatever its sender.
 //!
 //! Nothing wakes a waiting process: it polls.
 
@@ -139,7 +139,7 @@ impl Carrier for Dpdk {
     }
 
     fn waiting_bytes(&self) -> usize {
-        // A frame of any length takes a buffer.
+        // Each frame takes a whole buffer, whatever its length.
         self.port.facts().receives as usize * PACKET_BYTES
     }
 
@@ -155,7 +155,7 @@ impl Carrier for Dpdk {
         if let Some(bytes) = self.link.wrap(self.now_ns, frame, bytes, to) {
             self.port.push(bytes);
         }
-        // A resolved address may need to be confirmed again, too.
+        // Frames that confirm a resolved address again may also be queued.
         self.has_queued |= self.link.has_queued();
     }
 
@@ -189,7 +189,7 @@ impl Carrier for Dpdk {
     }
 
     fn flush(&mut self) {
-        // First, to make room for kept frames.
+        // The first flush makes room for kept frames.
         self.port.flush();
         if self.has_queued {
             self.send_kept();

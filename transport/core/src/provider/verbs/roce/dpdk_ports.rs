@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which DPDK port a process uses: `RMPI_DPDK`, or a file that it names.
+//! Determines which DPDK port a process uses, from `RMPI_DPDK` or from a file that `RMPI_DPDK` names.
 //!
 //! ```text
 //! 10.9.0.1/24 net_af_packet0,iface=dp0; 10.9.0.2/24 net_af_packet0,iface=dp1 mtu=4200
@@ -79,7 +79,7 @@ impl DpdkConfig {
         Ok(port)
     }
 
-    /// Checks that the gateway is on the link, and that there are addresses that are not.
+    /// Checks that the gateway is on the link, and that some addresses are not on the link.
     fn check_gateway(&self) -> Result<(), String> {
         let SubnetRoute {
             prefix_bits,
@@ -91,7 +91,7 @@ impl DpdkConfig {
         match prefix_bits != 0 && have_common_prefix(gateway, self.address, prefix_bits) {
             true => Ok(()),
             false => Err(format!(
-                "gateway={gateway}, expected one of the network that /BITS behind the address says"
+                "gateway={gateway}, expected one of the network given by /BITS behind the address"
             )),
         }
     }
@@ -113,7 +113,7 @@ impl DpdkConfig {
     }
 }
 
-/// The full address of a PCI device: its domain may be left out.
+/// The full address of a PCI device, if `device` is one without its domain.
 fn whole(device: &str) -> String {
     let name = device.split(',').next().unwrap_or_default();
     match dpdk_sys::is_on_bus(name) && name.matches(':').count() == 1 {
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_rank_of_a_host_has_its_own_port() {
+    fn each_local_rank_has_its_own_dpdk_port() {
         let text = "10.9.0.1/24 net_af_packet0,iface=dp0; 10.9.0.2/24 3b:00.2 mtu=4200 gateway=10.9.0.254 huge;";
         let first = DpdkConfig::of_local_rank(text, 0).unwrap();
         assert_eq!(
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_a_port_on_each_line() {
+    fn a_dpdk_port_file_has_one_port_per_line() {
         let path = std::env::temp_dir().join(format!("rmpi-dpdk-ports-{}", std::process::id()));
         std::fs::write(
             &path,
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_what_was_expected() {
+    fn dpdk_port_errors_state_what_was_expected() {
         let message = |text: &str| DpdkConfig::of_local_rank(text, 0).unwrap_err();
         assert!(message(" ").starts_with("RMPI_DPDK is not set, expected ports as in"));
         for (text, why) in [
@@ -268,13 +268,13 @@ mod tests {
             ("fd00::1/129 net_memif0", "/129, expected /0 to /128"),
             (
                 "fd00::1/64 net_memif0 gateway=10.9.0.254",
-                "gateway=10.9.0.254, expected one of the network that /BITS behind the address says",
+                "gateway=10.9.0.254, expected one of the network given by /BITS behind the address",
             ),
             ("10.9.0.1/33 net_memif0", "/33, expected /0 to /32"),
             ("10.9.0.1", "expected a device of DPDK behind the address"),
             (
                 "10.9.0.1 net_memif0 gateway=10.9.0.254",
-                "gateway=10.9.0.254, expected one of the network that /BITS behind the address says",
+                "gateway=10.9.0.254, expected one of the network given by /BITS behind the address",
             ),
             (
                 "10.9.0.1 net_memif0,id=1 mtu=4200",

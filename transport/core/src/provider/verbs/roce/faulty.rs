@@ -31,14 +31,14 @@ pub struct PacketFaults {
     pub late: u32,
     /// Largest delay.
     pub most_delay_ns: u64,
-    /// Longer packets never arrive, counted from the IP header on; 0: no limit.
+    /// Packets longer than this, counted from the IP header on, never arrive; 0: no limit.
     pub most_bytes: usize,
     /// The limit applies only to packets from the place with this number, from 1 on in the order in which places are
     /// opened; 0: to all.
     pub narrow_from: u16,
 }
 
-/// A network. Clones share it.
+/// A network. Clones refer to the same network.
 #[derive(Clone, Debug)]
 pub struct PacketNet(Arc<Mutex<PacketNetState>>);
 
@@ -51,7 +51,7 @@ struct PacketNetState {
     now_ns: u64,
     sent: u64,
     places: Vec<SocketAddr>,
-    /// By arrival time, then in the order in which they were sent.
+    /// Packets in flight by arrival time, then in the order in which they were sent.
     in_flight: BTreeMap<(u64, u64), PacketInFlight>,
 }
 
@@ -163,7 +163,7 @@ impl PacketNetState {
     }
 }
 
-/// A place on such a network.
+/// A place on a [`PacketNet`].
 #[derive(Debug)]
 pub(crate) struct Faulty {
     net: PacketNet,
@@ -201,7 +201,7 @@ impl Carrier for Faulty {
         self.unsent.push_back(PacketInFlight { from, to, bytes });
     }
 
-    /// Accepts all memory, and then copies the payload, as a carrier may at any time.
+    /// Accepts all memory, but later copies the payloads, as any carrier may.
     fn lend(&mut self, _: InPlaceMemory) -> Option<Loan> {
         Some(Loan(0))
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Outgoing packets in batches for segmentation offload: contiguous packets of one length to one peer, of which the
-//! last may be shorter. The system takes a batch in one call, and splits it into datagrams as late as possible
-//! (`UDP_SEGMENT`). It increments the identification field of IPv4 then, which the ICRC of adapters covers: so packets
-//! to adapters are not batched.
+//! Queues outgoing packets in batches for segmentation offload: a batch is contiguous packets of one length to one
+//! peer, of which the last may be shorter. The system takes a batch in one call, and splits it into datagrams as late
+//! as possible (`UDP_SEGMENT`). In doing so it increments the identification field of IPv4, which the ICRC of adapters
+//! covers: so packets to adapters are not batched.
 
 use std::net::SocketAddr;
 
@@ -43,7 +43,7 @@ impl GsoQueue {
         }
     }
 
-    /// Disables batching: from now on each packet is sent alone.
+    /// Disables batching: from now on each packet is a batch of its own.
     pub(super) fn disable_batching(&mut self) {
         self.most_packets = 1;
     }
@@ -100,7 +100,7 @@ impl GsoQueue {
         })
     }
 
-    /// Records that `gso` of them were sent.
+    /// Records that the first `batches` waiting batches were sent.
     pub(super) fn have_left(&mut self, batches: usize) {
         self.left += batches;
         if self.left >= self.count {
@@ -108,7 +108,8 @@ impl GsoQueue {
         }
     }
 
-    /// Offset of the next packet. There is always room for a batch of its own, as its destination is not known yet.
+    /// Offset of the next packet; `None`: there is no room for a further batch, which the packet may need, since its
+    /// destination is not known yet.
     fn place(&self) -> Option<usize> {
         if self.count == BATCHES {
             return None;
@@ -132,12 +133,12 @@ impl GsoBatch {
         packets: 0,
     };
 
-    /// Whether there is room for one more full packet.
+    /// Whether the batch has room for one more full packet.
     fn has_room(&self, most_packets: usize) -> bool {
         self.packets < most_packets && self.bytes + self.packet_bytes <= MOST_BATCH_BYTES
     }
 
-    /// Whether a packet may be added.
+    /// Whether a packet may be added to the batch.
     fn takes(&self, bytes: usize, to: SocketAddr, most_packets: usize) -> bool {
         let is_whole = self.bytes == self.packets * self.packet_bytes;
         let has_room = self.has_room(most_packets);
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_of_one_length_to_one_place_are_one_train() {
+    fn packets_of_one_length_to_one_address_form_one_batch() {
         let mut gso = GsoQueue::new();
         for value in 1..=3 {
             push(&mut gso, 100, value, 7);
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn another_place_or_a_longer_packet_begins_a_train() {
+    fn another_address_or_a_longer_packet_begins_a_batch() {
         let mut gso = GsoQueue::new();
         push(&mut gso, 100, 1, 7);
         push(&mut gso, 100, 2, 8);
@@ -214,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_train_has_an_end() {
+    fn batches_are_limited_in_packets_and_bytes() {
         let mut gso = GsoQueue::new();
         for (bytes, packets) in [(30, MOST_PACKETS), (1040, 62), (4096, 15)] {
             let count = u8::try_from(packets + 3).unwrap();
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn without_room_there_is_no_buffer() {
+    fn a_full_gso_queue_returns_no_buffer() {
         let mut gso = GsoQueue::new();
         for to in 0..BATCHES {
             push(&mut gso, 9, 1, u16::try_from(to).unwrap());
@@ -247,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn uncoupled_each_packet_leaves_alone() {
+    fn with_batching_disabled_each_packet_is_sent_alone() {
         let mut gso = GsoQueue::new();
         gso.disable_batching();
         push(&mut gso, 9, 1, 7);

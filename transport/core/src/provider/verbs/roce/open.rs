@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Opening a port: its address, its attributes, and its queue depths.
+//! Opens a port, and determines its address, its attributes, and its queue depths.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -25,8 +25,8 @@ use crate::net_info;
 
 impl RocePort<Udp> {
     /// Opens a port at the first usable address of this host: at the UDP port of RoCE if adapters are to reach it,
-    /// otherwise at any UDP port for user-space peers only, which is faster. Also returns why
-    /// adapters cannot reach it, if they were to.
+    /// otherwise at any UDP port for user-space peers only, which is faster. With `for_adapters`, also returns why
+    /// adapters cannot reach the port, if they cannot.
     ///
     /// # Errors
     /// Returns a message with what is missing.
@@ -155,14 +155,14 @@ fn facts(local: SocketAddr, path_mtu: PathMtu, depths: &Depths, terms: &NetTerms
         atomics: true,
         depth: depths.sends,
         has_unreliable_reads: false,
-        // This process implements it, in its own calls.
+        // This process implements the device, in its own calls.
         in_software: false,
         terms: *terms,
         partition: 0,
     }
 }
 
-/// The socket address of a port, for a port at `local`; `None`: it is of another family.
+/// The socket address of a remote port; `None`: it is of another address family than `local`.
 pub(super) fn socket_of(to: &PortAddress, local: SocketAddr) -> Option<SocketAddr> {
     let address = Ipv6Addr::from(to.gid);
     let ip = match address.to_ipv4_mapped() {
@@ -170,7 +170,7 @@ pub(super) fn socket_of(to: &PortAddress, local: SocketAddr) -> Option<SocketAdd
         None => IpAddr::V6(address),
     };
     let port = match to.lid {
-        // An adapter's.
+        // An address without a LID is that of an adapter.
         0 => PORT,
         port => port,
     };
@@ -206,8 +206,8 @@ fn payload_bytes(most_bytes: usize, local: SocketAddr) -> u32 {
     left.checked_ilog2().map_or(0, |power| 1 << power)
 }
 
-/// Packets in flight to a peer whose socket buffers `waiting_bytes`: two peers may send to it at once, and the system
-/// accounts more for a packet than its length.
+/// Most packets in flight to a peer whose socket buffers `waiting_bytes`: two peers may send to it at once, and the
+/// system accounts more for a packet than its length.
 fn window_packets(waiting_bytes: usize, path_mtu: PathMtu) -> u32 {
     let counted = 2 * path_mtu.bytes() as usize + 1024;
     let packets = u32::try_from(waiting_bytes / 2 / counted).unwrap_or(u32::MAX);
@@ -220,13 +220,13 @@ const DEVICE: &str = "udp";
 const MOST_READS: u8 = 16;
 /// UDP header, the longest headers in front of a payload, and the checksum.
 const AROUND_PAYLOAD_BYTES: usize = 8 + 32 + 4;
-/// A rank that computes may be silent for at least this long before its queue pair is replaced, which loses nothing
-/// either.
+/// A rank that computes may be silent for at least this long before the queue pair to it is replaced; replacing it
+/// loses no data.
 const SILENCE_NS: u64 = 30_000_000_000;
-/// If the interface's MTU is unknown.
+/// The MTU to assume if the interface's is unknown.
 const ETHERNET_BYTES: usize = 1500;
 const LEAST_WINDOW: u32 = 8;
-/// Enough for a network of some hosts with short paths; selective repeat has numbers for 256.
+/// Most packets in flight: enough for a network of some hosts with short paths; selective repeat has numbers for 256.
 const MOST_WINDOW: u32 = 248;
 /// Most response packets to one read request; with 1,024 bytes each they fit one segmentation offload. The next ones
 /// are requested while those of other requests are in flight, so that the responder never waits for a request.
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_tells_what_an_interface_carries() {
+    fn the_interface_mtu_is_read_from_the_kernel() {
         let here = IpAddr::from([127, 0, 0, 1]);
         assert!(system::link_bytes(here, "lo").is_some_and(|bytes| bytes >= 1280));
         assert_eq!(system::link_bytes(here, "none-of-that-name"), None);
@@ -256,28 +256,28 @@ mod tests {
     }
 
     #[test]
-    fn packets_are_as_long_as_the_interface_allows() {
+    fn payload_size_follows_the_interface_mtu() {
         let four: SocketAddr = "10.0.0.1:1".parse().unwrap();
         let six: SocketAddr = "[fd00::1]:1".parse().unwrap();
         let most = |link_bytes| [four, six].map(|local| payload_bytes(link_bytes, local));
         assert_eq!(most(1500), [1024, 1024]);
         assert_eq!(most(9000), [4096, 4096]);
         assert_eq!(most(65_536), [4096, 4096]);
-        // 4096, 44 around it, and IP.
+        // 4096 bytes of payload, 44 of other headers and checksum, and 20 of the IPv4 header.
         assert_eq!(most(4160), [4096, 2048]);
         assert_eq!(most(4159), [2048, 2048]);
         assert_eq!(most(0), [0, 0]);
     }
 
     #[test]
-    fn an_address_leads_to_a_socket() {
+    fn port_addresses_map_to_socket_addresses() {
         let local: SocketAddr = "10.0.0.1:5000".parse().unwrap();
         let gid = std::net::Ipv4Addr::new(10, 0, 0, 2)
             .to_ipv6_mapped()
             .octets();
         let leads = |to: PortAddress| socket_of(&to, local).map(|it| it.to_string());
         assert_eq!(leads(address(gid, 5001)).as_deref(), Some("10.0.0.2:5001"));
-        // An adapter's.
+        // Without a LID, it is the address of an adapter.
         assert_eq!(leads(address(gid, 0)).as_deref(), Some("10.0.0.2:4791"));
         assert_eq!(leads(address([0x20; 16], 5001)), None);
         let infiniband = PortAddress {
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn the_window_fits_twice_into_the_room_of_the_peer() {
+    fn the_window_fits_twice_into_the_peers_socket_buffer() {
         let windows = [PathMtu::Bytes1024, PathMtu::Bytes4096]
             .map(|mtu| [0, 425_984, 8 << 20].map(|room| window_packets(room, mtu)));
         assert_eq!(windows, [[8, 69, 248], [8, 23, 248]]);

@@ -3,8 +3,8 @@
 //! iterates over all of them.
 //!
 //! A number has 24 bits: the queue pair's index, and above it random bits, which differ from those of the last queue
-//! pair with this index. So a packet for a destroyed queue pair hardly ever reaches another one. Where processes share
-//! a port, the highest 8 bits select the process.
+//! pair with this index. So a packet for a destroyed queue pair hardly ever reaches another one. If processes share a
+//! port, the highest 8 bits select the process.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -18,29 +18,29 @@ use super::random::RandomPool;
 /// The range of queue pair numbers of a process.
 ///
 /// | bits, from the highest on | exclusive port | shared port |
-/// |---------------------------|------------------:|-----------:|
+/// |---------------------------|---------------:|------------:|
 /// | process                   |              – |           8 |
 /// | random, never 0           |              8 |           4 |
 /// | index of the queue pair   |             16 |          12 |
 ///
-/// Where the random bits are 0, the number is that of the datagram queue pair, which has no index.
+/// If the random bits are 0, the number is that of the datagram queue pair, which has no index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) struct PairNumbers {
-    /// Bits that all of them have in common.
+    /// Bits that all numbers of the process have in common.
     begin: u32,
     random_bits: u32,
     place_bits: u32,
 }
 
 impl PairNumbers {
-    /// For a process with a port of its own.
+    /// The numbers of a process with a port of its own.
     pub(in super::super) const ALONE: Self = Self {
         begin: 0,
         random_bits: 8,
         place_bits: 16,
     };
 
-    /// For the process at this place in the group that shares a port.
+    /// The numbers of the process at this place in the group that shares a port.
     pub(super) fn of_place(place: u8) -> Self {
         Self {
             begin: u32::from(place) << 16,
@@ -80,9 +80,9 @@ pub(super) struct RocePairs {
     numbers: PairNumbers,
     places: Vec<PairSlot>,
     free: VecDeque<u32>,
-    /// Those that may have packets to send, each once, in their order of service.
+    /// Indices of queue pairs that may have packets to send, each once, in their order of service.
     ready: VecDeque<u32>,
-    /// Packets sent by the first of them in this turn.
+    /// Packets that the first queue pair of `ready` has sent in its present turn.
     in_turn: u32,
     /// Deadlines, earliest first. A queue pair has at most one entry, no later than its deadline.
     due: BTreeSet<(u64, u32)>,
@@ -99,11 +99,11 @@ struct PairSlot {
     /// `None`: it is not connected.
     engine: Option<QueuePair>,
     is_ready: bool,
-    /// It is broken, and the process has been notified.
+    /// Whether it is broken and the process has been notified.
     is_known_broken: bool,
     /// Its entry in `due`.
     due_ns: Option<u64>,
-    /// The part of its statistics that is in the counters already.
+    /// Its statistics when they were last added to the counters.
     counted: CongestionCounts,
 }
 
@@ -231,7 +231,7 @@ impl RocePairs {
         !self.ready.is_empty()
     }
 
-    /// Moves those whose deadline has passed to the ones that may have packets to send.
+    /// Adds queue pairs whose deadline has passed to those that may have packets to send.
     pub(super) fn wake_due(&mut self, now_ns: u64) {
         while let Some((due_ns, index)) = self.due.first().copied()
             && due_ns <= now_ns
@@ -318,5 +318,6 @@ fn count(counts: &PortCounts, before: CongestionCounts, now: CongestionCounts) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unjoined;
 
-/// Most packets that one queue pair sends before the next: with 1,024 bytes each they fit one segmentation offload.
+/// Most packets that one queue pair sends before the next one sends: with 1,024 bytes each they fit one segmentation
+/// offload.
 const MOST_IN_TURN: u32 = 62;

@@ -3,8 +3,9 @@
 //!
 //! # Safety
 //! [`RocePort::register`](VerbsPort::register) passes the guarantee of its caller on to the table of regions unchanged.
-//! The table ends with the port, so that no memory is accessed after the last chance to deregister it. A carrier that
-//! sends from a region returns it before [`deregister`](VerbsPort::deregister) returns, or ends with the port too.
+//! The table is dropped with the port, so that no memory is accessed after the last chance to deregister it. A carrier
+//! that sends from a region returns it before [`deregister`](VerbsPort::deregister) returns, or is dropped with the
+//! port.
 #![allow(unsafe_code)]
 
 use std::os::fd::BorrowedFd;
@@ -41,7 +42,7 @@ impl<C: Carrier> VerbsPort for RocePort<C> {
         &self.facts
     }
 
-    /// The address is that of the socket, which does not change.
+    /// Nothing to query: the port's address is that of its socket, which does not change.
     fn refresh(&mut self) -> Result<(), CallError> {
         Ok(())
     }
@@ -56,12 +57,12 @@ impl<C: Carrier> VerbsPort for RocePort<C> {
             return Err(failed("ibv_reg_mr", libc::EINVAL));
         }
         let regions = &mut self.queues.regions;
-        // SAFETY: the caller's guarantee lasts until `deregister` has returned, which removes the region, or the port
-        // was dropped, and the table with it.
+        // SAFETY: the caller's guarantee lasts until `deregister` has returned or the port was dropped. `deregister`
+        // removes the region; the table is dropped with the port.
         let key = unsafe { regions.add(base, bytes, access) };
         let key = key.ok_or_else(|| failed("ibv_reg_mr", libc::ENOMEM))?;
-        // SAFETY: the same guarantee, which lasts until `deregister` has returned, which takes the loan (recorded with
-        // the region) back from the carrier, or until the port was dropped, and the carrier with it.
+        // SAFETY: the caller's guarantee, as above. `deregister` takes the loan (recorded with the region) back from
+        // the carrier before it returns; the carrier is dropped with the port.
         let lent = unsafe { InPlaceMemory::new(base, bytes) };
         if let Some(loan) = self.carrier.lend(lent) {
             regions.lend(key, loan);

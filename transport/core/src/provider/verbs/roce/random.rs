@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_in_their_range_and_not_the_last() {
+    fn random_numbers_are_in_range_and_differ_from_the_last() {
         let mut random = RandomPool::default();
         let mut last = 0;
         for _ in 0..200 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a socket is read, depending on the packet rate. At high rates the system coalesces packets (`UDP_GRO`) and
-//! returns several at a time; for single packets that a process waits for, a plain receive of one packet and its source
+//! Decides how a socket is read, depending on the packet rate. At high rates the system coalesces packets (`UDP_GRO`)
+//! and returns several at a time; if a process waits for single packets, a plain receive of one packet and its source
 //! is faster.
 
 /// How packets are received from a socket.
@@ -19,7 +19,7 @@ pub(super) enum RecvMode {
 pub(super) struct RecvHistory {
     /// Whether coalescing may be enabled.
     may_coalesce: bool,
-    /// Whether it is.
+    /// Whether coalescing is enabled.
     coalesces: bool,
     /// Successful calls in a row: several mean that more packets have arrived than one call takes.
     hits: u32,
@@ -31,7 +31,7 @@ pub(super) struct RecvHistory {
 }
 
 impl RecvHistory {
-    /// With coalescing disabled; it is enabled later only if `may_coalesce`.
+    /// Starts with coalescing disabled; it is enabled later only if `may_coalesce`.
     pub(super) fn new(may_coalesce: bool) -> Self {
         Self {
             may_coalesce,
@@ -82,7 +82,7 @@ impl RecvHistory {
 const MOST_CROWDING: u32 = 64;
 /// Weight of a call that found several packets, in single packets.
 const GROUP_WEIGHT: u32 = 16;
-/// Calls until nothing that another processor was delivering is left.
+/// Calls that must find nothing until no batch is left that another processor was delivering.
 const SETTLED_AFTER: u32 = 64;
 
 #[cfg(test)]
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_are_joined_where_several_come() {
+    fn coalescing_is_enabled_when_packets_arrive_in_groups() {
         let mut history = RecvHistory::new(true);
         assert_eq!(come_alone(&mut history, 1000), []);
         assert_eq!(history.next(), RecvMode::Single);
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_behind_another_now_and_then_is_no_crowd() {
+    fn occasional_packet_pairs_do_not_enable_coalescing() {
         let mut history = RecvHistory::new(true);
         for _ in 0..100 {
             assert_eq!(come_alone(&mut history, 70), []);
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_taken_alone_when_hardly_any_train_comes() {
+    fn coalescing_is_disabled_when_groups_become_rare() {
         let mut history = RecvHistory::new(true);
         come_together(&mut history);
         history.found(0);
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_must_not_be_joined_never_is() {
+    fn coalescing_is_never_enabled_where_not_allowed() {
         let mut history = RecvHistory::new(false);
         assert_eq!(come_together(&mut history), []);
         assert_eq!(history.next(), RecvMode::Batches);

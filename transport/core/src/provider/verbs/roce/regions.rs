@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Registered memory: a key gives the access that its region allows, inside its bounds, and nothing else. A region has
-//! one key for local and remote access: the low half is its index in the table, the high half random bits, which differ
-//! from those of the last region with this index.
+//! The registered memory of a port: a key gives the access that its region allows, inside the bounds of the region, and
+//! no other. A region has one key for local and remote access: the low half is its index in the table, the high half
+//! random bits, which differ from those of the last region with this index.
 //!
 //! # Safety
 //! All memory of the program that the port accesses is accessed here.
-//! - **M1**: a region is in the table only between [`RoceRegions::add`], whose caller passes on the guarantee of
-//!   [`VerbsPort::register`](super::super::port::VerbsPort::register), and [`RoceRegions::remove`] or the end of the
-//!   table, which ends with its port. So its bytes are mapped, and may be read, and written unless its access is
-//!   [`RegionAccess::OwnRead`].
-//! - **M2**: every address is looked up in the table at the moment of the access ([`RoceRegions::spot`]); none is kept.
-//!   The result is inside one region, whatever values were given: they are added with overflow checks and compared with
-//!   its length.
-//! - **M3**: bytes are copied without a type, such that both sides may overlap, and no reference to a region is made.
-//!   Words that peers change are changed atomically ([`change_word`]), after a check of their alignment.
-//! - **M4**: remote access is checked at the moment of the access too: by the engine, with [`RoceRegions::check`],
-//!   before each. Any local caller may read a range that is gathered; a range that is placed may be written by this
-//!   process, whose requests and buffers name it, or by a peer after that check.
+//! - **M1**: a region is in the table only from [`RoceRegions::add`] to [`RoceRegions::remove`] or the end of the
+//!   table, which is dropped with its port. The caller of `add` passes on the guarantee of
+//!   [`VerbsPort::register`](super::super::port::VerbsPort::register). So the bytes of the region are mapped, and may
+//!   be read, and written unless its access is [`RegionAccess::OwnRead`].
+//! - **M2**: every address is looked up in the table at the moment of the access ([`RoceRegions::spot`]); no address is
+//!   kept. The result is inside one region, whatever values were given: address and length are added with overflow
+//!   checks, and the end is compared with the end of the region.
+//! - **M3**: bytes are copied untyped, source and target may overlap, and no reference to a region is made. Words that
+//!   peers change are changed atomically ([`change_word`]), after a check of their alignment.
+//! - **M4**: the engine checks each remote access with [`RoceRegions::check`] just before the access. Local callers may
+//!   read (gather) any range of a region. A range is written (placed) only for requests and buffers of this process
+//!   that name it, or for a peer after that check.
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
@@ -52,7 +52,7 @@ struct RoceRegion {
     base: NonNull<u8>,
     bytes: u64,
     access: RegionAccess,
-    /// The carrier's name for it, if the carrier sends from it in place.
+    /// The carrier's handle for the region, if the carrier sends from it in place.
     loan: Option<Loan>,
 }
 
@@ -60,7 +60,7 @@ struct RoceRegion {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Removed {
     pub(super) bytes: u64,
-    /// Set if a carrier may still read it.
+    /// Set if a carrier may still read the region.
     pub(super) loan: Option<Loan>,
 }
 
@@ -78,8 +78,8 @@ impl RoceRegions {
     /// Adds a region of at least one byte; returns its key, or `None` if the table is full.
     ///
     /// # Safety
-    /// Until it is removed or the table is dropped: the memory is mapped, and its owner allows it to be read, and to be
-    /// written unless `access` is [`RegionAccess::OwnRead`].
+    /// Until the region is removed or the table is dropped, the memory stays mapped, and its owner allows it to be
+    /// read, and to be written unless `access` is [`RegionAccess::OwnRead`].
     pub(super) unsafe fn add(
         &mut self,
         base: NonNull<u8>,
@@ -151,7 +151,7 @@ impl RoceRegions {
         let spot = self.spot(piece.key, piece.address, target.len() as u64)?;
         // SAFETY:
         // - readable: `spot.bytes` bytes of a region in the table (M1, M2).
-        // - writable: a slice as long; the copy is right even where the two overlap (M3).
+        // - writable: a slice as long; the copy is right even if the two overlap (M3).
         unsafe { copy_overlapping(spot.base.as_ptr(), target.as_mut_ptr(), spot.bytes) };
         Ok(())
     }
@@ -180,7 +180,7 @@ impl RoceRegions {
         Ok(RegionRange { base, bytes })
     }
 
-    /// The same for bytes that are to be written.
+    /// The range of a region with these bytes, if this process may write there.
     fn writable(&self, key: u32, address: u64, bytes: u64) -> Result<RegionRange, AccessError> {
         let access = MemoryAccess::LocalWrite;
         match self.find(key)?.access {
@@ -191,7 +191,7 @@ impl RoceRegions {
         }
     }
 
-    /// Changes a word for a peer.
+    /// Changes a word for a peer; returns its old value.
     fn change(&mut self, key: u32, address: u64, atomic: Atomic) -> Result<u64, AccessError> {
         let bytes = size_of::<u64>() as u64;
         self.check(key, address, bytes, MemoryAccess::RemoteAtomic)?;
@@ -234,7 +234,7 @@ impl RegisteredMemory for RoceRegions {
         let spot = self.writable(key, address, bytes.len() as u64)?;
         // SAFETY:
         // - writable: `spot.bytes` bytes of a region in the table, whose access allows it (M1, M2, M4).
-        // - readable: a slice as long; the copy is right even where the two overlap (M3).
+        // - readable: a slice as long; the copy is right even if the two overlap (M3).
         unsafe { copy_overlapping(bytes.as_ptr(), spot.base.as_ptr(), spot.bytes) };
         Ok(())
     }
@@ -262,7 +262,7 @@ fn index_of(key: u32) -> usize {
 const INDEX_BITS: u32 = 16;
 /// Most regions.
 const MOST_REGIONS: usize = 1 << INDEX_BITS;
-/// Largest value of the other bits; they are never zero.
+/// Largest value of the random bits; they are never zero.
 const MOST_RANDOM: u32 = (1 << (32 - INDEX_BITS)) - 1;
 
 #[cfg(test)]
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_may_all_but_write_what_it_registered_for_reading() {
+    fn read_only_regions_allow_local_reads_but_no_writes() {
         for access in ALL {
             let mut memory = [1; 2];
             let (mut regions, key, base) = one(&mut memory, access);
@@ -310,14 +310,14 @@ mod tests {
             let writes = access != RegionAccess::OwnRead;
             let checked = regions.check(key, base, 16, MemoryAccess::LocalWrite);
             assert_eq!(checked.is_ok(), writes, "{access:?}");
-            // Access without the check is refused all the same.
+            // Access without the check is refused, too.
             assert_eq!(regions.place(key, base, &[2; 3]).is_ok(), writes);
             assert_eq!(memory[0] != 1, writes, "{access:?}");
         }
     }
 
     #[test]
-    fn a_peer_may_what_the_region_says() {
+    fn remote_access_is_limited_to_the_region_access() {
         for access in ALL {
             let mut memory = [1; 2];
             let (mut regions, key, base) = one(&mut memory, access);
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_goes_beyond_the_bounds() {
+    fn accesses_beyond_the_region_bounds_fail() {
         let mut memory = [1; 2];
         let (mut regions, key, base) = one(&mut memory, RegionAccess::Full);
         for (address, bytes) in [
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_names_its_region_alone_and_only_while_it_is_registered() {
+    fn a_key_is_valid_only_for_its_registered_region() {
         let mut memory = [1; 2];
         let (mut regions, key, base) = one(&mut memory, RegionAccess::Full);
         for wrong in [0, key ^ 1, key ^ 1 << 16, key ^ 1 << 31, u32::MAX] {
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_only_so_many() {
+    fn regions_beyond_the_limit_are_refused() {
         let mut memory = [1u64; 2];
         let base = NonNull::from(&mut memory).cast();
         let mut regions = RoceRegions::default();

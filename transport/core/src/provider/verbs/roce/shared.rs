@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The UDP port of RoCE (4791), the only one to which adapters send, shared by the processes of a host at one address.
-//! The system delivers each packet to the process whose place in the group is in the first bits of the destination
-//! queue pair number ([`PairNumbers`]).
+//! Shares the UDP port of RoCE (4791), the only one to which adapters send, among the processes of a host at one
+//! address. The system delivers each packet to the process whose place in the group is in the first bits of the
+//! destination queue pair number ([`PairNumbers`]).
 //!
 //! The system does not report a socket's place; it is found by sending packets to the group until one arrives
 //! ([`place_of`]). Places are numbered from 0 without gaps: when a socket is closed, the last one moves to its place,
@@ -25,7 +25,7 @@ pub(super) struct SharedSocket {
     pub(super) socket: UdpSocket,
     /// The queue pair numbers whose packets it receives.
     pub(super) numbers: PairNumbers,
-    /// Only of the first rank of the job.
+    /// The claim to the port, which only the first rank of the job has.
     pub(super) claim: Option<PortClaim>,
 }
 
@@ -85,8 +85,9 @@ fn sure_place_of(socket: &UdpSocket, at: SocketAddr) -> io::Result<u8> {
     Err(io::Error::other("it changes all the time"))
 }
 
-/// The place of a socket in the group at its address: it receives its own packet for that place. Packets for unused
-/// places go to any socket, so they are sent in order, and the first one that arrives counts.
+/// The place of a socket in the group at its address, which is the place for which it receives its own packet. Packets
+/// for unused places go to any socket, so packets are sent for one place after the other, and the first that arrives
+/// counts.
 fn place_of(socket: &UdpSocket, at: SocketAddr) -> io::Result<u8> {
     let mut nonce = [0];
     wait::random_words(&mut nonce);
@@ -117,7 +118,7 @@ fn place_of(socket: &UdpSocket, at: SocketAddr) -> io::Result<u8> {
     }
 }
 
-/// Not a RoCE packet: its opcode is invalid, and it has no checksum.
+/// A packet that no RoCE port accepts: its opcode is invalid, and it has no checksum.
 fn probe(place: u8, nonce: [u8; 8]) -> [u8; PROBE_BYTES] {
     let mut probe = [0xff; PROBE_BYTES];
     probe[NUMBER_AT as usize] = place;
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn each_of_a_host_gets_what_is_for_its_place() {
+    fn each_local_rank_receives_packets_for_its_index() {
         let address = address(1);
         let all: Vec<_> = (0..5).map(|rank| join(address, rank, 1).unwrap()).collect();
         let sender = UdpSocket::bind((address, 0)).unwrap();
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_job_is_refused_in_words() {
+    fn a_second_job_is_refused_with_a_reason() {
         let address = address(2);
         let first = [0, 1].map(|rank| join(address, rank, 1).unwrap());
         let why = join(address, 0, 2).unwrap_err();
@@ -187,13 +188,13 @@ mod tests {
     }
 
     #[test]
-    fn there_are_256_places() {
+    fn at_most_256_ranks_share_a_port() {
         let why = join(address(4), 256, 1).unwrap_err();
         assert!(why.starts_with("256 ranks have"), "{why}");
     }
 
     #[test]
-    fn who_has_the_port_alone_is_named_as_far_as_it_is_known() {
+    fn a_port_taken_by_another_program_is_reported() {
         let address = address(3);
         let _alone = UdpSocket::bind((address, PORT)).unwrap();
         let why = join(address, 0, 1).unwrap_err();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! System calls that the standard library does not have: bursts of datagrams, socket options, epoll and timer
+//! Makes system calls that the standard library does not have: bursts of datagrams, socket options, epoll and timer
 //! descriptors.
 //!
 //! # Safety
-//! Each call is given memory that outlives the call: arrays of this file, or slices of the caller. No pointer is kept
-//! after a function returns. Descriptors are owned, and closed once.
+//! Each system call gets memory that stays valid during the call: arrays of this file, or slices of the caller. No
+//! pointer is kept after a function returns. Descriptors are owned, and closed once.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -36,7 +36,7 @@ const SENT_AT_ONCE: usize = 16;
 /// wait for each other more often.
 pub(super) const RECEIVED_AT_ONCE: usize = 8;
 
-/// Sends a batch by a connected socket, without blocking; returns 1.
+/// Sends a batch over a connected socket, without blocking; returns 1, the number of batches sent.
 pub(super) fn send_batch(socket: &UdpSocket, batch: OutgoingBatch<'_>) -> io::Result<usize> {
     let mut part = part_of(batch.bytes);
     let mut control = ControlMessage::segment(batch.packet_bytes);
@@ -87,9 +87,9 @@ pub(super) fn send_burst<'a>(
     of_call(sent)
 }
 
-/// Receives datagrams, each or a batch of them into one of `buffers`, `buffer_bytes` long, from the first on and at
-/// most `MOST`, without blocking; `came` describes the contents of each, where one that was too long has no bytes.
-/// Returns how many.
+/// Receives at most `MOST` datagrams or batches of datagrams, without blocking: each into one of `buffers`, which are
+/// `buffer_bytes` long, from the first on. `came` describes the contents of each buffer; a datagram that was too long
+/// counts as empty. Returns how many buffers were filled.
 pub(super) fn receive_burst<const MOST: usize>(
     socket: &UdpSocket,
     buffers: &mut [u8],
@@ -140,10 +140,10 @@ pub(super) fn receive_burst<const MOST: usize>(
     Ok(count)
 }
 
-/// Fills messages; returns how many.
+/// Receives into messages; returns how many were filled.
 ///
 /// # Safety
-/// The first `room` of them point to names, parts, control messages and buffers of the lengths that they state, which
+/// The first `room` messages point to names, parts, control messages and buffers of the lengths that they state, which
 /// are valid for the call and may be written.
 unsafe fn receive<const MOST: usize>(
     socket: &UdpSocket,
@@ -200,7 +200,7 @@ impl ControlMessage {
     }
 }
 
-/// Enables or disables coalescing of received datagrams (UDP_GRO), where the system supports it.
+/// Enables or disables coalescing of received datagrams (UDP_GRO), if the system supports it.
 pub(super) fn coalesce(socket: &UdpSocket, is_on: bool) {
     // Kernels before 5.0 do not support it.
     _ = set_option(socket, libc::SOL_UDP, UDP_GRO, is_on.into());
@@ -252,7 +252,8 @@ impl SocketName {
         let ip: IpAddr = match i32::from(self.bytes.sin6_family) {
             libc::AF_INET => {
                 let place = (&raw const self.bytes).cast::<libc::sockaddr_in>();
-                // SAFETY: of this type by its family; `sockaddr_in6` is longer, and at least as aligned.
+                // SAFETY: the address family shows that the address has this type; `sockaddr_in6` is longer, and at
+                // least as aligned.
                 let four = unsafe { place.read() };
                 Ipv4Addr::from(four.sin_addr.s_addr.to_ne_bytes()).into()
             }
@@ -263,8 +264,8 @@ impl SocketName {
     }
 }
 
-/// A socket in a group at one address and port, all of this user. A datagram is delivered to the socket whose place in
-/// the group, from 0 on in the order of binding, is at byte `at` of the datagram's payload.
+/// Binds a socket in a group at one address and port, whose sockets all belong to this user. A datagram is delivered to
+/// the socket whose place in the group, from 0 on in the order of binding, is at byte `at` of the datagram's payload.
 pub(super) fn bind_in_group(address: SocketAddr, at: u32) -> io::Result<UdpSocket> {
     let family = match address {
         SocketAddr::V4(_) => libc::AF_INET,
@@ -274,7 +275,7 @@ pub(super) fn bind_in_group(address: SocketAddr, at: u32) -> io::Result<UdpSocke
     // SAFETY: takes no memory.
     let socket = UdpSocket::from(owned(unsafe { libc::socket(family, kind, 0) })?);
     set_option(&socket, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
-    // Before it has a filter: with one it could not join an existing group.
+    // Bound before it gets its filter: a socket with a filter could not join an existing group.
     let name = SocketName::of(address);
     let place = (&raw const name.bytes).cast();
     // SAFETY: `bind` reads `length` bytes of the address, which lives until it returns.
@@ -293,12 +294,13 @@ pub(super) fn bind_in_group(address: SocketAddr, at: u32) -> io::Result<UdpSocke
     };
     let (name, bytes) = (libc::SO_ATTACH_REUSEPORT_CBPF, size_of_value(&program));
     let place = (&raw const program).cast();
-    // SAFETY: reads a program of this length, which is there until the call ends.
+    // SAFETY: reads a program of this length, which is valid for the call.
     of_call(unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, name, place, bytes) })?;
     Ok(socket)
 }
 
-/// Accepts IPv6 datagrams without a UDP checksum too, as adapters send them: RoCE packets have their own.
+/// Accepts IPv6 datagrams without a UDP checksum too. Adapters send such datagrams, since RoCE packets have their own
+/// checksum.
 pub(super) fn take_unchecked(socket: &UdpSocket) -> io::Result<()> {
     set_option(socket, libc::SOL_UDP, UDP_NO_CHECK6_RX, 1)
 }
@@ -336,7 +338,7 @@ pub(super) fn link_bytes(address: IpAddr, interface: &str) -> Option<usize> {
     if unsafe { libc::ioctl(descriptor, libc::SIOCGIFMTU, place) } < 0 {
         return None;
     }
-    // SAFETY: what this call writes.
+    // SAFETY: the call has written this field.
     usize::try_from(unsafe { request.ifr_ifru.ifru_mtu }).ok()
 }
 
@@ -368,7 +370,7 @@ fn set_option(socket: &UdpSocket, level: i32, name: i32, value: libc::c_int) -> 
     of_call(result).map(|_| ())
 }
 
-/// A descriptor that is readable while one of those that it watches has an event.
+/// A descriptor that is readable while any of the descriptors that it watches has an event.
 pub(super) fn watcher() -> io::Result<OwnedFd> {
     // SAFETY: takes no memory.
     owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })
@@ -403,7 +405,7 @@ pub(super) fn set_timer(timer: BorrowedFd<'_>, at_ns: Option<u64>) -> io::Result
     of_call(result).map(|_| ())
 }
 
-/// Starts watching a descriptor, or changes the events: readable, and with `room` also writable.
+/// With `is_new`, starts watching a descriptor, otherwise changes its events: readable, and with `room` also writable.
 pub(super) fn watch(
     watcher: BorrowedFd<'_>,
     watched: BorrowedFd<'_>,
@@ -430,7 +432,7 @@ fn owned(descriptor: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
-/// Bytes that the system only reads.
+/// These bytes, as a part of a message that the system only reads.
 fn part_of(bytes: &[u8]) -> libc::iovec {
     libc::iovec {
         iov_base: bytes.as_ptr().cast_mut().cast(),

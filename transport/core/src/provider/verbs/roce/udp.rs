@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets as datagrams of plain UDP sockets, which need no privilege. The system writes the headers of IP and UDP; the
-//! ICRC covers them as they are expected to be written ([`roce::format::NetworkHeaders::assumed`]), so fragmentation is
-//! forbidden, and the receiving socket is never connected.
+//! Carries packets as datagrams of plain UDP sockets, which need no privilege. The system writes the headers of IP and
+//! UDP; the ICRC covers them as they are expected to be written ([`roce::format::NetworkHeaders::assumed`]), so
+//! fragmentation is forbidden, and the receiving socket is never connected.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -22,7 +22,7 @@ use crate::wait;
 #[derive(Debug)]
 pub(crate) struct Udp {
     socket: UdpSocket,
-    /// Ends after the socket.
+    /// Dropped after the socket, so the port is free when the claim ends.
     _claim: Option<PortClaim>,
     local: SocketAddr,
     most_bytes: usize,
@@ -55,7 +55,7 @@ impl Udp {
         Self::over(UdpSocket::bind((address, 0))?, None, link_bytes)
     }
 
-    /// Over a bound socket; with the claim to the address, if this process holds it.
+    /// Opens a carrier over a bound socket; with the claim to the address, if this process holds it.
     ///
     /// # Errors
     /// The system refused a call.
@@ -101,7 +101,7 @@ impl Udp {
         };
         let is_packet = first.bytes.len() == first.packet_bytes;
         match (self.connected.socket(first.to), second) {
-            // Plain `send` costs least; where latency matters, a batch has one packet.
+            // Plain `send` costs least; when latency matters, a batch has one packet.
             (Some(socket), _) if is_packet => socket.send(first.bytes).map(|_| 1),
             (Some(socket), _) => system::send_batch(socket, first),
             (None, None) if is_packet => self.socket.send_to(first.bytes, first.to).map(|_| 1),
@@ -113,7 +113,7 @@ impl Udp {
         }
     }
 
-    /// Receives packets; returns the number of batches, which are in the first buffers then.
+    /// Receives packets; returns the number of batches, which fill as many of the first buffers.
     fn receive_batches(&mut self) -> usize {
         let (socket, came, buffers) = (&self.socket, &mut self.came, &mut self.buffers);
         let count = match self.history.next() {
@@ -192,7 +192,7 @@ impl Carrier for Udp {
                 Err(error) => match (error.kind(), error.raw_os_error()) {
                     (ErrorKind::Interrupted, _) => {}
                     (ErrorKind::WouldBlock, _) | (_, Some(libc::ENOBUFS)) => return,
-                    // The error may concern a packet sent before; the next call shows.
+                    // The error may concern a packet sent before; a second call shows whether it concerns this one.
                     _ if !was_refused => was_refused = true,
                     (_, code) => {
                         self.lose_first(code);
@@ -231,7 +231,7 @@ impl Carrier for Udp {
     }
 
     fn shows_room(&self) -> bool {
-        // The descriptor is that of the receiving socket.
+        // The descriptor is that of the receiving socket, not of a connected one.
         let first = self.gso.waiting().next();
         first.is_none_or(|first| self.connected.socket(first.to).is_none())
     }

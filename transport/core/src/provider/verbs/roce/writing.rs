@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Writing of outgoing packets: headers, payload, pad and checksum, contiguous in a carrier's buffer, or the headers
-//! alone in front of a payload that the carrier sends in place.
+//! Writes outgoing packets: headers, payload, pad and checksum, contiguous in a carrier's buffer, or only the headers,
+//! in front of a payload that the carrier sends in place.
 //!
-//! Such a payload may change as soon as its request is complete, when the carrier may still hold the packet, though
-//! that is rare; W1 shows why that does no harm.
+//! A payload that is sent in place may change as soon as its request is complete. In rare cases the carrier still holds
+//! the packet then; W1 shows why that does no harm.
 //!
 //! **W1.** A packet has its payload in place only when it is sent for the first time, and never if it is a datagram;
 //! retransmissions are copied, and so is the rest of a read response that is sent again. A carrier sends in order. So
-//! when a packet is acknowledged, whichever of its copies arrived, the carrier has read the payload of the first. A
+//! when a packet is acknowledged, whichever transmission arrived, the carrier has read the payload for the first one. A
 //! queue pair that breaks returns its memory earlier: a packet sent later with other bytes has a wrong checksum, and is
-//! dropped as damaged. The same holds for a peer's read of memory that changes meanwhile: the retransmission is a copy.
+//! dropped as damaged. If memory changes while a peer reads it, the response may be dropped as damaged, too; its
+//! retransmission is a copy.
 
 use std::net::SocketAddr;
 
@@ -50,7 +51,7 @@ impl<'a, C: Carrier> PacketWriter<'a, C> {
         !self.carrier.has_unsent() && self.carrier.buffer().is_some()
     }
 
-    /// Queues a packet. One that cannot be written is lost.
+    /// Queues a packet. A packet that cannot be written counts as lost.
     pub(super) fn push(&mut self, outgoing: &OutgoingPacket<'_>, regions: &RoceRegions) {
         match lent(outgoing, regions, self.lends_from) {
             Some((piece, part)) => self.push_around(outgoing, regions, (piece, part)),
@@ -68,7 +69,7 @@ impl<'a, C: Carrier> PacketWriter<'a, C> {
         }
     }
 
-    /// Queues a packet with its payload in place, if the carrier can do that now, or else a copy.
+    /// Queues a packet with its payload in place, if the carrier can do that now, otherwise with a copy of the payload.
     fn push_around(
         &mut self,
         outgoing: &OutgoingPacket<'_>,
@@ -94,10 +95,10 @@ impl<'a, C: Carrier> PacketWriter<'a, C> {
     }
 }
 
-/// The rest of a packet whose headers are written.
+/// The rest of a packet, behind its headers, which are written already.
 #[derive(Debug)]
 pub(crate) struct PacketRest {
-    /// The payload, as a carrier's range and as a range of a region.
+    /// The payload as a range of the carrier; `piece` is the same bytes as a range of a region.
     pub(super) part: LentPart,
     piece: RoceSge,
     pub(super) pad: &'static [u8],
@@ -112,7 +113,7 @@ impl PacketRest {
         payload + self.pad.len() + ICRC_BYTES
     }
 
-    /// Copies it behind the headers in `buffer`, which are `at` bytes long; returns the length of the packet.
+    /// Copies the rest behind the headers in `buffer`, which are `at` bytes long; returns the length of the packet.
     pub(super) fn copy(
         &self,
         regions: &RoceRegions,
@@ -145,7 +146,8 @@ fn lent(
     }
 }
 
-/// Writes the headers in front of a payload that is sent in place; returns their length, and what follows.
+/// Writes the headers in front of a payload that is sent in place; returns the length of the headers, and the rest of
+/// the packet.
 fn write_head(
     outgoing: &OutgoingPacket<'_>,
     (piece, part): (RoceSge, LentPart),

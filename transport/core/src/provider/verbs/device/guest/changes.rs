@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A port whose link and whose addresses change.
+//! Tests of a port whose link and whose addresses change.
 
 use super::super::super::error_text::Unfit;
 use super::*;
 
-/// Switches rxe0's link on again. Routes and neighbours were lost with it.
+/// Switches the link of rxe0 on again, and restores the route and the neighbour that were lost with the link.
 fn link_up() {
     shell(
         "ip link set $RXE_A_DEV up
@@ -16,7 +16,7 @@ fn link_up() {
 
 #[test]
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
-fn a_port_that_is_down_says_so_and_is_not_opened() {
+fn a_port_that_is_down_reports_it_and_cannot_be_opened() {
     let mut a = GuestPort::open("rxe0", Q_KEY);
     let gid = a.device.facts().gid;
     let event_fd = a.device.event_fd().unwrap().as_raw_fd();
@@ -38,7 +38,8 @@ fn a_port_that_is_down_says_so_and_is_not_opened() {
     a.wait_event(PortEvent::PortUp);
     a.device.refresh().unwrap();
     assert_eq!((a.device.facts().is_up, a.device.facts().gid), (true, gid));
-    // Addresses come back one by one; the descriptor is not readable any more when all events were taken.
+    // Addresses come back one by one, each with events. When all events were taken, the descriptor is not readable any
+    // more.
     let start = Instant::now();
     while is_readable(event_fd, 0) {
         assert!(start.elapsed() < LIMIT);
@@ -48,7 +49,7 @@ fn a_port_that_is_down_says_so_and_is_not_opened() {
 
 #[test]
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
-fn a_port_that_goes_down_and_comes_back_serves_again() {
+fn a_port_that_comes_back_up_works_again() {
     let has_failed = |done: &PortCompletion| done.status != WorkStatus::Success;
     let (mut a, mut b) = two_ports();
     let (left, _) = joined(&mut a, &mut b);
@@ -64,7 +65,7 @@ fn a_port_that_goes_down_and_comes_back_serves_again() {
     a.send(left, 1, WorkBody::Inline(b"lost"));
     let body = WorkBody::Inline(b"lost");
     a.device.post_datagram(to, 2, body, true).unwrap();
-    // Soft-RoCE breaks both queue pairs at once.
+    // Both sends fail at once: Soft-RoCE breaks the two queue pairs.
     let done = a.wait(CqKind::Sends, 2);
     assert!(done.iter().all(has_failed), "{done:?}");
 
@@ -83,7 +84,7 @@ fn a_port_that_goes_down_and_comes_back_serves_again() {
 
     link_up();
     a.wait_event(PortEvent::PortUp);
-    // Some of the buffers may have come back once more.
+    // Some of the buffers may have completed once more.
     let mut one = [PortCompletion::default()];
     while a.device.poll(CqKind::Receives, &mut one) != 0 {}
     assert!(a.device.repair.is_none());
@@ -109,13 +110,13 @@ fn a_port_that_goes_down_and_comes_back_serves_again() {
 
 #[test]
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
-fn an_address_that_moves_in_the_table_is_found_again() {
+fn a_gid_that_moves_in_the_table_is_found_again() {
     let mut a = GuestPort::open("rxe0", Q_KEY);
     let before = a.device.facts().clone();
     let own = gid::to_text(before.gid);
     let change = |what: &str, address: &str| {
         shell(&format!("ip addr {what} {address}/24 dev $RXE_A_DEV"));
-        // The GID table follows a little later.
+        // The GID table changes a little later.
         let start = Instant::now();
         let wanted = format!("::ffff:{address}");
         while place_in_table(&wanted).is_some() != (what == "add") {
@@ -125,7 +126,7 @@ fn an_address_that_moves_in_the_table_is_found_again() {
     };
     change("add", "10.78.0.1");
     change("del", "10.77.0.1");
-    // This one takes its index.
+    // The new address takes the index of the deleted one.
     assert_eq!(change("add", "10.79.0.1"), Some(before.gid_index.into()));
     let place = change("add", "10.77.0.1");
     assert_eq!(
@@ -137,7 +138,7 @@ fn an_address_that_moves_in_the_table_is_found_again() {
     assert_eq!(gid::to_text(moved.gid), own);
     assert_eq!(Some(moved.gid_index.into()), place);
     assert_ne!(moved.gid_index, before.gid_index);
-    // When it is gone, another one is chosen.
+    // When the address is gone, another one is chosen.
     change("del", "10.77.0.1");
     a.device.refresh().unwrap();
     assert_eq!(gid::to_text(a.device.facts().gid), "::ffff:10.79.0.1");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Failures of work requests.
+//! Tests of failures of work requests.
 //!
 //! # Safety
 //! As in `guest.rs`.
@@ -9,7 +9,7 @@ use super::*;
 
 #[test]
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
-fn a_wrong_remote_key_breaks_the_pair_and_what_follows_comes_back() {
+fn a_wrong_remote_key_breaks_the_pair_and_flushes_later_work() {
     let (mut a, mut b) = two_ports();
     let (left, right) = joined(&mut a, &mut b);
     b.post_buffers(Receives::Shared, 2);
@@ -37,7 +37,7 @@ fn a_wrong_remote_key_breaks_the_pair_and_what_follows_comes_back() {
     ];
     assert_eq!(statuses(&done), wanted);
     assert!(done.iter().all(|done| done.number == left.number));
-    // Requests posted now come back too.
+    // Requests posted now are flushed too.
     a.send(left, 4, WorkBody::Inline(b"late"));
     assert_eq!(
         statuses(&a.wait(CqKind::Sends, 1)),
@@ -62,7 +62,7 @@ fn a_wrong_remote_key_breaks_the_pair_and_what_follows_comes_back() {
 
 #[test]
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
-fn memory_is_out_of_reach_when_it_was_deregistered_or_is_only_for_reading() {
+fn remote_access_to_deregistered_or_read_only_memory_fails() {
     let (mut a, mut b) = two_ports();
     let mut outcome = |access, operation: fn(u64, u32) -> WorkOpcode, end: bool| {
         let (left, right) = joined(&mut a, &mut b);
@@ -110,7 +110,7 @@ fn memory_is_out_of_reach_when_it_was_deregistered_or_is_only_for_reading() {
 
 #[test]
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
-fn without_a_buffer_at_the_other_side_a_message_fails_in_the_end() {
+fn a_message_without_a_receive_buffer_fails_after_retries() {
     let (mut a, mut b) = two_ports();
     let (left, _) = joined(&mut a, &mut b);
     a.send(left, 1, WorkBody::Inline(b"nowhere"));
@@ -118,7 +118,7 @@ fn without_a_buffer_at_the_other_side_a_message_fails_in_the_end() {
         statuses(&a.wait(CqKind::Sends, 1)),
         [(1, WorkStatus::NotReady)]
     );
-    // With a buffer that is posted late it succeeds.
+    // If a buffer is posted late, the message succeeds.
     let (left, _) = joined(&mut a, &mut b);
     a.send(left, 2, WorkBody::Inline(b"waits"));
     b.post_buffers(Receives::Shared, 1);
@@ -169,7 +169,7 @@ fn a_wrong_local_key_breaks_the_pair() {
 
 #[test]
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
-fn a_peer_that_has_gone_is_noticed_and_a_new_pair_reaches_another() {
+fn a_destroyed_peer_pair_is_detected_and_a_new_pair_connects() {
     let (mut a, mut b) = two_ports();
     let (left, right) = joined(&mut a, &mut b);
     b.device.destroy(right);

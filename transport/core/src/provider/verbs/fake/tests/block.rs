@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory and work requests for tests of ports, here and of the user-space RoCE port.
+//! Memory and work requests for tests of the simulated port and of the user-space RoCE port.
 //!
 //! # Safety
 //! A [`Block`] is never borrowed: it is only read and written by copies. Its owner drops the port that can access it
-//! first.
+//! before the block.
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;

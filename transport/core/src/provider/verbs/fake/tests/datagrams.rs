@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Datagrams.
+//! Tests of simulated datagrams.
 
 use super::super::super::address::LinkLayer;
 use super::super::super::port::{
@@ -35,7 +35,7 @@ fn post(
 }
 
 #[test]
-fn a_datagram_comes_with_a_header_and_its_sender() {
+fn a_datagram_arrives_with_its_grh_and_sender() {
     for infiniband in [false, true] {
         let config = FakeConfig {
             infiniband,
@@ -64,7 +64,7 @@ fn a_datagram_comes_with_a_header_and_its_sender() {
 }
 
 #[test]
-fn a_port_reaches_itself() {
+fn a_port_can_send_datagrams_to_itself() {
     let net = FakeNet::new(FakeConfig::calm(1));
     let mut one = Side::open(&net);
     one.give(Receives::Datagrams, 0, 1);
@@ -76,7 +76,7 @@ fn a_port_reaches_itself() {
 }
 
 #[test]
-fn another_number_or_key_is_not_heard() {
+fn datagrams_with_a_wrong_number_or_q_key_are_dropped() {
     let net = FakeNet::new(FakeConfig::calm(1));
     let mut one = Side::open(&net);
     let mut other_job = Side::open_with(&net, &DEPTHS, Q_KEY + 1);
@@ -92,7 +92,7 @@ fn another_number_or_key_is_not_heard() {
     assert_eq!(
         one.ends(),
         [(1, WorkStatus::Success)],
-        "nobody tells the sender"
+        "the sender gets no error"
     );
     assert_eq!(other_job.ends(), [(2, WorkStatus::Success)]);
     // The Q_Key in the datagram counts, not that of the sender.
@@ -106,7 +106,7 @@ fn another_number_or_key_is_not_heard() {
 }
 
 #[test]
-fn without_a_buffer_a_datagram_is_gone() {
+fn a_datagram_without_a_receive_buffer_is_dropped() {
     let net = FakeNet::new(FakeConfig::calm(1));
     let [mut one, mut other] = [Side::open(&net), Side::open(&net)];
     let (handle, number) = (one.handle(&other), other.port.datagram_number());
@@ -120,7 +120,7 @@ fn without_a_buffer_a_datagram_is_gone() {
 }
 
 #[test]
-fn a_datagram_fits_into_one_packet_of_both_ports() {
+fn datagrams_longer_than_the_mtu_of_either_port_fail() {
     let (net, [mut one, mut other], handle) = linked(FakeConfig::calm(1));
     let number = other.port.datagram_number();
     let large = other.piece(0, 2048);
@@ -185,7 +185,7 @@ fn a_buffer_that_is_too_small_breaks_the_receiver() {
 }
 
 #[test]
-fn bytes_are_read_when_the_datagram_leaves() {
+fn datagram_memory_is_read_at_transmission() {
     let (net, [mut one, mut other], handle) = linked(FakeConfig::calm(1));
     let number = other.port.datagram_number();
     let body = WorkBody::Piece(one.piece(0, 6));
@@ -202,7 +202,7 @@ fn bytes_are_read_when_the_datagram_leaves() {
 }
 
 #[test]
-fn memory_that_is_not_registered_breaks_the_sender() {
+fn sending_deregistered_memory_breaks_the_sender() {
     let (net, [mut one, other], handle) = linked(FakeConfig::calm(1));
     let number = other.port.datagram_number();
     let region = one.register(0, 64, RegionAccess::Own);
@@ -228,7 +228,7 @@ fn memory_that_is_not_registered_breaks_the_sender() {
 }
 
 #[test]
-fn a_way_stays_open_until_its_datagrams_have_left() {
+fn destroying_an_address_handle_in_use_is_an_error() {
     let (net, [mut one, other], handle) = linked(FakeConfig::calm(1));
     let number = other.port.datagram_number();
     assert_eq!(post(&mut one, handle, number, 1, b"x"), Ok(()));
@@ -242,7 +242,7 @@ fn a_way_stays_open_until_its_datagrams_have_left() {
 }
 
 #[test]
-fn ways_lead_to_somebody() {
+fn address_handles_to_unreachable_addresses_fail() {
     let (net, [mut one, other], _) = linked(FakeConfig::calm(1));
     let errno = |error: CallError| (error.call, error.errno);
     let fails = |errno| Err(("ibv_create_ah", errno));
@@ -268,7 +268,7 @@ fn ways_lead_to_somebody() {
 }
 
 #[test]
-fn datagrams_hold_their_slots_until_one_was_polled() {
+fn datagrams_hold_their_slots_until_a_completion_is_polled() {
     let (net, [mut one, other], handle) = linked(FakeConfig::calm(1));
     let number = other.port.datagram_number();
     let body = WorkBody::Inline(b"x");
@@ -336,7 +336,7 @@ fn datagrams_are_lost_doubled_and_reordered() {
 }
 
 #[test]
-fn the_next_datagrams_are_lost_on_demand() {
+fn drop_datagrams_drops_the_next_ones() {
     let (net, [mut one, mut other], handle) = linked(FakeConfig::calm(1));
     let number = other.port.datagram_number();
     net.drop_datagrams(0, 2);
@@ -349,7 +349,7 @@ fn the_next_datagrams_are_lost_on_demand() {
 }
 
 #[test]
-fn a_port_opens_only_with_what_a_device_has() {
+fn opening_a_port_beyond_device_limits_fails() {
     let net = FakeNet::new(FakeConfig::calm(1));
     let calls = |depths: Depths, q_key| net.open(&depths, q_key).err().map(|error| error.call);
     assert_eq!(

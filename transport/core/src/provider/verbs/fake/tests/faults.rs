@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ports, devices and processes that fail.
+//! Tests of simulated ports, devices and processes that fail.
 
 use super::super::super::port::{
     CallError, CqKind, PortEvent, Receives, RegionAccess, VerbsPort, WorkBody, WorkOpcode,
@@ -11,14 +11,14 @@ use super::side::{
 };
 
 #[test]
-fn a_port_that_comes_back_soon_only_costs_time() {
+fn a_short_port_outage_breaks_no_pair() {
     let config = FakeConfig::calm(1);
     let (net, [mut one, mut other], [here, _]) = joined(config);
     other.give(Receives::Shared, 0, 4);
     net.port_down(0);
     assert_eq!(one.events(), [PortEvent::PortDown]);
     assert_eq!(other.events(), []);
-    assert!(one.facts().is_up, "until it asks");
+    assert!(one.facts().is_up, "until it refreshes");
     assert_eq!(one.port.refresh(), Ok(()));
     assert!(!one.facts().is_up);
     assert!(one.send(here, 1, b"x"));
@@ -35,7 +35,7 @@ fn a_port_that_comes_back_soon_only_costs_time() {
 }
 
 #[test]
-fn a_port_that_stays_down_breaks_pairs_on_both_sides() {
+fn a_long_port_outage_breaks_pairs_on_both_sides() {
     let (net, [mut one, mut other], [here, there]) = joined(FakeConfig::calm(1));
     net.port_down(0);
     assert!(one.send(here, 1, b"x") && other.send(there, 2, b"y"));
@@ -50,7 +50,7 @@ fn a_port_that_stays_down_breaks_pairs_on_both_sides() {
 }
 
 #[test]
-fn what_is_on_the_wire_to_a_port_that_goes_down_is_lost() {
+fn packets_in_flight_to_a_port_that_goes_down_are_lost() {
     let (net, [mut one, mut other], [here, _]) = joined(FakeConfig::calm(1));
     other.give(Receives::Shared, 0, 1);
     other.give(Receives::Datagrams, 1, 1);
@@ -73,7 +73,7 @@ fn what_is_on_the_wire_to_a_port_that_goes_down_is_lost() {
 }
 
 #[test]
-fn a_gid_at_another_place_kills_what_was_made_before() {
+fn a_moved_gid_breaks_older_pairs_and_address_handles() {
     let (net, mut sides, [here, _]) = joined(FakeConfig::calm(1));
     let [one, other] = &mut sides;
     other.give(Receives::Shared, 0, 4);
@@ -91,7 +91,7 @@ fn a_gid_at_another_place_kills_what_was_made_before() {
     run(&net);
     assert_eq!(one.ends(), [(2, WorkStatus::RetryExceeded)]);
     assert_eq!(other.arrived(), []);
-    // With the old attributes, the GID index is empty.
+    // The GID index in the port's old attributes is empty now.
     let to = other.port.address();
     let empty = Err(CallError {
         call: "ibv_create_ah",
@@ -116,7 +116,7 @@ fn a_gid_at_another_place_kills_what_was_made_before() {
 }
 
 #[test]
-fn an_old_address_is_nobodys() {
+fn an_old_port_address_reaches_no_port() {
     for infiniband in [false, true] {
         let config = FakeConfig {
             infiniband,
@@ -156,7 +156,7 @@ fn an_old_address_is_nobodys() {
 }
 
 #[test]
-fn nothing_moves_on_a_device_that_is_lost() {
+fn a_lost_device_completes_nothing() {
     let (net, [mut one, mut other], [here, there]) = joined(FakeConfig::calm(1));
     one.give(Receives::Shared, 0, 4);
     other.give(Receives::Shared, 0, 4);
@@ -190,7 +190,7 @@ fn nothing_moves_on_a_device_that_is_lost() {
 }
 
 #[test]
-fn a_shared_queue_that_is_lost_leaves_senders_without_an_answer() {
+fn losing_the_shared_receive_queue_leaves_senders_unanswered() {
     let (net, [mut one, mut other], [here, _]) = joined(FakeConfig::calm(1));
     other.give(Receives::Shared, 0, 4);
     net.lose_shared_queue(1);
@@ -215,7 +215,7 @@ fn a_shared_queue_that_is_lost_leaves_senders_without_an_answer() {
 }
 
 #[test]
-fn a_process_that_vanishes_is_silent() {
+fn a_vanished_process_does_not_respond() {
     let (net, [mut one, mut other], [here, there]) = joined(FakeConfig::calm(1));
     assert!(one.send(here, 1, b"x") && other.send(there, 2, b"y"));
     net.vanish(1);
@@ -238,7 +238,7 @@ fn a_process_that_vanishes_is_silent() {
 }
 
 #[test]
-fn a_process_off_its_processor_neither_posts_nor_polls_while_its_device_works() {
+fn a_descheduled_process_neither_posts_nor_polls_but_its_device_works() {
     let (net, [mut one, mut other], [here, there]) = joined(FakeConfig::calm(1));
     other.give(Receives::Shared, 0, 4);
     net.pause(1, 1_000_000);
@@ -260,7 +260,7 @@ fn a_process_off_its_processor_neither_posts_nor_polls_while_its_device_works() 
 }
 
 #[test]
-fn a_cut_between_two_ports_leaves_others_alone() {
+fn a_cut_between_two_ports_does_not_affect_others() {
     let net = FakeNet::new(FakeConfig::calm(1));
     let mut sides = [Side::open(&net), Side::open(&net)];
     let mut third = Side::open(&net);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Random faults: their allowed effects.
+//! Tests of the effects that random faults may have.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,14 @@ use super::super::super::port::{
 use super::super::{FakeConfig, FakeNet, FakeStats};
 use super::side::{Side, inline, join, run_to};
 
-/// A sender that numbers its messages over one queue pair after the other, and a receiver that records them.
+/// A sender that sends numbered messages over a succession of queue pairs, and a receiver that records them.
 struct Talk {
     net: FakeNet,
     sides: [Side; 2],
     pairs: Option<[QueuePairHandle; 2]>,
-    /// Messages posted on each queue pair, by number and position; and the status of the oldest of them.
+    /// Number of messages posted so far, which is the number of the next message.
     posted: u64,
+    /// The status of each completed message, by its number.
     ended: BTreeMap<u64, WorkStatus>,
     arrived: Vec<u64>,
     buffers: u64,
@@ -99,7 +100,7 @@ impl Talk {
         for (side, pair) in self.sides.iter_mut().zip(pairs) {
             side.port.fail(pair);
         }
-        // After that, packets on the wire, or of a process that is not running, have arrived.
+        // After these waits, all packets on the wire have arrived, and both processes run.
         run_to(&self.net, self.net.now_ns() + 2_000_000);
         while !(self.net.is_running(0) && self.net.is_running(1)) {
             self.net.advance_until(self.net.now_ns() + 1_000);
@@ -136,7 +137,7 @@ impl Talk {
 }
 
 #[test]
-fn whatever_chance_does_work_ends_once_and_messages_arrive_once_and_in_order() {
+fn random_faults_keep_work_and_messages_exactly_once_in_order() {
     let mut all = Vec::new();
     let mut ends = BTreeMap::<String, u64>::new();
     let mut late = 0;
@@ -191,7 +192,7 @@ fn the_same_seed_gives_the_same_result() {
 }
 
 #[test]
-fn seeds_draw_every_trouble_and_every_calm() {
+fn harsh_seeds_cover_each_fault_and_its_absence() {
     let all: Vec<FakeConfig> = (0..300).map(FakeConfig::harsh).collect();
     type Trouble = (&'static str, fn(&FakeConfig) -> bool);
     let congestion_counts: [Trouble; 12] = [
@@ -219,7 +220,7 @@ fn seeds_draw_every_trouble_and_every_calm() {
 }
 
 #[test]
-fn a_port_that_chance_takes_down_comes_back_and_says_so() {
+fn a_port_randomly_taken_down_comes_back_with_an_event() {
     let config = FakeConfig {
         most_down_ns: 1_000_000,
         down_permille: 500,
@@ -252,7 +253,7 @@ fn a_port_that_chance_takes_down_comes_back_and_says_so() {
 }
 
 #[test]
-fn a_pair_that_chance_breaks_was_carried_out_or_not() {
+fn a_randomly_broken_pair_may_have_executed_its_work() {
     let mut carried = [0; 2];
     for seed in 0..60 {
         let config = FakeConfig {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Access to registered memory.
+//! Tests of the access to registered memory.
 
 use super::super::super::port::{
     CallError, CqKind, PortEvent, Receives, RegionAccess, Sge, VerbsPort, WorkOpcode, WorkStatus,
@@ -8,7 +8,7 @@ use super::super::{FakeConfig, FakeNet};
 use super::side::{BLOCK, CARRIED_OUT, ON_THE_WIRE, Side, inline, joined, request, run, run_to};
 
 #[test]
-fn a_wrong_local_key_breaks_the_pair_after_what_was_posted_before() {
+fn a_wrong_local_key_breaks_the_pair_after_earlier_work() {
     let (net, [mut one, mut other], [here, _]) = joined(FakeConfig::calm(1));
     other.give(Receives::Shared, 0, 4);
     let wrong = Sge {
@@ -29,11 +29,11 @@ fn a_wrong_local_key_breaks_the_pair_after_what_was_posted_before() {
     ];
     assert_eq!(one.ends(), ends);
     assert_eq!(other.arrived(), [(0, b"good".to_vec())]);
-    assert_eq!(other.events(), [], "the other side hears nothing");
+    assert_eq!(other.events(), [], "no event at the other side");
 }
 
 #[test]
-fn memory_that_is_deregistered_after_the_post_is_not_read() {
+fn memory_deregistered_after_the_post_is_not_sent() {
     let (net, [mut one, mut other], [here, _]) = joined(FakeConfig::calm(1));
     other.give(Receives::Shared, 0, 1);
     let region = one.register(0, 64, RegionAccess::Own);
@@ -49,7 +49,7 @@ fn memory_that_is_deregistered_after_the_post_is_not_read() {
 }
 
 #[test]
-fn a_read_needs_a_target_that_may_be_written_until_it_ends() {
+fn a_read_needs_a_writable_target_until_it_completes() {
     for is_late in [false, true] {
         let (net, [mut one, other], [here, _]) = joined(FakeConfig::calm(1));
         let access = if is_late {
@@ -69,7 +69,7 @@ fn a_read_needs_a_target_that_may_be_written_until_it_ends() {
         };
         assert!(one.post(here, request(1, read, piece)));
         if is_late {
-            // It was sent, and its response has not arrived yet.
+            // The request was sent, and its response has not arrived yet.
             run_to(&net, CARRIED_OUT);
             one.port.deregister(region);
         }
@@ -80,7 +80,7 @@ fn a_read_needs_a_target_that_may_be_written_until_it_ends() {
 }
 
 #[test]
-fn what_a_region_does_not_allow_breaks_both_sides() {
+fn access_denied_by_a_region_breaks_both_sides() {
     type Case = (RegionAccess, fn(u64, u32) -> WorkOpcode, usize, bool);
     let read: fn(u64, u32) -> WorkOpcode = |address, key| WorkOpcode::Read { address, key };
     let write: fn(u64, u32) -> WorkOpcode = |address, key| WorkOpcode::Write { address, key };
@@ -123,7 +123,7 @@ fn what_a_region_does_not_allow_breaks_both_sides() {
 }
 
 #[test]
-fn wrong_and_old_remote_keys_are_refused() {
+fn wrong_and_stale_remote_keys_are_refused() {
     for is_old in [false, true] {
         let (net, [mut one, mut other], [here, _]) = joined(FakeConfig::calm(1));
         let region = other.register(0, 64, RegionAccess::Full);
@@ -138,7 +138,7 @@ fn wrong_and_old_remote_keys_are_refused() {
         let piece = one.piece(0, 8);
         one.block.put(0, &[7; 8]);
         assert!(one.post(here, request(1, write, piece)));
-        // It is on the wire while the other side deregisters the memory.
+        // The write is on the wire while the other side deregisters the memory.
         run_to(&net, ON_THE_WIRE);
         other.port.deregister(region);
         run(&net);
@@ -148,7 +148,7 @@ fn wrong_and_old_remote_keys_are_refused() {
 }
 
 #[test]
-fn a_buffer_that_is_not_registered_breaks_both_sides() {
+fn an_unwritable_receive_buffer_breaks_both_sides() {
     let (net, [mut one, mut other], [here, there]) = joined(FakeConfig::calm(1));
     let region = other.register(0, 64, RegionAccess::OwnRead);
     let piece = Sge {
@@ -169,7 +169,7 @@ fn a_buffer_that_is_not_registered_breaks_both_sides() {
 }
 
 #[test]
-fn registering_has_its_limits() {
+fn registration_beyond_the_memory_limit_fails() {
     let net = FakeNet::new(FakeConfig {
         most_memory_bytes: BLOCK as u64 + 100,
         ..FakeConfig::calm(1)
@@ -196,7 +196,7 @@ fn registering_has_its_limits() {
 }
 
 #[test]
-fn nothing_touches_memory_after_its_port_is_gone() {
+fn memory_is_not_accessed_after_its_port_is_closed() {
     let (net, [mut one, other], [here, _]) = joined(FakeConfig::calm(1));
     let write = WorkOpcode::Write {
         address: other.address(0),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reliable queue pairs: how they are connected, break and are destroyed.
+//! Tests of how reliable queue pairs are connected, break and are destroyed.
 
 use super::super::super::port::{
     CallError, CqKind, PortEvent, QueuePairHandle, Receives, RemotePair, VerbsPort, WorkOpcode,
@@ -11,7 +11,7 @@ use super::side::{
 };
 
 #[test]
-fn nothing_is_taken_before_it_is_joined_and_nothing_arrives() {
+fn an_unconnected_pair_neither_sends_nor_receives() {
     let net = FakeNet::new(FakeConfig::calm(1));
     let [mut one, mut other] = [Side::open(&net), Side::open(&net)];
     let (here, there) = (one.port.create().unwrap(), other.port.create().unwrap());
@@ -37,7 +37,7 @@ fn nothing_is_taken_before_it_is_joined_and_nothing_arrives() {
 }
 
 #[test]
-fn a_pair_is_joined_once_and_to_somebody() {
+fn a_pair_connects_once_and_only_to_a_reachable_address() {
     let net = FakeNet::new(FakeConfig::calm(1));
     let mut sides = [Side::open(&net), Side::open(&net)];
     let [here, there] = join(&mut sides);
@@ -68,7 +68,7 @@ fn a_pair_is_joined_once_and_to_somebody() {
 }
 
 #[test]
-fn a_third_party_is_not_heard() {
+fn messages_from_a_third_pair_are_dropped() {
     let net = FakeNet::new(FakeConfig::calm(1));
     let mut sides = [Side::open(&net), Side::open(&net)];
     let [_, there] = join(&mut sides);
@@ -85,7 +85,7 @@ fn a_third_party_is_not_heard() {
 }
 
 #[test]
-fn packet_numbers_that_do_not_agree_carry_nothing() {
+fn mismatched_initial_psns_deliver_nothing() {
     for firsts in [[6, 9], [4, 9]] {
         let net = FakeNet::new(FakeConfig::calm(1));
         let [mut one, mut other] = [Side::open(&net), Side::open(&net)];
@@ -105,7 +105,7 @@ fn packet_numbers_that_do_not_agree_carry_nothing() {
 }
 
 #[test]
-fn a_silent_peer_breaks_the_pair_after_eight_waits() {
+fn an_unresponsive_peer_breaks_the_pair_after_eight_timeouts() {
     let config = FakeConfig::calm(1);
     let (net, [mut one, mut other], [here, there]) = joined(config);
     net.cut(0, 1);
@@ -128,11 +128,11 @@ fn a_silent_peer_breaks_the_pair_after_eight_waits() {
     let waited = net.now_ns() / config.answer_ns;
     assert_eq!((waited, net.stats(0).repeats), (8, 7));
     assert_eq!((one.events(), other.events()), (vec![], vec![]));
-    assert_eq!(net.pairs(1), [there.number], "the other side does not know");
+    assert_eq!(net.pairs(1), [there.number], "the other pair is not broken");
 }
 
 #[test]
-fn what_was_carried_out_may_still_be_told_as_unanswered() {
+fn executed_work_may_complete_with_retry_exceeded() {
     // The responses are lost, the requests are not: the message has arrived, once.
     let (net, [mut one, mut other], [here, _]) = joined(FakeConfig::calm(1));
     other.give(Receives::Shared, 0, 2);
@@ -145,7 +145,7 @@ fn what_was_carried_out_may_still_be_told_as_unanswered() {
 }
 
 #[test]
-fn errors_say_nothing_but_work_status_and_number() {
+fn error_completions_have_only_work_status_and_number() {
     let (net, [mut one, _other], [here, _]) = joined(FakeConfig::calm(1));
     net.cut(0, 1);
     assert!(one.send(here, 1, b"x"));
@@ -156,11 +156,11 @@ fn errors_say_nothing_but_work_status_and_number() {
 }
 
 #[test]
-fn a_pair_that_is_told_to_break_gives_everything_back() {
+fn failing_a_pair_flushes_all_its_work() {
     let (net, [mut one, mut other], [here, _]) = joined(FakeConfig::calm(1));
     other.give(Receives::Shared, 0, 8);
     assert_eq!(one.port.post(here, &[inline(1, b"a"), inline(2, b"b")]), 2);
-    // Both are on the wire, and cannot be cancelled.
+    // Both messages are on the wire, and cannot be cancelled.
     run_to(&net, ON_THE_WIRE);
     one.port.fail(here);
     assert_eq!(one.ends(), [], "it takes a moment");
@@ -182,7 +182,7 @@ fn a_pair_that_is_told_to_break_gives_everything_back() {
 }
 
 #[test]
-fn a_broken_pair_neither_receives_nor_answers() {
+fn a_broken_pair_neither_receives_nor_responds() {
     let (net, [mut one, mut other], [here, there]) = joined(FakeConfig::calm(1));
     other.give(Receives::Shared, 0, 1);
     other.port.fail(there);
@@ -193,7 +193,7 @@ fn a_broken_pair_neither_receives_nor_answers() {
 }
 
 #[test]
-fn a_pair_that_goes_takes_its_completions_along() {
+fn destroying_a_pair_discards_its_completions() {
     let (net, [mut one, mut other], [here, there]) = joined(FakeConfig::calm(1));
     other.give(Receives::Shared, 0, 64);
     assert_eq!(one.port.post(here, &[inline(1, b"a"), inline(2, b"b")]), 2);
@@ -205,7 +205,7 @@ fn a_pair_that_goes_takes_its_completions_along() {
     assert_eq!(
         (stats.buffers_lost, stats.pairs),
         (2, 0),
-        "whose names nobody learns"
+        "without completions"
     );
     assert_eq!(
         other.give(Receives::Shared, 64, 3),
@@ -215,7 +215,7 @@ fn a_pair_that_goes_takes_its_completions_along() {
 }
 
 #[test]
-fn work_that_waits_goes_with_its_pair() {
+fn destroying_a_pair_discards_its_waiting_work() {
     let (net, [mut one, mut other], [here, _]) = joined(FakeConfig::calm(1));
     other.give(Receives::Shared, 0, 1);
     assert!(one.send(here, 1, b"x"));
@@ -226,7 +226,7 @@ fn work_that_waits_goes_with_its_pair() {
 
 #[test]
 #[should_panic(expected = "port 0 has no")]
-fn a_pair_that_is_gone_takes_no_calls() {
+fn using_a_destroyed_pair_panics() {
     let (_net, [mut one, _other], [here, _]) = joined(FakeConfig::calm(1));
     one.port.destroy(here);
     one.send(here, 1, b"x");
@@ -234,13 +234,13 @@ fn a_pair_that_is_gone_takes_no_calls() {
 
 #[test]
 #[should_panic(expected = "port 1 has no")]
-fn a_pair_belongs_to_its_port() {
+fn using_a_pair_on_another_port_panics() {
     let (_net, [_one, mut other], [here, _]) = joined(FakeConfig::calm(1));
     other.port.fail(here);
 }
 
 #[test]
-fn a_number_that_is_used_again_does_not_hear_its_predecessor() {
+fn a_reused_pair_number_receives_nothing_for_its_predecessor() {
     let config = FakeConfig {
         reuse_numbers: true,
         ..FakeConfig::calm(1)
@@ -253,7 +253,8 @@ fn a_number_that_is_used_again_does_not_hear_its_predecessor() {
     let again = other.port.create().unwrap();
     assert_eq!(again.number, there.number);
     assert_ne!(again.id, there.id);
-    // With the same first packet sequence number it would be accepted as a new message: so they must differ.
+    // With the first packet sequence number of its predecessor, the new queue pair would accept the old message: the
+    // numbers must differ.
     other
         .port
         .connect(again, &remote(&one, here, [7, 7_000]))
@@ -264,7 +265,7 @@ fn a_number_that_is_used_again_does_not_hear_its_predecessor() {
 }
 
 #[test]
-fn pairs_have_their_limits() {
+fn creating_too_many_pairs_fails() {
     let net = FakeNet::new(FakeConfig {
         most_pairs: 2,
         ..FakeConfig::calm(1)
@@ -284,7 +285,7 @@ fn pairs_have_their_limits() {
 }
 
 #[test]
-fn a_fault_on_demand_comes_with_the_next_work_carried_out_or_not() {
+fn break_pair_fails_the_next_work_executed_or_not() {
     for carried_out in [false, true] {
         let (net, [mut one, mut other], [here, _]) = joined(FakeConfig::calm(1));
         other.give(Receives::Shared, 0, 4);
@@ -303,7 +304,7 @@ fn a_fault_on_demand_comes_with_the_next_work_carried_out_or_not() {
 }
 
 #[test]
-fn a_fault_that_only_the_other_side_can_find_breaks_both() {
+fn a_remote_error_on_demand_breaks_both_sides() {
     for status in [
         WorkStatus::RemoteAccess,
         WorkStatus::RemoteInvalid,
@@ -325,7 +326,7 @@ fn a_fault_that_only_the_other_side_can_find_breaks_both() {
 }
 
 #[test]
-fn completions_that_are_held_back_come_later_and_in_order() {
+fn held_completions_arrive_in_order_after_release() {
     let (net, [mut one, mut other], [here, there]) = joined(FakeConfig::calm(1));
     other.give(Receives::Shared, 0, 4);
     net.hold(0, here.number);

@@ -3,7 +3,7 @@
 //!
 //! # Safety
 //! A [`Block`] is never borrowed: it is only read and written by copies. [`Side`] drops the port that can access it
-//! first.
+//! before the block.
 #![allow(unsafe_code)]
 
 use super::super::super::port::{
@@ -105,7 +105,7 @@ impl Side {
         self.port.post_receives(queue, &buffers)
     }
 
-    /// The contents of one of them.
+    /// The first bytes of the receive buffer with this `wr_id`.
     pub(super) fn buffer(&self, name: u64, bytes: u32) -> Vec<u8> {
         self.block.get(buffer_offset(name), bytes as usize)
     }
@@ -168,7 +168,7 @@ pub(super) fn joined(config: FakeConfig) -> (FakeNet, [Side; 2], [QueuePairHandl
     (net, sides, pairs)
 }
 
-/// Another reliable queue pair between them.
+/// Connects another reliable queue pair between two processes.
 pub(super) fn join([one, other]: &mut [Side; 2]) -> [QueuePairHandle; 2] {
     let pairs = [one.port.create().unwrap(), other.port.create().unwrap()];
     one.port
@@ -181,7 +181,8 @@ pub(super) fn join([one, other]: &mut [Side; 2]) -> [QueuePairHandle; 2] {
     pairs
 }
 
-/// The remote end; packet sequence numbers of this end and of the remote end.
+/// The queue pair of `to` as the remote end to connect to, with the first packet sequence numbers of this end and of
+/// the remote end.
 pub(super) fn remote(to: &Side, pair: QueuePairHandle, [ours, theirs]: [u32; 2]) -> RemotePair {
     RemotePair {
         address: to.port.address(),

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Completion events, and time.
+//! Tests of completion events and of simulated time.
 
 use super::super::super::port::{CqKind, PortEvent, Receives, VerbsPort};
 use super::super::{FakeConfig, FakeNet};
 use super::side::{Side, joined, run};
 
 #[test]
-fn only_what_completes_after_arming_wakes() {
+fn only_completions_after_arming_wake() {
     let (net, [mut one, mut other], [here, _]) = joined(FakeConfig::calm(1));
     other.give(Receives::Shared, 0, 8);
     assert!(one.send(here, 1, b"x"));
@@ -16,7 +16,7 @@ fn only_what_completes_after_arming_wakes() {
     run(&net);
     assert!(
         !other.port.would_wake(),
-        "it was there before: who arms polls once more"
+        "it was there before: poll once more after arming"
     );
     assert_eq!(other.done(CqKind::Receives).len(), 1);
     assert!(one.send(here, 2, b"x"));
@@ -61,7 +61,7 @@ fn events_wake_whether_armed_or_not() {
 }
 
 #[test]
-fn sleep_ends_with_a_sign_or_with_its_time() {
+fn a_sleep_ends_with_an_event_or_its_timeout() {
     let (net, [mut one, mut other], [here, _]) = joined(FakeConfig::calm(1));
     other.give(Receives::Shared, 0, 1);
     assert!(!net.sleep(1, 5_000));
@@ -77,7 +77,7 @@ fn sleep_ends_with_a_sign_or_with_its_time() {
 }
 
 #[test]
-fn a_network_at_rest_says_so_and_time_can_pass_all_the_same() {
+fn an_idle_network_does_not_advance_but_time_can_pass() {
     let (net, [mut one, mut other], [here, _]) = joined(FakeConfig::calm(1));
     assert!(!net.advance());
     assert_eq!(one.port.now_ns(), 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reliable queue pairs: effects of work requests.
+//! Tests of the effects of work requests on reliable queue pairs.
 
 use super::super::super::port::{
     CqKind, Depths, PortEvent, Receives, RegionAccess, Sge, VerbsPort, WorkBody, WorkOpcode,
@@ -9,7 +9,7 @@ use super::super::{FakeConfig, FakeNet};
 use super::side::{CARRIED_OUT, DEPTHS, Q_KEY, Side, inline, join, joined, request, run, run_to};
 
 #[test]
-fn messages_arrive_in_order_in_the_oldest_buffers() {
+fn messages_fill_the_oldest_buffers_in_order() {
     let (net, [mut one, mut other], [here, there]) = joined(FakeConfig::calm(1));
     assert_eq!(other.give(Receives::Shared, 40, 3), 3);
     assert_eq!(one.port.post(here, &[inline(1, b"a"), inline(2, b"bc")]), 2);
@@ -42,7 +42,7 @@ fn messages_arrive_in_order_in_the_oldest_buffers() {
 }
 
 #[test]
-fn two_pairs_share_one_queue_of_buffers() {
+fn two_pairs_share_one_receive_queue() {
     let (net, mut sides, [here, there]) = joined(FakeConfig::calm(1));
     let [also_here, also_there] = join(&mut sides);
     let [one, other] = &mut sides;
@@ -57,7 +57,7 @@ fn two_pairs_share_one_queue_of_buffers() {
 }
 
 #[test]
-fn a_pair_joins_a_port_with_itself_too() {
+fn a_pair_may_connect_a_port_to_itself() {
     let net = FakeNet::new(FakeConfig {
         infiniband: true,
         ..FakeConfig::calm(1)
@@ -82,7 +82,7 @@ fn a_pair_joins_a_port_with_itself_too() {
 }
 
 #[test]
-fn inline_bytes_are_copied_at_the_post_and_others_are_read_later() {
+fn inline_data_is_copied_at_the_post_and_other_data_read_later() {
     let (net, [mut one, mut other], [here, _]) = joined(FakeConfig::calm(1));
     other.give(Receives::Shared, 0, 2);
     let mut bytes = *b"before";
@@ -98,7 +98,7 @@ fn inline_bytes_are_copied_at_the_post_and_others_are_read_later() {
 }
 
 #[test]
-fn a_write_lands_without_a_word() {
+fn a_write_causes_no_completion_at_the_target() {
     let (net, [mut one, mut other], [here, _]) = joined(FakeConfig::calm(1));
     one.block.put(0, b"written!");
     let write = WorkOpcode::Write {
@@ -119,7 +119,7 @@ fn a_write_lands_without_a_word() {
 }
 
 #[test]
-fn a_read_takes_the_bytes_when_the_other_side_answers() {
+fn a_read_returns_the_bytes_at_the_time_of_the_response() {
     let (net, [mut one, other], [here, _]) = joined(FakeConfig::calm(1));
     let read = WorkOpcode::Read {
         address: other.address(0),
@@ -140,7 +140,7 @@ fn a_read_takes_the_bytes_when_the_other_side_answers() {
 }
 
 #[test]
-fn a_read_may_be_answered_after_later_work_was_carried_out() {
+fn a_read_may_be_executed_after_later_writes() {
     let mut seen = [false; 2];
     for seed in 0..40 {
         let config = FakeConfig {
@@ -169,7 +169,7 @@ fn a_read_may_be_answered_after_later_work_was_carried_out() {
 }
 
 #[test]
-fn reads_beyond_the_limit_wait_for_those_under_way() {
+fn reads_beyond_the_limit_wait_for_those_in_flight() {
     let time = |reads| {
         let config = FakeConfig {
             reads,
@@ -199,7 +199,7 @@ fn reads_beyond_the_limit_wait_for_those_under_way() {
 }
 
 #[test]
-fn nothing_is_carried_out_for_a_target_that_may_not_be_written() {
+fn an_atomic_with_a_read_only_target_is_not_executed() {
     let (net, [mut one, other], [here, _]) = joined(FakeConfig::calm(1));
     let region = one.register(0, 64, RegionAccess::OwnRead);
     let add = WorkOpcode::FetchAdd {
@@ -218,7 +218,7 @@ fn nothing_is_carried_out_for_a_target_that_may_not_be_written() {
 }
 
 #[test]
-fn packets_of_a_pair_do_not_overtake_each_other() {
+fn packets_of_a_pair_are_not_reordered() {
     for seed in 0..20 {
         let config = FakeConfig {
             most_delay_ns: 20_000,
@@ -242,7 +242,7 @@ fn packets_of_a_pair_do_not_overtake_each_other() {
 }
 
 #[test]
-fn atomics_answer_what_was_there() {
+fn atomics_return_the_old_value() {
     let (net, [mut one, other], [here, _]) = joined(FakeConfig::calm(1));
     let (address, key) = (other.address(8), other.region.remote_key);
     other.block.put(8, &40u64.to_ne_bytes());
@@ -274,7 +274,7 @@ fn atomics_answer_what_was_there() {
 }
 
 #[test]
-fn an_unaligned_atomic_is_invalid() {
+fn an_unaligned_atomic_fails_with_remote_invalid() {
     let (net, [mut one, mut other], [here, there]) = joined(FakeConfig::calm(1));
     let add = WorkOpcode::FetchAdd {
         address: other.address(4),
@@ -290,7 +290,7 @@ fn an_unaligned_atomic_is_invalid() {
 }
 
 #[test]
-fn losses_are_repeated_and_everything_is_carried_out_once_and_in_order() {
+fn lost_packets_are_retransmitted_and_work_executed_once_in_order() {
     let mut repeats = 0;
     for seed in 0..40 {
         let config = FakeConfig {
@@ -339,7 +339,7 @@ fn losses_are_repeated_and_everything_is_carried_out_once_and_in_order() {
 }
 
 #[test]
-fn a_receiver_without_buffers_is_waited_for() {
+fn a_sender_waits_for_receive_buffers() {
     let config = FakeConfig::calm(1);
     let (net, [mut one, mut other], [here, _]) = joined(config);
     assert_eq!(one.port.post(here, &[inline(1, b"a"), inline(2, b"b")]), 2);
@@ -366,7 +366,7 @@ fn a_receiver_without_buffers_is_waited_for() {
 }
 
 #[test]
-fn a_receiver_without_buffers_for_too_long_breaks_the_sender_alone() {
+fn missing_receive_buffers_break_only_the_sender() {
     let (net, [mut one, mut other], [here, there]) = joined(FakeConfig::calm(1));
     assert_eq!(one.port.post(here, &[inline(1, b"a"), inline(2, b"b")]), 2);
     run(&net);
@@ -405,7 +405,7 @@ fn a_message_longer_than_its_buffer_breaks_both_sides() {
 }
 
 #[test]
-fn silent_work_has_no_completion_and_holds_its_slot() {
+fn unsignaled_work_has_no_completion_and_holds_its_slot() {
     let (net, [mut one, mut other], [here, _]) = joined(FakeConfig::calm(1));
     other.give(Receives::Shared, 0, 64);
     let quiet = WorkRequest {
@@ -418,21 +418,25 @@ fn silent_work_has_no_completion_and_holds_its_slot() {
     run(&net);
     assert_eq!(other.arrived().len(), depth - 1);
     assert_eq!(one.ends(), []);
-    // All have ended, but without completions: one slot is left.
+    // All requests have ended, but hold their slots without a completion: one slot is left.
     assert_eq!(one.port.post(here, &[inline(7, b"x"), inline(8, b"x")]), 1);
     run(&net);
     assert!(!one.send(here, 8, b"x"), "not before it was polled");
     assert_eq!(one.ends(), [(7, WorkStatus::Success)]);
     assert_eq!(one.port.post(here, &vec![quiet; depth + 1]), depth);
     run(&net);
-    assert_eq!(one.port.post(here, &[quiet]), 0, "nothing told its end");
+    assert_eq!(
+        one.port.post(here, &[quiet]),
+        0,
+        "no completion freed a slot"
+    );
     let stats = net.stats(one.index());
     assert_eq!((stats.full, stats.wrong, stats.signaled), (4, 0, 1));
     assert_eq!((stats.doorbells, stats.work_requests), (5, 32));
 }
 
 #[test]
-fn what_no_device_takes_is_not_taken() {
+fn invalid_work_requests_are_rejected() {
     let config = FakeConfig {
         message_bytes: 4096,
         ..FakeConfig::calm(1)
@@ -467,7 +471,7 @@ fn what_no_device_takes_is_not_taken() {
 }
 
 #[test]
-fn a_network_without_atomics_takes_none() {
+fn atomics_are_rejected_without_device_support() {
     let config = FakeConfig {
         atomics: false,
         ..FakeConfig::calm(1)
@@ -484,7 +488,7 @@ fn a_network_without_atomics_takes_none() {
 }
 
 #[test]
-fn completions_that_find_no_room_cost_the_queue() {
+fn an_overrun_loses_the_completion_queue() {
     let net = FakeNet::new(FakeConfig::calm(1));
     let depths = Depths {
         completions: 2,
@@ -506,7 +510,7 @@ fn completions_that_find_no_room_cost_the_queue() {
 }
 
 #[test]
-fn a_large_message_takes_its_time_and_its_packet_numbers() {
+fn a_large_message_takes_transmission_time_and_many_psns() {
     let (net, [mut one, other], [here, _]) = joined(FakeConfig::calm(1));
     one.block.put(0, &[5; 32768]);
     let write = WorkOpcode::Write {
@@ -532,7 +536,7 @@ fn a_large_message_takes_its_time_and_its_packet_numbers() {
 }
 
 #[test]
-fn a_read_that_lies_breaks_its_pair_and_what_stands_behind_it_tells() {
+fn a_falsely_successful_read_is_exposed_by_the_flush_behind_it() {
     let config = FakeConfig {
         empty_read_permille: 1000,
         ..FakeConfig::calm(1)
@@ -557,7 +561,7 @@ fn a_read_that_lies_breaks_its_pair_and_what_stands_behind_it_tells() {
 }
 
 #[test]
-fn a_write_of_nothing_needs_no_key_and_ends_behind_a_read() {
+fn an_empty_write_needs_no_key_and_completes_after_a_read() {
     let (net, [mut one, other], [here, _]) = joined(FakeConfig::calm(1));
     assert!(!one.facts().has_unreliable_reads);
     other.block.put(0, b"theirs");

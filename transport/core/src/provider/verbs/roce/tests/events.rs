@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Completion events, which end a sleep.
+//! Tests of completion events, which end a sleep.
 
 use std::os::fd::AsRawFd;
 use std::time::Duration;
@@ -18,7 +18,7 @@ const SOON: Duration = Duration::from_millis(5);
 const LATE: Duration = Duration::from_secs(20);
 
 #[test]
-fn a_packet_wakes_and_so_does_one_that_came_just_before() {
+fn a_packet_before_or_after_arming_wakes() {
     let (mut sides, [here, _]) = joined();
     sides[1].give(Receives::Shared, 0, 4);
     assert_eq!(sides[1].port.arm(), Ok(()));
@@ -28,11 +28,11 @@ fn a_packet_wakes_and_so_does_one_that_came_just_before() {
     sides[1].port.ack_events();
     assert_eq!(sides[1].done(CqKind::Receives).len(), 1);
     assert!(!is_woken(&sides[1], SOON));
-    // It waits in the socket when the process begins to sleep.
+    // The message waits in the socket when the process begins to sleep.
     assert!(sides[0].send(here, 2, b"x"));
     assert_eq!(sides[1].port.arm(), Ok(()));
     assert!(is_woken(&sides[1], LATE));
-    // It was read from the socket, but its completion was not polled yet.
+    // The message was read from the socket, but its completion was not polled yet.
     sides[1].port.turn();
     sides[1].port.ack_events();
     assert_eq!(sides[1].port.arm(), Ok(()));
@@ -40,9 +40,9 @@ fn a_packet_wakes_and_so_does_one_that_came_just_before() {
 }
 
 #[test]
-fn a_sleeping_process_wakes_to_send_again() {
+fn a_sleeping_process_wakes_to_retransmit() {
     let (mut sides, [here, there]) = joined();
-    // It is not received.
+    // The message cannot be received: its destination queue pair is destroyed.
     sides[1].port.destroy(there);
     assert!(sides[0].send(here, 1, b"x"));
     let mut wakes = 0;
@@ -56,7 +56,7 @@ fn a_sleeping_process_wakes_to_send_again() {
         sides[0].port.turn();
         wakes += 1;
     }
-    // Once for each retransmission, and at the end.
+    // The process wakes once for each retransmission, and at the end.
     assert!((3..16).contains(&wakes), "{wakes}");
 }
 
@@ -69,6 +69,6 @@ fn a_deadline_that_is_set_after_arming_wakes_too() {
     assert!(sides[0].send(here, 1, b"x"));
     assert!(is_woken(&sides[0], LATE));
     sides[0].port.ack_events();
-    assert!(!is_woken(&sides[0], Duration::ZERO), "nobody sleeps");
+    assert!(!is_woken(&sides[0], Duration::ZERO), "no process sleeps");
     end(&mut sides, 0);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Networks with a smaller MTU than the interfaces at their ends, which drop longer packets silently: both ends find a
-//! packet size that arrives.
+//! Tests on networks that have a smaller MTU than the interfaces at their ends, and drop longer packets silently: both
+//! ends find a packet size that arrives.
 
 use super::super::{PacketFaults, PacketNet};
 use super::world::World;
@@ -36,7 +36,7 @@ impl World {
         })
     }
 
-    /// Asserts that there were messages about this size, and about no other.
+    /// Asserts that there were messages about this packet size, and about no other.
     fn assert_reported(&self, found: u32) {
         let expected = format!("those of {found} bytes do");
         assert!(!self.messages.is_empty());
@@ -48,8 +48,9 @@ impl World {
 }
 
 #[test]
-fn packets_become_as_short_as_the_network_wants() {
-    // MTU of the network, and the largest packet size that fits; 4148 bytes would fit a datagram as long as a packet.
+fn packets_shrink_to_the_network_mtu() {
+    // MTU of the network, and the largest packet size that fits; 4148 bytes fit a datagram with a payload of 4096
+    // bytes, but no packet of a queue pair with this payload.
     for (most_bytes, found) in [
         (AROUND + 4095, 2048),
         (4148, 2048),
@@ -75,7 +76,7 @@ fn packets_become_as_short_as_the_network_wants() {
 }
 
 #[test]
-fn what_the_network_carries_is_used() {
+fn the_full_network_mtu_is_used_without_reports() {
     let faults = PacketFaults {
         most_bytes: AROUND + 4096,
         ..PacketFaults::default()
@@ -84,11 +85,11 @@ fn what_the_network_carries_is_used() {
     world.chat(20);
     world.move_data([0, 1], 100_000);
     assert_eq!(world.messages, [""; 0]);
-    assert!(world.now_ms() < 20, "nothing had to be said twice");
+    assert!(world.now_ms() < 20, "nothing was sent twice");
 }
 
 #[test]
-fn one_narrow_direction_is_enough() {
+fn one_narrow_direction_shrinks_packets() {
     for narrow_from in [1, 2] {
         let faults = PacketFaults {
             most_bytes: 1500,
@@ -105,7 +106,7 @@ fn one_narrow_direction_is_enough() {
 }
 
 #[test]
-fn the_same_where_packets_are_lost_doubled_and_late() {
+fn packets_shrink_despite_loss_duplication_and_delay() {
     for seed in 1..9u64 {
         let permille = u32::try_from(seed * 20).unwrap();
         let mut world = jumbo(
@@ -129,7 +130,7 @@ fn the_same_where_packets_are_lost_doubled_and_late() {
 }
 
 #[test]
-fn two_who_ask_at_once_agree() {
+fn simultaneous_connects_agree_on_the_mtu() {
     for narrow_from in 0..=2 {
         let faults = PacketFaults {
             most_bytes: 1500,
@@ -137,7 +138,7 @@ fn two_who_ask_at_once_agree() {
             ..PacketFaults::default()
         };
         let mut world = jumbo(faults, 0);
-        // Neither process polls between the two.
+        // Neither process polls between the two sends.
         world.send(0, 1, &[1; 3000]);
         world.send(1, 0, &[2; 3000]);
         world.until("both", |world| {
@@ -152,7 +153,7 @@ fn two_who_ask_at_once_agree() {
 }
 
 #[test]
-fn a_long_packet_among_the_first_ones_arrives() {
+fn a_long_packet_before_the_mtu_is_found_arrives() {
     let faults = PacketFaults {
         most_bytes: 1500,
         ..PacketFaults::default()
@@ -165,7 +166,7 @@ fn a_long_packet_among_the_first_ones_arrives() {
 }
 
 #[test]
-fn losses_alone_make_packets_shorter_once_in_some_hundred_times() {
+fn packet_loss_rarely_shrinks_packets() {
     for (loss, most) in [(100, 0), (200, 3)] {
         let (mut narrow, mut joined) = (0, 0);
         for seed in 1..=60 {
@@ -185,7 +186,7 @@ fn losses_alone_make_packets_shorter_once_in_some_hundred_times() {
 }
 
 #[test]
-fn a_peer_that_computes_costs_no_size() {
+fn a_computing_peer_does_not_shrink_packets() {
     let mut world = jumbo(PacketFaults::default(), 0);
     world.computes = Some(1);
     world.send(0, 1, &[3; 2000]);
@@ -201,7 +202,7 @@ fn a_peer_that_computes_costs_no_size() {
 }
 
 #[test]
-fn a_network_that_becomes_narrow_costs_a_queue_pair() {
+fn a_network_that_becomes_narrow_breaks_a_queue_pair() {
     let mut world = jumbo(PacketFaults::default(), 0);
     world.chat(3);
     assert_eq!(world.narrow_and_joined().0, 0);

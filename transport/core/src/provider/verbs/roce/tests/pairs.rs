@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Requests of queue pairs, datagrams, and access to memory.
+//! Tests of requests on queue pairs, of datagrams, and of the access to memory.
 
 use std::net::Ipv6Addr;
 
@@ -17,7 +17,7 @@ fn pattern(bytes: usize) -> Vec<u8> {
 }
 
 #[test]
-fn messages_arrive_and_both_sides_are_told() {
+fn a_message_completes_at_both_sides() {
     let (mut sides, [here, _]) = joined();
     sides[1].give(Receives::Shared, 0, 2);
     assert!(sides[0].send(here, 7, b"hello"));
@@ -29,7 +29,7 @@ fn messages_arrive_and_both_sides_are_told() {
 }
 
 #[test]
-fn version_6_of_the_internet_protocol_will_do() {
+fn messages_arrive_over_ipv6() {
     let here = Ipv6Addr::LOCALHOST.into();
     let side = || Side::over(Udp::open(here, 65_536).unwrap(), &NetTerms::DEFAULT);
     let mut sides = [side(), side()];
@@ -76,7 +76,7 @@ fn datagrams_arrive_with_the_number_of_their_sender() {
     assert_eq!(came.source, sides[0].port.datagram_number());
     assert_eq!(sides[1].buffer(3, came.bytes)[GRH_BYTES..], *b"note");
     assert_eq!(end(&mut sides, 0), (9, WorkStatus::Success));
-    // A datagram with another Q_Key is dropped; its send completes all the same.
+    // A datagram with another Q_Key is dropped; its send completes nevertheless.
     sides[1].give(Receives::Datagrams, 4, 1);
     let wrong = DatagramDestination {
         key: Q_KEY + 1,
@@ -119,7 +119,7 @@ fn memory_is_written_and_read_over_several_packets() {
 }
 
 #[test]
-fn words_are_changed_in_one_step() {
+fn atomics_change_remote_memory() {
     let (mut sides, [here, _]) = joined();
     let (key, address) = (sides[1].region.remote_key, sides[1].address(64));
     sides[1].block.put(64, &40u64.to_ne_bytes());
@@ -144,13 +144,13 @@ fn words_are_changed_in_one_step() {
 }
 
 #[test]
-fn a_peer_reaches_nothing_but_what_it_may() {
+fn remote_access_beyond_a_regions_rights_fails() {
     let (mut sides, _) = joined();
     let whole = sides[1].region;
     let read_only = sides[1].register(0, 64, RegionAccess::Read);
     let own = sides[1].register(0, 64, RegionAccess::Own);
-    let gone = sides[1].register(0, 64, RegionAccess::Full);
-    sides[1].port.deregister(gone);
+    let deregistered = sides[1].register(0, 64, RegionAccess::Full);
+    sides[1].port.deregister(deregistered);
     let base = sides[1].address(0);
     let write = |address, key| WorkOpcode::Write { address, key };
     let read = |address, key| WorkOpcode::Read { address, key };
@@ -159,7 +159,7 @@ fn a_peer_reaches_nothing_but_what_it_may() {
         write(base, read_only.remote_key),
         write(base, own.remote_key),
         read(base, own.remote_key),
-        read(base, gone.remote_key),
+        read(base, deregistered.remote_key),
         read(base, whole.remote_key ^ 1 << 20),
         read(base, 0),
         read(base + 57, read_only.remote_key),
@@ -184,7 +184,7 @@ fn a_peer_reaches_nothing_but_what_it_may() {
         );
         assert_eq!(sides[1].block.get(0, 64), [0; 64], "{operation:?}");
         assert_eq!(sides[0].block.get(0, 8), [9; 8], "{operation:?}");
-        // The other end broke too, without a request of its own.
+        // The other end broke too, although it had posted no request.
         assert_eq!(
             sides[1].port.next_event(),
             Some(PortEvent::QueuePairLost(there.number))
@@ -196,7 +196,7 @@ fn a_peer_reaches_nothing_but_what_it_may() {
 }
 
 #[test]
-fn memory_of_this_side_must_be_registered_too() {
+fn unregistered_local_memory_fails() {
     let (mut sides, _) = joined();
     let constant = sides[0].register(0, 64, RegionAccess::OwnRead);
     let key = sides[1].region.remote_key;
@@ -227,7 +227,7 @@ fn memory_of_this_side_must_be_registered_too() {
 }
 
 #[test]
-fn what_is_broken_flushes_what_is_posted_and_forgets_when_it_is_taken_apart() {
+fn a_broken_pair_flushes_posts_and_a_destroyed_one_discards_them() {
     let (mut sides, [here, there]) = joined();
     assert!(sides[0].send(here, 1, b"no buffer for it"));
     sides[0].port.fail(here);
@@ -237,10 +237,14 @@ fn what_is_broken_flushes_what_is_posted_and_forgets_when_it_is_taken_apart() {
     assert!(sides[0].send(here, 3, b"x"));
     sides[0].port.destroy(here);
     assert_eq!(sides[0].done(CqKind::Sends), []);
-    assert!(!sides[0].send(here, 4, b"x"), "it is gone");
-    assert_eq!(sides[0].port.next_event(), None, "this side knows");
+    assert!(!sides[0].send(here, 4, b"x"), "it is destroyed");
+    assert_eq!(
+        sides[0].port.next_event(),
+        None,
+        "no event for its own call"
+    );
     sides[1].port.destroy(there);
-    // Its index is used again, with another number.
+    // The index of the destroyed queue pair is used again, with another number.
     let again = sides[0].port.create().unwrap();
     assert_ne!(again.number, here.number);
 }
@@ -254,7 +258,7 @@ fn a_silent_peer_breaks_the_queue_pair() {
 }
 
 #[test]
-fn a_queue_pair_is_joined_once_and_to_somebody() {
+fn a_queue_pair_connects_once_and_only_to_a_reachable_address() {
     let mut sides = [Side::open(), Side::open()];
     let [here, there] = join(&mut sides);
     let to = remote(&sides[1], there, [1, 1]);

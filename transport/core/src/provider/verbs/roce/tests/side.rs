@@ -3,7 +3,7 @@
 //!
 //! # Safety
 //! A [`Block`] is never borrowed: it is only read and written by copies. [`Side`] drops the port that can access it
-//! first.
+//! before the block.
 #![allow(unsafe_code)]
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -97,7 +97,7 @@ impl<C: Carrier> Side<C> {
         assert_eq!(self.port.post_receives(queue, &buffers), buffers.len());
     }
 
-    /// The contents of one of them.
+    /// The first bytes of the receive buffer with this `wr_id`.
     pub(super) fn buffer(&self, name: u64, bytes: u32) -> Vec<u8> {
         self.block.get(buffer_offset(name), bytes as usize)
     }
@@ -123,7 +123,8 @@ fn buffer_offset(name: u64) -> usize {
     BLOCK / 2 + usize::try_from(name % 128).unwrap() * BUFFER as usize
 }
 
-/// The remote end; packet sequence numbers of this end and of the remote end.
+/// The queue pair of `to` as the remote end to connect to, with the first packet sequence numbers of this end and of
+/// the remote end.
 pub(super) fn remote<C: Carrier>(
     to: &Side<C>,
     pair: QueuePairHandle,
@@ -145,7 +146,7 @@ pub(super) fn joined() -> ([Side; 2], [QueuePairHandle; 2]) {
     (sides, pairs)
 }
 
-/// Another reliable queue pair between them.
+/// Connects another reliable queue pair between two processes.
 pub(super) fn join<C: Carrier>([one, other]: &mut [Side<C>; 2]) -> [QueuePairHandle; 2] {
     let pairs = [one.port.create().unwrap(), other.port.create().unwrap()];
     let to_other = remote(other, pairs[1], [100, 0xff_fff0]);
@@ -155,7 +156,7 @@ pub(super) fn join<C: Carrier>([one, other]: &mut [Side<C>; 2]) -> [QueuePairHan
     pairs
 }
 
-/// Both poll until one has a completion of this kind; other completions are discarded.
+/// Both ports make turns until the side `whose` has completions of this kind; returns these.
 pub(super) fn until_done<C: Carrier>(
     sides: &mut [Side<C>; 2],
     whose: usize,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Unsolicited datagrams at the socket.
+//! Tests of unsolicited datagrams at the socket.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 
@@ -30,7 +30,7 @@ fn packet(headers: &Headers, payload: &[u8], from: SocketAddr, to: SocketAddr) -
 }
 
 #[test]
-fn garbage_changes_nothing() {
+fn garbage_datagrams_are_ignored() {
     let (mut sides, [here, _]) = joined();
     let (socket, to) = (socket(), place(&sides[1]));
     let mut random = SimRandom::new(5);
@@ -51,7 +51,7 @@ fn garbage_changes_nothing() {
 }
 
 #[test]
-fn packets_with_the_wrong_number_partition_or_order_change_nothing() {
+fn packets_with_wrong_numbers_partition_or_order_are_dropped() {
     let (mut sides, [_, there]) = joined();
     let (socket, to) = (socket(), place(&sides[1]));
     let from = socket.local_addr().unwrap();
@@ -86,9 +86,9 @@ fn packets_with_the_wrong_number_partition_or_order_change_nothing() {
 }
 
 #[test]
-fn a_guessed_key_reaches_nothing_and_breaks_the_queue_pair() {
-    // With all numbers of a queue pair an attacker can break it, as on every fabric, but not access memory without a
-    // key.
+fn a_guessed_key_writes_nothing_and_breaks_the_queue_pair() {
+    // An attacker who has all numbers of a queue pair can break it, as on every fabric, but cannot access memory
+    // without a key.
     let (mut sides, [_, there]) = joined();
     let (socket, to) = (socket(), place(&sides[1]));
     let from = socket.local_addr().unwrap();

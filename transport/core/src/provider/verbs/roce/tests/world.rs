@@ -27,7 +27,7 @@ pub(super) struct World {
     ended: Vec<(u32, WorkOutcome)>,
     pub(super) net: Option<PacketNet>,
     pub(super) messages: Vec<String>,
-    /// A process that makes no calls.
+    /// Index of a process that makes no calls.
     pub(super) computes: Option<usize>,
 }
 
@@ -45,7 +45,7 @@ impl World {
         }
     }
 
-    /// Over UDP; `for_adapters`: at the UDP port of RoCE, which the processes share.
+    /// Processes over UDP; `for_adapters`: at the UDP port of RoCE, which the processes share.
     fn over_udp(for_adapters: bool) -> Self {
         let open = |me| {
             let terms = TcpTerms {
@@ -85,13 +85,13 @@ impl World {
         Self::on(net, limits)
     }
 
-    /// Over this network.
+    /// Processes over this network.
     pub(super) fn on(net: PacketNet, limits: NetLimits) -> Self {
         let open = |me| Fabric::packeted(&net, Peer(me), RANKS, limits);
         Self::of((0..RANKS).map(open).collect(), Some(net))
     }
 
-    /// Each polls once, and time passes.
+    /// Each process polls once, except `computes`; then time passes.
     pub(super) fn turn(&mut self) {
         for me in (0..self.all.len()).filter(|me| self.computes != Some(*me)) {
             let fabric = &mut self.all[me];
@@ -145,7 +145,7 @@ impl World {
         }
     }
 
-    /// Each sends to each; all messages arrive, once and in order.
+    /// Each process sends to each; all messages arrive, once and in order.
     pub(super) fn chat(&mut self, frames: u32) {
         let pairs = || (0..RANKS).flat_map(|from| (0..RANKS).map(move |to| (from, to)));
         let body = |from: u32, to: u32, number: u32| {
@@ -169,7 +169,7 @@ impl World {
         }
     }
 
-    /// One reads and writes `bytes` bytes of another's memory.
+    /// Process `one` reads and writes `bytes` bytes of the memory of process `other`.
     pub(super) fn move_data(&mut self, [one, other]: [u32; 2], bytes: usize) {
         let (here, there) = (Block::new(BLOCK), Block::new(BLOCK));
         let content: Vec<u8> = (0..bytes).map(|at| (at * 11 % 253) as u8).collect();
@@ -194,7 +194,7 @@ impl World {
 }
 
 #[test]
-fn three_processes_talk_over_udp() {
+fn three_processes_exchange_data_over_udp() {
     for for_adapters in [false, true] {
         let mut world = World::over_udp(for_adapters);
         world.chat(60);
@@ -210,7 +210,7 @@ fn three_processes_talk_over_udp() {
 }
 
 #[test]
-fn three_processes_talk_over_a_network_that_loses_doubles_delays_and_damages() {
+fn three_processes_exchange_data_over_a_faulty_network() {
     let mut repeated = 0;
     for seed in 1..9u64 {
         let permille = (seed * 8) as u32;
@@ -237,7 +237,7 @@ fn three_processes_talk_over_a_network_that_loses_doubles_delays_and_damages() {
 }
 
 #[test]
-fn the_same_on_a_network_without_faults_breaks_nothing() {
+fn a_network_without_faults_causes_no_retransmission() {
     let mut world = World::over(PacketFaults::default());
     world.chat(60);
     world.move_data([1, 2], 100_000);
@@ -252,7 +252,7 @@ fn the_same_on_a_network_without_faults_breaks_nothing() {
 }
 
 #[test]
-fn who_computes_and_answers_nobody_for_minutes_loses_nothing() {
+fn a_peer_computing_for_minutes_loses_no_messages() {
     const BYTES: usize = 100_000;
     let mut world = World::over(PacketFaults::default());
     world.chat(20);
